@@ -1,0 +1,446 @@
+"""The agent: one process on every node, the only launcher there, on one authenticated connection to the supervisor.
+
+It keeps no truth of its own. What it reports is stored by the supervisor and acknowledged; until then the agent, and the
+ranks' channel files behind it, hold it. A supervisor with a newer epoch makes it kill whatever older epochs started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from cordee import wire
+from cordee.errors import CordeeError
+from cordee.node import processes
+from cordee.node.channels import RankChannels
+from cordee.node.output import OutputLog, Tail
+from cordee.node.ranks import World, base_environment, rank_command, rank_environment
+from cordee.node.setup_lines import read_environment, setup_script
+from cordee.node.tasks import STDERR, Task, TaskExit, TaskRunner
+from cordee.node.telemetry import Telemetry
+from cordee.runs.folder import RunFolder
+from cordee.runs.logframes import LogWriter
+
+CORDEE_STREAM = 2
+NO_RANK = -1
+_CONNECT_PAUSE_S = 0.02
+_CONNECT_PAUSE_MOST_S = 1.0
+_STOP_POLL_S = 0.02
+
+
+class Agent:
+    """One node's agent.
+
+    Args:
+        folder: the run's folder.
+        node: this node's name.
+        incarnation: counts the agents that this node has had in this run; greater replaces smaller.
+    """
+
+    def __init__(self, folder: RunFolder, node: str, incarnation: int) -> None:
+        self.folder, self.node, self.incarnation = folder, node, incarnation
+        self.plan: dict[str, Any] = json.loads(folder.plan.read_text())
+        self.step: dict[str, Any] = self.plan["steps"][0]
+        self.run = self.plan["run"]
+        self.connection: Optional[wire.Connection] = None
+        self.epoch = 0
+        self.ending = asyncio.Event()
+        self.disconnected = asyncio.Event()
+        self.base = base_environment(os.environ, self.step["tasks"])
+        self.env = dict(self.base)
+        self.world: Optional[World] = None
+        self.ranks: dict[int, dict[str, Any]] = {}
+        self._tails: dict[int, Tail] = {}
+        self._callbacks: dict[str, Callable[[TaskExit], None]] = {}
+        self._stop_poll: Optional[asyncio.Task[None]] = None
+        processes.become_subreaper()
+        processes.sweep(f"{self.run}/{self.node}/")
+        self.channels = RankChannels(self.run, self.node)
+        loop = asyncio.get_running_loop()
+        self.log: Optional[OutputLog] = None
+        self.segment = 0
+        self._loop = loop
+        self.tasks = TaskRunner(
+            f"{self.run}/{self.node}/{incarnation}",
+            slots=os.cpu_count() or 1,
+            on_output=self._task_output,
+            on_exit=self._task_exit,
+            on_start=self._task_start,
+            kill_s=self.plan["timeouts"]["kill_s"],
+        )
+        self.telemetry = Telemetry(self.node, self.channels, self._rank_pids)
+        self._handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
+            "welcome": self._welcome,
+            "setup": self._setup,
+            "checks": self._checks,
+            "port": self._port,
+            "ranks": self._start_ranks,
+            "stop": self._stop,
+            "signal": self._signal,
+            "stop_request": self._stop_request,
+            "stop_at": self._stop_at,
+            "ack": self._ack,
+            "shell": self._shell,
+            "shell_input": self._shell_input,
+            "shell_resize": self._shell_resize,
+            "bye": self._bye,
+        }
+
+    async def serve(self) -> int:
+        """Connect, obey, reconnect, until told to end or orphaned; returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._terminated)
+        ticker = asyncio.ensure_future(self._tick())
+        code = 0
+        try:
+            while not self.ending.is_set():
+                if not await self._connect():
+                    code = 1
+                    break
+                await self._wait_any(self.disconnected, self.ending)
+        finally:
+            ticker.cancel()
+            self.tasks.kill_everything()
+            if self.connection is not None:
+                self.connection.close("the agent ends")
+            if self.log is not None:
+                self.log.close()
+            if code == 0 and self.channels.drained:
+                self.channels.remove()
+        return code
+
+    async def _connect(self) -> bool:
+        """Find a supervisor; False when there was none for the orphan time or the run folder is gone."""
+        pause = _CONNECT_PAUSE_S
+        deadline = time.monotonic() + self.plan["timeouts"]["orphan_s"]
+        refused = ""
+        while not self.ending.is_set():
+            try:
+                place = wire.read_rendezvous(self.folder.rendezvous)
+                self.connection = await wire.connect(
+                    place.address,
+                    place.port,
+                    place.token,
+                    "agent",
+                    self.node,
+                    epoch=place.epoch,
+                    on_message=self._message,
+                    on_close=self._closed,
+                )
+                self.disconnected.clear()
+                self._hello()
+                return True
+            except (OSError, asyncio.TimeoutError, CordeeError) as error:
+                if str(error) != refused:
+                    refused = str(error)
+                    print(f"cordee agent {self.node}: no supervisor yet: {refused}", file=sys.stderr)
+            if time.monotonic() > deadline or not self.folder.root.is_dir():
+                self.tasks.kill_everything()
+                print(f"cordee agent {self.node}: no supervisor, giving up: {refused}", file=sys.stderr)
+                return False
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.3, _CONNECT_PAUSE_MOST_S)
+        return True
+
+    def _hello(self) -> None:
+        world = self.world
+        self._send(
+            {
+                "t": "hello",
+                "incarnation": self.incarnation,
+                "pid": os.getpid(),
+                "start_ticks": getattr(processes.read_process(os.getpid()), "start_ticks", 0),
+                "host": socket.gethostname(),
+                "python": sys.version.split()[0],
+                "cores": len(os.sched_getaffinity(0)),
+                "epoch": self.epoch,
+                "attempt": world.attempt if world else 0,
+                "ranks": {str(rank): report for rank, report in self.ranks.items()},
+            }
+        )
+
+    def _send(self, message: dict[str, Any], body: bytes = b"") -> None:
+        if self.connection is not None and not self.disconnected.is_set():
+            self.connection.send(message, body)
+
+    def _message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
+        handler = self._handlers.get(message.get("t", ""))
+        if handler is not None and connection is self.connection:
+            handler(message, body)
+
+    def _closed(self, connection: wire.Connection, error: Optional[Exception]) -> None:
+        if connection is self.connection:
+            self.telemetry.connected = False
+            self.disconnected.set()
+
+    def _welcome(self, message: dict[str, Any], body: bytes) -> None:
+        if message["epoch"] != self.epoch:
+            self._forget_ranks()
+            self.epoch = message["epoch"]
+        if self.log is None or self.segment != message["segment"]:
+            self._open_log(message["segment"])
+        self.telemetry.resend(self._send)
+
+    def _open_log(self, segment: int) -> None:
+        if self.log is not None:
+            self.log.close()
+        self.segment = segment
+        path = self.folder.logs / f"{self.node}-{segment}.log"
+        pause = self.tasks.pause_output
+        self.log = OutputLog(LogWriter(path), lambda full: self._loop.call_soon_threadsafe(pause, full) and None)
+
+    def _forget_ranks(self) -> None:
+        if self.world is not None:
+            for rank in self.ranks:
+                self._callbacks.pop(self._rank_task(self.world.attempt, rank), None)
+                self.channels.close(self.world.attempt, rank)
+            self.tasks.stop(self._group(self.world.attempt), 0.0)
+            self.ranks, self.world = {}, None
+
+    def _setup(self, message: dict[str, Any], body: bytes) -> None:
+        lines = self.step["tasks"]["setup"]
+        output = self.channels.folder / "setup-environment"
+        shell = ("/bin/bash", "-c", setup_script(lines, output))
+
+        def finished(ended: TaskExit) -> None:
+            text = ended.text
+            if ended.code == 0:
+                try:
+                    self.env = read_environment(output)
+                    output.unlink()
+                except OSError as error:
+                    text = f"the set-up's environment cannot be read: {error}"
+            else:
+                text = text or self._message_of(NO_RANK) or f"set-up ended: {ended.reason}"
+            ok = ended.code == 0 and not text
+            self._send({"t": "setup_done", "ok": ok, "text": text, "seconds": ended.seconds})
+
+        self._tails[NO_RANK] = Tail()
+        task = Task("setup", shell, self.base, self.plan["workdir"], deadline_s=message["deadline_s"], group="setup")
+        self._run(task, finished)
+
+    def _checks(self, message: dict[str, Any], body: bytes) -> None:
+        env = dict(os.environ, PYTHONPATH=str(self.folder.node_zip))
+        request = dict(message["request"], env=self.env, run_folder=str(self.folder.root), workdir=self.plan["workdir"])
+        argv = (sys.executable, "-s", "-m", "cordee.node.checks")
+        task = Task(
+            message["id"],
+            argv,
+            env,
+            str(self.folder.root),
+            deadline_s=message["deadline_s"],
+            group="checks",
+            stdin=json.dumps(request).encode(),
+        )
+
+        def finished(ended: TaskExit) -> None:
+            done = {"t": "checks_done", "id": message["id"], "code": ended.code, "signal": ended.signal}
+            self._send({**done, "reason": ended.reason, "text": ended.text})
+
+        self._run(task, finished)
+
+    def _port(self, message: dict[str, Any], body: bytes) -> None:
+        ports = []
+        while len(ports) < message["count"]:
+            try:
+                port = wire.pick_port(message["host"])
+            except CordeeError as error:
+                self._send({"t": "port", "ports": [], "text": str(error)})
+                return
+            if port not in ports:
+                ports.append(port)
+        self._send({"t": "port", "ports": ports, "text": ""})
+
+    def _start_ranks(self, message: dict[str, Any], body: bytes) -> None:
+        self._forget_ranks()
+        world = World.from_message(message)
+        self.world = world
+        argv = rank_command(self.step, world)
+        for rank in world.local_ranks:
+            self._tails[rank] = Tail()
+            self.ranks[rank] = {"status": "starting"}
+            channel = self.channels.create(world.attempt, rank)
+            env = rank_environment(self.env, self.plan, self.step, world, rank, channel)
+            task = Task(
+                self._rank_task(world.attempt, rank),
+                argv,
+                env,
+                self.plan["workdir"],
+                group=self._group(world.attempt),
+            )
+            self._run(task, lambda ended, rank=rank, world=world: self._rank_ended(world, rank, ended))
+
+    def _rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
+        if ended.text and self.log is not None:
+            self.log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")
+        self.channels.close(world.attempt, rank)
+        report = {
+            "status": "ended",
+            "code": ended.code,
+            "signal": ended.signal,
+            "reason": ended.reason,
+            "seconds": round(ended.seconds, 3),
+            "message": ended.text or self._message_of(rank),
+        }
+        if self.world is world:
+            self.ranks[rank] = report
+        self.telemetry.send(self._send)
+        self._send({"t": "rank_exit", "attempt": world.attempt, "rank": rank, **report})
+
+    def _message_of(self, rank: int) -> Optional[str]:
+        tail = self._tails.get(rank)
+        return tail.message() if tail else None
+
+    def _stop(self, message: dict[str, Any], body: bytes) -> None:
+        self.tasks.stop(message["group"], message["grace_s"])
+
+    def _signal(self, message: dict[str, Any], body: bytes) -> None:
+        self.tasks.signal(message["group"], getattr(signal, "SIG" + message["signal"]))
+
+    def _stop_request(self, message: dict[str, Any], body: bytes) -> None:
+        attempt = message["attempt"]
+        self.channels.request_stop(attempt)
+        if self._stop_poll is not None:
+            self._stop_poll.cancel()
+        self._stop_poll = asyncio.ensure_future(self._report_stop_answers(attempt))
+
+    async def _report_stop_answers(self, attempt: int) -> None:
+        last: Optional[dict[int, Optional[int]]] = None
+        while self.world is not None and self.world.attempt == attempt:
+            answers = self.channels.stop_answers(attempt)
+            if answers != last:
+                last = answers
+                self._send({"t": "stop_answers", "attempt": attempt, "answers": list(answers.items())})
+            await asyncio.sleep(_STOP_POLL_S)
+
+    def _stop_at(self, message: dict[str, Any], body: bytes) -> None:
+        self.channels.stop_at(message["attempt"], message["step"])
+        if self._stop_poll is not None:
+            self._stop_poll.cancel()
+            self._stop_poll = None
+
+    def _ack(self, message: dict[str, Any], body: bytes) -> None:
+        self.telemetry.acknowledge(message["sequence"])
+
+    def _shell(self, message: dict[str, Any], body: bytes) -> None:
+        env = dict(self.env, CORDEE_RUN_ID=self.run, CORDEE_RUN_DIR=str(self.folder.root), CORDEE_NODE=self.node)
+        env["TERM"] = message.get("term") or "xterm"
+        argv = tuple(message["argv"]) or (env.get("SHELL") or "/bin/sh", "-i")
+        size = (message["rows"], message["columns"])
+        session = message["id"]
+        task = Task(session, argv, env, self.plan["workdir"], group="shell", terminal=size)
+
+        def finished(ended: TaskExit) -> None:
+            code = ended.code if ended.code is not None else 128
+            self._send({"t": "shell_exit", "id": session, "code": code, "text": ended.text})
+
+        self._run(task, finished)
+
+    def _shell_input(self, message: dict[str, Any], body: bytes) -> None:
+        if message.get("closed"):
+            self.tasks.hang_up(message["id"])
+        else:
+            self.tasks.write(message["id"], body)
+
+    def _shell_resize(self, message: dict[str, Any], body: bytes) -> None:
+        self.tasks.resize(message["id"], message["rows"], message["columns"])
+
+    def _bye(self, message: dict[str, Any], body: bytes) -> None:
+        self.ending.set()
+
+    def _terminated(self) -> None:
+        if self.world is not None:
+            self.tasks.stop(self._group(self.world.attempt), 0.0)
+        self.ending.set()
+
+    def _run(self, task: Task, finished: Callable[[TaskExit], None]) -> None:
+        self._callbacks[task.id] = finished
+        try:
+            self.tasks.start(task)
+        except ValueError as error:
+            finished(TaskExit(task.id, None, None, "not_started", 0.0, str(error)))
+
+    def _task_start(self, task: Task, pid: int) -> None:
+        rank = self._rank_of(task)
+        if rank is not None and self.world is not None:
+            self.ranks[rank] = {"status": "running", "pid": pid}
+            self._send({"t": "rank_started", "attempt": self.world.attempt, "rank": rank, "pid": pid})
+
+    def _task_output(self, task: Task, stream: int, data: bytes) -> None:
+        if task.group == "shell":
+            self._send({"t": "shell_output", "id": task.id}, data)
+            return
+        if task.group == "checks" and stream != STDERR:
+            self._send({"t": "checks_output", "id": task.id}, data)
+            return
+        rank = self._rank_of(task)
+        line_of = NO_RANK if rank is None else rank
+        if line_of in self._tails:
+            self._tails[line_of].add(stream, data)
+        if self.log is not None:
+            attempt = int(task.id.split("-")[1]) if rank is not None else 0
+            self.log.write(line_of, stream, attempt, data)
+
+    def _task_exit(self, task: Task, ended: TaskExit) -> None:
+        finished = self._callbacks.pop(task.id, None)
+        if finished is not None:
+            finished(ended)
+
+    def _rank_pids(self) -> dict[int, int]:
+        if self.world is None:
+            return {}
+        pids = {rank: self.tasks.pid(self._rank_task(self.world.attempt, rank)) for rank in self.ranks}
+        return {rank: pid for rank, pid in pids.items() if pid is not None}
+
+    async def _tick(self) -> None:
+        interval = self.plan["sampling"]["interval_s"]
+        next_tick = time.monotonic()
+        while True:
+            next_tick = max(next_tick + interval, time.monotonic())
+            await asyncio.sleep(next_tick - time.monotonic())
+            self.telemetry.sample(self.world.attempt if self.world else 0)
+            self.telemetry.send(self._send, dropped_log_bytes=self.log.dropped_bytes if self.log else 0)
+
+    async def _wait_any(self, *events: asyncio.Event) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    @staticmethod
+    def _group(attempt: int) -> str:
+        return f"ranks-{attempt}"
+
+    @staticmethod
+    def _rank_task(attempt: int, rank: int) -> str:
+        return f"rank-{attempt}-{rank}"
+
+    @staticmethod
+    def _rank_of(task: Task) -> Optional[int]:
+        return int(task.id.split("-")[2]) if task.group.startswith("ranks-") else None
+
+
+def main() -> int:
+    """Run an agent: `python -m cordee.node.agent --folder RUN --node NAME --incarnation N`."""
+    parser = argparse.ArgumentParser(prog="cordee.node.agent")
+    parser.add_argument("--folder", required=True, type=Path)
+    parser.add_argument("--node", required=True)
+    parser.add_argument("--incarnation", type=int, default=1)
+    options = parser.parse_args()
+
+    async def serve() -> int:
+        return await Agent(RunFolder(options.folder), options.node, options.incarnation).serve()
+
+    return asyncio.run(serve())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Writes what tasks print to the node's log in a thread, so that a slow file system never silences the agent."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Callable, Optional
+
+from cordee.runs.logframes import LogWriter
+
+_HIGH_BYTES = 8 << 20
+_LOW_BYTES = 2 << 20
+_TAIL_BYTES = 4096
+
+
+class OutputLog:
+    """A queue in front of a LogWriter; when it is full the caller is told to stop reading.
+
+    Args:
+        writer: where the frames go; used by the thread alone.
+        on_pressure: called with True when the queue is full and with False when it has drained; from either thread.
+    """
+
+    def __init__(self, writer: LogWriter, on_pressure: Callable[[bool], None]) -> None:
+        self._writer = writer
+        self._on_pressure = on_pressure
+        self._queue: deque[tuple[int, int, int, bytes, float]] = deque()
+        self._bytes = 0
+        self._full = False
+        self._closing = False
+        self._condition = threading.Condition()
+        self._thread = threading.Thread(target=self._write_all, name="cordee-log", daemon=True)
+        self._thread.start()
+
+    @property
+    def dropped_bytes(self) -> int:
+        """Bytes that the disk refused for good so far."""
+        return self._writer.dropped_bytes
+
+    def write(self, rank: int, stream: int, attempt: int, data: bytes) -> None:
+        """Queue output; never blocks."""
+        with self._condition:
+            self._queue.append((rank, stream, attempt, data, time.time()))
+            self._bytes += len(data)
+            became_full = not self._full and self._bytes > _HIGH_BYTES
+            self._full = self._full or became_full
+            self._condition.notify()
+        if became_full:
+            self._on_pressure(True)
+
+    def close(self, timeout_s: float = 5.0) -> bool:
+        """Write what is queued and close; returns whether all of it reached the file in time."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _write_all(self) -> None:
+        while True:
+            with self._condition:
+                while not self._queue and not self._closing:
+                    self._condition.wait()
+                if not self._queue:
+                    self._writer.close()
+                    return
+                rank, stream, attempt, data, moment = self._queue.popleft()
+            self._writer.write(rank, stream, attempt, data, moment)
+            with self._condition:
+                self._bytes -= len(data)
+                drained = self._full and self._bytes < _LOW_BYTES
+                self._full = self._full and not drained
+            if drained:
+                self._on_pressure(False)
+
+
+class Tail:
+    """Keeps the last bytes that a rank printed, to say in one line why it ended."""
+
+    def __init__(self) -> None:
+        self._streams: dict[int, bytes] = {}
+
+    def add(self, stream: int, data: bytes) -> None:
+        """Remember output of stream 0 (out) or 1 (err)."""
+        self._streams[stream] = (self._streams.get(stream, b"") + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
+
+    def message(self) -> Optional[str]:
+        """Return the last line of standard error that says something, else of standard output."""
+        for stream in (1, 0):
+            lines = [line.strip() for line in self._streams.get(stream, b"").replace(b"\r", b"\n").split(b"\n")]
+            for line in reversed(lines):
+                if line:
+                    return line.decode(errors="replace")[:400]
+        return None

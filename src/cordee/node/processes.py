@@ -1,0 +1,153 @@
+"""Finding and ending every process that belongs to a task, whoever its parent is by now."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from typing import Iterable, NamedTuple, Optional
+
+MARKER = "CORDEE_TASK"
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Process(NamedTuple):
+    """One line of /proc: identity is (pid, start_ticks), since a pid alone is reused."""
+
+    pid: int
+    parent: int
+    group: int
+    session: int
+    state: str
+    start_ticks: int
+
+
+def become_subreaper() -> bool:
+    """Make orphaned descendants children of this process instead of init's; return whether the kernel agreed."""
+    return bool(_prctl()(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel to kill this process when its parent dies; for use between fork and exec."""
+    _prctl()(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def read_process(pid: int) -> Optional[Process]:
+    """Return what /proc says of a process, or None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return None
+    fields = text[text.rfind(b")") + 2 :].split()
+    return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), fields[0].decode(), int(fields[19]))
+
+
+def is_same_process(pid: int, start_ticks: int) -> bool:
+    """Return whether the process that was seen once still runs (a zombie does not)."""
+    process = read_process(pid)
+    return process is not None and process.start_ticks == start_ticks and process.state not in ("Z", "X")
+
+
+def all_processes() -> dict[int, Process]:
+    """Return all processes that /proc shows, by pid."""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            process = read_process(int(entry))
+            if process is not None:
+                found[process.pid] = process
+    return found
+
+
+def marker_of(pid: int) -> Optional[str]:
+    """Return the task marker in a process's environment, or None."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            environment = file.read()
+    except OSError:
+        return None
+    prefix = MARKER.encode() + b"="
+    if environment.startswith(prefix):
+        start = 0
+    else:
+        start = environment.find(b"\0" + prefix) + 1
+        if start == 0:
+            return None
+    end = environment.find(b"\0", start)
+    return environment[start + len(prefix) : end if end >= 0 else None].decode(errors="replace")
+
+
+def with_marker(prefix: str, table: Optional[dict[int, Process]] = None) -> list[Process]:
+    """Return the living processes whose marker begins with `prefix` (`run/`, `run/node/` or a whole marker)."""
+    table = all_processes() if table is None else table
+    own = os.getpid()
+    return [
+        process
+        for process in table.values()
+        if process.pid != own and process.state not in ("Z", "X") and (marker_of(process.pid) or "").startswith(prefix)
+    ]
+
+
+def descendants(roots: Iterable[int], table: dict[int, Process]) -> set[int]:
+    """Return all pids below `roots`, without the roots."""
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    pending = list(roots)
+    while pending:
+        for child in children.get(pending.pop(), ()):
+            if child not in found:
+                found.add(child)
+                pending.append(child)
+    return found
+
+
+def of_task(root: int, marker: str, table: Optional[dict[int, Process]] = None) -> set[int]:
+    """Return the pids of a task: its session, everything with its marker, and everything below those."""
+    table = all_processes() if table is None else table
+    seeds = {process.pid for process in table.values() if process.session == root or process.pid == root}
+    seeds.update(process.pid for process in with_marker(marker, table))
+    living = seeds | descendants(seeds, table)
+    return {pid for pid in living if pid in table and table[pid].state not in ("Z", "X")} - {os.getpid()}
+
+
+def kill_all(pids: Iterable[int], number: int = signal.SIGKILL) -> int:
+    """Signal processes; those that are gone or not ours are passed over. Returns how many were signalled."""
+    count = 0
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+            count += 1
+        except (ProcessLookupError, PermissionError):
+            continue
+    return count
+
+
+def sweep(prefix: str) -> int:
+    """Kill everything whose marker begins with `prefix` until nothing new appears; return how many were killed."""
+    total = 0
+    for _ in range(20):
+        found = with_marker(prefix)
+        if not found:
+            return total
+        total += kill_all(process.pid for process in found if process.state != "D")
+        if all(process.state == "D" for process in found):
+            return total
+    return total
+
+
+_prctl_function = None
+
+
+def _prctl():  # type: ignore[no-untyped-def]
+    global _prctl_function
+    if _prctl_function is None:
+        _prctl_function = ctypes.CDLL(None, use_errno=True).prctl
+    return _prctl_function
+
+

@@ -1,0 +1,188 @@
+"""The environment and command of a rank: every variable that launchers of the field would set, and no stale one."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional
+
+_TF_CONFIG_MOST_RANKS = 512
+_STALE_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "PALS_", "HYDI_", "TORCHELASTIC_")
+_STALE = frozenset(
+    "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE NODE_RANK ROLE_RANK ROLE_WORLD_SIZE "
+    "MASTER_ADDR MASTER_PORT TF_CONFIG JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID "
+    "SLURM_PROCID SLURM_LOCALID SLURM_NODEID SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_TASKS_PER_NODE "
+    "SLURM_STEP_ID SLURM_STEPID SLURM_STEP_NUM_TASKS SLURM_STEP_NUM_NODES SLURM_STEP_TASKS_PER_NODE SLURM_STEP_NODELIST "
+    "SLURM_GTIDS SLURM_TASK_PID SLURM_STEP_LAUNCHER_PORT SLURM_SRUN_COMM_HOST SLURM_SRUN_COMM_PORT "
+    "SLURM_LAUNCH_NODE_IPADDR SLURM_MPI_TYPE SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE "
+    "SLURM_CPU_BIND_VERBOSE SLURM_DISTRIBUTION CORDEE_CHANNEL CORDEE_RESUME_FROM".split()
+)
+
+
+@dataclass(frozen=True)
+class World:
+    """One attempt's world as one node sees it; the same on all nodes but for `node` and `node_rank`.
+
+    Attributes:
+        attempt: counts from 1.
+        nodes: the node of each group, in rank order.
+        ranks_per_node: ranks on every node.
+        node, node_rank: this node and its index in `nodes`.
+        master_address, master_port, coordinator_port: of rank 0's node, the ports new at every attempt.
+        resume_from: newest complete checkpoint, or None.
+    """
+
+    attempt: int
+    nodes: tuple[str, ...]
+    addresses: tuple[str, ...]
+    ranks_per_node: int
+    node: str
+    node_rank: int
+    master_address: str
+    master_port: int
+    coordinator_port: int
+    resume_from: Optional[str] = None
+
+    @property
+    def size(self) -> int:
+        return len(self.nodes) * self.ranks_per_node
+
+    @property
+    def local_ranks(self) -> range:
+        """The global ranks on this node."""
+        first = self.node_rank * self.ranks_per_node
+        return range(first, first + self.ranks_per_node)
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> World:
+        """Rebuild a world from a `ranks` message."""
+        values = {name: message[name] for name in cls.__dataclass_fields__}
+        values["nodes"], values["addresses"] = tuple(values["nodes"]), tuple(values["addresses"])
+        return cls(**values)
+
+
+def base_environment(inherited: Mapping[str, str], tasks: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment that set-up lines and ranks begin with: inherited, cleaned, then the job's own."""
+    env = {
+        key: value
+        for key, value in inherited.items()
+        if key not in _STALE and not key.startswith(_STALE_PREFIXES) and key != "CORDEE_TASK"
+    }
+    if tasks.get("path_prepend"):
+        env["PATH"] = os.pathsep.join([*tasks["path_prepend"], env.get("PATH", os.defpath)])
+    env.update(tasks["env"])
+    return env
+
+
+def rank_environment(
+    base: Mapping[str, str],
+    plan: Mapping[str, Any],
+    step: Mapping[str, Any],
+    world: World,
+    rank: int,
+    channel: str,
+) -> dict[str, str]:
+    """Return the whole environment of one rank.
+
+    Args:
+        base: what the set-up lines left, or `base_environment`.
+        plan, step: of plan.json.
+        world: this attempt's world on this node.
+        rank: the global rank.
+        channel: path of the rank's channel file.
+    """
+    local = rank - world.local_ranks.start
+    env = dict(base)
+    env.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(local),
+        WORLD_SIZE=str(world.size),
+        LOCAL_WORLD_SIZE=str(world.ranks_per_node),
+        GROUP_RANK=str(world.node_rank),
+        GROUP_WORLD_SIZE=str(len(world.nodes)),
+        NODE_RANK=str(world.node_rank),
+        MASTER_ADDR=world.master_address,
+        MASTER_PORT=str(world.master_port),
+        JAX_COORDINATOR_ADDRESS=f"{world.master_address}:{world.coordinator_port}",
+        JAX_NUM_PROCESSES=str(world.size),
+        JAX_PROCESS_ID=str(rank),
+    )
+    if world.size <= _TF_CONFIG_MOST_RANKS:
+        env["TF_CONFIG"] = _tf_config(world, rank)
+    if "SLURM_JOB_ID" in env and plan["backend"] == "slurm":
+        env.update(_slurm_environment(world, rank, local))
+    env.update(_cordee_environment(plan, step, world, channel))
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    env.setdefault("OMP_NUM_THREADS", str(_threads(plan, step, world)))
+    return env
+
+
+def rank_command(step: Mapping[str, Any], world: World) -> tuple[str, ...]:
+    """Return argv of a rank, with the resume arguments when there is a checkpoint to go on from."""
+    argv = list(step["tasks"]["argv"])
+    resume = step["checkpoint"].get("resume")
+    if resume and world.resume_from:
+        argv += [part.replace("{checkpoint}", world.resume_from) for part in resume]
+    return tuple(argv)
+
+
+def _cordee_environment(
+    plan: Mapping[str, Any], step: Mapping[str, Any], world: World, channel: str
+) -> dict[str, str]:
+    node_zip = os.path.join(plan["folder"], "node.zip")
+    previous = step["tasks"]["env"].get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
+    paths = [node_zip] + [path for path in previous.split(os.pathsep) if path and path != node_zip]
+    env = {
+        "CORDEE_RUN_ID": plan["run"],
+        "CORDEE_RUN_DIR": plan["folder"],
+        "CORDEE_NODE": world.node,
+        "CORDEE_ATTEMPT": str(world.attempt),
+        "CORDEE_CHANNEL": channel,
+        "CORDEE_CHECKPOINT_DIR": step["checkpoint"]["path"],
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    if world.resume_from:
+        env["CORDEE_RESUME_FROM"] = world.resume_from
+    if step["checkpoint"].get("every_s"):
+        env["CORDEE_CHECKPOINT_EVERY"] = str(step["checkpoint"]["every_s"])
+    return env
+
+
+def _tf_config(world: World, rank: int) -> str:
+    workers = [
+        f"{address}:{world.coordinator_port + 1 + index * world.ranks_per_node + local}"
+        for index, address in enumerate(world.addresses)
+        for local in range(world.ranks_per_node)
+    ]
+    return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
+
+
+def _slurm_environment(world: World, rank: int, local: int) -> dict[str, str]:
+    ranks = str(world.ranks_per_node)
+    per_node = ranks if len(world.nodes) == 1 else f"{ranks}(x{len(world.nodes)})"
+    return {
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(local),
+        "SLURM_NODEID": str(world.node_rank),
+        "SLURM_NTASKS": str(world.size),
+        "SLURM_NPROCS": str(world.size),
+        "SLURM_NTASKS_PER_NODE": ranks,
+        "SLURM_TASKS_PER_NODE": per_node,
+        "SLURM_STEP_NUM_TASKS": str(world.size),
+        "SLURM_STEP_NUM_NODES": str(len(world.nodes)),
+        "SLURM_STEP_TASKS_PER_NODE": per_node,
+        "SLURM_NNODES": str(len(world.nodes)),
+        "SLURM_JOB_NUM_NODES": str(len(world.nodes)),
+        "SLURM_NODELIST": ",".join(world.nodes),
+        "SLURM_JOB_NODELIST": ",".join(world.nodes),
+        "SLURM_STEP_NODELIST": ",".join(world.nodes),
+    }
+
+
+def _threads(plan: Mapping[str, Any], step: Mapping[str, Any], world: World) -> int:
+    if step["request"].get("cpus_per_rank"):
+        return int(step["request"]["cpus_per_rank"])
+    cores = len(os.sched_getaffinity(0))
+    sharing = world.ranks_per_node * (len(world.nodes) if plan["backend"] == "local" else 1)
+    return max(1, cores // sharing)

@@ -1,0 +1,43 @@
+"""Set-up lines: shell lines that run once per node before the ranks and leave their environment to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_HEAD = """\
+if ! command -v module >/dev/null 2>&1; then
+  for file in /etc/profile.d/modules.sh /etc/profile.d/lmod.sh /etc/profile.d/z00_lmod.sh; do
+    if [ -r "$file" ]; then . "$file"; break; fi
+  done
+fi
+"""
+
+
+def setup_script(lines: list[str], output: Path) -> str:
+    """Return a bash script that runs each line, stops at the first that fails, and writes its environment to `output`."""
+    parts = [_HEAD]
+    for number, line in enumerate(lines, start=1):
+        parts.append(
+            f"{line}\n"
+            "cordee_status=$?\n"
+            'if [ "$cordee_status" -ne 0 ]; then\n'
+            f'  echo "cordee: set-up line {number} ended with exit code $cordee_status" >&2\n'
+            '  exit "$cordee_status"\n'
+            "fi\n"
+        )
+    parts.append(f"env -0 > {_quoted(str(output))}\n")
+    return "".join(parts)
+
+
+def read_environment(path: Path) -> dict[str, str]:
+    """Return the environment that a set-up script wrote; shell functions and the script's own variables are kept out."""
+    env = {}
+    for entry in path.read_bytes().split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        if equals and name not in (b"_", b"SHLVL", b"cordee_status", b"CORDEE_TASK"):
+            env[name.decode(errors="surrogateescape")] = value.decode(errors="surrogateescape")
+    return env
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

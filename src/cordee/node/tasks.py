@@ -1,0 +1,411 @@
+"""The one primitive: a Task is a command with an environment, slots, a deadline and a group.
+
+Ranks, checks, set-up lines and shells are Tasks, and a TaskRunner is the only thing on a node that starts processes.
+Nothing that a task started is left behind when it ends, and the runner never waits for a process that the kernel holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Callable, Optional
+
+from cordee.node import processes
+
+STDOUT, STDERR = 0, 1
+_CHUNK = 65536
+_DRAIN_S = 0.5
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to run.
+
+    Attributes:
+        id: unique on its node.
+        argv: the command; `argv[0]` is looked up on the PATH of `env`.
+        env: the whole environment.
+        cwd: working folder.
+        slots: how many of the node's slots it holds; it waits until they are free. 0 never waits.
+        deadline_s: killed after this many seconds; None means never.
+        group: tasks that are stopped together.
+        stdin: bytes for standard input; None means /dev/null.
+        terminal: (rows, columns) to run it on a pseudo terminal, as a shell is.
+    """
+
+    id: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    slots: int = 0
+    deadline_s: Optional[float] = None
+    group: str = ""
+    stdin: Optional[bytes] = None
+    terminal: Optional[tuple[int, int]] = None
+
+
+@dataclass(frozen=True)
+class TaskExit:
+    """How a task ended: `reason` is exited, deadline, stopped, not_started or stuck (killed, but held by the kernel)."""
+
+    id: str
+    code: Optional[int]
+    signal: Optional[str]
+    reason: str
+    seconds: float
+    text: str = ""
+
+
+@dataclass
+class _Running:
+    task: Task
+    marker: str
+    process: subprocess.Popen[bytes]
+    started: float
+    readers: dict[int, int] = field(default_factory=dict)
+    terminal: Optional[int] = None
+    reason: str = "exited"
+    status: Optional[int] = None
+    timers: list[asyncio.TimerHandle] = field(default_factory=list)
+    writing: bytes = b""
+    stdin: Optional[int] = None
+    ended: bool = False
+
+
+class TaskRunner:
+    """Starts tasks and reports their output and end; one per process, on its event loop.
+
+    Args:
+        owner: prefix of the markers that tie processes to this runner, `run/node/incarnation`.
+        slots: slots that tasks share.
+        on_output: called with (task, STDOUT or STDERR, bytes); a pseudo terminal's output is STDOUT.
+        on_exit: called once per task with (task, TaskExit), after its output.
+        on_start: called with (task, pid).
+        kill_s: seconds after SIGKILL when a task that will not go is reported as stuck.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        slots: int,
+        on_output: Callable[[Task, int, bytes], None],
+        on_exit: Callable[[Task, TaskExit], None],
+        on_start: Optional[Callable[[Task, int], None]] = None,
+        kill_s: float = 10.0,
+    ) -> None:
+        self.owner = owner
+        self.kill_s = kill_s
+        self._free = slots
+        self._on_output, self._on_exit, self._on_start = on_output, on_exit, on_start
+        self._waiting: deque[Task] = deque()
+        self._running: dict[str, _Running] = {}
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
+        self._paused = False
+
+    def start(self, task: Task) -> None:
+        """Start a task, or queue it until its slots are free.
+
+        Raises:
+            ValueError: a task of this id runs or waits already.
+        """
+        if task.id in self._running or any(waiting.id == task.id for waiting in self._waiting):
+            raise ValueError(f"a task {task.id!r} runs already")
+        self._waiting.append(task)
+        self._start_waiting()
+
+    def running(self, group: Optional[str] = None) -> list[str]:
+        """Return the ids of running and waiting tasks, of one group or all."""
+        tasks = [entry.task for entry in self._running.values()] + list(self._waiting)
+        return [task.id for task in tasks if group is None or task.group == group]
+
+    def pid(self, task_id: str) -> Optional[int]:
+        """Return the pid of a running task."""
+        entry = self._running.get(task_id)
+        return entry.process.pid if entry else None
+
+    def signal(self, group: str, number: int) -> None:
+        """Send a signal to the main process of each task of a group, and to nothing else."""
+        for entry in self._running.values():
+            if entry.task.group == group and entry.status is None:
+                processes.kill_all([entry.process.pid], number)
+
+    def stop(self, group: str, grace_s: float) -> None:
+        """End a group: SIGTERM to each task's process group, SIGKILL to all its processes `grace_s` later."""
+        for task in [task for task in self._waiting if task.group == group]:
+            self._waiting.remove(task)
+            self._on_exit(task, TaskExit(task.id, None, None, "stopped", 0.0))
+        for entry in list(self._running.values()):
+            if entry.task.group == group:
+                self._end(entry, "stopped", grace_s)
+
+    def write(self, task_id: str, data: bytes) -> None:
+        """Send bytes to a task that runs on a pseudo terminal; a task that is gone swallows them."""
+        entry = self._running.get(task_id)
+        if entry is not None and entry.terminal is not None:
+            entry.writing += data
+            self._loop.add_writer(entry.terminal, self._write, entry, entry.terminal)
+
+    def hang_up(self, task_id: str) -> None:
+        """End one task at once, as when its terminal is closed."""
+        entry = self._running.get(task_id)
+        if entry is not None:
+            self._end(entry, "stopped", 1.0)
+
+    def resize(self, task_id: str, rows: int, columns: int) -> None:
+        """Tell a pseudo terminal its size in characters."""
+        entry = self._running.get(task_id)
+        if entry is not None and entry.terminal is not None:
+            fcntl.ioctl(entry.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def pause_output(self, paused: bool) -> None:
+        """Stop or go on reading the tasks' output: their pipes fill up and they wait, nothing is dropped."""
+        if paused == self._paused:
+            return
+        self._paused = paused
+        for entry in self._running.values():
+            for descriptor, stream in entry.readers.items():
+                if paused:
+                    self._loop.remove_reader(descriptor)
+                else:
+                    self._loop.add_reader(descriptor, self._read, entry, descriptor, stream)
+
+    def kill_everything(self) -> None:
+        """Kill all tasks at once without waiting, for the end of the agent."""
+        self._waiting.clear()
+        for entry in self._running.values():
+            processes.kill_all(processes.of_task(entry.process.pid, entry.marker))
+        processes.sweep(self.owner + "/")
+
+    def _start_waiting(self) -> None:
+        while self._waiting and (self._waiting[0].slots == 0 or self._waiting[0].slots <= self._free):
+            self._launch(self._waiting.popleft())
+
+    def _launch(self, task: Task) -> None:
+        marker = f"{self.owner}/{task.id}"
+        env = dict(task.env)
+        env[processes.MARKER] = marker
+        parent = os.getpid()
+        stdin: int = subprocess.DEVNULL if task.stdin is None else subprocess.PIPE
+        stdout = stderr = subprocess.PIPE
+        master = slave = None
+        started = time.monotonic()
+        try:
+            if task.terminal is not None:
+                master, slave = os.openpty()
+                fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *task.terminal, 0, 0))
+                stdin = stdout = stderr = slave
+
+            def prepare() -> None:
+                processes.die_with_parent(parent)
+                if slave is not None:
+                    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+            process = subprocess.Popen(
+                find_command(task.argv, env, task.cwd),
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=env,
+                cwd=task.cwd,
+                start_new_session=True,
+                preexec_fn=prepare,
+            )
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            for descriptor in (master, slave):
+                if descriptor is not None:
+                    os.close(descriptor)
+            code = 127 if isinstance(error, FileNotFoundError) else 126
+            reason = getattr(error, "strerror", None) or str(error)
+            place = f" in {task.cwd}" if isinstance(error, FileNotFoundError) and not os.path.isdir(task.cwd) else ""
+            text = f"cannot start {task.argv[0]!r}{place}: {reason}"
+            self._on_exit(task, TaskExit(task.id, code, None, "not_started", 0.0, text))
+            return
+        if slave is not None:
+            os.close(slave)
+        self._free -= task.slots
+        entry = _Running(task, marker, process, started, terminal=master)
+        self._running[task.id] = entry
+        self._attach(entry)
+        if task.deadline_s is not None:
+            entry.timers.append(self._loop.call_later(task.deadline_s, self._end, entry, "deadline", 0.0))
+        if self._on_start is not None:
+            self._on_start(task, process.pid)
+
+    def _attach(self, entry: _Running) -> None:
+        if entry.terminal is not None:
+            streams = {entry.terminal: STDOUT}
+        else:
+            assert entry.process.stdout is not None and entry.process.stderr is not None
+            streams = {entry.process.stdout.fileno(): STDOUT, entry.process.stderr.fileno(): STDERR}
+        for descriptor, stream in streams.items():
+            os.set_blocking(descriptor, False)
+            entry.readers[descriptor] = stream
+            if not self._paused:
+                self._loop.add_reader(descriptor, self._read, entry, descriptor, stream)
+        if entry.process.stdin is not None:
+            entry.stdin = entry.process.stdin.fileno()
+            os.set_blocking(entry.stdin, False)
+            entry.writing = entry.task.stdin or b""
+            self._loop.add_writer(entry.stdin, self._write, entry, entry.stdin)
+
+    def _read(self, entry: _Running, descriptor: int, stream: int) -> None:
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            data = b""
+        if data:
+            self._on_output(entry.task, stream, data)
+            return
+        self._loop.remove_reader(descriptor)
+        entry.readers.pop(descriptor, None)
+        if not entry.readers and entry.status is not None:
+            self._finish(entry)
+
+    def _write(self, entry: _Running, descriptor: int) -> None:
+        try:
+            entry.writing = entry.writing[os.write(descriptor, entry.writing) :]
+        except BlockingIOError:
+            return
+        except OSError:
+            entry.writing = b""
+        if not entry.writing:
+            self._loop.remove_writer(descriptor)
+            if descriptor == entry.stdin and entry.process.stdin is not None:
+                entry.process.stdin.close()
+                entry.stdin = None
+
+    def _end(self, entry: _Running, reason: str, grace_s: float) -> None:
+        if entry.ended:
+            return
+        if entry.reason == "exited" and entry.status is None:
+            entry.reason = reason
+        if grace_s > 0 and entry.status is None:
+            try:
+                os.killpg(entry.process.pid, signal.SIGTERM)
+            except (ProcessLookupError, PermissionError):
+                pass
+            entry.timers.append(self._loop.call_later(grace_s, self._kill, entry))
+        else:
+            self._kill(entry)
+
+    def _kill(self, entry: _Running) -> None:
+        if entry.ended:
+            return
+        processes.kill_all(processes.of_task(entry.process.pid, entry.marker))
+        entry.timers.append(self._loop.call_later(self.kill_s, self._give_up, entry))
+
+    def _give_up(self, entry: _Running) -> None:
+        if not entry.ended and entry.status is None:
+            entry.reason = "stuck"
+            self._finish(entry)
+
+    def _reap(self) -> None:
+        by_pid = {entry.process.pid: entry for entry in self._running.values()}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            entry = by_pid.get(pid)
+            if entry is not None:
+                self._main_process_ended(entry, status)
+
+    def _main_process_ended(self, entry: _Running, status: int) -> None:
+        entry.status = status
+        entry.process.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+        processes.kill_all(processes.of_task(entry.process.pid, entry.marker))
+        if entry.readers:
+            entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
+        else:
+            self._finish(entry)
+
+    def _finish(self, entry: _Running) -> None:
+        if entry.ended:
+            return
+        if self._paused and entry.readers and entry.status is not None:
+            entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
+            return
+        entry.ended = True
+        for timer in entry.timers:
+            timer.cancel()
+        self._drain(entry)
+        for stream in (entry.process.stdin, entry.process.stdout, entry.process.stderr):
+            if stream is not None:
+                stream.close()
+        if entry.terminal is not None:
+            os.close(entry.terminal)
+        del self._running[entry.task.id]
+        self._free += entry.task.slots
+        code, name = None, None
+        if entry.status is not None and os.WIFEXITED(entry.status):
+            code = os.WEXITSTATUS(entry.status)
+        elif entry.status is not None:
+            name = signal_name(os.WTERMSIG(entry.status))
+        seconds = time.monotonic() - entry.started
+        self._on_exit(entry.task, TaskExit(entry.task.id, code, name, entry.reason, seconds))
+        self._start_waiting()
+
+    def _drain(self, entry: _Running) -> None:
+        for descriptor, stream in list(entry.readers.items()):
+            self._loop.remove_reader(descriptor)
+            while entry.status is not None:
+                try:
+                    data = os.read(descriptor, _CHUNK)
+                except OSError:
+                    break
+                if not data:
+                    break
+                self._on_output(entry.task, stream, data)
+        entry.readers.clear()
+        for writing in (entry.stdin, entry.terminal):
+            if writing is not None:
+                self._loop.remove_writer(writing)
+
+
+def find_command(argv: tuple[str, ...], env: dict[str, str], cwd: str) -> list[str]:
+    """Return argv with its command looked up on the PATH of `env`, not on the agent's.
+
+    `python` stands for `python3` where only that exists.
+
+    Raises:
+        FileNotFoundError: there is no such command.
+        PermissionError: it is there and cannot be executed.
+    """
+    command = argv[0]
+    if "/" in command:
+        path = os.path.join(cwd, command)
+        if not os.path.exists(path):
+            raise FileNotFoundError(errno.ENOENT, "no such file")
+        if os.path.isdir(path) or not os.access(path, os.X_OK):
+            raise PermissionError(errno.EACCES, "not executable (chmod +x, or put its interpreter in front)")
+        return [path, *argv[1:]]
+    for name in (command, "python3") if command == "python" else (command,):
+        for folder in env.get("PATH", os.defpath).split(os.pathsep):
+            path = os.path.join(cwd, folder, name)
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                return [path, *argv[1:]]
+    raise FileNotFoundError(errno.ENOENT, "not found on PATH")
+
+
+def signal_name(number: int) -> str:
+    """Return `SIGKILL` for 9; a number without a name stays a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

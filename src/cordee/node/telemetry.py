@@ -1,0 +1,96 @@
+"""What a node measures and its ranks log, on its way to the supervisor: kept until it is acknowledged."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, Callable
+
+from cordee.node.channels import RankChannels
+from cordee.node.samplers.proc import NodeSampler, RankSampler
+from cordee.runs.blocklog import encode_grid, encode_schema
+
+_MOST_UNACKNOWLEDGED = 120
+
+Send = Callable[[dict[str, Any], bytes], None]
+
+
+class Telemetry:
+    """Samples the node and its ranks, reads the channels, and sends numbered messages until they are acknowledged.
+
+    Args:
+        node: the node's name.
+        channels: the ranks' channels.
+        pids: returns the main pid of each running global rank.
+    """
+
+    def __init__(self, node: str, channels: RankChannels, pids: Callable[[], dict[int, int]]) -> None:
+        self.connected = False
+        self._node = node
+        self._channels = channels
+        self._pids = pids
+        self._node_sampler = NodeSampler(node)
+        self._rank_sampler = RankSampler(pids)
+        self._records: list[bytes] = []
+        self._schemas: dict[int, bytes] = {}
+        self._unacknowledged: deque[tuple[int, dict[str, Any], bytes]] = deque()
+        self._sequence = 0
+        self._lost_samples = 0
+
+    def sample(self, attempt: int) -> None:
+        """Take one sample of every source."""
+        if len(self._unacknowledged) >= _MOST_UNACKNOWLEDGED:
+            self._lost_samples += 1
+            return
+        moment = time.time()
+        self._take("node", self._node_sampler, moment)
+        if self._pids():
+            self._take("rank", self._rank_sampler, moment)
+
+    def send(self, send: Send, *, dropped_log_bytes: int = 0) -> None:
+        """Send what was sampled and logged since the last time; also when there is nothing, as a sign of life."""
+        if not self.connected:
+            return
+        records, cursors, steps = b"", {}, {}
+        if len(self._unacknowledged) < _MOST_UNACKNOWLEDGED:
+            records, cursors, steps = self._channels.read()
+        body = b"".join(self._records) + records
+        message = {
+            "t": "telemetry",
+            "sequence": self._sequence,
+            "cursors": cursors,
+            "steps": list(steps.items()),
+            "dropped_log_bytes": dropped_log_bytes,
+            "lost_samples": self._lost_samples,
+        }
+        self._records.clear()
+        if body or cursors:
+            self._unacknowledged.append((self._sequence, message, body))
+            self._sequence += 1
+        else:
+            message["sequence"] = None
+        send(message, body)
+
+    def resend(self, send: Send) -> None:
+        """A supervisor (perhaps a new one) is there: tell it all schemas again and everything not acknowledged."""
+        self.connected = True
+        send({"t": "telemetry", "sequence": None, "steps": [], "schemas": True}, b"".join(self._schemas.values()))
+        for _, message, body in self._unacknowledged:
+            send(message, body)
+
+    def acknowledge(self, sequence: int) -> None:
+        """Forget the messages up to `sequence`: they are stored."""
+        while self._unacknowledged and self._unacknowledged[0][0] <= sequence:
+            _, message, _ = self._unacknowledged.popleft()
+            self._channels.acknowledge(message["cursors"])
+
+    def _take(self, group: str, sampler: Any, moment: float) -> None:
+        values = sampler.sample()
+        devices = sampler.devices()
+        if not devices:
+            return
+        schema, encoded = encode_schema(self._node, group, 1.0, devices, sampler.metrics(), None)
+        if schema not in self._schemas:
+            self._schemas[schema] = encoded
+            self._records.append(encoded)
+        self._records.append(encode_grid(schema, moment, values))

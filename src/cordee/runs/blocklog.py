@@ -1,0 +1,393 @@
+"""The block log: telemetry's truth. Append-only parts of framed blocks, each holding records as the agents made them.
+
+A part is `telemetry/blocks-<epoch>-<part>.log`: blocks of a 20-byte header (magic, payload length, CRC-32 over length,
+sequence and payload, sequence) and a payload. A payload is whole records: `<I B` (body length, kind) and a body.
+
+    kind 1 SCHEMA   UTF-8 JSON: id, node, group, cadence, devices, metrics, attempt
+    kind 2 GRID     `<I d` (schema id, UTC epoch seconds), float64 LE [devices x metrics], NaN = missing
+    kind 3 EVENTS   UTF-8 JSON: node, rank, attempt, dropped, events [[offset, UTC seconds, step or null, {name: value}]]
+
+Every part starts with the schemas known so far, so that it can be read alone. Readers pass over unknown kinds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+import time
+import zlib
+from array import array
+from collections import deque
+from pathlib import Path
+from typing import Any, Deque, Iterable, Iterator, Optional, Sequence, Union
+
+SCHEMA, GRID, EVENTS = 1, 2, 3
+
+MAGIC = b"CoBk"
+BLOCK_BYTES = 256 << 10
+KEEP_BYTES = 8 << 20
+FLUSH_AFTER_S = 2.0
+RETRY_AFTER_S = 0.5
+
+_MAX_PAYLOAD_BYTES = 64 << 20
+_BLOCK = struct.Struct("<4sIIQ")
+_CHECKED = struct.Struct("<IQ")
+_RECORD = struct.Struct("<IB")
+_GRID = struct.Struct("<Id")
+_PART = re.compile(r"^blocks-(\d+)-(\d+)\.log$")
+_SEARCH_BYTES = 1 << 20
+
+
+def encode_schema(
+    node: str,
+    group: str,
+    cadence: float,
+    devices: Sequence[Union[str, int]],
+    metrics: Sequence[dict[str, Any]],
+    attempt: Optional[int] = None,
+) -> tuple[int, bytes]:
+    """Return (schema id, record) for grids of [devices x metrics]; the id is the same wherever it is computed.
+
+    Args:
+        node: the node that measures.
+        group: `node`, `rank` or another set of devices measured together.
+        cadence: seconds between samples.
+        devices: names or, for ranks, global rank numbers; the rows of every grid.
+        metrics: `{"name", "unit", "source"}` each; the columns of every grid.
+        attempt: the attempt that the devices belong to, if they belong to one.
+    """
+    document: dict[str, Any] = {
+        "node": node,
+        "group": group,
+        "cadence": float(cadence),
+        "devices": list(devices),
+        "metrics": list(metrics),
+        "attempt": attempt,
+    }
+    schema = zlib.crc32(_compact(document))
+    return schema, _record(SCHEMA, _compact(dict(document, id=schema)))
+
+
+def encode_grid(schema: int, moment: float, values: Union[Sequence[float], bytes]) -> bytes:
+    """Return the record of one sample: float values [devices x metrics], flat, device by device, taken at UTC `moment`."""
+    if not isinstance(values, (bytes, bytearray, memoryview)):
+        values = struct.pack(f"<{len(values)}d", *values)
+    return _record(GRID, _GRID.pack(schema, moment) + values)
+
+
+def encode_events(node: str, rank: int, attempt: int, dropped: int, events: Iterable[Sequence[Any]]) -> bytes:
+    """Return the record of user events `(offset, UTC seconds, step or None, {name: value})` of one rank.
+
+    `dropped` counts the events that the rank could not store since the last record.
+    """
+    document = {"node": node, "rank": rank, "attempt": attempt, "dropped": dropped, "events": list(events)}
+    return _record(EVENTS, json.dumps(document, separators=(",", ":")).encode())
+
+
+def iter_records(payload: Union[bytes, memoryview]) -> Iterator[tuple[int, memoryview]]:
+    """Yield (kind, body) of each record.
+
+    Raises:
+        ValueError: the payload ends inside a record.
+    """
+    view = memoryview(payload)
+    at, size = 0, len(view)
+    while at < size:
+        if size - at < _RECORD.size:
+            raise ValueError("the payload ends inside a record's header")
+        length, kind = _RECORD.unpack_from(view, at)
+        at += _RECORD.size
+        if length > size - at:
+            raise ValueError("the payload ends inside a record's body")
+        yield kind, view[at : at + length]
+        at += length
+
+
+def decode_json(body: memoryview) -> dict[str, Any]:
+    """Return the document of a SCHEMA or EVENTS body."""
+    return json.loads(bytes(body))
+
+
+def decode_grid(body: memoryview) -> tuple[int, float, array]:
+    """Return (schema id, UTC epoch seconds, float64 values [devices x metrics], flat) of a GRID body."""
+    schema, moment = _GRID.unpack_from(body)
+    values = array("d")
+    values.frombytes(bytes(body[_GRID.size :]))
+    return schema, moment, values
+
+
+def list_parts(folder: Path) -> list[tuple[int, int, Path]]:
+    """Return (epoch, part, path) of the parts in a `telemetry/` folder, oldest first; none when there is no folder."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    matches = (_PART.match(name) for name in names)
+    return sorted((int(match.group(1)), int(match.group(2)), folder / match.group(0)) for match in matches if match)
+
+
+class BlockReader:
+    """Iterates over the blocks of one part: (next offset, sequence, payload).
+
+    A torn tail ends the iteration; a new reader at `offset` goes on when the writer has. After damage in the middle the
+    next block whose CRC is right is found again.
+
+    Attributes:
+        offset: where the next block begins.
+        skipped_bytes: damaged bytes that were passed over.
+    """
+
+    def __init__(self, path: Union[str, Path], offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+        self.skipped_bytes = 0
+
+    def __iter__(self) -> Iterator[tuple[int, int, bytes]]:
+        with open(self.path, "rb", buffering=0) as file:
+            descriptor = file.fileno()
+            while True:
+                block = _read_block(descriptor, self.offset)
+                if block is None:
+                    found = _find_block(descriptor, self.offset + 1)
+                    if found is None:
+                        return
+                    self.skipped_bytes += found - self.offset
+                    self.offset = found
+                    continue
+                sequence, payload = block
+                self.offset += _BLOCK.size + len(payload)
+                yield self.offset, sequence, payload
+
+
+def read_blocks(path: Union[str, Path], offset: int = 0) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (next offset, sequence, payload) of the whole blocks from `offset`; see `BlockReader`."""
+    return iter(BlockReader(path, offset))
+
+
+class BlockLogWriter:
+    """Appends records to the parts of one epoch; never raises for the disk's sake.
+
+    What the disk refuses is kept, up to 8 MiB; then the oldest goes and is counted, and its sequence numbers stay
+    unused, so that readers see the gap.
+
+    Args:
+        folder: the run's `telemetry/` folder, which is never created here.
+        epoch: the supervisor's epoch.
+        max_bytes, max_age_s: a new part begins when the current one is larger or older.
+
+    Attributes:
+        dropped_bytes: record bytes given up so far.
+        malformed_bytes: bytes refused by `append` because they were no records.
+        last_error: what the disk said last, None while all is well.
+    """
+
+    def __init__(
+        self, folder: Union[str, Path], epoch: int, *, max_bytes: int = 64_000_000, max_age_s: float = 600.0
+    ) -> None:
+        self.folder = Path(folder)
+        self.epoch = epoch
+        self.dropped_bytes = 0
+        self.malformed_bytes = 0
+        self.last_error: Optional[OSError] = None
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        self._schemas: dict[bytes, None] = {}
+        self._buffer: list[bytes] = []
+        self._buffer_bytes = 0
+        self._buffered_at = 0.0
+        self._queue: Deque[bytes] = deque()
+        self._queue_bytes = 0
+        self._sequence = 0
+        self._descriptor: Optional[int] = None
+        self._part = max((part for of, part, _ in list_parts(self.folder) if of == epoch), default=-1)
+        self._size = 0
+        self._opened_at = 0.0
+        self._retry_at = 0.0
+        self._rotate = False
+
+    @property
+    def path(self) -> Path:
+        """The part that is written to, or was last."""
+        return self.folder / f"blocks-{self.epoch}-{self._part}.log"
+
+    @property
+    def pending_bytes(self) -> int:
+        """Record bytes that are not in the file yet."""
+        return self._buffer_bytes + self._queue_bytes
+
+    def append(self, records: bytes) -> None:
+        """Buffer whole records; their schemas are remembered."""
+        if not records:
+            return
+        taken = 0
+        try:
+            for kind, body in iter_records(records):
+                whole = _RECORD.size + len(body)
+                if kind == SCHEMA:
+                    self.remember_schema(records[taken : taken + whole])
+                taken += whole
+        except ValueError:
+            self.malformed_bytes += len(records) - taken
+            records = records[:taken]
+        if not self._buffer:
+            self._buffered_at = time.monotonic()
+        self._buffer.append(bytes(records))
+        self._buffer_bytes += len(records)
+        if self._buffer_bytes >= BLOCK_BYTES:
+            self._close_buffer()
+            self._write_queue(force=False)
+
+    def remember_schema(self, record: bytes) -> None:
+        """Begin every later part with this schema record too."""
+        self._schemas[bytes(record)] = None
+
+    def tick(self, now: Optional[float] = None) -> None:
+        """Flush when the oldest buffered byte is older than 2 s; `now` is `time.monotonic()`."""
+        now = time.monotonic() if now is None else now
+        if self._buffer and now - self._buffered_at >= FLUSH_AFTER_S:
+            self._close_buffer()
+        if self._queue:
+            self._write_queue(force=False)
+
+    def flush(self) -> bool:
+        """Write everything now; return whether nothing is left."""
+        self._close_buffer()
+        return self._write_queue(force=True)
+
+    def close(self) -> bool:
+        """Write everything, make it durable and close; return whether nothing is left."""
+        done = self.flush()
+        if self._descriptor is not None:
+            try:
+                os.fsync(self._descriptor)
+            except OSError as error:
+                self.last_error = error
+            self._close_file()
+        return done
+
+    def _close_buffer(self) -> None:
+        if self._buffer:
+            self._queue.append(b"".join(self._buffer))
+            self._queue_bytes += self._buffer_bytes
+            self._buffer, self._buffer_bytes = [], 0
+
+    def _write_queue(self, *, force: bool) -> bool:
+        now = time.monotonic()
+        if self._queue and (force or now >= self._retry_at):
+            try:
+                self._open_part(now)
+                while self._queue:
+                    self._write_block(self._queue[0])
+                    self._queue_bytes -= len(self._queue.popleft())
+                self.last_error = None
+            except OSError as error:
+                self.last_error = error
+                self._retry_at = now + RETRY_AFTER_S
+                self._undo_torn_block()
+        while self._queue_bytes > KEEP_BYTES:
+            lost = self._queue.popleft()
+            self._queue_bytes -= len(lost)
+            self.dropped_bytes += len(lost)
+            self._sequence += 1
+            self._rotate = True  # a lost schema must not leave the rest of this part without it
+        return not self._queue
+
+    def _open_part(self, now: float) -> None:
+        if self._descriptor is not None:
+            deleted = os.fstat(self._descriptor).st_nlink == 0
+            due = self._size >= self._max_bytes or now - self._opened_at >= self._max_age_s or self._rotate
+            if deleted or (due and self._size > 0):
+                self._close_file()
+        if self._descriptor is not None:
+            return
+        self._part += 1
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+            self._descriptor = os.open(self.path, flags, 0o600)
+        except OSError:
+            self._part -= 1
+            raise
+        self._size, self._opened_at, self._rotate = 0, now, False
+        self._write_schemas()
+
+    def _write_schemas(self) -> None:
+        batch: list[bytes] = []
+        size = 0
+        for record in self._schemas:
+            batch.append(record)
+            size += len(record)
+            if size >= BLOCK_BYTES:
+                self._write_block(b"".join(batch))
+                batch, size = [], 0
+        if batch:
+            self._write_block(b"".join(batch))
+
+    def _write_block(self, payload: bytes) -> None:
+        checked = _CHECKED.pack(len(payload), self._sequence)
+        crc = zlib.crc32(payload, zlib.crc32(checked))
+        block = memoryview(_BLOCK.pack(MAGIC, len(payload), crc, self._sequence) + payload)
+        assert self._descriptor is not None
+        written = 0
+        while written < len(block):
+            written += os.write(self._descriptor, block[written:])
+        self._size += len(block)
+        self._sequence += 1
+
+    def _undo_torn_block(self) -> None:
+        """Cut a torn block off; a part that has no whole block yet goes, so that its schemas are written again."""
+        if self._descriptor is None:
+            return
+        try:
+            os.ftruncate(self._descriptor, self._size)
+        except OSError:
+            self._rotate = True
+        if self._rotate or self._part_is_incomplete():
+            self._close_file()
+
+    def _part_is_incomplete(self) -> bool:
+        return self._size == 0
+
+    def _close_file(self) -> None:
+        assert self._descriptor is not None
+        try:
+            os.close(self._descriptor)
+        except OSError as error:
+            self.last_error = error
+        self._descriptor = None
+
+
+def _compact(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _record(kind: int, body: bytes) -> bytes:
+    return _RECORD.pack(len(body), kind) + body
+
+
+def _read_block(descriptor: int, offset: int) -> Optional[tuple[int, bytes]]:
+    header = os.pread(descriptor, _BLOCK.size, offset)
+    if len(header) < _BLOCK.size:
+        return None
+    magic, length, crc, sequence = _BLOCK.unpack(header)
+    if magic != MAGIC or length > _MAX_PAYLOAD_BYTES:
+        return None
+    payload = os.pread(descriptor, length, offset + _BLOCK.size)
+    if len(payload) < length or zlib.crc32(payload, zlib.crc32(_CHECKED.pack(length, sequence))) != crc:
+        return None
+    return sequence, payload
+
+
+def _find_block(descriptor: int, start: int) -> Optional[int]:
+    """Return the offset of the first whole block at or after `start`."""
+    while True:
+        window = os.pread(descriptor, _SEARCH_BYTES, start)
+        at = window.find(MAGIC)
+        while at >= 0:
+            if _read_block(descriptor, start + at) is not None:
+                return start + at
+            at = window.find(MAGIC, at + 1)
+        if len(window) < len(MAGIC):
+            return None
+        start += len(window) - len(MAGIC) + 1

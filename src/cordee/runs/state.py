@@ -1,0 +1,271 @@
+"""A run's state is a replay of its journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+from cordee.findings import Finding
+from cordee.units import parse_utc
+
+STATES = ("queued", "running", "finished", "failed", "cancelled")
+ENDED = ("finished", "failed", "cancelled")
+
+
+@dataclass
+class Phase:
+    """A stretch of the run's time: `queue, connect, vet, setup, start, train, restart, end`; epoch seconds, UTC."""
+
+    name: str
+    start: float
+    end: Optional[float] = None
+
+
+@dataclass
+class NodeState:
+    """What is known of one node: `verdict` is healthy, suspect, bad or unknown; `role` is active, spare, excluded or lost."""
+
+    node: str
+    verdict: str = "unknown"
+    role: str = "spare"
+    host: str = ""
+    ranks: list[int] = field(default_factory=list)
+    results: list[dict[str, Any]] = field(default_factory=list)
+    reason: str = ""
+
+
+@dataclass
+class RankState:
+    """The newest attempt's view of one rank: `status` is running, exited or failed."""
+
+    rank: int
+    node: str
+    status: str = "running"
+    pid: Optional[int] = None
+    code: Optional[int] = None
+    signal: Optional[str] = None
+
+
+@dataclass
+class RunState:
+    """Everything that the journal says about a run, at the moment it was read."""
+
+    run: str = ""
+    state: str = "queued"
+    exit_code: Optional[int] = None
+    segments: int = 0
+    restarts: int = 0
+    attempt: int = 0
+    world_size: int = 0
+    nodes: list[NodeState] = field(default_factory=list)
+    ranks: list[RankState] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
+    step: Optional[int] = None
+    total: Optional[int] = None
+    checkpoint: Optional[str] = None
+    resume_step: Optional[int] = None
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+    reason: str = ""
+    text: str = ""
+    epoch: int = 0
+    submitted_at: Optional[float] = None
+    started_at: Optional[float] = None
+    ended_at: Optional[float] = None
+    cancel_requested: bool = False
+    sealed_until: Optional[float] = None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    def node(self, name: str) -> NodeState:
+        """Return the node's entry, made when it is new."""
+        for entry in self.nodes:
+            if entry.node == name:
+                return entry
+        entry = NodeState(name)
+        self.nodes.append(entry)
+        return entry
+
+
+def replay(events: list[dict[str, Any]], run: str = "") -> RunState:
+    """Return the state after `events` (in the order of `read_journal`); unknown events change nothing."""
+    state = RunState(run=run)
+    clock = _Clock()
+    for event in events:
+        handler = _HANDLERS.get(event["event"])
+        if handler is not None:
+            handler(state, event, clock.at(event))
+    return state
+
+
+class _Clock:
+    """Times of events in UTC that do not go backwards within one writer when its wall clock jumps."""
+
+    def __init__(self) -> None:
+        self._base: dict[str, tuple[float, float]] = {}
+
+    def at(self, event: dict[str, Any]) -> float:
+        wall = parse_utc(event["time"])
+        writer, mono = event["writer"], event.get("mono")
+        if writer == "client" or mono is None:
+            return wall
+        base = self._base.setdefault(writer, (wall, mono))
+        return base[0] + (mono - base[1])
+
+
+def _enter(state: RunState, name: str, at: float) -> None:
+    if state.phases and state.phases[-1].end is None:
+        if state.phases[-1].name == name:
+            return
+        state.phases[-1].end = max(at, state.phases[-1].start)
+    state.phases.append(Phase(name, at))
+
+
+def _submitted(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.submitted_at = at
+    _enter(state, "queue", at)
+
+
+def _resume_requested(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.state, state.exit_code, state.ended_at = "queued", None, None
+    state.cancel_requested, state.reason, state.text = False, "", ""
+    _enter(state, "queue", at)
+
+
+def _cancel_requested(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.cancel_requested = True
+
+
+def _supervisor_started(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.epoch = event["epoch"]
+    if state.started_at is None:
+        state.started_at = at
+    if event.get("segment", 0) > state.segments:
+        state.segments = event["segment"]
+    if not state.ended:
+        state.state = "running"
+    if state.attempts and "outcome" not in state.attempts[-1]:
+        state.attempts[-1].update(outcome="superseded", reason="the supervisor was replaced", ended_at=at)
+    _enter(state, "connect", at)
+
+
+def _node_connected(state: RunState, event: dict[str, Any], at: float) -> None:
+    node = state.node(event["node"])
+    node.host = event.get("host", node.host)
+    if node.role == "lost":
+        node.role, node.reason = "spare", ""
+
+
+def _node_lost(state: RunState, event: dict[str, Any], at: float) -> None:
+    node = state.node(event["node"])
+    node.role, node.reason, node.ranks = "lost", event.get("reason", ""), []
+
+
+def _vetting_started(state: RunState, event: dict[str, Any], at: float) -> None:
+    _enter(state, "vet", at)
+
+
+def _node_verdict(state: RunState, event: dict[str, Any], at: float) -> None:
+    node = state.node(event["node"])
+    node.verdict, node.results = event["verdict"], event.get("results", [])
+
+
+def _nodes_chosen(state: RunState, event: dict[str, Any], at: float) -> None:
+    for role, names in (("active", event["nodes"]), ("spare", event["spares"]), ("excluded", event["excluded"])):
+        for name in names:
+            state.node(name).role = role
+
+
+def _setup_started(state: RunState, event: dict[str, Any], at: float) -> None:
+    _enter(state, "setup", at)
+
+
+def _attempt_started(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.restarts += 1 if state.attempts else 0
+    state.attempt, state.world_size = event["attempt"], event["world_size"]
+    state.resume_step = event.get("resume_step")
+    state.attempts.append({"attempt": event["attempt"], "started_at": at, "resume_step": event.get("resume_step")})
+    state.ranks = []
+    for node in state.nodes:
+        node.ranks = []
+    for placed in event["nodes"]:
+        node = state.node(placed["node"])
+        node.ranks, node.role = list(placed["ranks"]), "active"
+        state.ranks.extend(RankState(rank, placed["node"], "starting") for rank in placed["ranks"])
+    state.ranks.sort(key=lambda rank: rank.rank)
+    _enter(state, "start", at)
+
+
+def _rank_started(state: RunState, event: dict[str, Any], at: float) -> None:
+    for rank in state.ranks:
+        if rank.rank == event["rank"]:
+            rank.status, rank.pid = "running", event.get("pid")
+    if all(rank.status != "starting" for rank in state.ranks):
+        _enter(state, "train", at)
+
+
+def _rank_exited(state: RunState, event: dict[str, Any], at: float) -> None:
+    for rank in state.ranks:
+        if rank.rank == event["rank"]:
+            rank.code, rank.signal = event.get("code"), event.get("signal")
+            rank.status = "exited" if event.get("code") == 0 and not event.get("signal") else "failed"
+    if event.get("culprit"):
+        keys = ("attempt", "rank", "node", "code", "signal", "message")
+        state.failures.append({**{key: event.get(key) for key in keys}, "time": at})
+
+
+def _attempt_ended(state: RunState, event: dict[str, Any], at: float) -> None:
+    if state.attempts:
+        state.attempts[-1].update(outcome=event["outcome"], reason=event.get("reason", ""), ended_at=at)
+    _enter(state, "end" if event["outcome"] in ("finished", "cancelled") else "restart", at)
+
+
+def _checkpoint_seen(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.checkpoint = event["name"]
+
+
+def _progress(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.step = event.get("step")
+    state.total = event.get("total") or state.total
+
+
+def _finding(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.findings.append(Finding.from_document(event["finding"]))
+
+
+def _sealed(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.sealed_until = event["until"]
+
+
+def _ended(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.state, state.exit_code = event["state"], event.get("exit_code")
+    state.reason, state.text = event.get("reason", ""), event.get("text", "")
+    state.ended_at = at
+    if state.phases and state.phases[-1].end is None:
+        state.phases[-1].end = max(at, state.phases[-1].start)
+
+
+_HANDLERS: dict[str, Callable[[RunState, dict[str, Any], float], None]] = {
+    "submitted": _submitted,
+    "resume_requested": _resume_requested,
+    "cancel_requested": _cancel_requested,
+    "supervisor_started": _supervisor_started,
+    "node_connected": _node_connected,
+    "node_lost": _node_lost,
+    "vetting_started": _vetting_started,
+    "node_verdict": _node_verdict,
+    "nodes_chosen": _nodes_chosen,
+    "setup_started": _setup_started,
+    "attempt_started": _attempt_started,
+    "rank_started": _rank_started,
+    "rank_exited": _rank_exited,
+    "attempt_ended": _attempt_ended,
+    "checkpoint_seen": _checkpoint_seen,
+    "progress": _progress,
+    "finding": _finding,
+    "sealed": _sealed,
+    "ended": _ended,
+}

@@ -1,0 +1,242 @@
+"""The keeper stands in for a scheduler on one machine: it starts supervisor and agents, and restarts what dies or hangs.
+
+It may be killed itself: the supervisor starts another, which finds the living processes by their records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Optional
+
+from cordee.errors import CordeeError, OwnershipError
+from cordee.node import processes
+from cordee.runs.folder import RunFolder, write_atomically
+from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.state import replay
+from cordee.supervise.ownership import Ownership, alive_here, identity
+from cordee.supervise.place import LocalPlace, agent_file, node_side_environment, read_record
+
+_POLL_S = 0.05
+_MOST_STARTS = 10
+_STARTS_WINDOW_S = 60.0
+_AGENT_END_S = 10.0
+
+
+class Kept:
+    """One process that is kept alive, known by its record in the control folder."""
+
+    def __init__(self, name: str, argv: list[str], record: Path, log: Path) -> None:
+        self.name, self.argv, self.record, self.log = name, argv, record, log
+        self.starts: deque[float] = deque(maxlen=_MOST_STARTS)
+        self.known: dict[str, Any] = read_record(record)
+
+    @property
+    def incarnation(self) -> int:
+        return int(self.known.get("incarnation", 0))
+
+    def alive(self) -> bool:
+        """Return whether the process that was started last still runs."""
+        return bool(self.known) and alive_here(self.known)
+
+    def start(self, env: dict[str, str]) -> None:
+        """Start the next incarnation and record it."""
+        incarnation = self.incarnation + 1
+        with open(self.log, "ab") as log:
+            process = subprocess.Popen(
+                [*self.argv, *(["--incarnation", str(incarnation)] if "agent" in self.name else [])],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=env,
+                start_new_session=True,
+            )
+        seen = processes.read_process(process.pid)
+        self.known = {
+            **identity(),
+            "pid": process.pid,
+            "start_ticks": seen.start_ticks if seen else 0,
+            "incarnation": incarnation,
+        }
+        process.returncode = 0
+        write_atomically(self.record, json.dumps(self.known))
+        self.starts.append(time.monotonic())
+
+    def too_often(self) -> bool:
+        """Return whether it was started so often of late that another start would not help."""
+        return len(self.starts) == _MOST_STARTS and time.monotonic() - self.starts[0] < _STARTS_WINDOW_S
+
+    def kill(self) -> None:
+        """Kill the process if it still runs."""
+        if self.alive():
+            processes.kill_all([self.known["pid"]])
+
+
+class Keeper:
+    """Keeps one run's processes alive until the run has ended, and leaves none behind.
+
+    Args:
+        folder: the run's folder.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.ownership = Ownership(folder.control / "keepers")
+        self.ownership.claim()
+        processes.become_subreaper()
+        self.plan: dict[str, Any] = json.loads(folder.plan.read_text())
+        self.run = self.plan["run"]
+        self.env = node_side_environment(folder)
+        self.lost_s = self.plan["timeouts"]["lost_s"]
+        self.supervisor = Kept(
+            "supervisor",
+            self._command("cordee.supervise.supervisor"),
+            folder.control / "supervisor.json",
+            folder.control / "supervisor.log",
+        )
+        self.agents = {
+            node: Kept(
+                f"agent {node}",
+                [*self._command("cordee.node.agent"), "--node", node],
+                agent_file(folder, node),
+                folder.control / f"agent-{node}.log",
+            )
+            for node in LocalPlace(folder, self.plan).node_names()
+        }
+        self._heartbeat: tuple[str, float] = ("", time.monotonic())
+        self._journals_size = -1
+        self._ended = False
+        self._abandoned: set[str] = set()
+
+    def serve(self) -> int:
+        """Keep the run's processes until it has ended; returns 0, or 5 when it had to be given up."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if self.supervisor.alive() and not self.run_ended():
+            self._heartbeat = ("", time.monotonic())
+        code = 0
+        while True:
+            self._reap()
+            if not self.folder.root.is_dir() or not self.ownership.current():
+                return self._leave(5)
+            if self.run_ended():
+                if not self.supervisor.alive():
+                    return self._leave(code)
+            elif not self._keep():
+                code = 5
+            time.sleep(_POLL_S)
+
+    def run_ended(self) -> bool:
+        """Return whether the journal says that the run is over; read again only when it grew."""
+        try:
+            size = sum(entry.stat().st_size for entry in os.scandir(self.folder.journal))
+            if size != self._journals_size:
+                self._journals_size = size
+                self._ended = replay(read_journal(self.folder.journal)).ended
+        except (OSError, CordeeError):
+            return False
+        return self._ended
+
+    def _keep(self) -> bool:
+        if not self.supervisor.alive():
+            if self.supervisor.too_often():
+                self._give_up()
+                return False
+            self.supervisor.start(self.env)
+            self._heartbeat = ("", time.monotonic())
+        elif self._supervisor_hangs():
+            self.supervisor.kill()
+        for node, agent in self.agents.items():
+            self._replace_on_request(node, agent)
+            if not agent.alive() and node not in self._abandoned:
+                if agent.known:
+                    processes.sweep(f"{self.run}/{node}/")
+                if agent.too_often():
+                    self._abandoned.add(node)
+                    print(f"cordee keeper: {agent.name} ended {_MOST_STARTS} times in a minute", file=sys.stderr)
+                    continue
+                agent.start(self.env)
+        return True
+
+    def _replace_on_request(self, node: str, agent: Kept) -> None:
+        path = agent.record.with_suffix(".replace")
+        request = read_record(path)
+        if request:
+            path.unlink()
+            if request["incarnation"] in (0, agent.incarnation):
+                agent.kill()
+                processes.sweep(f"{self.run}/{node}/")
+
+    def _supervisor_hangs(self) -> bool:
+        try:
+            text = (self.folder.control / "heartbeat").read_text()
+        except OSError:
+            text = ""
+        if text != self._heartbeat[0]:
+            self._heartbeat = (text, time.monotonic())
+        return time.monotonic() - self._heartbeat[1] > self.lost_s
+
+    def _give_up(self) -> None:
+        tail = _last_line(self.supervisor.log)
+        text = f"the supervisor ended {_MOST_STARTS} times in a minute: {tail}"
+        client_journal(self.folder.journal).append(
+            "ended", state="failed", exit_code=5, reason="supervisor", text=text
+        )
+
+    def _leave(self, code: int) -> int:
+        deadline = time.monotonic() + _AGENT_END_S
+        while time.monotonic() < deadline and any(agent.alive() for agent in self.agents.values()):
+            self._reap()
+            if code or not self.folder.root.is_dir():
+                break
+            time.sleep(_POLL_S)
+        if self.ownership.current() or not self.folder.root.is_dir():
+            for kept in (*self.agents.values(), self.supervisor):
+                kept.kill()
+            processes.sweep(f"{self.run}/")
+            self._reap()
+        return code
+
+    def _command(self, module: str) -> list[str]:
+        return [sys.executable, "-s", "-m", module, "--folder", str(self.folder.root)]
+
+    @staticmethod
+    def _reap() -> None:
+        while True:
+            try:
+                if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                    return
+            except ChildProcessError:
+                return
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_bytes().strip().split(b"\n")
+    except OSError:
+        return ""
+    return lines[-1].decode(errors="replace")[:400]
+
+
+def main(arguments: Optional[list[str]] = None) -> int:
+    """Run a keeper: `python -m cordee.supervise.keeper --folder RUN`."""
+    parser = argparse.ArgumentParser(prog="cordee.supervise.keeper")
+    parser.add_argument("--folder", required=True, type=Path)
+    options = parser.parse_args(arguments)
+    try:
+        return Keeper(RunFolder(options.folder)).serve()
+    except OwnershipError as error:
+        print(f"cordee keeper: {error}", file=sys.stderr)
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

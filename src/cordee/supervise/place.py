@@ -1,0 +1,166 @@
+"""What an allocation can do for its supervisor beyond the agents: the seam between one machine and a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from cordee import wire
+from cordee.errors import CordeeError
+from cordee.runs.folder import RunFolder, write_atomically
+from cordee.supervise.ownership import Ownership, alive_here
+
+
+class Place:
+    """Called by the supervisor only, on its loop; nothing here may block for long or raise.
+
+    Args:
+        folder: the run's folder.
+        plan: its plan.
+    """
+
+    def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
+        self.folder = folder
+        self.plan = plan
+
+    def node_names(self) -> list[str]:
+        """Return the names of all nodes of the allocation, spares included, in their order."""
+        raise NotImplementedError("a place names its nodes")
+
+    def address(self) -> str:
+        """Return the address that agents reach this supervisor at."""
+        raise NotImplementedError("a place knows its network")
+
+    def address_of(self, connection: wire.Connection) -> str:
+        """Return the address at which other nodes reach the node of this agent."""
+        return connection.peer_address
+
+    def owner_alive(self, owner: dict[str, Any]) -> bool:
+        """Return whether an earlier supervisor still runs."""
+        return alive_here(owner)
+
+    def replace_agent(self, node: str, incarnation: int) -> None:
+        """Ask for a new agent on a node whose agent (of this incarnation) is hung or gone; does nothing where none can be had."""
+
+    def agent_gone(self, node: str, incarnation: int) -> bool:
+        """Return whether it is certain that this agent has ended."""
+        return False
+
+    def beat(self) -> None:
+        """Show that the supervisor lives, once a second, and look after whoever would restart it."""
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Return and remove what clients have asked for since the last time (`{"request": "cancel", ...}`)."""
+        found = []
+        try:
+            names = sorted(os.listdir(self.folder.requests))
+        except OSError:
+            return []
+        for name in names:
+            path = self.folder.requests / name
+            if not name.endswith(".json") or name.startswith("."):
+                continue
+            try:
+                request = json.loads(path.read_text())
+                path.unlink()
+            except (OSError, ValueError):
+                continue
+            if isinstance(request, dict):
+                found.append(request)
+        return found
+
+
+class LocalPlace(Place):
+    """One machine: the nodes are processes under a keeper, which restarts what dies."""
+
+    def node_names(self) -> list[str]:
+        """Return `local-0`, `local-1` and so on."""
+        request = self.plan["steps"][0]["request"]
+        return [f"local-{index}" for index in range(request["nodes"] + request["spare_nodes"])]
+
+    def address(self) -> str:
+        """Return the loopback address."""
+        return "127.0.0.1"
+
+    def address_of(self, connection: wire.Connection) -> str:
+        """Return the loopback address: all nodes share it."""
+        return "127.0.0.1"
+
+    def replace_agent(self, node: str, incarnation: int) -> None:
+        """Leave a note for the keeper, which kills that agent and starts the next."""
+        try:
+            path = agent_file(self.folder, node).with_suffix(".replace")
+            write_atomically(path, json.dumps({"incarnation": incarnation}))
+        except CordeeError as error:
+            print(f"cordee supervisor: {error}", file=sys.stderr)
+
+    def agent_gone(self, node: str, incarnation: int) -> bool:
+        """Return whether the keeper's record of this agent names a process that has ended."""
+        record = read_record(agent_file(self.folder, node))
+        if not record:
+            return False
+        return record["incarnation"] > incarnation or not alive_here(record)
+
+    def beat(self) -> None:
+        """Touch the heartbeat that the keeper watches, and start a new keeper when the old one died."""
+        try:
+            (self.folder.control / "heartbeat").write_text(f"{time.monotonic():.3f}\n")
+        except OSError:
+            return
+        keepers = Ownership(self.folder.control / "keepers")
+        newest = keepers.newest()
+        owner = read_record(self.folder.control / "keepers" / str(newest) / "owner.json") if newest else {}
+        if newest and (not owner or not alive_here(owner)):
+            start_keeper(self.folder)
+
+
+def place_of(folder: RunFolder, plan: dict[str, Any]) -> Place:
+    """Return the place that the plan's back end stands for.
+
+    Raises:
+        CordeeError: this version has no such back end.
+    """
+    if plan["backend"] == "local":
+        return LocalPlace(folder, plan)
+    raise CordeeError("this plan is for a back end that this version lacks", given=plan["backend"], allowed=["local"])
+
+
+def agent_file(folder: RunFolder, node: str) -> Path:
+    """Return where the keeper records a node's agent."""
+    return folder.control / f"agent-{node}.json"
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return a small JSON document of the control folder, empty when it is not there or torn."""
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def node_side_environment(folder: RunFolder) -> dict[str, str]:
+    """Return the environment in which the run's own copy of the node side is imported."""
+    zipped = str(folder.node_zip)
+    rest = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != zipped]
+    return dict(os.environ, PYTHONPATH=os.pathsep.join([zipped, *rest]))
+
+
+def start_keeper(folder: RunFolder) -> int:
+    """Start a keeper that outlives this process and its terminal; returns its pid. A keeper that is not needed ends itself."""
+    with open(folder.control / "keeper.log", "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-s", "-m", "cordee.supervise.keeper", "--folder", str(folder.root)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            env=node_side_environment(folder),
+            start_new_session=True,
+        )
+    return process.pid

@@ -1,0 +1,558 @@
+"""The supervisor: one process that leads a run inside its allocation, from the first connection to the last line.
+
+It owns the run for one epoch. What it decides is in the journal before it acts, so that the next supervisor, if this one
+is killed, knows what was promised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+from cordee import wire
+from cordee.checkpoint.folder import Checkpoint, newest_complete
+from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError
+from cordee.findings import Finding
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import JournalWriter, read_journal
+from cordee.runs.state import replay
+from cordee.supervise import finish
+from cordee.supervise.agreement import StopAgreement
+from cordee.supervise.attempt import Attempt, Outcome
+from cordee.supervise.intake import Intake
+from cordee.supervise.nodes import Node, usable
+from cordee.supervise.ownership import Ownership, identity
+from cordee.supervise.place import Place, place_of
+from cordee.supervise.restart import Failure, RestartPolicy
+from cordee.supervise.shells import Shells
+from cordee.supervise.vetting import NodePreparation
+
+_TICK_S = 0.2
+_SECOND_S = 1.0
+_PROGRESS_S = 5.0
+_CHECKPOINT_S = 2.0
+_CANCEL_STOP_S = 10.0
+_CANCEL_GRACE_S = 5.0
+_RANK_GRACE_S = 5.0
+
+
+class Ended(Exception):
+    """The run is over: how, with which exit code, and why."""
+
+    def __init__(self, state: str, exit_code: int, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.state, self.exit_code, self.reason, self.text = state, exit_code, reason, text
+
+
+class Supervisor:
+    """Leads one run for one epoch.
+
+    Args:
+        folder: the run's folder, with a frozen plan.
+        place: what this allocation can do beyond the agents (replace one, look after its keeper).
+    """
+
+    def __init__(self, folder: RunFolder, place: Optional[Place] = None) -> None:
+        self.folder = folder
+        self.plan: dict[str, Any] = json.loads(folder.plan.read_text())
+        self.step: dict[str, Any] = self.plan["steps"][0]
+        self.request: dict[str, Any] = self.step["request"]
+        self.timeouts: dict[str, float] = self.plan["timeouts"]
+        self.place = place or place_of(folder, self.plan)
+        self.ownership = Ownership(folder.control / "epochs", self.place.owner_alive)
+        self.epoch = self.ownership.claim()
+        events = read_journal(folder.journal)
+        self.before = replay(events, folder.id)
+        self.journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch)
+        self.segment = self.before.segments + (1 if self.before.state == "queued" else 0)
+        self.nodes = {name: Node(name) for name in self.place.node_names()}
+        self.intake = Intake(folder.telemetry, self.epoch)
+        self.shells = Shells(self.nodes)
+        self.policy = RestartPolicy(self.step["restart"]["retries"], self.step["restart"]["backoff_s"])
+        self.attempt: Optional[Attempt] = None
+        self.agreement: Optional[StopAgreement] = None
+        self.newest: Optional[Checkpoint] = None
+        self.changed = asyncio.Event()
+        self.over: Optional[Ended] = None
+        self._preparing: dict[str, NodePreparation] = {}
+        self._preparations: set[asyncio.Task[None]] = set()
+        self._ports: Optional[asyncio.Future[dict[str, Any]]] = None
+        self._attempts = self.before.attempt
+        self._stops: set[asyncio.Task[None]] = set()
+        self._progress: tuple[Optional[int], Optional[int]] = (None, None)
+        self._started = time.monotonic()
+
+    async def serve(self) -> int:
+        """Lead the run to its end and return 0, or 5 when this supervisor lost the run."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        address = self.place.address()
+        token = secrets.token_bytes(32)
+        port = wire.pick_port(address)
+        self.server = await wire.serve(address, port, token, self._connected)
+        self.journal.append("supervisor_started", **identity(), segment=self.segment)
+        wire.write_rendezvous(self.folder.rendezvous, address, port, self.epoch, token)
+        ticker = asyncio.ensure_future(self._tick())
+        lead = asyncio.ensure_future(self._lead())
+        done, _ = await asyncio.wait({ticker, lead}, return_when=asyncio.FIRST_COMPLETED)
+        if ticker in done:
+            lead.cancel()
+            ticker.result()
+            return EXIT_INTERNAL
+        ended = lead.result()
+        await self._end(ended)
+        ticker.cancel()
+        return 0
+
+    async def _lead(self) -> Ended:
+        try:
+            if self.before.cancel_requested:
+                return Ended("cancelled", 1, "cancelled", "cancelled before it started")
+            await self._gather()
+            while True:
+                nodes = self._choose()
+                outcome = await self._run_attempt(nodes)
+                await self._after(outcome)
+        except Ended as ended:
+            return ended
+
+    async def _gather(self) -> None:
+        """Wait until all nodes are connected and vetted, or their time is up."""
+        deadline = time.monotonic() + self.timeouts["connect_s"]
+        while any(node.connection is None for node in self.nodes.values()):
+            if not await self._wait_change(deadline - time.monotonic()):
+                break
+        connected = [node.name for node in self.nodes.values() if node.connection is not None]
+        for node in self.nodes.values():
+            if node.connection is None:
+                reason = f"no agent connected within {self.timeouts['connect_s']:.0f} s"
+                self.journal.append("node_lost", node=node.name, reason=reason)
+                self.place.replace_agent(node.name, node.incarnation)
+        if len(connected) < self.request["min_nodes"]:
+            text = f"{len(connected)} of {len(self.nodes)} agents connected, {self.request['min_nodes']} nodes are needed"
+            raise Ended("failed", EXIT_INTERNAL, "no_agents", text + f"; see {self.folder.control}/agent-*.log")
+        while self._preparations:
+            await self._wait_change(None)
+        for node in self.nodes.values():
+            if node.connection is not None:
+                self.journal.append("node_verdict", node=node.name, verdict=node.verdict, results=node.results)
+
+    def _choose(self) -> list[Node]:
+        """Return the nodes of the next attempt, or end the run by vetting."""
+        candidates = usable(list(self.nodes.values()))
+        wanted, least = self.request["nodes"], self.request["min_nodes"]
+        if len(candidates) < least:
+            judged = [node for node in self.nodes.values() if node.ready and node.verdict in ("bad", "unknown")]
+            reasons = [
+                f"{node.name} is {node.verdict}: {result['check']}: {result['evidence']}"
+                for node in judged
+                for result in node.results
+                if result["status"] in ("fail", "unknown")
+            ]
+            text = f"{len(candidates)} healthy nodes, {least} are needed"
+            raise Ended("failed", EXIT_ABORT, "vetting", "; ".join([text, *reasons[:8]]))
+        previous = {node.name for node in self.attempt.nodes} if self.attempt else set()
+        candidates.sort(key=lambda node: node.name not in previous)
+        chosen = candidates[:wanted]
+        chosen.sort(key=lambda node: list(self.nodes).index(node.name))
+        excluded = [node.name for node in self.nodes.values() if node.ready and node.verdict in ("bad", "unknown")]
+        spares = [node.name for node in candidates if node not in chosen]
+        self.journal.append("nodes_chosen", nodes=[node.name for node in chosen], spares=spares, excluded=excluded)
+        return chosen
+
+    async def _run_attempt(self, nodes: list[Node]) -> Outcome:
+        if self.request.get("launch") == "srun":
+            raise Ended("failed", EXIT_INTERNAL, "launch", "launch = 'srun' needs Slurm")
+        ports = await self._free_ports(nodes[0])
+        if ports is None:
+            return Outcome("node_lost", Failure("node_lost", node=nodes[0].name, message="it gave no free port"))
+        self._attempts += 1
+        self.newest = self._newest_checkpoint()
+        self.attempt = Attempt(self._attempts, nodes, self.request["ranks_per_node"], self.journal)
+        self.agreement = None
+        self.intake.new_attempt()
+        self.journal.append(
+            "attempt_started",
+            attempt=self.attempt.number,
+            world_size=self.attempt.world_size,
+            nodes=self.attempt.placement(),
+            master={"address": nodes[0].address, "port": ports[0]},
+            checkpoint=self.newest.name if self.newest else None,
+            resume_step=self.newest.step if self.newest else None,
+        )
+        self.attempt.start(ports, str(self.newest.path) if self.newest else None)
+        limit = asyncio.ensure_future(self._watch_limit())
+        try:
+            outcome = await self.attempt.ended()
+        finally:
+            limit.cancel()
+        if not self.attempt.all_ended():
+            grace = 0.0 if outcome.kind == "node_lost" else self._grace(outcome)
+            if not await self.attempt.stop(grace, grace + self.timeouts["kill_s"] + _SECOND_S):
+                self._fence()
+        return outcome
+
+    def _grace(self, outcome: Outcome) -> float:
+        return _CANCEL_GRACE_S if outcome.kind == "cancelled" else _RANK_GRACE_S
+
+    def _fence(self) -> None:
+        """Replace the agents whose ranks would not end: nothing of this attempt may write beside the next."""
+        assert self.attempt is not None
+        for index, node in enumerate(self.attempt.nodes):
+            if any(self.attempt.status[rank] != "ended" for rank in self.attempt.ranks_of(index)):
+                self._lose(node, "its ranks did not end when killed")
+
+    async def _after(self, outcome: Outcome) -> None:
+        """Write how the attempt ended, then return to have another one, or raise Ended."""
+        assert self.attempt is not None
+        newest = self._newest_checkpoint()
+        progressed = newest is not None and (self.newest is None or newest != self.newest)
+        self.intake.flush()
+        self._write_progress()
+        self._note_checkpoint(newest)
+        sentence = outcome.failure.sentence() if outcome.failure else outcome.reason
+        number = self.attempt.number
+        self.journal.append(
+            "attempt_ended", attempt=number, outcome=outcome.kind, reason=sentence, progress=progressed
+        )
+        if outcome.kind == "finished":
+            raise Ended("finished", 0, "finished", "all ranks exited with code 0")
+        if outcome.kind == "cancelled":
+            raise Ended("cancelled", 1, "cancelled", outcome.reason)
+        if outcome.kind == "time_limit":
+            raise Ended("failed", 1, "time_limit", outcome.reason)
+        assert outcome.failure is not None
+        decision = self.policy.decide(outcome.failure, progressed)
+        if decision.crash_loop:
+            count = decision.failures_without_progress
+            failure = outcome.failure
+            self.journal.append("crash_loop", rank=failure.rank, message=failure.message, count=count)
+        if not decision.restart:
+            raise Ended("failed", outcome.failure.exit_code, decision.reason, decision.text)
+        await self._pause_before_restart(decision.delay_s, decision.failures_without_progress)
+
+    async def _pause_before_restart(self, delay_s: float, failures: int) -> None:
+        assert self.attempt is not None
+        self.journal.append(
+            "restart_scheduled", attempt=self.attempt.number, delay_s=delay_s, failures_without_progress=failures
+        )
+        deadline = time.monotonic() + delay_s
+        while time.monotonic() < deadline:
+            await self._wait_change(deadline - time.monotonic())
+            self._raise_if_over()
+        deadline = time.monotonic() + self.timeouts["connect_s"]
+        while self._preparations or len(usable(list(self.nodes.values()))) < self.request["nodes"]:
+            self._raise_if_over()
+            left = deadline - time.monotonic()
+            if left <= 0 and not self._preparations:
+                break
+            await self._wait_change(left if left > 0 else None)
+        self._raise_if_over()
+        if len(usable(list(self.nodes.values()))) < self.request["min_nodes"]:
+            lost = [node.name for node in self.nodes.values() if node.connection is None]
+            if lost:
+                text = f"{', '.join(lost)} did not come back within {self.timeouts['connect_s']:.0f} s and no spare is left"
+                raise Ended("failed", 1, "node_lost", text)
+
+    def _raise_if_over(self) -> None:
+        if self.over is not None:
+            raise self.over
+
+    async def _free_ports(self, node: Node) -> Optional[list[int]]:
+        loop = asyncio.get_running_loop()
+        self._ports = loop.create_future()
+        node.send({"t": "port", "host": node.address, "count": 2})
+        try:
+            answer = await asyncio.wait_for(self._ports, self.timeouts["lost_s"])
+        except asyncio.TimeoutError:
+            return None
+        if not answer["ports"]:
+            raise Ended("failed", EXIT_INTERNAL, "no_port", f"no free port on {node.name}: {answer['text']}")
+        return list(answer["ports"])
+
+    async def _watch_limit(self) -> None:
+        segment = self.step["segment"]
+        if segment["limit_s"] is None:
+            return
+        left = segment["limit_s"] - segment["grace_s"] - (time.monotonic() - self._started)
+        await asyncio.sleep(max(0.0, left))
+        await self._stop_in_time("time_limit", segment["grace_s"], f"the time limit of {segment['limit_s']:.0f} s is near")
+
+    async def _stop_in_time(self, kind: str, most_s: float, reason: str) -> None:
+        """Give ranks that can save a chance to, within `most_s`, then end the attempt as `kind`."""
+        attempt = self.attempt
+        if attempt is None or attempt.all_ended():
+            return
+        self.journal.append("stop_requested", reason=reason)
+        deadline = time.monotonic() + most_s
+        name = self.step["checkpoint"].get("signal")
+        if name:
+            for node in attempt.nodes:
+                node.send({"t": "signal", "group": attempt.group, "signal": name})
+        self.agreement = StopAgreement(attempt)
+        agreed = await self.agreement.agree(most_s / 2)
+        if agreed is not None:
+            self.journal.append("stop_agreed", step=agreed)
+        while (agreed is not None or name) and time.monotonic() < deadline and not attempt.all_ended():
+            await asyncio.sleep(_TICK_S)
+        attempt.interrupt(Outcome(kind, reason=reason))
+
+    # Connections
+
+    def _connected(self, connection: wire.Connection) -> None:
+        if connection.peer_role == "client":
+            connection.on_message, connection.on_close = self.shells.message, self.shells.closed
+            return
+        node = self.nodes.get(connection.peer_name)
+        if node is None:
+            connection.close(f"no node {connection.peer_name!r} belongs to this run")
+            return
+        connection.on_message = self._agent_message
+        connection.on_close = self._agent_closed
+
+    def _agent_message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
+        node = self.nodes[connection.peer_name]
+        kind = message.get("t")
+        if kind == "hello":
+            self._hello(node, connection, message)
+            return
+        if node.connection is not connection:
+            return
+        node.last_heard = time.monotonic()
+        if kind == "telemetry":
+            node.dropped_log_bytes = message.get("dropped_log_bytes", node.dropped_log_bytes)
+            self.intake.message(node, message, body)
+        elif kind in ("setup_done", "checks_output", "checks_done"):
+            preparation = self._preparing.get(node.name)
+            if preparation is not None:
+                preparation.message(message, body)
+        elif kind == "port" and self._ports is not None and not self._ports.done():
+            self._ports.set_result(message)
+        elif kind in ("shell_output", "shell_exit"):
+            self.shells.agent_message(message, body)
+        elif self.attempt is not None and message.get("attempt") == self.attempt.number:
+            self._attempt_message(self.attempt, node, message)
+
+    def _attempt_message(self, attempt: Attempt, node: Node, message: dict[str, Any]) -> None:
+        if message["t"] == "rank_started":
+            attempt.rank_started(message["rank"], node.name, message["pid"])
+        elif message["t"] == "rank_exit":
+            attempt.rank_ended(message["rank"], node.name, message)
+        elif message["t"] == "stop_answers" and self.agreement is not None:
+            self.agreement.answered(message["answers"])
+
+    def _hello(self, node: Node, connection: wire.Connection, hello: dict[str, Any]) -> None:
+        if hello["incarnation"] < node.incarnation:
+            connection.close("a newer agent serves this node")
+            return
+        known = node.incarnation == hello["incarnation"] and node.ready
+        if node.connection is not None and node.connection is not connection:
+            node.connection.close("replaced by a newer connection")
+        if hello["incarnation"] > node.incarnation and node.incarnation:
+            self._node_gone(node, "its agent was replaced")
+        node.connection, node.incarnation = connection, hello["incarnation"]
+        node.host, node.pid, node.cores = hello["host"], hello["pid"], hello["cores"]
+        node.address = self.place.address_of(connection)
+        node.last_heard = time.monotonic()
+        node.send({"t": "welcome", "epoch": self.epoch, "segment": self.segment})
+        if known:
+            self._reconcile(node, hello)
+        else:
+            fields = {key: hello[key] for key in ("incarnation", "host", "pid", "start_ticks", "cores", "python")}
+            self.journal.append("node_connected", durable=False, node=node.name, **fields)
+            self._prepare(node)
+        self.changed.set()
+
+    def _reconcile(self, node: Node, hello: dict[str, Any]) -> None:
+        """The same agent came back after a broken connection: take its word for what happened meanwhile."""
+        if self.attempt is None or hello["epoch"] != self.epoch or hello["attempt"] != self.attempt.number:
+            return
+        for rank, report in hello["ranks"].items():
+            if report["status"] == "running":
+                self.attempt.rank_started(int(rank), node.name, report["pid"])
+            elif report["status"] == "ended":
+                self.attempt.rank_ended(int(rank), node.name, report)
+
+    def _prepare(self, node: Node) -> None:
+        if not self._preparing:
+            self.journal.append("vetting_started", durable=False, nodes=list(self.nodes))
+        node.ready = False
+        preparation = NodePreparation(node, self.step, str(self.folder.root), f"checks-{self.epoch}-{node.incarnation}")
+        self._preparing[node.name] = preparation
+        task = asyncio.ensure_future(preparation.run())
+        self._preparations.add(task)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._preparations.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                self.over = Ended("failed", EXIT_INTERNAL, "internal", f"vetting broke: {task.exception()!r}")
+            self.changed.set()
+
+        task.add_done_callback(done)
+
+    def _agent_closed(self, connection: wire.Connection, error: Optional[Exception]) -> None:
+        node = self.nodes[connection.peer_name]
+        if node.connection is connection:
+            node.connection = None
+            node.last_heard = time.monotonic()
+            self.changed.set()
+
+    def _lose(self, node: Node, reason: str) -> None:
+        self.journal.append("node_lost", node=node.name, reason=reason)
+        self._node_gone(node, reason)
+        self.place.replace_agent(node.name, node.incarnation)
+
+    def _node_gone(self, node: Node, reason: str) -> None:
+        if node.connection is not None:
+            node.connection.close(reason)
+        node.connection, node.ready = None, False
+        preparation = self._preparing.pop(node.name, None)
+        if preparation is not None:
+            preparation.lost(reason)
+        if self.attempt is not None:
+            self.attempt.node_lost(node, reason)
+        self.changed.set()
+
+    # Time
+
+    async def _tick(self) -> None:
+        """Everything that happens because time passes; returns only when the run belongs to somebody else."""
+        due = {"second": 0.0, "progress": time.monotonic() + _PROGRESS_S, "checkpoint": 0.0}
+        while True:
+            await asyncio.sleep(_TICK_S)
+            now = time.monotonic()
+            self.intake.tick()
+            self._read_requests()
+            if now >= due["second"]:
+                due["second"] = now + _SECOND_S
+                if not self.ownership.current():
+                    raise OwnershipError("a newer supervisor owns this run, or its folder was deleted")
+                self.place.beat()
+                self._look_for_silence()
+            if now >= due["checkpoint"]:
+                due["checkpoint"] = now + _CHECKPOINT_S
+                self._note_checkpoint(self._newest_checkpoint())
+            if now >= due["progress"]:
+                due["progress"] = now + _PROGRESS_S
+                self._write_progress()
+                self.journal.flush()
+
+    def _look_for_silence(self) -> None:
+        for node in self.nodes.values():
+            lost = self.attempt is not None and node in self.attempt.nodes and not self.attempt.all_ended()
+            if (node.ready or lost) and node.silent_s > self.timeouts["lost_s"]:
+                how = "its agent is silent" if node.connection is not None else "its agent is gone"
+                self._lose(node, f"{how} for {node.silent_s:.0f} s")
+            elif node.ready and node.connection is None and self.place.agent_gone(node.name, node.incarnation):
+                self._lose(node, "its agent ended")
+
+    def _read_requests(self) -> None:
+        for request in self.place.requests():
+            if request.get("request") == "cancel":
+                self._cancel(request)
+
+    def _signalled(self) -> None:
+        self._cancel({"by": "a signal to the supervisor"})
+
+    def _cancel(self, request: dict[str, Any]) -> None:
+        if self.over is not None:
+            return
+        reason = f"cancelled by {request.get('by', 'request')}"
+        self.over = Ended("cancelled", 1, "cancelled", reason)
+        self.changed.set()
+        if self.attempt is not None and not self.attempt.all_ended():
+            wait = 0.0 if request.get("now") else min(_CANCEL_STOP_S, self.step["checkpoint"]["grace_s"])
+            task = asyncio.ensure_future(self._stop_in_time("cancelled", wait, reason))
+            self._stops.add(task)
+            task.add_done_callback(self._stops.discard)
+
+    def _write_progress(self) -> None:
+        now = (self.intake.step, self.intake.total)
+        if now[0] is not None and now != self._progress:
+            self._progress = now
+            self.journal.append("progress", durable=False, step=now[0], total=now[1])
+
+    def _newest_checkpoint(self) -> Optional[Checkpoint]:
+        checkpoint = self.step["checkpoint"]
+        return newest_complete(checkpoint["path"], checkpoint["pattern"], checkpoint["ignore"])
+
+    def _note_checkpoint(self, newest: Optional[Checkpoint]) -> None:
+        if newest is not None and newest.name != self.before.checkpoint:
+            self.before.checkpoint = newest.name
+            self.journal.append("checkpoint_seen", durable=False, name=newest.name, step=newest.step)
+
+    async def _wait_change(self, seconds: Optional[float]) -> bool:
+        """Wait for news of nodes; False when the time is up."""
+        if seconds is not None and seconds <= 0:
+            return False
+        self._raise_if_over()
+        self.changed.clear()
+        try:
+            await asyncio.wait_for(self.changed.wait(), seconds)
+        except asyncio.TimeoutError:
+            return False
+        self._raise_if_over()
+        return True
+
+    # The end
+
+    async def _end(self, ended: Ended) -> None:
+        for finding in self._closing_findings():
+            self.journal.append("finding", finding=finding.document())
+        for node in self.nodes.values():
+            node.send({"t": "stop", "group": self.attempt.group if self.attempt else "", "grace_s": 0.0})
+        await asyncio.sleep(0)
+        self.intake.flush()
+        self.intake.close()
+        for node in self.nodes.values():
+            if node.send({"t": "bye"}) and node.connection is not None:
+                await node.connection.drain()
+        self.journal.append(
+            "ended", state=ended.state, exit_code=ended.exit_code, reason=ended.reason, text=ended.text
+        )
+        self.server.close()
+        sealed = await finish.seal_and_report(self.folder)
+        if sealed is not None:
+            self.journal.append("sealed", until=sealed)
+
+    def _closing_findings(self) -> list[Finding]:
+        findings = []
+        for node in self.nodes.values():
+            if node.dropped_log_bytes:
+                text = f"{node.dropped_log_bytes} bytes of output on {node.name} could not be written to the log"
+                findings.append(Finding(text, "warn", "log-dropped", next="make room on the run folder's disk"))
+        for name, count in self.intake.lost_samples.items():
+            text = f"{count} samples on {name} were not taken because earlier ones could not be stored"
+            findings.append(Finding(text, "warn", "samples-lost", next="make room on the run folder's disk"))
+        if self.intake.dropped_bytes:
+            text = f"{self.intake.dropped_bytes} bytes of telemetry could not be written"
+            findings.append(Finding(text, "warn", "telemetry-dropped", next="make room on the run folder's disk"))
+        return findings
+
+
+def main() -> int:
+    """Run a supervisor: `python -m cordee.supervise.supervisor --folder RUN`."""
+    parser = argparse.ArgumentParser(prog="cordee.supervise.supervisor")
+    parser.add_argument("--folder", required=True, type=Path)
+    options = parser.parse_args()
+
+    async def serve() -> int:
+        return await Supervisor(RunFolder(options.folder)).serve()
+
+    try:
+        return asyncio.run(serve())
+    except CordeeError as error:
+        print(f"cordee supervisor: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

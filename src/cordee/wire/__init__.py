@@ -1,0 +1,34 @@
+"""The authenticated framed protocol between a supervisor, its agents and its clients, over one TCP connection.
+
+Handshake (u32 length and JSON, at most 4 KiB each, 5 s in all): the server sends a nonce; the client answers with its
+own nonce, its role, name and epoch, and an HMAC over all of that; the server answers with its HMAC. Both have then
+proved that they know the token, which never travels. Afterwards every frame is
+
+    u32 length of the rest | u32 header length | header (JSON) | body | 16 bytes keyed blake2b over (u64 counter, frame)
+
+little-endian, with a key and a counter per direction. The counter is not sent, so a frame that is repeated, left out,
+moved or changed ends the connection. Frames are protected against change, not against being read.
+"""
+
+from __future__ import annotations
+
+from cordee.wire.connecting import connect
+from cordee.wire.connection import Connection
+from cordee.wire.handshake import PROTOCOL, ROLES
+from cordee.wire.ports import pick_port
+from cordee.wire.rendezvous import Rendezvous, new_token, read_rendezvous, write_rendezvous
+from cordee.wire.serving import Server, serve
+
+__all__ = [
+    "PROTOCOL",
+    "ROLES",
+    "Connection",
+    "Rendezvous",
+    "Server",
+    "connect",
+    "new_token",
+    "pick_port",
+    "read_rendezvous",
+    "serve",
+    "write_rendezvous",
+]
