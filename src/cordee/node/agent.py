@@ -76,7 +76,9 @@ class Agent:
             on_start=self._task_start,
             kill_s=self.plan["timeouts"]["kill_s"],
         )
-        self.telemetry = Telemetry(self.node, self.channels, self._rank_pids)
+        self.telemetry = Telemetry(
+            self.node, self.channels, self._rank_pids, self.plan["sampling"]["interval_s"]
+        )
         self._handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             "welcome": self._welcome,
             "setup": self._setup,

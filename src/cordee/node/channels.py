@@ -74,6 +74,11 @@ class RankChannels:
                 reader.acknowledge(cursor)
         self._remove_drained()
 
+    @property
+    def total(self) -> Optional[int]:
+        """How many steps the training has, if a rank said so."""
+        return max((reader.total or 0 for reader in self._open.values()), default=0) or None
+
     def request_stop(self, attempt: int) -> None:
         """Ask the ranks of an attempt that call `cordee.stopping` to say which step they are at."""
         for key, reader in self._open.items():

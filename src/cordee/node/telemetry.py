@@ -22,10 +22,14 @@ class Telemetry:
         node: the node's name.
         channels: the ranks' channels.
         pids: returns the main pid of each running global rank.
+        cadence_s: seconds between samples, for the record.
     """
 
-    def __init__(self, node: str, channels: RankChannels, pids: Callable[[], dict[int, int]]) -> None:
+    def __init__(
+        self, node: str, channels: RankChannels, pids: Callable[[], dict[int, int]], cadence_s: float = 1.0
+    ) -> None:
         self.connected = False
+        self._cadence_s = cadence_s
         self._node = node
         self._channels = channels
         self._pids = pids
@@ -60,6 +64,7 @@ class Telemetry:
             "sequence": self._sequence,
             "cursors": cursors,
             "steps": list(steps.items()),
+            "total": self._channels.total,
             "dropped_log_bytes": dropped_log_bytes,
             "lost_samples": self._lost_samples,
         }
@@ -74,7 +79,7 @@ class Telemetry:
     def resend(self, send: Send) -> None:
         """A supervisor (perhaps a new one) is there: tell it all schemas again and everything not acknowledged."""
         self.connected = True
-        send({"t": "telemetry", "sequence": None, "steps": [], "schemas": True}, b"".join(self._schemas.values()))
+        send({"t": "telemetry", "sequence": None, "steps": []}, b"".join(self._schemas.values()))
         for _, message, body in self._unacknowledged:
             send(message, body)
 
@@ -89,7 +94,7 @@ class Telemetry:
         devices = sampler.devices()
         if not devices:
             return
-        schema, encoded = encode_schema(self._node, group, 1.0, devices, sampler.metrics(), None)
+        schema, encoded = encode_schema(self._node, group, self._cadence_s, devices, sampler.metrics(), None)
         if schema not in self._schemas:
             self._schemas[schema] = encoded
             self._records.append(encoded)

@@ -194,6 +194,7 @@ class BlockLogWriter:
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
         self._schemas: dict[bytes, None] = {}
+        self._schemas_due: list[bytes] = []
         self._buffer: list[bytes] = []
         self._buffer_bytes = 0
         self._buffered_at = 0.0
@@ -278,6 +279,7 @@ class BlockLogWriter:
         if self._queue and (force or now >= self._retry_at):
             try:
                 self._open_part(now)
+                self._write_schemas()
                 while self._queue:
                     self._write_block(self._queue[0])
                     self._queue_bytes -= len(self._queue.popleft())
@@ -291,7 +293,7 @@ class BlockLogWriter:
             self._queue_bytes -= len(lost)
             self.dropped_bytes += len(lost)
             self._sequence += 1
-            self._rotate = True  # a lost schema must not leave the rest of this part without it
+            self._schemas_due = list(self._schemas)  # one may have been among what is lost
         return not self._queue
 
     def _open_part(self, now: float) -> None:
@@ -310,19 +312,16 @@ class BlockLogWriter:
             self._part -= 1
             raise
         self._size, self._opened_at, self._rotate = 0, now, False
-        self._write_schemas()
+        self._schemas_due = list(self._schemas)
 
     def _write_schemas(self) -> None:
-        batch: list[bytes] = []
-        size = 0
-        for record in self._schemas:
-            batch.append(record)
-            size += len(record)
-            if size >= BLOCK_BYTES:
-                self._write_block(b"".join(batch))
-                batch, size = [], 0
-        if batch:
-            self._write_block(b"".join(batch))
+        while self._schemas_due:
+            count, size = 0, 0
+            while count < len(self._schemas_due) and size < BLOCK_BYTES:
+                size += len(self._schemas_due[count])
+                count += 1
+            self._write_block(b"".join(self._schemas_due[:count]))
+            del self._schemas_due[:count]
 
     def _write_block(self, payload: bytes) -> None:
         checked = _CHECKED.pack(len(payload), self._sequence)
@@ -336,18 +335,11 @@ class BlockLogWriter:
         self._sequence += 1
 
     def _undo_torn_block(self) -> None:
-        """Cut a torn block off; a part that has no whole block yet goes, so that its schemas are written again."""
-        if self._descriptor is None:
-            return
-        try:
-            os.ftruncate(self._descriptor, self._size)
-        except OSError:
-            self._rotate = True
-        if self._rotate or self._part_is_incomplete():
-            self._close_file()
-
-    def _part_is_incomplete(self) -> bool:
-        return self._size == 0
+        if self._descriptor is not None:
+            try:
+                os.ftruncate(self._descriptor, self._size)
+            except OSError:
+                self._rotate = True  # readers find the next whole block behind the torn one
 
     def _close_file(self) -> None:
         assert self._descriptor is not None

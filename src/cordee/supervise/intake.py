@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from cordee.runs.blocklog import KIND_SCHEMA, BlockLogWriter, encode_record, iter_records
+from cordee.runs.blocklog import BlockLogWriter
 from cordee.supervise.nodes import Node
 
 _ACKNOWLEDGE_S = 1.0
@@ -44,10 +44,6 @@ class Intake:
 
     def message(self, node: Node, message: dict[str, Any], body: bytes) -> None:
         """Store one telemetry message."""
-        if message.get("schemas"):
-            for kind, record in iter_records(body):
-                if kind == KIND_SCHEMA:
-                    self._log.remember_schema(encode_record(kind, bytes(record)))
         if body:
             self._log.append(body)
         for rank, step in message["steps"]:

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from cordee import wire
 from cordee.errors import CordeeError
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.supervise.ownership import Ownership, alive_here
+
+_KEEPER_PAUSE_S = 3.0
 
 
 class Place:
@@ -78,6 +80,11 @@ class Place:
 class LocalPlace(Place):
     """One machine: the nodes are processes under a keeper, which restarts what dies."""
 
+    def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
+        super().__init__(folder, plan)
+        self._keeper: Optional[dict[str, Any]] = None
+        self._next_keeper = 0.0
+
     def node_names(self) -> list[str]:
         """Return `local-0`, `local-1` and so on."""
         request = self.plan["steps"][0]["request"]
@@ -112,11 +119,11 @@ class LocalPlace(Place):
             (self.folder.control / "heartbeat").write_text(f"{time.monotonic():.3f}\n")
         except OSError:
             return
-        keepers = Ownership(self.folder.control / "keepers")
-        newest = keepers.newest()
-        owner = read_record(self.folder.control / "keepers" / str(newest) / "owner.json") if newest else {}
-        if newest and (not owner or not alive_here(owner)):
-            start_keeper(self.folder)
+        if self._keeper is None or not alive_here(self._keeper):
+            self._keeper = keeper_record(self.folder) or None
+            if self._keeper is None and time.monotonic() >= self._next_keeper:
+                self._next_keeper = time.monotonic() + _KEEPER_PAUSE_S
+                start_keeper(self.folder)
 
 
 def place_of(folder: RunFolder, plan: dict[str, Any]) -> Place:
@@ -151,11 +158,33 @@ def node_side_environment(folder: RunFolder) -> dict[str, str]:
     return dict(os.environ, PYTHONPATH=os.pathsep.join([zipped, *rest]))
 
 
+def living_record(path: Path) -> dict[str, Any]:
+    """Return the record of a process that still runs on this machine, else an empty one."""
+    record = read_record(path)
+    return record if record and alive_here(record) else {}
+
+
+def keeper_record(folder: RunFolder) -> dict[str, Any]:
+    """Return the identity of the run's living keeper, empty when there is none."""
+    keepers = folder.control / "keepers"
+    newest = Ownership(keepers).newest()
+    return living_record(keepers / str(newest) / "owner.json") if newest else {}
+
+
+def keeper_command(folder: RunFolder) -> list[str]:
+    """Return the command line of a run's keeper."""
+    return [sys.executable, "-s", "-m", "cordee.supervise.keeper", "--folder", str(folder.root)]
+
+
 def start_keeper(folder: RunFolder) -> int:
-    """Start a keeper that outlives this process and its terminal; returns its pid. A keeper that is not needed ends itself."""
+    """Start a keeper that outlives this process and its terminal; returns its pid. One that is not needed ends itself.
+
+    Raises:
+        OSError: it cannot be started.
+    """
     with open(folder.control / "keeper.log", "ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-s", "-m", "cordee.supervise.keeper", "--folder", str(folder.root)],
+            keeper_command(folder),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -163,4 +192,5 @@ def start_keeper(folder: RunFolder) -> int:
             env=node_side_environment(folder),
             start_new_session=True,
         )
+    process.returncode = 0
     return process.pid

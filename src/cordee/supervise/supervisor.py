@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import secrets
 import signal
 import sys
 import time
@@ -95,11 +94,10 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
         address = self.place.address()
-        token = secrets.token_bytes(32)
-        port = wire.pick_port(address)
-        self.server = await wire.serve(address, port, token, self._connected)
+        token = wire.new_token()
+        self.server = await wire.serve(address, None, token, self._connected, epoch=self.epoch)
         self.journal.append("supervisor_started", **identity(), segment=self.segment)
-        wire.write_rendezvous(self.folder.rendezvous, address, port, self.epoch, token)
+        wire.write_rendezvous(self.folder.rendezvous, address, self.server.port, self.epoch, token)
         ticker = asyncio.ensure_future(self._tick())
         lead = asyncio.ensure_future(self._lead())
         done, _ = await asyncio.wait({ticker, lead}, return_when=asyncio.FIRST_COMPLETED)

@@ -56,8 +56,6 @@ class _Outgoing(Connection):
     def release(self) -> None:
         """Deliver the messages that came while the caller of `connect` had no connection to know them by."""
         self._held = False
-        if self._ending:
-            return
         self._transport.resume_reading()
         pending, self._pending = bytes(self._pending), bytearray()
         self.data_received(pending)

@@ -1,0 +1,36 @@
+"""Cordée takes a training job from a laptop to a supercomputer; this module is the API that a training script sees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cordee.checkpoint.save import checkpointer
+    from cordee.client.log import log
+    from cordee.client.stopping import stopping
+    from cordee.runs.reader import open_run
+
+__version__ = "0.1.0"
+
+__all__ = ["__version__", "checkpointer", "log", "open_run", "stopping"]
+
+_HOMES = {
+    "checkpointer": "cordee.checkpoint.save",
+    "log": "cordee.client.log",
+    "open_run": "cordee.runs.reader",
+    "stopping": "cordee.client.stopping",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cordee' has no attribute {name!r}; it has {', '.join(sorted(_HOMES))}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,244 @@
+"""Following a run in the terminal: its output as it comes, its progress below, and a question at Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from cordee.errors import CordeeError
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.logframes import read_frames
+from cordee.runs.state import RunState, replay
+from cordee.submit import submitter
+from cordee.units import format_duration
+
+_POLL_S = 0.1
+_REPORT_S = 120.0
+_GONE_S = 5.0
+_LONGEST_LINE = 4096
+
+
+class LineTail:
+    """Turns the frames of all nodes' logs into lines, each with its rank; remembers how far it has read.
+
+    Args:
+        folder: the run's `logs/` folder.
+        rank, node: read only this rank's or this node's output.
+    """
+
+    def __init__(self, folder: Path, rank: int | None = None, node: str | None = None) -> None:
+        self._folder, self._rank, self._node = folder, rank, node
+        self._offsets: dict[Path, int] = {}
+        self._partial: dict[tuple[Path, int, int], bytes] = {}
+
+    def read(self) -> list[tuple[int, int, bytes]]:
+        """Return new whole lines `(rank, stream, line)`, in the order of their frames within each file."""
+        lines = []
+        for path in sorted(self._folder.glob("*.log")):
+            if self._node is not None and path.stem.rpartition("-")[0] != self._node:
+                continue
+            for frame in read_frames(path, self._offsets.get(path, 0)):
+                self._offsets[path] = frame.end
+                if self._rank is None or frame.rank == self._rank:
+                    lines += self._split(path, frame.rank, frame.stream, frame.data)
+        return lines
+
+    def rest(self) -> list[tuple[int, int, bytes]]:
+        """Return the last lines that have no line end."""
+        left = [(rank, stream, text) for (_, rank, stream), text in self._partial.items() if text]
+        self._partial.clear()
+        return left
+
+    def _split(self, path: Path, rank: int, stream: int, data: bytes) -> list[tuple[int, int, bytes]]:
+        key = (path, rank, stream)
+        *whole, partial = (self._partial.get(key, b"") + data).split(b"\n")
+        if len(partial) > _LONGEST_LINE:
+            whole.append(partial)
+            partial = b""
+        self._partial[key] = partial
+        return [(rank, stream, line) for line in whole]
+
+
+def shown(rank: int, line: bytes, world_size: int) -> str:
+    """Return a line as the terminal shows it: with its rank where there are several, no control characters."""
+    text = line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
+    text = "".join(char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in text)
+    if rank < 0:
+        return f"[setup] {text}"
+    return f"[{rank}] {text}" if world_size > 1 else text
+
+
+class Follower:
+    """Shows a run until it has ended or the person leaves it.
+
+    Args:
+        folder: the run's folder.
+        quiet: print nothing (for `--json`).
+    """
+
+    def __init__(self, folder: RunFolder, *, quiet: bool = False) -> None:
+        self.folder = folder
+        self._quiet = quiet
+        self._lines = LineTail(folder.logs)
+        self._said: set[str] = set()
+        self._status = _StatusLine(folder) if not quiet and sys.stderr.isatty() else None
+
+    def follow(self) -> RunState:
+        """Return the run's last state: ended, or as it was when the person chose to detach."""
+        gone_since = None
+        while True:
+            try:
+                state = self._once()
+                if state.ended:
+                    self._finish(state)
+                    return state
+                gone_since = self._look_after(state, gone_since)
+                time.sleep(_POLL_S)
+            except KeyboardInterrupt:
+                if self._asked() == "detach":
+                    self._clear()
+                    click.echo(f"detached; `cordee watch {self.folder.id}` comes back to it", err=True)
+                    return self.state()
+
+    def state(self) -> RunState:
+        """Return the run's state now."""
+        return replay(read_journal(self.folder.journal), self.folder.id)
+
+    def _once(self) -> RunState:
+        state = self.state()
+        if self._quiet:
+            return state
+        self._clear()
+        for text in milestones(state):
+            if text not in self._said:
+                self._said.add(text)
+                click.echo(f"cordee: {text}", err=True)
+        self._print(self._lines.read(), state)
+        if self._status is not None:
+            self._status.show(state)
+        return state
+
+    def _print(self, lines: list[tuple[int, int, bytes]], state: RunState) -> None:
+        for rank, stream, line in lines:
+            click.echo(shown(rank, line, state.world_size), err=stream != 0)
+
+    def _clear(self) -> None:
+        if self._status is not None:
+            self._status.clear()
+
+    def _finish(self, state: RunState) -> None:
+        if not self._quiet:
+            self._clear()
+            self._print(self._lines.read() + self._lines.rest(), state)
+        deadline = time.monotonic() + _REPORT_S
+        place = submitter("local")
+        while place.active(self.folder) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _look_after(self, state: RunState, gone_since: float | None) -> float | None:
+        """Notice that nothing runs the job any more, which only happens when all its processes were killed."""
+        if submitter("local").active(self.folder):
+            return None
+        if gone_since is None:
+            return time.monotonic()
+        if time.monotonic() - gone_since > _GONE_S and not self.state().ended:
+            raise CordeeError(
+                "nothing runs this job any more: its keeper, supervisor and agents are gone",
+                given=self.folder.id,
+                next=f"`cordee resume {self.folder.id}` goes on from its newest checkpoint",
+            )
+        return gone_since
+
+    def _asked(self) -> str:
+        self._clear()
+        if not sys.stdin.isatty():
+            request_cancel(self.folder, by="Ctrl-C")
+            return "cancel"
+        click.echo("\nThe run goes on. [d]etach and leave it running, [c]ancel it, or Enter to keep watching: ", nl=False, err=True)
+        try:
+            answer = sys.stdin.readline().strip().lower()
+        except KeyboardInterrupt:
+            answer = "c"
+        if answer.startswith("c"):
+            click.echo("cancelling: ranks that can save are asked to", err=True)
+            request_cancel(self.folder, by="Ctrl-C")
+            return "cancel"
+        return "detach" if answer.startswith("d") else "stay"
+
+
+class _StatusLine:
+    """One line at the bottom of the terminal: step, a bar, what the ranks log."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+        self._visible = False
+
+    def show(self, state: RunState) -> None:
+        """Draw the line."""
+        text = progress_text(state)
+        sys.stderr.write("\r\x1b[2K" + text)
+        sys.stderr.flush()
+        self._visible = True
+
+    def clear(self) -> None:
+        """Take the line away so that others can be printed."""
+        if self._visible:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._visible = False
+
+
+def progress_text(state: RunState) -> str:
+    """Return one line on how far a run is: `training  ━━━━────  120/300 steps  attempt 1`."""
+    phase = state.phases[-1].name if state.phases else "queue"
+    parts = [{"train": "training", "start": "starting", "vet": "vetting", "restart": "restarting"}.get(phase, phase)]
+    if state.step is not None and state.total:
+        done = max(0, min(24, round(24 * (state.step + 1) / state.total)))
+        parts.append("━" * done + "─" * (24 - done))
+        parts.append(f"{min(state.step + 1, state.total)}/{state.total} steps")
+    elif state.step is not None:
+        parts.append(f"step {state.step}")
+    if state.restarts:
+        parts.append(f"{state.restarts} restarts")
+    if state.started_at is not None:
+        parts.append(format_duration(max(0.0, time.time() - state.started_at)))
+    return "  ".join(parts)
+
+
+def milestones(state: RunState) -> list[str]:
+    """Return the sentences that are worth a line in the terminal, in order; each stays the same once said."""
+    texts = []
+    for node in state.nodes:
+        failed = [result for result in node.results if result["status"] in ("fail", "unknown", "warn")]
+        for result in failed:
+            texts.append(f"{node.node}: {result['check']} {result['status']}: {result['evidence']}")
+        if node.role in ("excluded", "lost"):
+            texts.append(f"{node.node} is left out: {node.reason or node.verdict}")
+    for attempt in state.attempts:
+        number = attempt["attempt"]
+        world = f"{state.world_size} ranks" if number == state.attempt else ""
+        resumed = attempt.get("resume_step")
+        if number == 1 and world:
+            active = [node.node for node in state.nodes if node.role == "active"]
+            texts.append(f"{world} on {', '.join(active[:4])}{' ...' if len(active) > 4 else ''}")
+        elif number > 1:
+            texts.append(f"attempt {number}" + (f" from step {resumed}" if resumed is not None else " from the beginning"))
+        if attempt.get("outcome") in ("failed", "node_lost", "superseded"):
+            texts.append(f"attempt {number} ended: {attempt.get('reason')}")
+    return texts
+
+
+def request_cancel(folder: RunFolder, *, by: str, now: bool = False) -> None:
+    """Ask a run's supervisor to end it; the wish is in the journal first, so a restarted supervisor knows it too."""
+    import json
+    import secrets
+
+    from cordee.runs.folder import write_atomically
+
+    client_journal(folder.journal).append("cancel_requested", by=by)
+    request = {"request": "cancel", "by": by, "now": now}
+    write_atomically(folder.requests / f"cancel-{secrets.token_hex(4)}.json", json.dumps(request))

@@ -1,0 +1,51 @@
+"""A click group whose commands are imported when they are called, so that `cordee --help` stays quick."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+
+import click
+
+COMMANDS = {
+    "init": ("cordee.cli.init", "Write a commented cordee.toml for what is in a folder."),
+    "check": ("cordee.cli.check", "Validate everything and show exactly what would be submitted."),
+    "run": ("cordee.cli.run", "Run a job: vet, start, sample, restart, report."),
+    "runs": ("cordee.cli.runs", "List runs."),
+    "show": ("cordee.cli.show", "Show one run: state, nodes, ranks, failures."),
+    "logs": ("cordee.cli.logs", "Show what the ranks printed."),
+    "watch": ("cordee.cli.live", "Watch a run in the terminal."),
+    "cancel": ("cordee.cli.cancel", "End a run; ranks that can save are asked to first."),
+    "resume": ("cordee.cli.resume", "Go on with a run that has ended, from its newest checkpoint."),
+    "report": ("cordee.cli.report", "Render a run's report: text, JSON and one HTML file."),
+    "shell": ("cordee.cli.shell", "Open a shell inside a running job, on one of its nodes."),
+    "cluster": ("cordee.cli.cluster", "Show what Cordée knows of clusters."),
+}
+
+
+class LazyGroup(click.Group):
+    """Looks commands up in COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            error = click.UsageError(f"there is no command {name!r}{hint}", ctx)
+            raise error
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])

@@ -1,0 +1,74 @@
+"""`cordee logs`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from cordee.cli.follow import LineTail, shown
+from cordee.cli.found import found, run_argument, state_of
+from cordee.cli.options import json_option, runs_option
+from cordee.cli.output import print_json
+
+_POLL_S = 0.2
+
+
+@click.command()
+@run_argument
+@click.option("--rank", type=click.IntRange(0), help="Only this rank.")
+@click.option("--node", help="Only this node.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@click.option("-n", "--lines", type=click.IntRange(0), help="Only the last N lines of what is there.")
+@click.option("--raw", is_flag=True, help="The bytes as they were printed, without ranks in front.")
+@runs_option
+@json_option
+def command(
+    run: str,
+    rank: int | None,
+    node: str | None,
+    follow: bool,
+    lines: int | None,
+    raw: bool,
+    runs: str | None,
+    as_json: bool,
+) -> None:
+    """Show what the ranks of RUN (default: the last one) printed.
+
+    \b
+    Example:
+      cordee logs last --rank 0 -f
+    """
+    folder = found(run, runs)
+    tail = LineTail(folder.logs, rank, node)
+    world_size = state_of(folder).world_size
+    entries = tail.read()
+    if as_json:
+        entries = _last(entries + tail.rest(), lines)
+        names = {0: "stdout", 1: "stderr", 2: "cordee"}
+        records = [{"rank": of, "stream": names[stream], "line": line.decode(errors="replace")} for of, stream, line in entries]
+        print_json({"schema": "cordee.logs/1", "run": folder.id, "lines": records})
+        return
+    following = follow
+    while True:
+        if not following:
+            entries += tail.rest()
+        for of, _, line in _last(entries, lines):
+            if raw:
+                sys.stdout.buffer.write(line + b"\n")
+            else:
+                click.echo(shown(of, line, world_size))
+        sys.stdout.flush()
+        if not following:
+            return
+        lines = None
+        following = not state_of(folder).ended
+        if following:
+            time.sleep(_POLL_S)
+        world_size = world_size or state_of(folder).world_size
+        entries = tail.read()
+
+
+def _last(entries: list[tuple[int, int, bytes]], count: int | None) -> list[tuple[int, int, bytes]]:
+    return entries if count is None else entries[len(entries) - min(count, len(entries)) :]

@@ -1,0 +1,39 @@
+"""`cordee runs`."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from cordee.cli.options import json_option, runs_folder, runs_option
+from cordee.cli.output import print_json
+from cordee.runs.index import list_runs
+from cordee.units import format_duration, utc_text
+
+
+@click.command()
+@click.option("--state", type=click.Choice(["queued", "running", "finished", "failed", "cancelled"]), help="Only these.")
+@runs_option
+@json_option
+def command(state: str | None, runs: str | None, as_json: bool) -> None:
+    """List the runs, the newest last.
+
+    \b
+    Example:
+      cordee runs --state failed
+    """
+    summaries = [summary for summary in list_runs(runs_folder(runs)) if state in (None, summary.state)]
+    if as_json:
+        print_json({"schema": "cordee.runs/1", "runs": [vars(summary) for summary in summaries]})
+        return
+    if not summaries:
+        click.echo(f"no runs in {runs_folder(runs)}; `cordee run` starts one", err=True)
+        return
+    width = max(len(summary.id) for summary in summaries)
+    click.echo(f"{'run':{width}}  {'state':9}  {'submitted':20}  nodes  step")
+    for summary in summaries:
+        submitted = utc_text(summary.submitted_at)[:19].replace("T", " ") if summary.submitted_at else "-"
+        ago = f"({format_duration(time.time() - summary.submitted_at)} ago)" if summary.submitted_at else ""
+        step = "-" if summary.step is None else str(summary.step)
+        click.echo(f"{summary.id:{width}}  {summary.state:9}  {submitted:20}  {summary.nodes:5}  {step:>6}  {ago}")

@@ -1,0 +1,130 @@
+"""`cordee shell`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import termios
+import tty
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cordee import wire
+from cordee.cli.found import found, run_argument, state_of
+from cordee.cli.options import runs_option
+from cordee.errors import CordeeError, UsageError
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@run_argument
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED)
+@click.option("--node", help="On this node (default: the first).")
+@runs_option
+def command(run: str, argv: tuple[str, ...], node: str | None, runs: str | None) -> None:
+    """Open a shell inside RUN (default: the last one), on one of its nodes, in the ranks' environment.
+
+    A command after RUN is run there instead, and its exit code is returned.
+
+    \b
+    Example:
+      cordee shell last --node local-1
+      cordee shell last -- nvidia-smi
+    """
+    folder = found(run, runs)
+    if state_of(folder).ended:
+        raise UsageError("this run has ended; there is no job to open a shell in", given=folder.id)
+    raise click.exceptions.Exit(asyncio.run(Session(folder.rendezvous, list(argv), node).run()))
+
+
+class Session:
+    """One shell session, from this terminal to a node.
+
+    Args:
+        rendezvous: the run's rendezvous file.
+        argv: the command; empty for the user's shell.
+        node: the node's name; None for the first.
+    """
+
+    def __init__(self, rendezvous: Path, argv: list[str], node: str | None) -> None:
+        self._rendezvous, self._argv, self._node = rendezvous, argv, node
+        self._ended: asyncio.Future[tuple[int, str]]
+
+    async def run(self) -> int:
+        """Connect, relay until the shell ends, and return its exit code.
+
+        Raises:
+            CordeeError: no supervisor answers.
+        """
+        self._ended = asyncio.get_running_loop().create_future()
+        try:
+            place = wire.read_rendezvous(self._rendezvous)
+            connection = await wire.connect(
+                place.address,
+                place.port,
+                place.token,
+                "client",
+                f"shell-{os.getpid()}",
+                epoch=place.epoch,
+                on_message=self._message,
+                on_close=self._closed,
+            )
+        except (OSError, asyncio.TimeoutError) as error:
+            raise CordeeError(f"the run's supervisor does not answer: {error}", next="try again in a moment") from error
+        columns, rows = shutil.get_terminal_size()
+        size = {"rows": rows, "columns": columns}
+        term = os.environ.get("TERM")
+        connection.send({"t": "shell", "node": self._node, "argv": self._argv, "term": term, **size})
+        saved = self._attach(connection)
+        try:
+            code, text = await self._ended
+        finally:
+            if saved is not None:
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, saved)
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            connection.close()
+        if text:
+            click.echo(f"cordee: {text}", err=True)
+        return code
+
+    def _attach(self, connection: wire.Connection) -> list[Any] | None:
+        loop = asyncio.get_running_loop()
+        keyboard = sys.stdin.fileno()
+
+        def typed() -> None:
+            data = os.read(keyboard, 65536)
+            if data:
+                connection.send({"t": "shell_input"}, data)
+            else:
+                loop.remove_reader(keyboard)
+                connection.send({"t": "shell_input"}, b"\x04")
+
+        def resized() -> None:
+            columns, rows = shutil.get_terminal_size()
+            connection.send({"t": "shell_resize", "rows": rows, "columns": columns})
+
+        try:
+            loop.add_reader(keyboard, typed)
+        except PermissionError:
+            connection.send({"t": "shell_input"}, b"\x04")
+        loop.add_signal_handler(signal.SIGWINCH, resized)
+        if not sys.stdin.isatty():
+            return None
+        saved = termios.tcgetattr(keyboard)
+        tty.setraw(keyboard)
+        return saved
+
+    def _message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
+        if message["t"] == "shell_output":
+            sys.stdout.buffer.write(body)
+            sys.stdout.buffer.flush()
+        elif message["t"] == "shell_exit" and not self._ended.done():
+            self._ended.set_result((message["code"], message.get("text", "")))
+
+    def _closed(self, connection: wire.Connection, error: Exception | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result((5, "the run's supervisor has gone"))

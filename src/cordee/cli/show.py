@@ -1,0 +1,62 @@
+"""`cordee show`."""
+
+from __future__ import annotations
+
+import click
+
+from cordee.cli.found import found, run_argument, state_of
+from cordee.cli.options import json_option, runs_option
+from cordee.cli.output import print_json, run_document
+from cordee.runs.folder import RunFolder
+from cordee.runs.state import RunState
+from cordee.units import format_duration, utc_text
+
+
+@click.command()
+@run_argument
+@runs_option
+@json_option
+def command(run: str, runs: str | None, as_json: bool) -> None:
+    """Show RUN (default: the last one): its state, nodes, ranks, restarts and failures.
+
+    \b
+    Example:
+      cordee show last --json
+    """
+    folder = found(run, runs)
+    state = state_of(folder)
+    if as_json:
+        print_json(run_document(folder, state))
+        return
+    for line in describe(folder, state):
+        click.echo(line)
+
+
+def describe(folder: RunFolder, state: RunState) -> list[str]:
+    """Return the lines that `cordee show` prints."""
+    lines = [f"run         {folder.id}", f"state       {state.state}" + (f": {state.text}" if state.text else "")]
+    if state.submitted_at is not None:
+        lines.append(f"submitted   {utc_text(state.submitted_at)}")
+    if state.started_at is not None and state.ended_at is not None:
+        lines.append(f"took        {format_duration(state.ended_at - state.started_at)}")
+    lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
+    if state.step is not None:
+        lines.append(f"step        {state.step}" + (f" of {state.total}" if state.total else ""))
+    if state.checkpoint:
+        lines.append(f"checkpoint  {state.checkpoint}")
+    if state.nodes:
+        lines.append("nodes")
+    for node in state.nodes:
+        ranks = f"ranks {', '.join(map(str, node.ranks))}" if node.ranks else ""
+        lines.append(f"  {node.node:16} {node.verdict:8} {node.role:9} {ranks}".rstrip())
+        for result in node.results:
+            if result["status"] != "pass":
+                lines.append(f"    {result['check']} {result['status']}: {result['evidence']}")
+    for failure in state.failures:
+        how = failure["signal"] or f"code {failure['code']}"
+        lines.append(f"failure     rank {failure['rank']} on {failure['node']}: {how}: {failure['message']}")
+    lines += [f"finding     {finding}" for finding in state.findings]
+    lines.append(f"folder      {folder.root}")
+    if (folder.report / "index.html").is_file():
+        lines.append(f"report      {folder.report / 'index.html'}")
+    return lines

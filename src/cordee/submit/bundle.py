@@ -1,0 +1,92 @@
+"""The node side of Cordée as one zip: the version is pinned for the run, and nodes open one file instead of hundreds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import py_compile
+import shutil
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import cordee
+
+NODE_SIDE = (
+    "__init__.py",
+    "py.typed",
+    "errors.py",
+    "findings.py",
+    "units.py",
+    "wire",
+    "client",
+    "checkpoint",
+    "node",
+    "supervise",
+    "insight/__init__.py",
+    "insight/peers.py",
+    "runs/__init__.py",
+    "runs/folder.py",
+    "runs/journal.py",
+    "runs/state.py",
+    "runs/blocklog.py",
+    "runs/logframes.py",
+)
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def node_side_files() -> list[Path]:
+    """Return the source files of the node side, sorted."""
+    package = Path(cordee.__file__).parent
+    found: list[Path] = []
+    for name in NODE_SIDE:
+        path = package / name
+        found += sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    return found
+
+
+def write_node_zip(target: Path) -> None:
+    """Write the node side to `target`; a copy compiled earlier for this interpreter is used again.
+
+    Raises:
+        OSError: the target cannot be written.
+    """
+    cached = _cache_path()
+    if not cached.is_file():
+        try:
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            _build(cached)
+        except OSError:
+            _build(target)
+            return
+    shutil.copyfile(cached, target)
+
+
+def _cache_path() -> Path:
+    key = hashlib.sha256(sys.implementation.cache_tag.encode())
+    for path in node_side_files():
+        status = path.stat()
+        key.update(f"{path}:{status.st_size}:{status.st_mtime_ns};".encode())
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "cordee" / f"node-{key.hexdigest()[:20]}.zip"
+
+
+def _build(target: Path) -> None:
+    package = Path(cordee.__file__).parent
+    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".node-")
+    os.close(descriptor)
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive, tempfile.TemporaryDirectory() as scratch:
+            for path in node_side_files():
+                name = f"cordee/{path.relative_to(package)}"
+                archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes())
+                if path.suffix == ".py":
+                    compiled = Path(scratch) / "module.pyc"
+                    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+                    py_compile.compile(str(path), str(compiled), dfile=name, doraise=True, invalidation_mode=mode)
+                    archive.writestr(zipfile.ZipInfo(name + "c", _EPOCH), compiled.read_bytes())
+        os.replace(temporary, target)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)

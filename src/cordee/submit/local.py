@@ -1,0 +1,61 @@
+"""One machine: nodes are processes under a keeper that outlives the terminal."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Any
+
+from cordee.errors import SubmitError
+from cordee.node import processes
+from cordee.runs.folder import RunFolder
+from cordee.submit._base import Submitter
+from cordee.supervise.place import keeper_command, keeper_record, living_record, start_keeper
+
+
+class LocalSubmitter(Submitter):
+    """Starts the keeper of a run on this machine."""
+
+    def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
+        """Return the command lines of the keeper, the agents and the ranks."""
+        request = plan["steps"][0]["request"]
+        tasks = plan["steps"][0]["tasks"]
+        names = [f"local-{index}" for index in range(request["nodes"] + request["spare_nodes"])]
+        base = f"{sys.executable} -s -m"
+        lines = ["# on this machine, with PYTHONPATH=<run>/node.zip", f"{base} cordee.supervise.keeper --folder <run>"]
+        lines.append("# which starts, and restarts when they die:")
+        lines.append(f"{base} cordee.supervise.supervisor --folder <run>")
+        lines += [f"{base} cordee.node.agent --folder <run> --node {name} --incarnation 1" for name in names]
+        for line in tasks["setup"]:
+            lines.append(f"# on every node, before the ranks: {line}")
+        count = request["ranks_per_node"]
+        lines.append(f"# the agents start {count} {'rank' if count == 1 else 'ranks'} each on {request['nodes']} nodes:")
+        lines.append(f"cd {shlex.quote(plan['workdir'])} && {shlex.join(tasks['argv'])}")
+        return "\n".join(lines) + "\n"
+
+    def submit(self, folder: RunFolder, plan: dict[str, Any]) -> str:
+        """Start the keeper, unless one runs already."""
+        record = keeper_record(folder)
+        if record:
+            return f"pid {record['pid']}"
+        try:
+            return f"pid {start_keeper(folder)}"
+        except OSError as error:
+            raise SubmitError(
+                f"cannot start the keeper: {error.strerror}", given=shlex.join(keeper_command(folder))
+            ) from error
+
+    def active(self, folder: RunFolder) -> bool:
+        """Return whether the run's keeper or any process of the run lives on this machine."""
+        return bool(keeper_record(folder)) or bool(processes.with_marker(f"{folder.id}/"))
+
+    def cancel(self, folder: RunFolder) -> None:
+        """Kill every process of the run; for a run whose supervisor does not answer."""
+        record = keeper_record(folder)
+        if record:
+            processes.kill_all([record["pid"]])
+        for name in ("supervisor", *(path.stem for path in folder.control.glob("agent-*.json"))):
+            living = living_record(folder.control / f"{name}.json")
+            if living:
+                processes.kill_all([living["pid"]])
+        processes.sweep(f"{folder.id}/")
