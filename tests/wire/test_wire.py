@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import struct
 from typing import Any, Awaitable, Callable
@@ -328,7 +329,7 @@ def test_a_meddled_frame_ends_the_connection_and_the_cause_is_named(
 ) -> None:
     hub, error = meddled(meddle)
     assert error is not None
-    assert __import__("re").search(cause, str(error)), str(error)
+    assert re.search(cause, str(error)), str(error)
     assert [message["number"] for message, _ in hub.messages] == list(range(arrived))
 
 
@@ -437,7 +438,7 @@ def test_a_stranger_who_says_something_else_is_cut_off_and_agents_still_connect(
 def test_random_bytes_never_get_a_message_through(noise: bytes, where: str) -> None:
     async def test(hub: Hub) -> None:
         if where == "frame":
-            transport = (await hub.join())._transport if False else (await hub.join()).connection._transport
+            transport = (await hub.join()).connection._transport
             transport.write(noise)
             transport.write_eof()
             await until(lambda: hub.ended)
@@ -504,6 +505,7 @@ def test_a_peer_that_stops_reading_is_noticed_by_drain_and_given_up_at_last(monk
 
     async def test(hub: Hub) -> None:
         peer = await hub.join()
+        await asyncio.sleep(0)
         peer.connection._transport.pause_reading()
         server_end = hub.connections[0]
         server_end.send({}, bytes(6 << 20))
@@ -523,6 +525,7 @@ def test_a_peer_that_takes_nothing_does_not_keep_a_closing_end(monkeypatch: pyte
 
     async def test(hub: Hub) -> None:
         peer = await hub.join()
+        await asyncio.sleep(0)
         peer.connection._transport.pause_reading()
         hub.connections[0].send({}, bytes(12 << 20))
         hub.connections[0].close("enough")

@@ -27,7 +27,7 @@ _MAGIC, _VERSION, _RING, _STOP_WAIT_MS = 0, 1, 2, 3
 _HEAD, _DROPPED, _STEP, _TOTAL, _FLAGS, _ASKED, _ACK = 8, 9, 10, 11, 12, 13, 14
 _TAIL, _STOP_REQUESTED, _STOP_STEP = 24, 25, 26
 
-FLAG_ATTACHED, FLAG_LOG, FLAG_STOPPING = 1, 2, 4
+FLAG_ATTACHED, FLAG_STOPPING = 1, 2
 
 _RECORD_MAGIC = 0xC0DE
 _PREFIX = struct.Struct("<HHI")  # magic, length in 8-byte units, CRC-32 of all that follows
@@ -120,20 +120,16 @@ class ChannelWriter(_Mapping):
         self._head = head
         self._tail = tail
         self._shapes: dict[tuple[str, ...], tuple[Any, bytes, int]] = {}
-        self._add_flag(FLAG_ATTACHED)
+        self.words[_FLAGS] |= FLAG_ATTACHED
 
     @property
     def stop_wait_s(self) -> float:
         """How long `cordee.stopping` may wait for an answer."""
         return self.words[_STOP_WAIT_MS] / 1000
 
-    def uses_log(self) -> None:
-        """Say that this rank calls `cordee.log`."""
-        self._add_flag(FLAG_LOG)
-
     def uses_stopping(self) -> None:
         """Say that this rank calls `cordee.stopping`."""
-        self._add_flag(FLAG_STOPPING)
+        self.words[_FLAGS] |= FLAG_STOPPING
 
     def set_total(self, total: int) -> None:
         """Say how many steps the training has."""
@@ -191,9 +187,6 @@ class ChannelWriter(_Mapping):
         """The step that all ranks were told to stop at, or None while there is none."""
         value = self.words[_STOP_STEP]
         return value - 1 if value else None
-
-    def _add_flag(self, flag: int) -> None:
-        self.words[_FLAGS] |= flag
 
     def _shape(self, names: tuple[str, ...]) -> tuple[Any, bytes, int]:
         encoded = "\0".join(names).encode("utf-8", "replace")
@@ -277,8 +270,8 @@ class ChannelReader(_Mapping):
 
     @property
     def uses_log(self) -> bool:
-        """Whether the rank ever called `cordee.log`."""
-        return bool(self.words[_FLAGS] & FLAG_LOG)
+        """Whether the rank ever recorded anything by `cordee.log`."""
+        return self.words[_HEAD] != 0
 
     @property
     def uses_stopping(self) -> bool:

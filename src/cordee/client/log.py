@@ -30,14 +30,13 @@ def log(step: Optional[int] = None, **values: Any) -> None:
         writer = _rank.open_writer()
         if writer is None:
             return
-        writer.uses_log()
     guard = _rank.guard
     if not guard.acquire(False) and not guard.acquire(timeout=_CONTENDED_S):
         writer.drop()  # only a signal handler that interrupted this function in its own thread comes here
         return
     try:
         if "steps" in values:
-            writer.set_total(int(values.pop("steps")))
+            _set_total(writer, values.pop("steps"))
         writer.write(step, values)
     except Exception:  # noqa: BLE001 - whatever a value's conversion raises must not end a training
         _write_what_can_be(writer, step, values)
@@ -62,6 +61,13 @@ def _write_what_can_be(writer: Any, step: Any, values: dict[str, Any]) -> None:
         writer.write(whole, numbers)
     except Exception:  # noqa: BLE001 - as above
         _refuse(writer, "cordee.log: an event cannot be written; it is not recorded")
+
+
+def _set_total(writer: Any, steps: Any) -> None:
+    try:
+        writer.set_total(int(steps))
+    except Exception:  # noqa: BLE001 - as above
+        _refuse(writer, f"cordee.log: steps is no integer but {type(steps).__name__}; it is not recorded")
 
 
 def _refuse(writer: Any, text: str) -> None:

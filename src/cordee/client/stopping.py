@@ -45,6 +45,7 @@ def _introduce() -> Optional[ChannelWriter]:
     writer = _rank.writer or _rank.open_writer()
     if writer is None or _rank.is_split():
         return None
+    writer.uses_stopping()
     _told_writer = writer
     return writer
 

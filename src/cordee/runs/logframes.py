@@ -6,11 +6,13 @@ attempt u32, UTC time f64, data length u32, CRC-32 u32 over the rest of the head
 
 from __future__ import annotations
 
+import heapq
 import os
 import struct
 import zlib
+from collections import deque
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional, Union
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
 OUT, ERR, OWN = 0, 1, 2
 LOST = 1  # flag: the data says how many bytes of this rank's output the disk refused
@@ -24,6 +26,7 @@ HEADER_BYTES = _CHECKED.size + _CRC.size
 _MAGIC_BYTES = struct.pack("<H", MAGIC)
 _REPAIR_BYTES = 4 * MAX_DATA_BYTES
 _READ_BYTES = 4 * MAX_DATA_BYTES
+_LONGEST_LINE_BYTES = 16 << 20
 
 
 class Frame(NamedTuple):
@@ -155,7 +158,7 @@ class LogWriter:
 def encode_frame(rank: int, stream: int, attempt: int, data: bytes, time: float, flags: int = 0) -> bytes:
     """Return one frame; `data` is at most `MAX_DATA_BYTES`."""
     checked = _CHECKED.pack(MAGIC, stream, flags, rank, attempt, time, len(data))
-    return checked + _CRC.pack(zlib.crc32(data, zlib.crc32(checked))) + data
+    return checked + _CRC.pack(_crc(checked, data)) + data
 
 
 def read_frames(path: Union[str, Path], offset: int = 0, stop: Optional[int] = None) -> Iterator[Frame]:
@@ -164,54 +167,220 @@ def read_frames(path: Union[str, Path], offset: int = 0, stop: Optional[int] = N
     Call again with the last frame's `end` to go on while the file grows. The file is not kept open between reads.
     """
     name = os.path.basename(path)
-    buffer, base, at = b"", offset, 0
-    more = True
+    buffer, at, base, more = b"", 0, offset, True
     while stop is None or base + at < stop:
-        frame, step = _parse(buffer, at, base, name, more)
-        if frame is not None:
-            yield frame
-        elif step == 0:
-            if not more:
-                return
+        size = _frame_size(buffer, at)
+        if size > 0:
+            yield _frame(buffer, at, size, base, name)
+            at += size
+        elif size == 0 and more:
             base, buffer, at = base + at, buffer[at:], 0
-            piece = _pread(path, base + len(buffer), _READ_BYTES)
+            piece = _read(path, base + len(buffer))
             buffer, more = buffer + piece, len(piece) > 0
-        at += step
+        else:
+            found = buffer.find(_MAGIC_BYTES, at + 1)
+            if found < 0 and not more:
+                return
+            at = found if found >= 0 else max(len(buffer) - 1, at + 1)
 
 
-def _parse(buffer: bytes, at: int, base: int, name: str, more: bool) -> tuple[Optional[Frame], int]:
-    """Return (frame, its size), or (None, bytes to pass over), or (None, 0) when more bytes are needed."""
+class Line(NamedTuple):
+    """A line of output without its line end; `time` is when it was finished, `ended` whether it had a line end."""
+
+    time: float
+    node: str
+    rank: int
+    stream: int
+    attempt: int
+    data: bytes
+    ended: bool = True
+
+
+class LineAssembler:
+    """Puts frames together into lines, each rank's streams apart; a line longer than 16 MiB comes in pieces."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, int, int, int], _OpenLine] = {}
+
+    def feed(self, frame: Frame) -> list[Line]:
+        """Return the lines that the frame finishes."""
+        key = (frame.node, frame.rank, frame.stream, frame.attempt)
+        first, *others = frame.data.split(b"\n")
+        line = self._open.setdefault(key, _OpenLine())
+        line.add(frame.time, first)
+        if others:
+            whole = [line.take(), *others[:-1]]
+            line.add(frame.time, others[-1])
+            return [Line(frame.time, *key, data) for data in whole]
+        return [Line(frame.time, *key, line.take(), False)] if line.size > _LONGEST_LINE_BYTES else []
+
+    def rest(self) -> list[Line]:
+        """Return what has no line end yet, and forget it."""
+        left = [Line(line.time, *key, line.take(), False) for key, line in self._open.items() if line.size]
+        self._open.clear()
+        return left
+
+
+class _OpenLine:
+    """The pieces of a line that has no end yet."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.size = 0
+        self._pieces: list[bytes] = []
+
+    def add(self, moment: float, piece: bytes) -> None:
+        self.time = moment
+        self.size += len(piece)
+        self._pieces.append(piece)
+
+    def take(self) -> bytes:
+        data = b"".join(self._pieces)
+        self.size, self._pieces = 0, []
+        return data
+
+
+class LogReader:
+    """Reads the logs of all nodes and segments of a run, also while they grow.
+
+    Args:
+        folder: the run's `logs/` folder.
+        places: returns the nodes that a rank has ever run on, so that only their files are read; all are without it.
+    """
+
+    def __init__(self, folder: Union[str, Path], places: Optional[Callable[[int], Sequence[str]]] = None) -> None:
+        self.folder = Path(folder)
+        self._places = places
+
+    def files(self, node: Optional[str] = None, rank: Optional[int] = None) -> list[Path]:
+        """Return the log files (of a node, of the nodes of a rank), by node and segment."""
+        nodes = None if node is None else {node}
+        if node is None and rank is not None and rank >= 0 and self._places is not None:
+            nodes = set(self._places(rank)) or None
+        try:
+            names = [name for name in os.listdir(self.folder) if name.endswith(".log")]
+        except OSError:
+            return []
+        names.sort(key=split_name)
+        return [self.folder / name for name in names if nodes is None or split_name(name)[0] in nodes]
+
+    def frames(
+        self, rank: Optional[int] = None, node: Optional[str] = None, follow_from: Optional[dict[str, int]] = None
+    ) -> Iterator[Frame]:
+        """Yield frames of all files merged by time.
+
+        Args:
+            rank, node: only these.
+            follow_from: offsets by file name to begin at; it is brought up to date as frames are taken, so the same
+                dict gives what is new at the next call.
+        """
+        cursor = {} if follow_from is None else follow_from
+        streams = [_keyed(path, index, cursor.get(path.name, 0)) for index, path in enumerate(self.files(node, rank))]
+        for _, _, _, frame in heapq.merge(*streams):
+            cursor[frame.file] = frame.end
+            if rank is None or frame.rank == rank:
+                yield frame
+
+    def lines(
+        self, rank: Optional[int] = None, node: Optional[str] = None, stream: Optional[int] = None
+    ) -> Iterator[Line]:
+        """Yield the lines of all that is there, merged by time; unfinished ones come last."""
+        assembler = LineAssembler()
+        for frame in self.frames(rank, node):
+            if stream is None or frame.stream == stream:
+                yield from assembler.feed(frame)
+        yield from assembler.rest()
+
+    def tail(
+        self, rank: Optional[int], lines: int, stream: Optional[int] = None, node: Optional[str] = None
+    ) -> list[Line]:
+        """Return the last `lines` lines of a rank (of all with None), oldest first; reads from the end of the files."""
+        by_node: dict[str, list[Path]] = {}
+        for path in self.files(node, rank):
+            by_node.setdefault(split_name(path.name)[0], []).append(path)
+        found: list[Line] = []
+        for paths in by_node.values():
+            of_node: list[Line] = []
+            for path in reversed(paths):
+                if len(of_node) < lines:
+                    of_node = _tail_of_file(path, rank, lines - len(of_node), stream) + of_node
+            found += of_node
+        found.sort(key=lambda line: line.time)
+        return found[max(0, len(found) - lines) :]
+
+
+def _keyed(path: Path, index: int, offset: int) -> Iterator[tuple[float, int, int, Frame]]:
+    """Yield frames with a sort key that never goes backwards within a file, even when the node's clock did."""
+    latest = float("-inf")
+    for frame in read_frames(path, offset):
+        latest = max(latest, frame.time)
+        yield latest, index, frame.end, frame
+
+
+def _tail_of_file(path: Path, rank: Optional[int], count: int, stream: Optional[int]) -> list[Line]:
+    size, window = os.path.getsize(path), _READ_BYTES
+    while True:
+        start = max(0, size - window)
+        assembler = LineAssembler()
+        begun: set[tuple[int, int, int]] = set()
+        last: deque[tuple[bool, Line]] = deque(maxlen=count)
+
+        def keep(line: Line) -> None:
+            key = line[2:5]
+            last.append((start == 0 or key in begun, line))  # noqa: B023 - used within this turn only
+            begun.add(key)  # noqa: B023
+
+        for frame in read_frames(path, start, size):
+            if (rank is None or frame.rank == rank) and (stream is None or frame.stream == stream):
+                for line in assembler.feed(frame):
+                    keep(line)
+        for line in assembler.rest():
+            keep(line)
+        if start == 0 or (len(last) == count and all(whole for whole, _ in last)):
+            return [line for _, line in last]
+        window *= 4
+
+
+def _crc(checked: bytes, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(checked))
+
+
+def _frame_size(buffer: bytes, at: int) -> int:
+    """Return the size of the whole frame at `at`; 0 when it may go on behind the buffer, -1 when there is none."""
     left = len(buffer) - at
-    if left >= HEADER_BYTES:
-        magic, stream, flags, rank, attempt, moment, length = _CHECKED.unpack_from(buffer, at)
-        if magic == MAGIC and length <= MAX_DATA_BYTES:
-            start = at + HEADER_BYTES
-            if left - HEADER_BYTES >= length:
-                data = buffer[start : start + length]
-                if _CRC.unpack_from(buffer, at + _CHECKED.size)[0] == _crc(buffer[at : at + _CHECKED.size], data):
-                    end = base + start + length
-                    return Frame(moment, rank, stream, attempt, flags, data, end, name), HEADER_BYTES + length
-            elif more:
-                return None, 0
-            elif _find_frame(buffer, at + 1) is None:
-                return None, 0
-    elif more or _MAGIC_BYTES.find(buffer[at : at + 2]) == 0:
-        return None, 0
-    found = buffer.find(_MAGIC_BYTES, at + 1)
-    if found >= 0:
-        return None, found - at
-    return None, max(left - 1, 0)
+    if left < HEADER_BYTES:
+        return 0
+    fields = _CHECKED.unpack_from(buffer, at)
+    size = HEADER_BYTES + fields[6]
+    if fields[0] != MAGIC or fields[6] > MAX_DATA_BYTES:
+        return -1
+    if left < size:
+        return 0
+    (crc,) = _CRC.unpack_from(buffer, at + _CHECKED.size)
+    whole = crc == _crc(buffer[at : at + _CHECKED.size], buffer[at + HEADER_BYTES : at + size])
+    return size if whole else -1
 
 
-def _find_frame(buffer: bytes, start: int) -> Optional[int]:
-    """Return the offset of the first whole frame in `buffer` at or after `start`."""
-    at = buffer.find(_MAGIC_BYTES, start)
-    while at >= 0:
-        if len(buffer) - at >= HEADER_BYTES:
-            length = _CHECKED.unpack_from(buffer, at)[6]
-            data = buffer[at + HEADER_BYTES : at + HEADER_BYTES + length] if length <= MAX_DATA_BYTES else b""
-            if len(data) == length:
-                if _CRC.unpack_from(buffer, at + _CHECKED.size)[0] == _crc(buffer[at : at + _CHECKED.size], data):
-                    return at
-        at = buffer.find(_MAGIC_BYTES, at + 1)
-    return None
+def _frame(buffer: bytes, at: int, size: int, base: int, name: str) -> Frame:
+    _, stream, flags, rank, attempt, moment, _ = _CHECKED.unpack_from(buffer, at)
+    return Frame(moment, rank, stream, attempt, flags, buffer[at + HEADER_BYTES : at + size], base + at + size, name)
+
+
+def _read(path: Union[str, Path], offset: int) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return os.pread(file.fileno(), _READ_BYTES, offset)
+
+
+def _whole_size(descriptor: int) -> int:
+    """Return the size without a torn frame at the end; damage longer than a frame is no torn frame and stays."""
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - _REPAIR_BYTES)
+    tail = os.pread(descriptor, size - start, start)
+    end = at = 0
+    while 0 <= at < len(tail):
+        whole = _frame_size(tail, at)
+        if whole > 0:
+            end = at = at + whole
+        else:
+            at = tail.find(_MAGIC_BYTES, at + 1)
+    return start + end if len(tail) - end < HEADER_BYTES + MAX_DATA_BYTES else size

@@ -1,0 +1,209 @@
+"""Which checkpoints lie in a folder, in which order, and which of them are whole; also those of scripts that save by themselves."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+MANIFEST = "cordee.json"
+SCHEMA = "cordee.checkpoint/1"
+PATTERN = "step-*"
+
+_WILDCARD = re.compile(r"[*?\[]")
+_STEP = re.compile(r"step\D{0,2}(\d+)", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
+_LARGEST_HEADER_BYTES = 100 << 20
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint.
+
+    Attributes:
+        path: absolute path of the file or folder.
+        name: path below the checkpoint folder, with `/`.
+        step: the number in its name, or None.
+        mtime_ns: when the file or folder itself was last changed.
+    """
+
+    path: str
+    name: str
+    step: Optional[int]
+    mtime_ns: int
+
+
+def find_checkpoints(
+    path: Path,
+    pattern: str = PATTERN,
+    ignore: Optional[Mapping[str, int]] = None,
+    problems: Optional[list[str]] = None,
+) -> list[Checkpoint]:
+    """Return the complete checkpoints of a folder, the newest last.
+
+    They are ordered by the number in their names (after `step` if that word is there), then by their names read
+    naturally, then by time; names without a number come first. Hidden names and names that end in `.tmp` never count.
+
+    Args:
+        path: the checkpoint folder; one that is missing holds none.
+        pattern: a shell pattern, also with folders: `run-*/step-*.pt`.
+        ignore: name to mtime_ns of entries that do not count as long as they are unchanged.
+        problems: receives a sentence for each entry or folder that matched and could not be used.
+    """
+    return [found for found in _candidates(path, pattern, ignore, problems) if _is_complete(found, problems)]
+
+
+def newest_complete(
+    path: Path,
+    pattern: str = PATTERN,
+    ignore: Optional[Mapping[str, int]] = None,
+    problems: Optional[list[str]] = None,
+) -> Optional[Checkpoint]:
+    """Return the last of `find_checkpoints`, or None; looks into no more entries than it must."""
+    for found in reversed(_candidates(path, pattern, ignore, problems)):
+        if _is_complete(found, problems):
+            return found
+    return None
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Return the manifest of a checkpoint that Cordée wrote.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+        ValueError: it is damaged, or written by a newer Cordée.
+    """
+    with open(os.path.join(path, MANIFEST), "rb") as file:
+        manifest = json.loads(file.read())
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        raise ValueError(f"{MANIFEST} is damaged")
+    if manifest.get("schema") != SCHEMA:
+        raise ValueError(f"{MANIFEST} has schema {manifest.get('schema')!r}, this version reads {SCHEMA!r}")
+    return manifest
+
+
+def _candidates(
+    path: Path, pattern: str, ignore: Optional[Mapping[str, int]], problems: Optional[list[str]]
+) -> list[Checkpoint]:
+    root = os.path.abspath(path)
+    last_part = pattern.rstrip("/").rpartition("/")[2]
+    keyed = []
+    for name in _matches(root, [part for part in pattern.split("/") if part], "", problems):
+        full = os.path.join(root, name)
+        try:
+            mtime_ns = os.stat(full).st_mtime_ns
+        except OSError as error:
+            _say(problems, f"{name} cannot be read: {error.strerror}")
+            continue
+        if ignore and ignore.get(name) == mtime_ns:
+            continue
+        step = _step_of(name.rpartition("/")[2], last_part)
+        keyed.append(((-1 if step is None else step, _natural(name), mtime_ns), Checkpoint(full, name, step, mtime_ns)))
+    keyed.sort(key=lambda item: item[0])
+    return [checkpoint for _, checkpoint in keyed]
+
+
+def _matches(root: str, parts: list[str], below: str, problems: Optional[list[str]]) -> Iterator[str]:
+    """Yield the names below `root` that match the pattern's parts."""
+    if not parts:
+        return
+    part, rest = parts[0], parts[1:]
+    folder = os.path.join(root, below)
+    if not _WILDCARD.search(part):
+        names = [part] if os.path.lexists(os.path.join(folder, part)) else []
+    else:
+        try:
+            names = [name for name in os.listdir(folder) if fnmatch.fnmatchcase(name, part) and not _is_unfinished(name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            _say(problems, f"{folder} cannot be read: {error.strerror}")
+            return
+    for name in names:
+        here = f"{below}/{name}" if below else name
+        if rest:
+            yield from _matches(root, rest, here, problems)
+        else:
+            yield here
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.startswith(".") or name.endswith(".tmp")
+
+
+def _step_of(name: str, pattern: str) -> Optional[int]:
+    after_word = _STEP.search(name)
+    if after_word:
+        return int(after_word.group(1))
+    fixed = _WILDCARD.split(pattern, maxsplit=1)[0]
+    number = _NUMBER.search(name, len(fixed) if name.startswith(fixed) else 0)
+    return int(number.group()) if number else None
+
+
+def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    return tuple((1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"([0-9]+)", name) if part)
+
+
+def _is_complete(found: Checkpoint, problems: Optional[list[str]]) -> bool:
+    try:
+        reason = _folder_fault(found.path) if os.path.isdir(found.path) else _file_fault(found.path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+    if reason is not None:
+        _say(problems, f"{found.name} is not used: {reason}")
+    return reason is None
+
+
+def _folder_fault(path: str) -> Optional[str]:
+    """Return why a folder is no complete checkpoint, or None."""
+    names = os.listdir(path)
+    if MANIFEST in names:
+        for name, size in read_manifest(path)["files"].items():
+            try:
+                actual = os.stat(os.path.join(path, name)).st_size
+            except FileNotFoundError:
+                return f"{name} is missing"
+            if actual != size:
+                return f"{name} has {actual} bytes, {size} were written"
+        return None
+    if any(name.endswith(".distcp") for name in names) and ".metadata" not in names:
+        return "its .metadata, which is written last, is missing"
+    if not any(files for _, _, files in os.walk(path)):
+        return "it holds no file"
+    return None
+
+
+def _file_fault(path: str) -> Optional[str]:
+    """Return why a file is no complete checkpoint, or None; formats that tell their length are looked at."""
+    size = os.stat(path).st_size
+    if size == 0:
+        return "it is empty"
+    with open(path, "rb") as file:
+        start = file.read(8)
+        if start[:4] == b"PK\x03\x04":
+            return None if zipfile.is_zipfile(path) else "its end is missing"
+        if path.endswith(".safetensors"):
+            return _safetensors_fault(start, file, size)
+    return None
+
+
+def _safetensors_fault(start: bytes, file: Any, size: int) -> Optional[str]:
+    length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
+    if length > min(size - 8, _LARGEST_HEADER_BYTES):
+        return "its header is cut off"
+    header = json.loads(file.read(length))
+    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    return "its end is missing" if size < 8 + length + max(ends, default=0) else None
+
+
+def _say(problems: Optional[list[str]], text: str) -> None:
+    if problems is not None:
+        problems.append(text)

@@ -1,0 +1,123 @@
+"""How much memory a node has for us: the machine's, or less where a cgroup (v1 or v2) sets a limit."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple, Optional
+
+from cordee.node.samplers.files import KernelFile, read_once
+
+
+class MemoryReading(NamedTuple):
+    """Bytes in all and available without swapping; `source` says whether the machine or a cgroup sets them."""
+
+    total_bytes: int
+    available_bytes: int
+    source: str
+
+
+class _Level(NamedTuple):
+    limit: str
+    usage: str
+    inactive_key: bytes
+
+
+class MemorySource:
+    """Reads the memory again and again; the cgroup's place is looked up once.
+
+    Args:
+        proc: where /proc is.
+    """
+
+    def __init__(self, proc: str = "/proc") -> None:
+        self.reason: Optional[str] = None
+        self._meminfo = KernelFile(f"{proc}/meminfo")
+        self._levels = _levels(proc)
+
+    def read(self) -> Optional[MemoryReading]:
+        """Return the memory, or None with `reason` set."""
+        content = self._meminfo.read(2048)
+        values = {} if content is None else _pairs(content, b":")
+        total, available = values.get(b"MemTotal"), values.get(b"MemAvailable")
+        if total is None or available is None:
+            self.reason = self._meminfo.reason or f"{self._meminfo.path} lacks MemTotal or MemAvailable"
+            return None
+        reading = MemoryReading(total * 1024, available * 1024, "machine")
+        for level in self._levels:
+            reading = _narrowed(reading, level)
+        return reading
+
+
+def _narrowed(reading: MemoryReading, level: _Level) -> MemoryReading:
+    try:
+        limit_text = read_once(level.limit).strip()
+        if limit_text == b"max":
+            return reading
+        limit, usage = int(limit_text), int(read_once(level.usage))
+        if limit >= reading.total_bytes:
+            return reading
+        statistics = _pairs(read_once(os.path.join(os.path.dirname(level.limit), "memory.stat")), b" ")
+    except (OSError, ValueError):
+        return reading
+    available = limit - usage + statistics.get(level.inactive_key, 0)
+    return MemoryReading(limit, max(0, min(reading.available_bytes, available)), "cgroup")
+
+
+def _levels(proc: str) -> list[_Level]:
+    """Return the memory limits that hold for this process: those of its cgroup and of all above it."""
+    try:
+        groups = read_once(f"{proc}/self/cgroup").decode(errors="replace").splitlines()
+        mounts = KernelFile(f"{proc}/self/mountinfo")
+        table = (mounts.read() or b"").decode(errors="replace").splitlines()
+        mounts.close()
+    except OSError:
+        return []
+    found = []
+    for line in groups:
+        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        for root, point in _mounts(table, "cgroup" if controllers else "cgroup2"):
+            names = (
+                ("memory.limit_in_bytes", "memory.usage_in_bytes", b"total_inactive_file")
+                if controllers
+                else ("memory.max", "memory.current", b"inactive_file")
+            )
+            for folder in _upwards(point, _below(root, path)):
+                if os.path.exists(os.path.join(folder, names[0])):
+                    found.append(_Level(os.path.join(folder, names[0]), os.path.join(folder, names[1]), names[2]))
+    return found
+
+
+def _mounts(table: list[str], kind: str) -> list[tuple[str, str]]:
+    """Return (root inside the hierarchy, mount point) of the memory hierarchies of this kind."""
+    found = []
+    for line in table:
+        left, _, right = line.partition(" - ")
+        fields, rest = left.split(), right.split()
+        if len(fields) > 4 and rest and rest[0] == kind and (kind == "cgroup2" or "memory" in rest[-1].split(",")):
+            found.append((fields[3], fields[4]))
+    return found
+
+
+def _below(root: str, path: str) -> str:
+    if root != "/" and (path == root or path.startswith(root + "/")):
+        return path[len(root) :].strip("/")
+    return path.strip("/") if root == "/" else ""
+
+
+def _upwards(point: str, relative: str) -> list[str]:
+    folders = [point]
+    for part in relative.split("/") if relative else ():
+        folders.append(os.path.join(folders[-1], part))
+    return folders[::-1]
+
+
+def _pairs(content: bytes, separator: bytes) -> dict[bytes, int]:
+    found = {}
+    for line in content.splitlines():
+        key, _, rest = line.partition(separator)
+        number = rest.split()[:1]
+        if number and number[0].isdigit():
+            found[key] = int(number[0])
+    return found

@@ -1,0 +1,118 @@
+"""Compiles a job document and a cluster profile into a Plan, and says what is wrong with it before it is submitted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cordee.checkpoint.folder import find_checkpoints
+from cordee.findings import Finding
+from cordee.plan import model
+from cordee.plan.examine import examine
+from cordee.plan.interpreter import interpreter_path
+from cordee.spec.job import Checkpoint
+from cordee.spec.load import LoadedJob
+
+_OWN_LAUNCHERS = ("torchrun", "accelerate", "mpirun", "mpiexec", "srun", "deepspeed")
+
+
+def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[model.Plan, list[Finding]]:
+    """Return the plan of a job and everything worth saying about it; an `error` finding means it must not be submitted.
+
+    Args:
+        loaded: a valid document with the profile of the cluster it is meant for.
+        run_id, run_folder: of the run that the plan is for; nothing is written there.
+    """
+    job, cluster = loaded.job, loaded.cluster
+    folder = loaded.folder
+    workdir = folder if job.code == "live" else run_folder / "code"
+    tasks = model.Tasks(
+        argv=job.run,
+        env=dict(job.env),
+        path_prepend=tuple(interpreter_path(os.environ)),
+        launch=job.launch,
+        setup=job.setup,
+    )
+    checkpoint = _checkpoint(job.checkpoint, folder, run_folder)
+    step = model.Step(
+        name="main",
+        request=_request(loaded),
+        tasks=tasks,
+        vet=model.VetPolicy(
+            commands=job.vet.commands,
+            modules=job.vet.modules,
+            min_memory_bytes=job.vet.min_memory,
+            min_disk_bytes=job.vet.min_disk,
+            max_load_ratio=job.vet.max_load,
+            deadline_s=job.vet.deadline,
+        ),
+        checkpoint=checkpoint,
+        restart=model.RestartPolicy(retries=job.restart.retries, backoff_s=job.restart.backoff),
+        segment=model.SegmentPolicy(
+            limit_s=job.need.time, grace_s=_grace(job.need.time, checkpoint.grace_s), max_segments=1
+        ),
+    )
+    plan = model.Plan(
+        run=run_id,
+        name=job.name,
+        backend=cluster.scheduler,
+        cluster=cluster.name,
+        job_folder=str(folder),
+        workdir=str(workdir),
+        folder=str(run_folder),
+        code_digest="",
+        steps=(step,),
+        sampling=model.Sampling(interval_s=job.sampling.interval),
+    )
+    return plan, examine(loaded, plan)
+
+
+def launches_itself(argv: tuple[str, ...]) -> bool:
+    """Return whether the command starts the ranks of a node by itself."""
+    return Path(argv[0]).name in _OWN_LAUNCHERS or "torch.distributed.run" in argv[:3]
+
+
+def _request(loaded: LoadedJob) -> model.Request:
+    need = loaded.job.need
+    ranks = need.ranks_per_node
+    if isinstance(ranks, str):
+        ranks = 1 if launches_itself(loaded.job.run) else max(1, need.gpus_per_node)
+    return model.Request(
+        nodes=need.nodes,
+        spare_nodes=need.spare_nodes,
+        min_nodes=need.min_nodes or need.nodes,
+        gpus_per_node=need.gpus_per_node,
+        ranks_per_node=ranks,
+        cpus_per_rank=need.cpus_per_rank,
+        memory_bytes=need.memory,
+        time_s=need.time,
+        gpu=need.gpu,
+        scheduler=model.Scheduler(
+            account=need.account,
+            partition=need.partition,
+            qos=need.qos,
+            constraint=need.constraint,
+            reservation=need.reservation,
+            options=loaded.job.slurm.options,
+        ),
+    )
+
+
+def _checkpoint(document: Checkpoint | None, folder: Path, run_folder: Path) -> model.CheckpointPolicy:
+    declared = document or Checkpoint()
+    path = folder / declared.path if document else run_folder / "checkpoints"
+    there = find_checkpoints(path, declared.pattern, {}) if document else []
+    return model.CheckpointPolicy(
+        path=str(path),
+        pattern=declared.pattern,
+        resume=declared.resume,
+        signal=declared.signal,
+        every_s=declared.every,
+        grace_s=declared.grace,
+        ignore={checkpoint.name: checkpoint.mtime_ns for checkpoint in there},
+        declared=document is not None,
+    )
+
+
+def _grace(limit_s: float | None, grace_s: float) -> float:
+    return grace_s if limit_s is None else min(grace_s, limit_s / 2)

@@ -1,0 +1,145 @@
+"""The Plan: what plan.json holds, frozen."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+SCHEMA = "cordee.plan/1"
+
+
+class Frozen(BaseModel):
+    """Base of the plan's parts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Scheduler(Frozen):
+    """What only a scheduler understands."""
+
+    account: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    reservation: str | None = None
+    options: tuple[str, ...] = ()
+
+
+class Request(Frozen):
+    """What one step asks for; sizes in bytes, times in seconds."""
+
+    nodes: int
+    spare_nodes: int
+    min_nodes: int
+    gpus_per_node: int
+    ranks_per_node: int
+    cpus_per_rank: int | None
+    memory_bytes: int | None
+    time_s: float | None
+    gpu: str | None
+    scheduler: Scheduler
+
+
+class Tasks(Frozen):
+    """What one step runs; `path_prepend` goes in front of PATH."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    path_prepend: tuple[str, ...]
+    launch: Literal["fork", "srun"]
+    setup: tuple[str, ...]
+
+
+class VetPolicy(Frozen):
+    """What is looked at on every node before the ranks."""
+
+    commands: tuple[str, ...]
+    modules: tuple[str, ...]
+    min_memory_bytes: int
+    min_disk_bytes: int
+    max_load_ratio: float | None
+    deadline_s: float
+
+
+class CheckpointPolicy(Frozen):
+    """Where complete checkpoints lie; `ignore` are those that were there before (name to mtime in ns)."""
+
+    path: str
+    pattern: str
+    resume: tuple[str, ...] | None
+    signal: str | None
+    every_s: float | None
+    grace_s: float
+    ignore: dict[str, int]
+    declared: bool
+
+
+class RestartPolicy(Frozen):
+    """Restarts without progress, and the pause between them."""
+
+    retries: int
+    backoff_s: float
+
+
+class SegmentPolicy(Frozen):
+    """How long one segment may take and how many there may be."""
+
+    limit_s: float | None
+    grace_s: float
+    max_segments: int
+
+
+class Step(Frozen):
+    """A request, tasks and a segment policy."""
+
+    name: str
+    request: Request
+    tasks: Tasks
+    vet: VetPolicy
+    checkpoint: CheckpointPolicy
+    restart: RestartPolicy
+    segment: SegmentPolicy
+
+
+class Timeouts(Frozen):
+    """Patience, in seconds."""
+
+    connect_s: float = 30.0
+    heartbeat_s: float = 1.0
+    lost_s: float = 20.0
+    orphan_s: float = 60.0
+    kill_s: float = 10.0
+
+
+class Sampling(Frozen):
+    """Seconds between two samples."""
+
+    interval_s: float = 1.0
+
+
+class Plan(Frozen):
+    """Everything that will happen, decided before anything is submitted."""
+
+    schema_: Literal["cordee.plan/1"] = SCHEMA
+    run: str
+    name: str
+    backend: str
+    cluster: str
+    job_folder: str
+    workdir: str
+    folder: str
+    code_digest: str
+    steps: tuple[Step, ...]
+    timeouts: Timeouts = Timeouts()
+    sampling: Sampling = Sampling()
+
+    @property
+    def step(self) -> Step:
+        """The only step there is for now."""
+        return self.steps[0]
+
+    def document(self) -> dict[str, object]:
+        """Return the plan as plan.json has it."""
+        document = self.model_dump(mode="json")
+        return {"schema": document.pop("schema_"), **document}

@@ -1,0 +1,181 @@
+"""All runs below a folder: listed from their journals, found by id, the beginning of one, name, path or `last`.
+
+The cache `.index.json` saves replaying journals that have not changed. It is derived: a damaged one is rebuilt, a folder
+that cannot be written is read without it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from cordee.errors import RunFolderError, RunNotFound
+from cordee.runs.folder import RunFolder, write_atomically
+from cordee.runs.journal import read_journal
+from cordee.runs.state import replay
+
+CACHE = ".index.json"
+SCHEMA = "cordee.index/1"
+
+_ID = re.compile(r"^(?P<name>.+)-(?P<stamp>\d{8}T\d{6}Z)-[a-z]{4}$")
+
+
+@dataclass
+class RunSummary:
+    """One line about a run; times are epoch seconds. `state` is `unreadable` when its journal cannot be read."""
+
+    id: str
+    name: str
+    state: str
+    submitted_at: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    nodes: int = 0
+    step: int | None = None
+    total: int | None = None
+    restarts: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    folder: str = ""
+
+
+def list_runs(parent: str | Path) -> list[RunSummary]:
+    """Return a summary of every run in `parent`, the oldest first; none when there is no such folder."""
+    parent = Path(parent)
+    cached = _read_cache(parent / CACHE)
+    entries: dict[str, Any] = {}
+    summaries = []
+    for run_id in _run_ids(parent):
+        folder = RunFolder(parent / run_id)
+        stamp = _stamp(folder.journal)
+        summary = _from_cache(cached.get(run_id), stamp)
+        if summary is None:
+            summary = _summarise(folder)
+        summary.folder = str(folder.root)
+        entries[run_id] = {"stamp": stamp, "summary": asdict(summary)}
+        summaries.append(summary)
+    if entries != cached:
+        try:
+            write_atomically(parent / CACHE, json.dumps({"schema": SCHEMA, "runs": entries}))
+        except RunFolderError:
+            return summaries
+    return summaries
+
+
+def find_run(name: str, parent: str | Path) -> RunFolder:
+    """Return the run that `name` means: a path, an id, `last`, a job's name (its newest run) or the beginning of one id.
+
+    Raises:
+        RunNotFound: no run answers to it, or several do; carries the nearest ids.
+    """
+    parent = Path(parent)
+    if os.sep in name or name in (".", ".."):
+        folder = RunFolder(Path(name).resolve())
+        if folder.exists():
+            return folder
+        raise RunNotFound("this is no run folder", given=name, allowed="a folder with plan.json and journal/ in it")
+    ids = _run_ids(parent)
+    if name in ids:
+        return RunFolder(parent / name)
+    if not ids:
+        raise RunNotFound(f"there are no runs in {parent}", given=name, next="`cordee run` starts one")
+    if name in ("last", ""):
+        return RunFolder(parent / ids[-1])
+    named = [run_id for run_id in ids if _job_name(run_id) == name]
+    if named:
+        return RunFolder(parent / named[-1])
+    matches = [run_id for run_id in ids if run_id.startswith(name)]
+    if len(matches) == 1:
+        return RunFolder(parent / matches[0])
+    if RunFolder(name).exists():
+        return RunFolder(Path(name).resolve())
+    if matches:
+        raise RunNotFound("several runs begin like this", given=name, allowed=matches[-5:], next="give more of the id")
+    nearest = difflib.get_close_matches(name, ids, 3, 0.3) or ids[-3:]
+    raise RunNotFound(
+        "no run answers to this name",
+        given=name,
+        allowed=[*nearest, "last"],
+        next="`cordee runs` lists the runs; --runs DIR or CORDEE_RUNS looks elsewhere",
+    )
+
+
+def _run_ids(parent: Path) -> list[str]:
+    """Return the ids of the runs in `parent`, the oldest first."""
+    try:
+        with os.scandir(parent) as entries:
+            found = [entry.name for entry in entries if entry.is_dir() and RunFolder(entry.path).exists()]
+    except OSError:
+        return []
+    return sorted(found, key=lambda run_id: _order(parent, run_id))
+
+
+def _order(parent: Path, run_id: str) -> tuple[str, int, str]:
+    """Return the key that puts runs in the order of their making: the id's second, then the folder's plan or journal."""
+    match = _ID.match(run_id)
+    made = 0
+    for path in (parent / run_id / "plan.json", parent / run_id / "journal"):
+        try:
+            made = path.stat().st_mtime_ns
+            break
+        except OSError:
+            continue
+    return (match.group("stamp") if match else "", made, run_id)
+
+
+def _job_name(run_id: str) -> str:
+    match = _ID.match(run_id)
+    return match.group("name") if match else run_id
+
+
+def _summarise(folder: RunFolder) -> RunSummary:
+    summary = RunSummary(folder.id, _job_name(folder.id), "unreadable")
+    try:
+        events = read_journal(folder.journal)
+    except RunFolderError as error:
+        summary.reason = error.text
+        return summary
+    state = replay(events, folder.id)
+    active = sum(1 for node in state.nodes if node.role == "active")
+    asked = next((event.get("nodes") for event in events if event["event"] == "submitted"), None)
+    summary.state, summary.exit_code = state.state, state.exit_code
+    summary.submitted_at, summary.started_at, summary.ended_at = state.submitted_at, state.started_at, state.ended_at
+    summary.nodes = active or (asked if isinstance(asked, int) else 0)
+    summary.step, summary.total, summary.restarts = state.step, state.total, state.restarts
+    summary.reason = state.reason
+    return summary
+
+
+def _stamp(journal: Path) -> list[list[Any]]:
+    try:
+        with os.scandir(journal) as entries:
+            files = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(".jsonl")]
+    except OSError:
+        return []
+    return sorted([name, status.st_size, status.st_mtime_ns] for name, status in files)
+
+
+def _from_cache(entry: Any, stamp: list[list[Any]]) -> RunSummary | None:
+    try:
+        if not stamp or entry["stamp"] != stamp or entry["summary"]["state"] == "unreadable":
+            return None
+        if set(entry["summary"]) != {field.name for field in fields(RunSummary)}:
+            return None
+        return RunSummary(**entry["summary"])
+    except (TypeError, KeyError):
+        return None
+
+
+def _read_cache(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+        if document["schema"] != SCHEMA or not isinstance(document["runs"], dict):
+            return {}
+        return document["runs"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}

@@ -1,0 +1,122 @@
+"""From a document to a run folder that is ready to be submitted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cordee.errors import DocumentError, RunFolderError
+from cordee.findings import Finding
+from cordee.plan.compile import make_plan
+from cordee.plan.model import Plan
+from cordee.plan.render import leaves, render_plan, render_provenance
+from cordee.runs.folder import RunFolder, new_run_id, write_atomically
+from cordee.runs.journal import client_journal
+from cordee.runs.snapshot import snapshot_code
+from cordee.spec.load import LoadedJob, load_job
+from cordee.submit import submitter
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan with what there is to say about it; nothing has been written yet."""
+
+    loaded: LoadedJob
+    plan: Plan
+    findings: list[Finding]
+    script: str
+
+    @property
+    def valid(self) -> bool:
+        """Whether it may be submitted."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def require_valid(self) -> None:
+        """Raise DocumentError when it may not be submitted."""
+        errors = [finding for finding in self.findings if finding.severity == "error"]
+        if errors:
+            first = errors[0]
+            details = {"file": first.file, "line": first.line, "given": first.given, "allowed": first.allowed, "next": first.next}
+            raise DocumentError(first.text, findings=errors, **details)
+
+    def document(self, *, explain: bool) -> dict[str, Any]:
+        """Return the document of `cordee check`."""
+        request = self.plan.step.request
+        document = {
+            "schema": "cordee.check/1",
+            "valid": self.valid,
+            "findings": [finding.document() for finding in self.findings],
+            "script": self.script,
+            "nodes": request.nodes,
+            "ranks": request.nodes * request.ranks_per_node,
+            "plan": self.plan.document(),
+        }
+        if explain:
+            document["provenance"] = _provenance(self.loaded)
+        return document
+
+    def text(self, *, explain: bool) -> str:
+        """Return what `cordee check` prints."""
+        text = render_plan(self.plan, self.script)
+        return text + "\n" + render_provenance(self.loaded) if explain else text
+
+
+def prepare(spec: str, cluster: str, flags: dict[str, Any], runs: Path) -> Prepared:
+    """Read, validate and plan a job; changes nothing.
+
+    Raises:
+        DocumentError, UsageError: as `load_job`.
+    """
+    loaded = load_job(spec, cluster=cluster, flags=flags)
+    run_id = new_run_id(loaded.job.name)
+    folder = RunFolder(runs / run_id)
+    plan, findings = make_plan(loaded, run_id=run_id, run_folder=folder.root)
+    script = submitter(plan.backend).script(folder, plan.document()) if plan.backend == "local" else ""
+    return Prepared(loaded, plan, findings, script)
+
+
+def create_run(prepared: Prepared) -> RunFolder:
+    """Write the run folder: documents, provenance, code, node side, the plan and the first line of the journal.
+
+    Raises:
+        RunFolderError: it cannot be written; what was begun is removed.
+    """
+    from cordee.submit.bundle import write_node_zip
+
+    plan, loaded = prepared.plan, prepared.loaded
+    folder = RunFolder.create(Path(plan.folder).parent, plan.run)
+    try:
+        write_atomically(folder.documents / loaded.path.name, loaded.text)
+        write_atomically(folder.provenance, json.dumps(_provenance(loaded), indent=1))
+        digest = snapshot_code(loaded.folder, folder.code, folder.code_manifest)
+        write_node_zip(folder.node_zip)
+        write_atomically(folder.submit / "commands.txt", prepared.script)
+        os.makedirs(plan.step.checkpoint.path, exist_ok=True)
+        frozen = plan.model_copy(update={"code_digest": digest})
+        write_atomically(folder.plan, json.dumps(frozen.document(), indent=1))
+        journal = client_journal(folder.journal)
+        request = plan.step.request
+        journal.append("submitted", backend=plan.backend, nodes=request.nodes, ranks=request.nodes * request.ranks_per_node)
+        if journal.last_error is not None:
+            raise journal.last_error
+    except (OSError, RunFolderError) as error:
+        shutil.rmtree(folder.root, ignore_errors=True)
+        if isinstance(error, RunFolderError):
+            raise
+        raise RunFolderError(
+            f"cannot write the run folder: {error.strerror}",
+            given=str(folder.root),
+            allowed="a folder on a disk with space that you may write",
+            next="make room, or choose another place with --runs DIR",
+        ) from error
+    return folder
+
+
+def _provenance(loaded: LoadedJob) -> dict[str, Any]:
+    return {
+        key: {"value": value, "origin": str(loaded.provenance.get(key, "default"))} for key, value in leaves(loaded)
+    }
