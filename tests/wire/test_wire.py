@@ -7,7 +7,8 @@ import json
 import re
 import socket
 import struct
-from typing import Any, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -314,7 +315,11 @@ def test_another_protocol_version_is_refused_by_both_ends_with_both_versions(mon
     ("meddle", "cause", "arrived"),
     [
         (lambda n, frame: [frame, frame] if n == 1 else [frame], r"frame 1 was replayed \(expected frame 2\)", 2),
-        (lambda n, frame: [] if n == 1 else [frame], r"frame 2 came before those that precede it \(expected frame 1\)", 1),
+        (
+            lambda n, frame: [] if n == 1 else [frame],
+            r"frame 2 came before those that precede it \(expected frame 1\)",
+            1,
+        ),
         (lambda n, frame: [frame[:20] + bytes([frame[20] ^ 1]) + frame[21:]], r"frame 0 was changed", 0),
         (lambda n, frame: [frame[:-1] + bytes([frame[-1] ^ 128])], r"frame 0 was changed", 0),
         (lambda n, frame: [frame[:4] + b"\xff" + frame[5:]], r"frame 0 was changed", 0),

@@ -115,7 +115,7 @@ class Agent:
                 self.connection.close("the agent ends")
             if self.log is not None:
                 self.log.close()
-            if code == 0 and self.channels.drained:
+            if code == 0:
                 self.channels.remove()
         return code
 
@@ -226,7 +226,16 @@ class Agent:
             self._send({"t": "setup_done", "ok": ok, "text": text, "seconds": ended.seconds})
 
         self._tails[NO_RANK] = Tail()
-        task = Task("setup", shell, self.base, self.plan["workdir"], deadline_s=message["deadline_s"], group="setup")
+        env = dict(self.base, CORDEE_SETUP_NODE=self.node)
+        task = Task(
+            "setup",
+            shell,
+            env,
+            self.plan["workdir"],
+            deadline_s=message["deadline_s"],
+            group="setup",
+            keeps_children=True,
+        )
         self._run(task, finished)
 
     def _checks(self, message: dict[str, Any], body: bytes) -> None:
@@ -283,6 +292,7 @@ class Agent:
     def _rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
         if ended.text and self.log is not None:
             self.log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")
+        self.telemetry.send(self._send)
         self.channels.close(world.attempt, rank)
         report = {
             "status": "ended",
@@ -294,7 +304,6 @@ class Agent:
         }
         if self.world is world:
             self.ranks[rank] = report
-        self.telemetry.send(self._send)
         self._send({"t": "rank_exit", "attempt": world.attempt, "rank": rank, **report})
 
     def _message_of(self, rank: int) -> Optional[str]:

@@ -99,11 +99,6 @@ class RankChannels:
             if key[0] == attempt:
                 reader.set_stop_step(step)
 
-    @property
-    def drained(self) -> bool:
-        """Whether nothing of ended ranks is left to store."""
-        return not self._closed
-
     def remove(self) -> None:
         """Delete the node's channel files for good."""
         for reader in self._open.values():

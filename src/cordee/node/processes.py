@@ -116,6 +116,15 @@ def of_task(root: int, marker: str, table: Optional[dict[int, Process]] = None) 
     return {pid for pid in living if pid in table and table[pid].state not in ("Z", "X")} - {os.getpid()}
 
 
+def strays(parent: int, prefix: str, table: dict[int, Process]) -> set[int]:
+    """Return the children that `parent` got as a subreaper and that carry no marker with `prefix`."""
+    return {
+        process.pid
+        for process in table.values()
+        if process.parent == parent and process.state != "Z" and not (marker_of(process.pid) or "").startswith(prefix)
+    }
+
+
 def kill_all(pids: Iterable[int], number: int = signal.SIGKILL) -> int:
     """Signal processes; those that are gone or not ours are passed over. Returns how many were signalled."""
     count = 0

@@ -40,6 +40,7 @@ class Task:
         group: tasks that are stopped together.
         stdin: bytes for standard input; None means /dev/null.
         terminal: (rows, columns) to run it on a pseudo terminal, as a shell is.
+        keeps_children: what it started stays when it ends, until the runner does (a daemon of a set-up line).
     """
 
     id: str
@@ -51,6 +52,7 @@ class Task:
     group: str = ""
     stdin: Optional[bytes] = None
     terminal: Optional[tuple[int, int]] = None
+    keeps_children: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,8 @@ class TaskRunner:
         self._waiting.clear()
         for entry in self._running.values():
             processes.kill_all(processes.of_task(entry.process.pid, entry.marker))
+        table = processes.all_processes()
+        processes.kill_all(processes.descendants([os.getpid()], table))
         processes.sweep(self.owner + "/")
 
     def _start_waiting(self) -> None:
@@ -329,11 +333,21 @@ class TaskRunner:
     def _main_process_ended(self, entry: _Running, status: int) -> None:
         entry.status = status
         entry.process.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
-        processes.kill_all(processes.of_task(entry.process.pid, entry.marker))
+        if not entry.task.keeps_children:
+            self._kill_left_behind(entry)
         if entry.readers:
             entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
         else:
             self._finish(entry)
+
+    def _kill_left_behind(self, entry: _Running) -> None:
+        """Kill what an ended task started; strays that hide their origin go once no other task could own them."""
+        table = processes.all_processes()
+        left = processes.of_task(entry.process.pid, entry.marker, table)
+        if not any(other is not entry and other.status is None for other in self._running.values()):
+            strays = processes.strays(os.getpid(), f"{self.owner}/", table)
+            left |= strays | processes.descendants(strays, table)
+        processes.kill_all(left)
 
     def _finish(self, entry: _Running) -> None:
         if entry.ended:

@@ -24,8 +24,6 @@ NODE_SIDE = (
     "checkpoint",
     "node",
     "supervise",
-    "insight/__init__.py",
-    "insight/peers.py",
     "runs/__init__.py",
     "runs/folder.py",
     "runs/journal.py",

@@ -30,6 +30,9 @@ class Attempt:
         nodes: in rank order.
         ranks_per_node: the same on every node.
         journal: where ranks' starts and ends are written.
+
+    Attributes:
+        told_to_stop: what it means when all ranks end well from now on, because they were asked to stop.
     """
 
     def __init__(self, number: int, nodes: list[Node], ranks_per_node: int, journal: JournalWriter) -> None:
@@ -40,6 +43,7 @@ class Attempt:
         self.status: dict[int, str] = {rank: "starting" for rank in range(len(nodes) * ranks_per_node)}
         self._failures: list[Failure] = []
         self._interrupted: Optional[Outcome] = None
+        self.told_to_stop: Optional[Outcome] = None
         self._changed = asyncio.Event()
 
     @property
@@ -137,7 +141,7 @@ class Attempt:
                     return self._interrupted
                 return Outcome("failed", culprit(self._failures))
             if all(status == "ended" for status in self.status.values()):
-                return Outcome("finished")
+                return self.told_to_stop or Outcome("finished")
 
     async def stop(self, grace_s: float, most_s: float) -> bool:
         """End all ranks that still run; returns whether all are gone within `most_s`."""

@@ -299,6 +299,8 @@ class Supervisor:
         agreed = await self.agreement.agree(most_s / 2)
         if agreed is not None:
             self.journal.append("stop_agreed", step=agreed)
+        if agreed is not None or name:
+            attempt.told_to_stop = Outcome(kind, reason=reason)
         while (agreed is not None or name) and time.monotonic() < deadline and not attempt.all_ended():
             await asyncio.sleep(_TICK_S)
         attempt.interrupt(Outcome(kind, reason=reason))

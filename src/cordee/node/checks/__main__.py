@@ -1,24 +1,33 @@
-"""Reads a request on standard input and writes one JSON line per finished check: what is stuck leaves the others' results."""
+"""Reads a JSON request on standard input and writes one JSON line per finished check on standard output."""
 
 from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
-from cordee.errors import CordeeError
-from cordee.node.checks import run_checks
+from cordee.errors import CordeeError, UsageError
+from cordee.node.checks.running import run
 
 
 def main() -> int:
-    """Run the checks; exit code 2 when the request is wrong."""
+    """Run the request; exit codes are those of `cordee.errors`."""
     try:
-        for result in run_checks(json.load(sys.stdin)):
-            sys.stdout.write(json.dumps(result) + "\n")
-            sys.stdout.flush()
-    except (CordeeError, ValueError, KeyError) as error:
-        print(f"cordee checks: {error}", file=sys.stderr)
-        return 2
+        try:
+            request = json.load(sys.stdin)
+        except ValueError as error:
+            raise UsageError(f"the request is not JSON: {error}") from None
+        run(request, on_result=_say)
+    except CordeeError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
     return 0
 
 
-sys.exit(main())
+def _say(result: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(result) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

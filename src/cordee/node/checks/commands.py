@@ -1,23 +1,26 @@
-"""host.commands: the commands that the job needs are on the ranks' PATH."""
+"""Are the commands there that the job needs?"""
 
 from __future__ import annotations
 
-import os
-import shutil
-from typing import Any, Mapping
+from typing import Any
 
-from cordee.node.checks._base import Check, Result
+from cordee.node.checks._base import Check, Context, Result, find_command
 
 
 class CommandsCheck(Check):
-    """Parameters: `commands`."""
+    """Looks up `commands` on the PATH of the ranks' environment; one with a slash is relative to their folder."""
 
-    def run(self, parameters: Mapping[str, Any], request: Mapping[str, Any]) -> Result:
-        """Look each command up as the ranks would."""
-        commands = parameters["commands"]
-        path = request.get("env", {}).get("PATH", os.defpath)
-        missing = [command for command in commands if shutil.which(command, path=path) is None]
-        count = float(len(commands) - len(missing))
-        if missing:
-            return Result("fail", f"not on PATH: {', '.join(missing)}", count, "commands", float(len(commands)))
-        return Result("pass", f"found: {', '.join(commands)}", count, "commands", float(len(commands)))
+    name = "host.commands"
+    parameters = frozenset({"commands", "env"})
+
+    def run(self, parameters: dict[str, Any], context: Context) -> Result:
+        env = {**context.env, **(parameters.get("env") or {})}
+        found, faults = [], []
+        for name in parameters["commands"]:
+            path, reason = find_command(name, env, context.workdir)
+            if path is None:
+                faults.append(f"{name} {reason}")
+            else:
+                found.append(path)
+        evidence = "; ".join(faults or found)
+        return self.result("fail" if faults else "pass", evidence, value=len(faults), unit="missing", threshold=0)

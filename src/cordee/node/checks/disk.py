@@ -1,52 +1,71 @@
-"""host.disk: the run's and the node's temporary folder have space and can really be written."""
+"""Can the ranks write where they must, and is there room?"""
 
 from __future__ import annotations
 
 import os
 import secrets
-import tempfile
-from typing import Any, Mapping, Optional
+from typing import Any, Optional
 
-from cordee.node.checks._base import Check, Result
+from cordee.node.checks._base import Check, Context, Result
 from cordee.units import format_size
 
-_PROBE = b"cordee" * 700
+_MIN_INODES = 1000
+_PROBE_BYTES = 65536
 
 
 class DiskCheck(Check):
-    """Parameters: `folders`, `min_bytes`."""
+    """Looks at free bytes and inodes and really writes a small file, in the run's and in the temporary folder."""
 
-    def run(self, parameters: Mapping[str, Any], request: Mapping[str, Any]) -> Result:
-        """Write a small file to each folder, read it back, and compare the free space."""
-        least = parameters["min_bytes"]
-        tightest = float("inf")
-        for folder in [*parameters["folders"], tempfile.gettempdir()]:
-            broken = _write_and_read(folder)
-            if broken is not None:
-                return Result("fail", f"{folder} cannot be written: {broken}")
-            space = os.statvfs(folder)
-            free = space.f_bavail * space.f_frsize
-            if free < least:
-                text = f"{format_size(free)} free in {folder}, {format_size(least)} wanted"
-                return Result("fail", text, float(free), "bytes", float(least))
-            if space.f_files and not space.f_favail:
-                return Result("fail", f"no more files can be made in {folder}: its inodes are used up", 0.0, "files", 1.0)
-            tightest = min(tightest, free)
-        return Result("pass", f"{format_size(tightest)} free, writable", tightest, "bytes", float(least))
+    name = "host.disk"
+    parameters = frozenset({"run_folder", "min_bytes", "min_inodes", "paths", "env"})
+
+    def run(self, parameters: dict[str, Any], context: Context) -> Result:
+        minimum = parameters.get("min_bytes") or 0
+        min_inodes = parameters.get("min_inodes", _MIN_INODES)
+        places = dict(parameters.get("paths") or {})
+        run_folder = parameters.get("run_folder") or context.run_folder
+        if run_folder:
+            places["run folder"] = run_folder
+        places["temporary folder"] = (parameters.get("env") or {}).get("TMPDIR") or context.temporary
+        faults, facts, least = [], [], None
+        for label, path in places.items():
+            free, fault = _look(path, minimum, min_inodes)
+            if free is not None:
+                least = free if least is None else min(least, free)
+                facts.append(f"{label} {path}: {format_size(free)} free")
+            if fault is not None:
+                faults.append(f"{label} {path}: {fault}")
+        status = "fail" if faults else "pass"
+        return self.result(status, "; ".join(faults or facts), value=least, unit="bytes", threshold=minimum)
 
 
-def _write_and_read(folder: str) -> Optional[str]:
-    path = os.path.join(folder, f".cordee-{secrets.token_hex(6)}")
+def _look(path: str, min_bytes: int, min_inodes: int) -> tuple[Optional[int], Optional[str]]:
+    """Return the free bytes and what is wrong with a folder."""
     try:
-        with open(path, "xb") as file:
-            file.write(_PROBE)
-        with open(path, "rb") as file:
-            same = file.read() == _PROBE
-        return None if same else "what was written came back changed"
+        status = os.statvfs(path)
+        free = status.f_bavail * status.f_frsize
     except OSError as error:
-        return error.strerror or str(error)
-    finally:
+        return None, error.strerror
+    fault = _write_fault(path)
+    if fault is None and free < min_bytes:
+        fault = f"{format_size(free)} free, {format_size(min_bytes)} needed"
+    if fault is None and status.f_files and status.f_favail < min_inodes:
+        fault = f"{status.f_favail} files (inodes) left, {min_inodes} needed"
+    return free, fault
+
+
+def _write_fault(path: str) -> Optional[str]:
+    """Write a file that has no name any more, so that nothing is left behind when this process is killed."""
+    name = os.path.join(path, f".cordee-check-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.unlink(path)
-        except OSError:
-            pass
+            os.unlink(name)
+            if os.write(descriptor, bytes(_PROBE_BYTES)) < _PROBE_BYTES:
+                return "No space left on device"
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return f"cannot write: {error.strerror}"
+    return None

@@ -1,26 +1,29 @@
-"""host.load: nobody else keeps the cores busy."""
+"""Is somebody else using this node's CPUs?"""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping
+from typing import Any
 
-from cordee.node.checks._base import Check, Result
+from cordee.node.checks._base import Check, Context, Result
 
-_BUSY_RATIO = 2.0
+_WARN_RATIO = 2.0
 
 
 class LoadCheck(Check):
-    """Parameters: `max_ratio`, runnable processes per core over the last minute; None only warns, above 2."""
+    """Compares the load of the last minute per core with `warn_ratio`, and with `max_ratio` where one is given."""
 
-    def run(self, parameters: Mapping[str, Any], request: Mapping[str, Any]) -> Result:
-        """Compare the load per core with the limit."""
-        limit = parameters.get("max_ratio")
-        cores = len(os.sched_getaffinity(0))
-        ratio = os.getloadavg()[0] / cores
-        text = f"load per core {ratio:.2f} over the last minute"
-        if limit is not None and ratio > limit:
-            return Result("fail", f"{text}, at most {limit} wanted", ratio, "ratio", limit)
-        if limit is None and ratio > _BUSY_RATIO:
-            return Result("warn", f"{text}: something else runs here", ratio, "ratio", _BUSY_RATIO)
-        return Result("pass", text, ratio, "ratio", limit)
+    name = "host.load"
+    parameters = frozenset({"max_ratio", "warn_ratio"})
+
+    def run(self, parameters: dict[str, Any], context: Context) -> Result:
+        cores = os.cpu_count()
+        if not cores:
+            return self.result("unknown", "the number of cores cannot be read")
+        load = os.getloadavg()[0]
+        ratio = load / cores
+        limit, warn = parameters.get("max_ratio"), parameters.get("warn_ratio") or _WARN_RATIO
+        status = "fail" if limit is not None and ratio > limit else "warn" if ratio > warn else "pass"
+        threshold = limit if status == "fail" else warn
+        evidence = f"load {load:.2f} on {cores} cores"
+        return self.result(status, evidence, value=round(ratio, 3), unit="load per core", threshold=threshold)

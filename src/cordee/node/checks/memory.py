@@ -1,22 +1,29 @@
-"""host.memory: enough memory is available, within the cgroup's limit."""
+"""Is there memory left for the ranks?"""
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any
 
-from cordee.node.checks._base import Check, Result, unknown
-from cordee.node.samplers.proc import memory_limits
+from cordee.node.checks._base import Check, Context, Result
+from cordee.node.samplers.memory import MemorySource
 from cordee.units import format_size
 
 
 class MemoryCheck(Check):
-    """Parameters: `min_bytes`."""
+    """Compares the bytes that can be had without swapping, within the cgroup's limit, with `min_bytes`."""
 
-    def run(self, parameters: Mapping[str, Any], request: Mapping[str, Any]) -> Result:
-        """Compare what is available with what is wanted."""
-        total, available = memory_limits()
-        if total == 0:
-            return unknown("/proc/meminfo cannot be read")
-        least = parameters["min_bytes"]
-        text = f"{format_size(available)} of {format_size(total)} available, {format_size(least)} wanted"
-        return Result("pass" if available >= least else "fail", text, float(available), "bytes", float(least))
+    name = "host.memory"
+    parameters = frozenset({"min_bytes"})
+
+    def run(self, parameters: dict[str, Any], context: Context) -> Result:
+        source = MemorySource()
+        reading = source.read()
+        if reading is None:
+            return self.result("unknown", source.reason or "the memory cannot be read")
+        minimum = parameters.get("min_bytes") or 0
+        available, total = reading.available_bytes, reading.total_bytes
+        evidence = f"{format_size(available)} of {format_size(total)} available ({reading.source})"
+        status = "pass" if available >= minimum else "fail"
+        if status == "fail":
+            evidence += f"; {format_size(minimum)} needed"
+        return self.result(status, evidence, value=available, unit="bytes", threshold=minimum)

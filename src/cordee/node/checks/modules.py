@@ -1,46 +1,133 @@
-"""host.modules: the Python modules that the job needs can be imported by the ranks' Python."""
+"""Can the ranks' own Python import the modules that the job needs?"""
 
 from __future__ import annotations
 
-import shutil
+import json
+import os
+import signal
 import subprocess
-from typing import Any, Mapping
+import time
+from typing import Any, Optional
 
-from cordee.node.checks._base import Check, Result, unknown
+from cordee.node.checks._base import Check, Context, Result, find_command
 
-_PROGRAM = """
-import importlib, sys
-for name in sys.argv[1:]:
+_MARGIN_S = 0.5
+_IMPORTER = r"""
+import json, os, sys
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+for name in json.loads(sys.argv[1]):
+    answers.write(json.dumps({"begin": name}) + "\n"); answers.flush()
+    answer = {"module": name, "version": None, "error": None}
     try:
-        module = importlib.import_module(name)
-        print("ok", name, str(getattr(module, "__version__", "?")).split()[0], flush=True)
+        __import__(name)
+        version = getattr(sys.modules[name], "__version__", None)
+        if version is None:
+            try:
+                from importlib.metadata import version as version_of
+                version = version_of(name.split(".")[0])
+            except Exception:
+                pass
+        answer["version"] = None if version is None else str(version)
     except BaseException as error:
-        print("bad", name, (type(error).__name__ + ": " + str(error)).replace("\\n", " ")[:300], flush=True)
+        answer["error"] = (type(error).__name__ + ": " + str(error))[:300]
+    answers.write(json.dumps(answer) + "\n"); answers.flush()
+os._exit(0)
 """
 
 
 class ModulesCheck(Check):
-    """Parameters: `modules`, `python` (a command), `deadline_s`."""
+    """Really imports `modules`, since a module that can be found may still fail to load its libraries.
 
-    def run(self, parameters: Mapping[str, Any], request: Mapping[str, Any]) -> Result:
-        """Really import each module, in one process of that Python."""
-        env, modules = dict(request.get("env", {})), parameters["modules"]
-        name = parameters["python"]
-        python = shutil.which(name, path=env.get("PATH")) or (shutil.which("python3", path=env.get("PATH")) if name == "python" else None)
+    The interpreter is `python` when that names one, else the one in the first line of that script, else the `python3`
+    or `python` on PATH. A module that ends or breaks the interpreter fails; one that does not end in time is unknown.
+    """
+
+    name = "host.modules"
+    parameters = frozenset({"modules", "python", "env"})
+
+    def run(self, parameters: dict[str, Any], context: Context) -> Result:
+        env = {**context.env, **(parameters.get("env") or {})}
+        modules = list(parameters["modules"])
+        python = _interpreter(parameters.get("python") or "python3", env, context.workdir)
         if python is None:
-            return unknown(f"there is no {name} on PATH")
-        command = [python, "-c", _PROGRAM, *modules]
+            return self.result("unknown", "no Python is on the PATH of the ranks' environment", threshold=len(modules))
+        budget = max(0.1, context.deadline_s - _MARGIN_S)
+        lines, code, complaints = _import_all(python, modules, env, context.workdir, budget)
+        answers = {line["module"]: line for line in lines if "module" in line}
+        begun = [line["begin"] for line in lines if "begin" in line]
+        faults = [f"{name}: {line['error']}" for name, line in answers.items() if line["error"]]
+        stuck = begun[-1] if begun and begun[-1] not in answers else None
+        good = len(answers) - len(faults)
+        measured: dict[str, Any] = {"value": good, "unit": "modules", "threshold": len(modules)}
+        if code is not None and stuck is not None:
+            faults.append(f"{stuck}: importing it {_ending(code)}{complaints}")
+        if faults:
+            return self.result("fail", f"{python}: " + "; ".join(faults), **measured)
+        if len(answers) < len(modules):
+            reason = f"importing {stuck} did not end within {budget:.0f} s" if stuck else f"{_ending(code)}{complaints}"
+            return self.result("unknown", f"{python}: {reason}", **measured)
+        versions = (f"{name} {line['version']}" if line["version"] else name for name, line in answers.items())
+        return self.result("pass", f"{python}: " + ", ".join(versions), **measured)
+
+
+def _import_all(
+    python: str, modules: list[str], env: dict[str, str], workdir: str, budget_s: float
+) -> tuple[list[dict[str, Any]], Optional[int], str]:
+    """Return the importer's lines, its exit code (None: killed by us) and the last thing it complained about."""
+    deadline = time.monotonic() + budget_s
+    process = subprocess.Popen(
+        [python, "-c", _IMPORTER, json.dumps(modules)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        cwd=workdir,
+    )
+    try:
+        output, errors = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+        code: Optional[int] = process.returncode
+    except subprocess.TimeoutExpired as expired:
+        output, errors, code = expired.stdout or b"", b"", None
+        process.kill()
+    lines = []
+    for line in output.splitlines():
         try:
-            done = subprocess.run(
-                command, env=env, cwd=request.get("workdir"), capture_output=True, timeout=parameters["deadline_s"], check=False
-            )
-        except subprocess.TimeoutExpired:
-            return unknown(f"importing {', '.join(modules)} took longer than {parameters['deadline_s']:.0f} s")
-        lines = [line.split(" ", 2) for line in done.stdout.decode(errors="replace").split("\n") if line[:3] in ("ok ", "bad")]
-        good = [f"{parts[1]} {parts[2]}" for parts in lines if parts[0] == "ok"]
-        bad = [f"{parts[1]}: {parts[2]}" for parts in lines if parts[0] == "bad"]
-        if bad:
-            return Result("fail", f"{python} cannot import {'; '.join(bad)}", float(len(good)), "modules", float(len(modules)))
-        if len(good) < len(modules):
-            return unknown(f"{python} ended with code {done.returncode} while importing {modules[len(good)]}")
-        return Result("pass", ", ".join(good), float(len(good)), "modules", float(len(modules)))
+            lines.append(json.loads(line))
+        except ValueError:
+            continue
+    complaint = errors.decode(errors="replace").strip().splitlines()[-1:]
+    return lines, code, f" ({complaint[0][:300]})" if complaint else ""
+
+
+def _ending(code: Optional[int]) -> str:
+    if code is None:
+        return "the interpreter did not end in time"
+    if code < 0:
+        return f"ended the interpreter with {signal.Signals(-code).name}"
+    return f"ended the interpreter with exit code {code}"
+
+
+def _interpreter(argv0: str, env: dict[str, str], workdir: str) -> Optional[str]:
+    """Return the Python that runs `argv0`."""
+    path = find_command(argv0, env, workdir)[0]
+    if path is not None and _names_python(path):
+        return path
+    if path is not None:
+        with open(path, "rb") as file:
+            first = file.readline(512).decode(errors="replace").strip()
+        words = first[2:].split() if first.startswith("#!") else []
+        for word in words[:2]:
+            if _names_python(word):
+                found = find_command(word, env, workdir)[0]
+                if found is not None:
+                    return found
+    for name in ("python3", "python"):
+        found = find_command(name, env, workdir)[0]
+        if found is not None:
+            return found
+    return None
+
+
+def _names_python(path: str) -> bool:
+    return os.path.basename(path).startswith(("python", "pypy"))

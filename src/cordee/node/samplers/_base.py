@@ -1,33 +1,50 @@
-"""The sampler seam."""
+"""The seam of samplers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import Optional, Union
 
+NAN = float("nan")
+
 
 class Sampler(ABC):
-    """Measures a set of devices at each tick.
+    """One source of samples, called by the agent at its cadence from one thread.
 
-    Called by the agent, from its loop, one call at a time; `sample` must return within milliseconds and never raise.
-    A value that could not be measured is NaN, with the reason in `missing`.
+    `sample` must neither raise nor wait: what cannot be read is NaN with its reason in `missing`, never zero. Rates are
+    over the monotonic time that really passed since the previous call, so they are NaN at the first.
+
+    Attributes:
+        missing: why the metrics that were NaN in the last sample were so, by name.
     """
 
     def __init__(self) -> None:
         self.missing: dict[str, str] = {}
 
+    @abstractmethod
     def probe(self) -> Optional[str]:
-        """Return why this sampler cannot work here, None when it can."""
-        return None
+        """Return why this source is not available on this node, or None when it is."""
 
     @abstractmethod
     def metrics(self) -> list[dict[str, str]]:
-        """Return `{"name", "unit", "source"}` of each metric, always the same."""
+        """Return name, unit and source of each metric, in the order of the samples."""
 
     @abstractmethod
     def devices(self) -> list[Union[str, int]]:
-        """Return the devices of the last sample."""
+        """Return what the last sample was about, in its order: node names or global ranks."""
 
     @abstractmethod
     def sample(self) -> list[float]:
-        """Return [devices x metrics], flat, device by device."""
+        """Return devices x metrics values, the metrics of one device side by side."""
+
+
+def metric(name: str, unit: str, source: str) -> dict[str, str]:
+    """Return one entry of `Sampler.metrics`."""
+    return {"name": name, "unit": unit, "source": source}
+
+
+def rate(increase: Optional[float], elapsed_s: float) -> float:
+    """Return a rate; NaN when the increase is not known or negative (a counter was reset), or no time passed."""
+    if increase is None or increase < 0 or elapsed_s <= 0:
+        return NAN
+    return increase / elapsed_s

@@ -19,10 +19,7 @@ class KernelFile:
         try:
             if self._descriptor is None:
                 self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            if limit is not None:
-                data = os.pread(self._descriptor, limit, 0)
-            else:
-                data = self._read_all(self._descriptor)
+            data = self._read_all(self._descriptor) if limit is None else os.pread(self._descriptor, limit, 0)
         except OSError as error:
             self.reason = f"{self.path}: {error.strerror}"
             self.close()

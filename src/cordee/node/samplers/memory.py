@@ -74,7 +74,9 @@ def _levels(proc: str) -> list[_Level]:
         return []
     found = []
     for line in groups:
-        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if line.count(":") < 2:
+            continue
+        _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
             continue
         for root, point in _mounts(table, "cgroup" if controllers else "cgroup2"):

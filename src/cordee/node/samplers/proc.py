@@ -1,206 +1,253 @@
-"""CPU, memory, disk and network of a node, and what the process trees of its ranks use, from /proc."""
+"""CPU, memory, storage and network from /proc: of the node, and of each rank's process tree."""
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from typing import Callable, Optional, Union
 
-from cordee.node.samplers._base import Sampler
+from cordee.node.samplers._base import NAN, Sampler, metric, rate
+from cordee.node.samplers.files import KernelFile
+from cordee.node.samplers.memory import MemorySource
+from cordee.node.samplers.tree import ProcessTrees
 
-_NAN = float("nan")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SECTOR_BYTES = 512
-_NO_WHOLE_DISK = re.compile(r"^(loop|ram|zram|dm-|md|sr|fd)|^(sd|vd|xvd|hd)[a-z]+\d+$|^(nvme\d+n\d+|mmcblk\d+)p\d+$")
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+_VIRTUAL_DISKS = (b"loop", b"ram", b"zram", b"dm-", b"md", b"sr", b"fd")
+_VIRTUAL_LINKS = (b"ifb", b"dummy", b"docker", b"br-", b"virbr", b"tun", b"tap", b"sit", b"ip6tnl")
 
+_NODE_METRICS = [
+    metric("cpu_busy_ratio", "ratio", "proc/stat"),
+    metric("memory_used_bytes", "bytes", "proc/meminfo, cgroup"),
+    metric("memory_total_bytes", "bytes", "proc/meminfo, cgroup"),
+    metric("load_1m", "processes", "proc/loadavg"),
+    metric("disk_read_bytes_per_second", "bytes/s", "proc/diskstats"),
+    metric("disk_write_bytes_per_second", "bytes/s", "proc/diskstats"),
+    metric("network_receive_bytes_per_second", "bytes/s", "proc/net/dev"),
+    metric("network_transmit_bytes_per_second", "bytes/s", "proc/net/dev"),
+]
+_RANK_METRICS = [
+    metric("cpu_cores_ratio", "CPU seconds per second", "proc/pid/stat"),
+    metric("memory_rss_bytes", "bytes", "proc/pid/stat"),
+    metric("io_read_bytes_per_second", "bytes/s", "proc/pid/io"),
+    metric("io_write_bytes_per_second", "bytes/s", "proc/pid/io"),
+    metric("processes", "processes", "proc"),
+]
+_RANK_RATES = ("cpu_cores_ratio", "io_read_bytes_per_second", "io_write_bytes_per_second")
+_FIRST = "a rate needs two samples"
+_UNSEEN = "the kernel does not show the traffic of all processes of this rank"
 
-def memory_limits() -> tuple[int, int]:
-    """Return (total, available) bytes of this node, or of its cgroup where that is less."""
-    fields = {}
-    for line in _read("/proc/meminfo").split(b"\n"):
-        name, _, rest = line.partition(b":")
-        if rest:
-            fields[name] = int(rest.split()[0]) * 1024
-    total = fields.get(b"MemTotal", 0)
-    available = fields.get(b"MemAvailable", fields.get(b"MemFree", 0))
-    for limit_path, used_path in zip(_CGROUP_LIMITS, _CGROUP_USED):
-        limit = _read(limit_path).strip()
-        if limit.isdigit() and int(limit) < total:
-            total = int(limit)
-            used = _read(used_path).strip()
-            available = min(available, max(0, total - (int(used) if used.isdigit() else 0)))
-    return total, available
+Counters = dict[bytes, tuple[int, int]]
 
 
 class NodeSampler(Sampler):
-    """One device, the node: busy CPU, memory, load, disk and network rates over the true time since the last tick.
+    """The node as a whole.
+
+    CPU time stolen by a hypervisor is neither busy nor idle. Memory is what this process may use: a cgroup's limit
+    where it is lower than the machine's memory. Disks are whole devices that have hardware behind them, and so are
+    network interfaces unless none has (inside a container).
 
     Args:
         node: the node's name.
+        proc, sys: where /proc and /sys are.
     """
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, proc: str = "/proc", sys: str = "/sys") -> None:
         super().__init__()
         self._node = node
-        self._last: Optional[tuple[float, dict[str, float]]] = None
-        self.sample()
+        self._proc = proc
+        self._sys = sys
+        self._stat = KernelFile(f"{proc}/stat")
+        self._load = KernelFile(f"{proc}/loadavg")
+        self._disks = KernelFile(f"{proc}/diskstats")
+        self._network = KernelFile(f"{proc}/net/dev")
+        self._memory = MemorySource(proc)
+        self._has_hardware: dict[tuple[str, bytes], bool] = {}
+        self._before: Optional[float] = None
+        self._cpu: Optional[tuple[int, int]] = None
+        self._disk_counters: Optional[Counters] = None
+        self._network_counters: Optional[Counters] = None
+
+    def probe(self) -> Optional[str]:
+        """Return why there is no /proc, or None."""
+        return None if os.path.exists(f"{self._proc}/stat") else f"{self._proc} is not mounted"
 
     def metrics(self) -> list[dict[str, str]]:
-        """Return the metrics of a node."""
-        rows = [("cpu_busy_ratio", "ratio"), ("memory_used_bytes", "bytes"), ("memory_total_bytes", "bytes"), ("load_1m", "processes")]
-        rows += [(f"{name}_bytes_per_second", "bytes per second") for name in _RATES]
-        return [{"name": name, "unit": unit, "source": "proc"} for name, unit in rows]
+        """Return the eight metrics of a node."""
+        return _NODE_METRICS
 
     def devices(self) -> list[Union[str, int]]:
         """Return the node's name."""
         return [self._node]
 
     def sample(self) -> list[float]:
-        """Return the node's values; rates are NaN at the first call."""
+        """Return the node's values."""
+        self.missing = {}
         now = time.monotonic()
-        counters = self._counters()
-        total, available = memory_limits()
-        load = _read("/proc/loadavg").split()
-        rates = [_NAN] * (1 + len(_RATES))
-        if self._last is not None:
-            before, old = self._last
-            seconds = now - before
-            ticks = counters["total"] - old["total"]
-            rates[0] = (counters["busy"] - old["busy"]) / ticks if ticks > 0 else _NAN
-            for index, name in enumerate(_RATES, start=1):
-                change = counters[name] - old[name]
-                rates[index] = change / seconds if seconds > 0 and change >= 0 else _NAN
-        self._last = (now, counters)
-        return [rates[0], float(total - available), float(total), float(load[0]) if load else _NAN, *rates[1:]]
+        elapsed = 0.0 if self._before is None else now - self._before
+        self._before = now
+        values = [
+            self._cpu_busy(),
+            *self._memory_bytes(),
+            self._load_1m(),
+            *self._disk_rates(elapsed),
+            *self._network_rates(elapsed),
+        ]
+        for index, described in enumerate(_NODE_METRICS):
+            if values[index] != values[index]:
+                self.missing.setdefault(described["name"], _FIRST)
+        return values
 
-    @staticmethod
-    def _counters() -> dict[str, float]:
-        numbers = [int(part) for part in _read("/proc/stat").split(b"\n", 1)[0].split()[1:9]] or [0] * 8
-        idle = numbers[3] + numbers[4]
-        counters = {"total": float(sum(numbers)), "busy": float(sum(numbers) - idle)}
-        counters.update(dict.fromkeys(_RATES, 0.0))
-        for line in _read("/proc/diskstats").decode(errors="replace").split("\n"):
-            parts = line.split()
-            if len(parts) >= 10 and not _NO_WHOLE_DISK.match(parts[2]):
-                counters["disk_read"] += int(parts[5]) * _SECTOR_BYTES
-                counters["disk_write"] += int(parts[9]) * _SECTOR_BYTES
-        for line in _read("/proc/net/dev").decode(errors="replace").split("\n")[2:]:
-            name, _, rest = line.partition(":")
-            parts = rest.split()
-            if len(parts) >= 9 and name.strip() != "lo":
-                counters["network_receive"] += int(parts[0])
-                counters["network_transmit"] += int(parts[8])
-        return counters
+    def _miss(self, prefix: str, reason: Optional[str]) -> None:
+        for described in _NODE_METRICS:
+            if described["name"].startswith(prefix):
+                self.missing[described["name"]] = reason or "unreadable"
 
+    def _cpu_busy(self) -> float:
+        content = self._stat.read(512)
+        fields = [] if content is None else content.split(b"\n", 1)[0].split()[1:9]
+        if len(fields) < 8:
+            self._miss("cpu_", self._stat.reason or f"{self._stat.path} has no line for all CPUs")
+            return NAN
+        user, nice, system, idle, waiting, interrupts, soft, stolen = map(int, fields)
+        busy = user + nice + system + interrupts + soft
+        before, self._cpu = self._cpu, (busy, busy + idle + waiting + stolen)
+        if before is None or self._cpu[1] <= before[1]:
+            return NAN
+        return min(1.0, max(0.0, (self._cpu[0] - before[0]) / (self._cpu[1] - before[1])))
 
-_RATES = ("disk_read", "disk_write", "network_receive", "network_transmit")
+    def _memory_bytes(self) -> tuple[float, float]:
+        reading = self._memory.read()
+        if reading is None:
+            self._miss("memory_", self._memory.reason)
+            return NAN, NAN
+        return float(reading.total_bytes - reading.available_bytes), float(reading.total_bytes)
+
+    def _load_1m(self) -> float:
+        content = self._load.read(128)
+        try:
+            return float((content or b"").split()[0])
+        except (IndexError, ValueError):
+            self._miss("load_", self._load.reason or f"{self._load.path} holds no number")
+            return NAN
+
+    def _disk_rates(self, elapsed_s: float) -> tuple[float, float]:
+        content = self._disks.read()
+        if content is None:
+            self._miss("disk_", self._disks.reason)
+            return NAN, NAN
+        found: Counters = {}
+        for line in content.splitlines():
+            fields = line.split(None, 10)
+            if len(fields) > 9 and not fields[2].startswith(_VIRTUAL_DISKS) and self._hardware("block", fields[2]):
+                found[fields[2]] = (int(fields[5]) * _SECTOR_BYTES, int(fields[9]) * _SECTOR_BYTES)
+        if not found:
+            self._miss("disk_", "this node shows no disk")
+        before, self._disk_counters = self._disk_counters, found
+        return _rates(before, found, elapsed_s)
+
+    def _network_rates(self, elapsed_s: float) -> tuple[float, float]:
+        content = self._network.read()
+        if content is None:
+            self._miss("network_", self._network.reason)
+            return NAN, NAN
+        links: Counters = {}
+        for line in content.splitlines()[2:]:
+            name, _, rest = line.partition(b":")
+            fields = rest.split()
+            if len(fields) > 8 and name.strip() != b"lo":
+                links[name.strip()] = (int(fields[0]), int(fields[8]))
+        found = {name: pair for name, pair in links.items() if self._hardware("class/net", name)}
+        found = found or {name: pair for name, pair in links.items() if not name.startswith(_VIRTUAL_LINKS)}
+        if not found:
+            self._miss("network_", "this node shows no network interface but lo")
+        before, self._network_counters = self._network_counters, found
+        return _rates(before, found, elapsed_s)
+
+    def _hardware(self, kind: str, name: bytes) -> bool:
+        known = self._has_hardware.get((kind, name))
+        if known is None:
+            known = os.path.exists(f"{self._sys}/{kind}/{name.decode(errors='replace')}/device")
+            self._has_hardware[kind, name] = known
+        return known
 
 
 class RankSampler(Sampler):
-    """One device per rank: what its whole process tree uses.
+    """Each rank with all processes below its main process.
 
-    The CPU of children that have ended counts through their parent once it has waited for them; a tree whose total
-    falls, because a process was reaped elsewhere, gives NaN for that tick and never a negative rate.
+    CPU and storage traffic of children that came and went are counted once, when their parent has waited for them.
+    Resident memory that processes share (forked data loaders) is counted in each of them. Storage traffic is what
+    reached the storage layer, not what the page cache served. A rank whose main process is gone is NaN.
 
     Args:
-        pids: returns the main pid of each running global rank.
+        processes: returns the pid of the main process of each global rank that runs on this node.
+        proc: where /proc is.
     """
 
-    def __init__(self, pids: Callable[[], dict[int, int]]) -> None:
+    def __init__(self, processes: Callable[[], dict[int, int]], proc: str = "/proc") -> None:
         super().__init__()
-        self._pids = pids
-        self._devices: list[Union[str, int]] = []
-        self._last: dict[int, tuple[int, float, list[float]]] = {}
+        self._processes = processes
+        self._proc = proc
+        self._trees = ProcessTrees(proc)
+        self._ranks: list[int] = []
+        self._before: Optional[float] = None
+        self._tick_s = 1.0 / os.sysconf("SC_CLK_TCK")
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+
+    def probe(self) -> Optional[str]:
+        """Return why there is no /proc, or None."""
+        return None if os.path.exists(f"{self._proc}/stat") else f"{self._proc} is not mounted"
 
     def metrics(self) -> list[dict[str, str]]:
-        """Return the metrics of a rank."""
-        rows = [("cpu_cores_ratio", "cores"), ("memory_rss_bytes", "bytes"), ("io_read_bytes_per_second", "bytes per second")]
-        rows += [("io_write_bytes_per_second", "bytes per second"), ("processes", "processes")]
-        return [{"name": name, "unit": unit, "source": "proc"} for name, unit in rows]
+        """Return the five metrics of a rank."""
+        return _RANK_METRICS
 
     def devices(self) -> list[Union[str, int]]:
-        """Return the global ranks of the last sample."""
-        return self._devices
+        """Return the global ranks of the last sample, ascending."""
+        return list(self._ranks)
 
     def sample(self) -> list[float]:
-        """Return the values of each running rank, in the order of `devices`."""
-        roots = self._pids()
-        self._devices = sorted(roots)
-        children = _children() if roots else {}
+        """Return the values of each rank."""
+        self.missing = {}
+        roots = self._processes()
+        self._ranks = sorted(roots)
+        try:
+            looks = self._trees.look(roots)
+        except OSError as error:
+            self.missing = {described["name"]: f"{self._proc}: {error.strerror}" for described in _RANK_METRICS}
+            return [NAN] * (len(_RANK_METRICS) * len(roots))
         now = time.monotonic()
+        elapsed = 0.0 if self._before is None else now - self._before
+        self._before = now
         values: list[float] = []
-        for rank in sorted(roots):
-            values += self._rank(rank, roots[rank], children, now)
-        self._last = {rank: last for rank, last in self._last.items() if rank in roots}
+        for rank in self._ranks:
+            look = looks[rank]
+            if look is None:
+                self.missing.update({described["name"]: f"rank {rank} has ended" for described in _RANK_METRICS})
+                values += [NAN] * len(_RANK_METRICS)
+                continue
+            if look.ticks is None:
+                self.missing.update(dict.fromkeys(_RANK_RATES, _FIRST))
+            elif look.read_bytes is None:
+                self.missing.update(dict.fromkeys(_RANK_RATES[1:], _UNSEEN))
+            values += [
+                rate(look.ticks, elapsed) * self._tick_s,
+                float(look.rss_pages * self._page_bytes),
+                rate(look.read_bytes, elapsed),
+                rate(look.write_bytes, elapsed),
+                float(look.processes),
+            ]
         return values
 
-    def _rank(self, rank: int, root: int, children: dict[int, list[int]], now: float) -> list[float]:
-        tree = [root]
-        for pid in tree:
-            tree.extend(children.get(pid, ()))
-        totals, memory, count = [0.0, 0.0, 0.0], 0.0, 0
-        for pid in tree:
-            used = _usage(pid)
-            if used is not None:
-                totals = [total + part for total, part in zip(totals, used[:3])]
-                memory += used[3]
-                count += 1
-        if count == 0:
-            self._last.pop(rank, None)
-            return [_NAN] * 5
-        rates = [_NAN, _NAN, _NAN]
-        last = self._last.get(rank)
-        if last is not None and last[0] == root and now > last[1]:
-            changes = [new - old for new, old in zip(totals, last[2])]
-            rates = [change / (now - last[1]) if change >= 0 else _NAN for change in changes]
-        self._last[rank] = (root, now, totals)
-        return [rates[0], memory, rates[1], rates[2], float(count)]
 
-
-def _usage(pid: int) -> Optional[tuple[float, float, float, float]]:
-    """Return (CPU seconds with waited-for children, bytes read, bytes written, resident bytes) of one process."""
-    stat = _read(f"/proc/{pid}/stat")
-    if not stat:
-        return None
-    fields = stat[stat.rfind(b")") + 2 :].split()
-    cpu = sum(int(part) for part in fields[11:15]) / _TICKS_PER_S
-    read, written = 0.0, 0.0
-    for line in _read(f"/proc/{pid}/io").split(b"\n"):
-        if line.startswith(b"read_bytes:"):
-            read = float(line.split()[1])
-        elif line.startswith(b"write_bytes:"):
-            written = float(line.split()[1])
-    return cpu, read, written, float(int(fields[21]) * _PAGE_BYTES)
-
-
-def _children() -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            stat = _read(f"/proc/{name}/stat")
-            if stat:
-                parent = int(stat[stat.rfind(b")") + 2 :].split(None, 2)[1])
-                found.setdefault(parent, []).append(int(name))
-    return found
-
-
-def _read(path: str) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        parts = []
-        while True:
-            part = os.read(descriptor, 65536)
-            if not part:
-                return b"".join(parts)
-            parts.append(part)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
+def _rates(before: Optional[Counters], now: Counters, elapsed_s: float) -> tuple[float, float]:
+    """Return both rates, summed over the devices that were there at both times and were not reset."""
+    if before is None:
+        return NAN, NAN
+    grown = [
+        (new[0] - before[name][0], new[1] - before[name][1])
+        for name, new in now.items()
+        if name in before and new[0] >= before[name][0] and new[1] >= before[name][1]
+    ]
+    if not grown:
+        return NAN, NAN
+    return rate(sum(pair[0] for pair in grown), elapsed_s), rate(sum(pair[1] for pair in grown), elapsed_s)

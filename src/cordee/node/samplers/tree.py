@@ -1,7 +1,8 @@
 """Which processes belong to which rank, and what each rank's tree has used, at a small cost per look.
 
-A look lists /proc once for all ranks and reads only the members and the processes it has not seen before. A process is a
-member when its parent is one, or when a rank's main process leads its session; it stays one when its parent dies first.
+A look lists /proc once for all ranks and reads only the members and the processes it has not seen before. A process is
+a member when its parent is one, or when a rank's main process leads its session; it stays one when its parent dies
+first.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ _FULL_LOOK_EVERY = 60
 class Usage(NamedTuple):
     """One process at one moment; the counters only grow while it lives.
 
-    `children_ticks` holds the CPU time of children that it has waited for; `read_bytes` and `write_bytes` hold theirs too
-    and are None where the kernel does not let us see them.
+    `children_ticks` holds the CPU time of children that it has waited for; `read_bytes` and `write_bytes` hold theirs
+    too and are None where the kernel does not let us see them.
     """
 
     parent: int
@@ -63,7 +64,7 @@ class ProcessTrees:
         """
         pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
         self._others &= pids
-        if self._looks % _FULL_LOOK_EVERY == 0:
+        if self._looks % _FULL_LOOK_EVERY == 0 or roots != {rank: root for rank, (root, _) in self._roots.items()}:
             self._others.clear()
         self._looks += 1
         fresh = {pid: usage for pid in pids - self._others for usage in (self._usage(pid),) if usage is not None}

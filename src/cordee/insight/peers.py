@@ -1,0 +1,115 @@
+"""Which of several equal things differs from the others: statistics that a few bad peers cannot bend."""
+
+from __future__ import annotations
+
+from typing import Iterable, NamedTuple, Sequence, TypeVar
+
+K = TypeVar("K")
+
+_MAD_TO_SIGMA = 1.4826
+_MEAN_TO_SIGMA = 1.2533
+_BELONGS_TO_ALL_RATIO = 0.3
+
+
+class Outlier(NamedTuple):
+    """A value far from its peers': `z` counts robust standard deviations, `ratio` is value over median (NaN at 0)."""
+
+    value: float
+    median: float
+    z: float
+    ratio: float
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the median of the values that are not NaN.
+
+    Raises:
+        ValueError: there is none.
+    """
+    ordered = sorted(value for value in values if value == value)
+    if not ordered:
+        raise ValueError("the median of no values")
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """Return the quantile at `share` (0-1), between neighbours by straight line; NaN values are left out.
+
+    Raises:
+        ValueError: there is no value, or `share` is outside 0-1.
+    """
+    ordered = sorted(value for value in values if value == value)
+    if not ordered or not 0 <= share <= 1:
+        raise ValueError("a quantile needs values and a share between 0 and 1")
+    position = share * (len(ordered) - 1)
+    lower = int(position)
+    upper = min(lower + 1, len(ordered) - 1)
+    return ordered[lower] + (ordered[upper] - ordered[lower]) * (position - lower)
+
+
+def mad(values: Iterable[float]) -> float:
+    """Return the median absolute deviation from the median, not scaled.
+
+    Raises:
+        ValueError: there is no value.
+    """
+    present = [value for value in values if value == value]
+    centre = median(present)
+    return median(abs(value - centre) for value in present)
+
+
+def robust_z(values: Sequence[float], floor_ratio: float = 0.01) -> list[float]:
+    """Return how many robust standard deviations each value lies above the median; NaN stays NaN.
+
+    The deviation is estimated from the MAD, or from the mean absolute deviation when more than half of the values are
+    equal, and is at least `floor_ratio` of the median, so that noise far below what matters is not blown up.
+    """
+    present = [value for value in values if value == value]
+    if not present:
+        return [float("nan")] * len(values)
+    centre = median(present)
+    spread = _MAD_TO_SIGMA * mad(present)
+    if spread == 0:
+        spread = _MEAN_TO_SIGMA * sum(abs(value - centre) for value in present) / len(present)
+    spread = max(spread, floor_ratio * abs(centre))
+    return [(value - centre) / spread if spread > 0 else value * 0.0 for value in values]
+
+
+def outliers(
+    values: dict[K, float],
+    *,
+    z: float = 5.0,
+    ratio: float = 0.1,
+    side: str = "both",
+    least: int = 4,
+) -> dict[K, Outlier]:
+    """Return the values that differ from their peers both in deviations and in size.
+
+    With fewer than `least` values nobody is blamed; nor is anybody when more than 30 % would be, since then the
+    reference is wrong.
+
+    Args:
+        values: by device; NaN means not measured and is neither judged nor used.
+        z: at least so many robust standard deviations from the median.
+        ratio: and at least this share of the median away from it.
+        side: `high`, `low` or `both`.
+        least: fewest values that allow a comparison.
+
+    Raises:
+        ValueError: `side` is none of these.
+    """
+    if side not in ("high", "low", "both"):
+        raise ValueError(f"side is high, low or both, not {side!r}")
+    present = {key: value for key, value in values.items() if value == value}
+    if len(present) < least:
+        return {}
+    centre = median(present.values())
+    found = {}
+    scores = robust_z(list(present.values()))
+    for index, (key, value) in enumerate(present.items()):
+        score = scores[index]
+        wanted = side == "both" or (score > 0) == (side == "high")
+        if wanted and abs(score) >= z and abs(value - centre) >= ratio * abs(centre):
+            found[key] = Outlier(value, centre, score, value / centre if centre else float("nan"))
+    return found if len(found) <= _BELONGS_TO_ALL_RATIO * len(present) else {}

@@ -1,0 +1,285 @@
+"""Sealing: closed parts of the block log become sharded Zarr; interrupted at any moment, the block log stays the truth.
+
+Parts are taken in order, a few at a time. Each turn writes their samples into the arrays (doing so twice changes nothing)
+and then replaces, at once, the commit that says which parts are in. Nothing is deleted here but by `drop_sealed_parts`,
+and only what the journal calls sealed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cordee.errors import CordeeError, RunFolderError
+from cordee.runs.blocklog import list_parts
+from cordee.runs.folder import RunFolder
+from cordee.runs.grids import SHARD_SLOTS, Axes, Samples, by_group, rollup
+from cordee.runs.journal import read_journal
+from cordee.runs.sealed import STORE, Commit, SealedGroup, read_commit, read_events, write_commit, write_events
+from cordee.runs.state import replay
+from cordee.runs.tail import Event, Part, is_sealed, merged_rows, merged_schemas
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_TURN_BYTES = 256 << 20
+_LOCK = ".sealing"
+_LOCK_STALE_S = 900.0
+
+
+def seal(folder: str | Path, *, final: bool = False) -> float | None:
+    """Seal the closed parts of a run, all parts with `final`, and return the time up to which it is sealed.
+
+    The newest part of the newest epoch is still written to and is closed only when the run has ended (`final`). While
+    another process seals the same run nothing is done.
+
+    Args:
+        folder: the run's folder.
+
+    Returns:
+        UTC epoch seconds of the newest sealed sample; None when nothing is sealed.
+
+    Raises:
+        RunFolderError: the folder cannot be read or written, or is full.
+    """
+    telemetry = RunFolder(folder).telemetry
+    try:
+        with _lock(telemetry) as mine:
+            commit = read_commit(telemetry)
+            if mine:
+                _remove_leftovers(telemetry)
+                paths = [path for _, _, path in list_parts(telemetry)]
+                waiting = [path for path in (paths if final else paths[:-1]) if not is_sealed(path, commit.parts)]
+                for turn in _turns(waiting):
+                    os.utime(telemetry / _LOCK)
+                    _seal_parts(telemetry, commit, turn)
+            return commit.sealed_until
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot seal the telemetry: {error.strerror or error}",
+            given=str(telemetry),
+            allowed="a folder that exists, on a disk with space, that you may write",
+            next="make room and seal again; nothing is lost meanwhile",
+        ) from error
+
+
+def drop_sealed_parts(folder: str | Path) -> int:
+    """Delete the parts that the journal calls sealed and return how many; the one still written to stays.
+
+    Raises:
+        RunFolderError: the folder cannot be read or written.
+    """
+    run = RunFolder(folder)
+    state = replay(read_journal(run.journal), run.id)
+    if state.sealed_until is None:
+        return 0
+    commit = read_commit(run.telemetry)
+    paths = [path for _, _, path in list_parts(run.telemetry)]
+    dropped = 0
+    for path in paths if state.ended else paths[:-1]:
+        if is_sealed(path, commit.parts) and (commit.parts[path.name]["until"] or 0.0) <= state.sealed_until:
+            path.unlink(missing_ok=True)
+            dropped += 1
+    return dropped
+
+
+def _turns(paths: list[Path]) -> Iterator[list[Path]]:
+    turn: list[Path] = []
+    size = 0
+    for path in paths:
+        turn.append(path)
+        size += path.stat().st_size
+        if size >= _TURN_BYTES:
+            yield turn
+            turn, size = [], 0
+    if turn:
+        yield turn
+
+
+def _seal_parts(telemetry: Path, commit: Commit, paths: list[Path]) -> None:
+    started = time.time()
+    (telemetry / STORE).mkdir(mode=0o700, exist_ok=True)
+    parts = [Part(path) for path in paths]
+    for part in parts:
+        part.read()
+    groups = by_group(merged_schemas(parts), merged_rows(parts))
+    for name, samples in groups.items():
+        _seal_group(telemetry, commit, name, samples)
+    _seal_events(telemetry, commit, [event for part in parts for event in part.events])
+    untils: dict[Path, float | None] = {part.path: _newest(part, commit) for part in parts}
+    for part in parts:
+        commit.parts[part.path.name] = {"size": part.path.stat().st_size, "until": untils[part.path]}
+        commit.dropped_events += part.dropped_events
+        commit.skipped_bytes += part.skipped_bytes
+    commit.sealed_until = max((until for until in (commit.sealed_until, *untils.values()) if until is not None), default=None)
+    _make_durable(telemetry / STORE, started)
+    write_commit(telemetry, commit)
+
+
+def _newest(part: Part, commit: Commit) -> float | None:
+    times = [event.time for event in part.events]
+    for name, samples in by_group(part.schemas, part.rows).items():
+        axes = commit.groups[name]
+        for of_schema in samples:
+            of_schema.limit(axes.origin, axes.stop)
+            times += of_schema.times.tolist()
+    return max(times, default=None)
+
+
+def _seal_group(telemetry: Path, commit: Commit, name: str, samples: list[Samples]) -> None:
+    old = commit.groups.get(name)
+    if old is None:
+        axes = Axes(samples[0].schema["cadence"])
+        axes.settle(samples)
+    else:
+        axes = Axes(**{**vars(old), "devices": list(old.devices), "metrics": list(old.metrics)})
+    axes.extend(of_schema.schema for of_schema in samples)
+    axes.include(samples)
+    group = SealedGroup(telemetry, name, axes)
+    windows = {int(shard) for of_schema in samples for shard in of_schema.slots // SHARD_SLOTS}
+    for window in sorted(windows):
+        _seal_window(group, old, samples, window * SHARD_SLOTS)
+    group.write_coordinates()
+    commit.groups[name] = axes
+
+
+def _seal_window(group: SealedGroup, old: Axes | None, samples: list[Samples], window: int) -> None:
+    """Write the samples between the slots `window` and `window` + one shard, and the rollups over them."""
+    import numpy as np
+
+    axes = group.axes
+    inside = [of.slots[(of.slots >= window) & (of.slots < window + SHARD_SLOTS)] for of in samples]
+    low, high = min(s.min() for s in inside if len(s)), max(s.max() for s in inside if len(s)) + 1
+    unit = max(axes.levels.values(), default=1)
+    first, stop = int(low // unit * unit), int(-(-high // unit) * unit)
+    values = np.full((len(axes.metrics), stop - first, len(axes.devices)), np.nan, dtype=np.float32)
+    if old is not None and first < old.stop and stop > old.first:
+        known = SealedGroup(group.telemetry, group.name, old).read(range(len(old.metrics)), first, stop)
+        values[: known.shape[0], :, : known.shape[2]] = known
+    devices = {device: at for at, device in enumerate(axes.devices)}
+    metrics = {name: at for at, name in enumerate(axes.names)}
+    for of_schema in samples:
+        of_schema.paint(values, first, devices, metrics)
+    group.write(values, first)
+    for level, factor in axes.levels.items():
+        group.write_level(level, rollup(_whole_bins(values, factor), factor), first // factor)
+
+
+def _whole_bins(values: np.ndarray, factor: int) -> np.ndarray:
+    import numpy as np
+
+    spare = -values.shape[1] % factor
+    return np.pad(values, ((0, 0), (0, spare), (0, 0)), constant_values=np.nan) if spare else values
+
+
+def _seal_events(telemetry: Path, commit: Commit, events: list[Event]) -> None:
+    import numpy as np
+
+    unique = {(event.attempt, event.rank, event.offset): event for event in reversed(events)}
+    known: set[tuple[int, int, int]] = set()
+    if any(offset <= _watermark(commit, attempt, rank) for attempt, rank, offset in unique):
+        columns = read_events(telemetry, ("attempt", "rank", "offset"), 0, commit.event_rows)
+        known = {(int(attempt), int(rank), int(offset)) for attempt, rank, offset in columns.T}
+    fresh = [event for key, event in unique.items() if key not in known]
+    codes = {name: code for code, name in enumerate(commit.event_names)}
+    rows = []
+    for event in fresh:
+        step = float("nan") if event.step is None else float(event.step)
+        for name, value in event.values.items():
+            code = codes.setdefault(name, len(codes))
+            rows.append((code, event.attempt, event.rank, event.offset, step, event.time, value))
+        marks = commit.watermarks.setdefault(str(event.attempt), {})
+        marks[str(event.rank)] = max(marks.get(str(event.rank), -1), event.offset)
+    commit.event_names = list(codes)
+    if rows:
+        rows.sort(key=lambda row: row[:4])
+        write_events(telemetry, np.array(rows, dtype=np.float64).T, commit.event_rows)
+        commit.event_rows += len(rows)
+
+
+def _watermark(commit: Commit, attempt: int, rank: int) -> int:
+    return commit.watermarks.get(str(attempt), {}).get(str(rank), -1)
+
+
+def _make_durable(store: Path, since: float) -> None:
+    """Bring what was written since `since` to the disk, before the commit says that it is there."""
+    for folder, _, files in os.walk(store):
+        for name in files:
+            path = os.path.join(folder, name)
+            if os.stat(path).st_mtime >= since - 2.0:
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+
+def _remove_leftovers(telemetry: Path) -> None:
+    """Remove the half-written files of a sealing that was killed."""
+    for pattern in ("**/*.partial", ".zarr.json.*"):
+        for path in (telemetry / STORE).glob(pattern):
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _lock(telemetry: Path) -> Iterator[bool]:
+    """Hold the run's sealing lock; yields False when a living process holds it."""
+    path = telemetry / _LOCK
+    mine = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
+    for _ in range(2):
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            break
+        except FileExistsError:
+            if not _lock_is_stale(path):
+                yield False
+                return
+            path.unlink(missing_ok=True)
+    else:
+        yield False
+        return
+    try:
+        os.write(descriptor, mine)
+        os.close(descriptor)
+        yield True
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _lock_is_stale(path: Path) -> bool:
+    try:
+        age = time.time() - path.stat().st_mtime
+        holder: dict[str, Any] = json.loads(path.read_bytes())
+        if holder["host"] == socket.gethostname():
+            os.kill(holder["pid"], 0)
+    except (ProcessLookupError, FileNotFoundError):
+        return True
+    except (OSError, ValueError, KeyError, TypeError):
+        return age > 10.0
+    return age > _LOCK_STALE_S
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Seal one run and print `{"sealed_until": seconds or null}`; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m cordee.runs.seal", description="Seal a run's telemetry.")
+    parser.add_argument("folder", help="the run's folder")
+    parser.add_argument("--final", action="store_true", help="the run has ended: seal the newest part too")
+    parsed = parser.parse_args(arguments)
+    try:
+        print(json.dumps({"sealed_until": seal(parsed.folder, final=parsed.final)}))
+    except CordeeError as error:
+        print(json.dumps(error.document()))
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""The part of the telemetry that is not sealed, as raw rows; standard library only, so that live views start at once."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cordee.runs.blocklog import EVENTS, GRID, SCHEMA, BlockReader, decode_json, iter_records, list_parts
+
+_SCHEMA_ID = struct.Struct("<I")
+
+
+class Event(NamedTuple):
+    """What one rank logged at one moment; (attempt, rank, offset) names it for good, however often it was sent."""
+
+    attempt: int
+    rank: int
+    offset: int
+    time: float
+    step: int | None
+    values: dict[str, float]
+
+
+class Part:
+    """The rows of one part of the block log, read further at every `read`.
+
+    Attributes:
+        schemas: schema documents by id.
+        rows: per schema id the samples in the order of writing, each time f64 and values f64 [devices x metrics].
+        events: user events in the order of writing.
+        dropped_events: events that ranks had to drop.
+        skipped_bytes: damaged bytes that were passed over.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+        self.skipped_bytes = 0
+        self.dropped_events = 0
+        self.schemas: dict[int, dict[str, Any]] = {}
+        self.rows: dict[int, list[bytes]] = {}
+        self.events: list[Event] = []
+
+    def read(self) -> None:
+        """Take what has been written since the last time.
+
+        Raises:
+            OSError: the file cannot be read, for instance because it was sealed and dropped.
+        """
+        reader = BlockReader(self.path, self.offset)
+        for _, _, payload in reader:
+            for kind, body in iter_records(payload):
+                if kind == GRID:
+                    self.rows.setdefault(_SCHEMA_ID.unpack_from(body)[0], []).append(bytes(body[_SCHEMA_ID.size :]))
+                elif kind == SCHEMA:
+                    document = decode_json(body)
+                    self.schemas[document["id"]] = document
+                elif kind == EVENTS:
+                    self._take_events(decode_json(body))
+        self.offset = reader.offset
+        self.skipped_bytes += reader.skipped_bytes
+
+    def _take_events(self, document: dict[str, Any]) -> None:
+        attempt, rank = document["attempt"], document["rank"]
+        self.dropped_events += document.get("dropped", 0)
+        self.events.extend(Event(attempt, rank, *event) for event in document["events"])
+
+
+class Tail:
+    """All parts that are not sealed.
+
+    Args:
+        folder: the run's `telemetry/` folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._parts: dict[Path, Part] = {}
+
+    def refresh(self, sealed: dict[str, Any]) -> None:
+        """Read on; parts named in `sealed` with their present size are left out.
+
+        Raises:
+            FileNotFoundError: a part was dropped meanwhile: what is sealed has to be looked up again.
+        """
+        paths = [path for _, _, path in list_parts(self._folder) if not is_sealed(path, sealed)]
+        self._parts = {path: self._parts.get(path) or Part(path) for path in paths}
+        for part in self._parts.values():
+            part.read()
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts, oldest first."""
+        return list(self._parts.values())
+
+    @property
+    def schemas(self) -> dict[int, dict[str, Any]]:
+        """All schemas by id."""
+        return merged_schemas(self.parts)
+
+    def events(self) -> Iterator[Event]:
+        """Yield all events, perhaps some more than once."""
+        for part in self._parts.values():
+            yield from part.events
+
+
+class LiveEvents:
+    """New user events at each call, each once; what was sealed before the first call is left out.
+
+    Args:
+        folder: the run's `telemetry/` folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._parts: dict[Path, Part] = {}
+        self._seen: dict[tuple[int, int], int] = {}
+
+    def read(self) -> list[Event]:
+        """Return the events written since the last call."""
+        news = []
+        for _, _, path in list_parts(self._folder):
+            part = self._parts.setdefault(path, Part(path))
+            try:
+                part.read()
+            except OSError:
+                continue
+            for event in part.events:
+                if event.offset > self._seen.get((event.attempt, event.rank), -1):
+                    self._seen[event.attempt, event.rank] = event.offset
+                    news.append(event)
+            part.events.clear()
+            part.rows.clear()
+        return news
+
+
+def is_sealed(path: Path, sealed: dict[str, Any]) -> bool:
+    """Return whether a part is sealed as far as it goes now; False also when it is gone, so that reading it says so."""
+    try:
+        return path.name in sealed and sealed[path.name]["size"] == path.stat().st_size
+    except OSError:
+        return False
+
+
+def merged_schemas(parts: Iterable[Part]) -> dict[int, dict[str, Any]]:
+    """Return the schemas of all parts by id."""
+    schemas: dict[int, dict[str, Any]] = {}
+    for part in parts:
+        schemas.update(part.schemas)
+    return schemas
+
+
+def merged_rows(parts: Iterable[Part]) -> dict[int, list[bytes]]:
+    """Return the rows of all parts by schema id, in the order of writing."""
+    rows: dict[int, list[bytes]] = {}
+    for part in parts:
+        for schema, of_schema in part.rows.items():
+            rows.setdefault(schema, []).extend(of_schema)
+    return rows

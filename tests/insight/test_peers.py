@@ -1,0 +1,66 @@
+"""Statistics that a few bad peers cannot bend."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cordee.insight.peers import mad, median, outliers, quantile, robust_z
+
+NAN = float("nan")
+
+
+def test_median_mad_and_quantile_leave_out_what_was_not_measured() -> None:
+    assert median([3.0, NAN, 1.0, 2.0]) == 2.0
+    assert median([1.0, 2.0]) == 1.5
+    assert mad([1.0, 2.0, 3.0, NAN, 100.0]) == 1.0
+    assert quantile([0.0, 10.0, NAN, 20.0], 0.75) == 15.0
+    assert quantile([7.0], 0.3) == 7.0
+
+
+@pytest.mark.parametrize("function", [median, mad, lambda values: quantile(values, 0.5)])
+def test_no_values_are_an_error(function) -> None:
+    with pytest.raises(ValueError, match="value"):
+        function([NAN])
+
+
+def test_one_slow_node_is_found_and_its_ratio_told() -> None:
+    times = {f"n{index}": 100.0 + index % 3 for index in range(16)} | {"n7": 160.0, "n9": NAN}
+    found = outliers(times, side="high")
+    assert list(found) == ["n7"]
+    assert found["n7"].ratio == pytest.approx(160 / 101)
+    assert outliers(times, side="low") == {}
+
+
+def test_a_tiny_difference_among_equal_peers_blames_nobody() -> None:
+    assert outliers({index: 100.0 + 0.001 * index for index in range(10)} | {10: 100.5}) == {}
+
+
+def test_a_difference_among_mostly_identical_values_is_found() -> None:
+    assert list(outliers(dict.fromkeys(range(10), 5.0) | {3: 9.0})) == [3]
+
+
+def test_few_peers_blame_nobody() -> None:
+    assert outliers({"a": 1.0, "b": 1.0, "c": 9.0}) == {}
+
+
+def test_nobody_is_blamed_when_a_third_would_be() -> None:
+    values = {index: 100.0 for index in range(12)} | {index: 300.0 for index in range(4)}
+    assert outliers(values) == {}
+    assert list(outliers(values | {0: 100.0, 1: 100.0})) == [2, 3]
+
+
+def test_an_unknown_side_is_refused() -> None:
+    with pytest.raises(ValueError, match="high, low or both"):
+        outliers({}, side="up")
+
+
+@given(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=40))
+def test_scores_are_finite_and_the_median_scores_zero(values: list[float]) -> None:
+    scores = robust_z([*values, NAN])
+    assert all(math.isfinite(score) for score in scores[:-1])
+    assert math.isnan(scores[-1])
+    assert abs(median(scores)) < 1e-6 or len(values) % 2 == 0
