@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable
 
 BLOCKS, CALLS = 60, 500
 

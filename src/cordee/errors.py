@@ -38,7 +38,7 @@ class CordeeError(Exception):
         line: Optional[int] = None,
         given: Any = None,
         allowed: Any = None,
-        next: Optional[str] = None,  # noqa: A002 - the documented key of the error document
+        next: Optional[str] = None,
     ) -> None:
         super().__init__(text)
         self.text = text

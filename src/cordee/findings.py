@@ -28,7 +28,7 @@ class Finding:
     line: Optional[int] = None
     given: Any = None
     allowed: Any = None
-    next: Optional[str] = None  # noqa: A003 - the documented key
+    next: Optional[str] = None
     evidence: Any = None
 
     def document(self) -> dict[str, Any]:

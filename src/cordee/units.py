@@ -84,7 +84,7 @@ def format_duration(seconds: float) -> str:
         return "-" + format_duration(-seconds)
     if seconds < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    whole = int(round(seconds))
+    whole = round(seconds)
     for big, small, big_name, small_name in ((86400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")):
         if whole >= big:
             rest = (whole % big) // small

@@ -43,12 +43,16 @@ def test_a_difference_among_mostly_identical_values_is_found() -> None:
     assert list(outliers(dict.fromkeys(range(10), 5.0) | {3: 9.0})) == [3]
 
 
+def test_one_who_has_errors_among_many_who_have_none_is_found() -> None:
+    assert list(outliers(dict.fromkeys(range(40), 0.0) | {5: 12.0})) == [5]
+
+
 def test_few_peers_blame_nobody() -> None:
     assert outliers({"a": 1.0, "b": 1.0, "c": 9.0}) == {}
 
 
 def test_nobody_is_blamed_when_a_third_would_be() -> None:
-    values = {index: 100.0 for index in range(12)} | {index: 300.0 for index in range(4)}
+    values = dict.fromkeys(range(12), 100.0) | dict.fromkeys(range(4), 300.0)
     assert outliers(values) == {}
     assert list(outliers(values | {0: 100.0, 1: 100.0})) == [2, 3]
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import time
 
 import pytest
 
 from cordee.errors import OwnershipError
+from cordee.node.processes import all_processes
 from cordee.supervise.ownership import Ownership
 
 TWO = "[need]\nnodes = 2\n"
 LONG = "python train.py 150 0.02"
+
+
+def living(pids: list[int]) -> list[int]:
+    table = all_processes()
+    return [pid for pid in pids if pid in table and table[pid].state != "Z"]
 
 
 @pytest.mark.parametrize("part", ["rank 0", "rank 1", "agent local-1", "supervisor", "keeper"])
@@ -64,14 +71,10 @@ def test_a_deleted_run_folder_ends_everything(job, start):
     pids = [run.pid("keeper"), run.pid("supervisor"), run.pid("rank 0"), run.pid("rank 1")]
     shutil.rmtree(run.folder.root, ignore_errors=True)
     shutil.rmtree(run.folder.root, ignore_errors=True)
-    from time import monotonic, sleep
-
-    from cordee.node.processes import read_process
-
-    deadline = monotonic() + 40
-    while monotonic() < deadline and any((found := read_process(pid)) and found.state != "Z" for pid in pids):
-        sleep(0.1)
-    assert [pid for pid in pids if (found := read_process(pid)) and found.state != "Z"] == []
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline and living(pids):
+        time.sleep(0.1)
+    assert living(pids) == []
     assert run.processes() == []
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import time
 
-import pytest
+from cordee.testing.runs import LocalRun
 
 TWO = "[need]\nnodes = 2"
 
@@ -59,35 +59,27 @@ def test_the_same_failure_twice_is_a_crash_loop_and_not_repeated(job, start):
     assert run.events("crash_loop")[0]["rank"] == 0
 
 
-@pytest.mark.parametrize(
-    ("run_line", "code"), [('["./missing"]', 127), ('["./train.py"]', 126), ('["bash", "-c", "exit 7"]', 7)]
-)
-def test_a_command_that_cannot_start_says_so(job, start, run_line, code):
-    folder = job(run="true")
-    (folder / "cordee.toml").write_text(f'name = "t"\nrun = {run_line}\nsetup = ["true"]\n')
-    if code == 127:
-        (folder / "missing").write_text("#!/bin/sh\n")
-        (folder / "missing").chmod(0o755)
-    if code == 126:
-        (folder / "train.py").chmod(0o755)
-    from cordee.submit.prepare import create_run, prepare
-
-    prepared = prepare(str(folder), "local", {}, folder / "runs")
-    if code == 127:
-        (folder / "missing").unlink()
-    if code == 126:
-        (folder / "train.py").chmod(0o644)
-    run = start.__self__ if hasattr(start, "__self__") else None
-    assert run is None
-    from cordee.submit import submitter
-    from cordee.testing.runs import LocalRun
-
-    under_test = LocalRun.__new__(LocalRun)
-    under_test.prepared, under_test.folder, under_test._place = prepared, create_run(prepared), submitter("local")
-    with under_test:
-        state = under_test.wait_end()
-    assert state.exit_code == code
-    assert state.state == "failed"
+def test_a_command_that_vanishes_before_it_starts_says_so(job, start, tmp_path):
+    folder = job()
+    tool = folder / "tool"
+    tool.write_text("#!/bin/sh\nexit 7\n")
+    tool.chmod(0o755)
+    (folder / "cordee.toml").write_text('name = "t"\nrun = ["./tool"]\n')
+    with LocalRun(folder, tmp_path / "runs", restart__retries=0) as run:
+        state = run.wait_end()
+    assert (state.state, state.exit_code) == ("failed", 7)
+    run = LocalRun(folder, tmp_path / "runs")
+    tool.chmod(0o644)
+    with run:
+        state = run.wait_end()
+    assert (state.reason, state.exit_code, state.restarts) == ("not_started", 126, 0)
+    tool.chmod(0o755)
+    run = LocalRun(folder, tmp_path / "runs")
+    tool.unlink()
+    with run:
+        state = run.wait_end()
+    assert (state.reason, state.exit_code, state.restarts) == ("not_started", 127, 0)
+    assert "cannot start './tool'" in state.text
 
 
 def test_set_up_lines_reach_the_ranks(job, start):

@@ -73,7 +73,7 @@ class Session:
                 on_message=self._message,
                 on_close=self._closed,
             )
-        except (OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, OSError) as error:
             raise CordeeError(f"the run's supervisor does not answer: {error}", next="try again in a moment") from error
         columns, rows = shutil.get_terminal_size()
         size = {"rows": rows, "columns": columns}

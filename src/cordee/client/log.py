@@ -38,7 +38,7 @@ def log(step: Optional[int] = None, **values: Any) -> None:
         if "steps" in values:
             _set_total(writer, values.pop("steps"))
         writer.write(step, values)
-    except Exception:  # noqa: BLE001 - whatever a value's conversion raises must not end a training
+    except Exception:
         _write_what_can_be(writer, step, values)
     finally:
         guard.release()
@@ -50,23 +50,23 @@ def _write_what_can_be(writer: Any, step: Any, values: dict[str, Any]) -> None:
     for name, value in values.items():
         try:
             numbers[name] = float(value.detach() if hasattr(value, "detach") else value)
-        except Exception:  # noqa: BLE001 - as above
+        except Exception:
             _refuse(writer, f"cordee.log: {name} is no number but {type(value).__name__}; it is not recorded")
     try:
         whole = None if step is None else int(step)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:
         whole = None
         _refuse(writer, f"cordee.log: step is no integer but {type(step).__name__}; it is not recorded")
     try:
         writer.write(whole, numbers)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:
         _refuse(writer, "cordee.log: an event cannot be written; it is not recorded")
 
 
 def _set_total(writer: Any, steps: Any) -> None:
     try:
         writer.set_total(int(steps))
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:
         _refuse(writer, f"cordee.log: steps is no integer but {type(steps).__name__}; it is not recorded")
 
 

@@ -62,17 +62,16 @@ def mad(values: Iterable[float]) -> float:
 def robust_z(values: Sequence[float], floor_ratio: float = 0.01) -> list[float]:
     """Return how many robust standard deviations each value lies above the median; NaN stays NaN.
 
-    The deviation is estimated from the MAD, or from the mean absolute deviation when more than half of the values are
-    equal, and is at least `floor_ratio` of the median, so that noise far below what matters is not blown up.
+    The deviation is estimated from the MAD and is at least `floor_ratio` of the median, so that noise far below what
+    matters is not blown up; where both are zero (most values are zero) the mean absolute deviation takes their place.
     """
     present = [value for value in values if value == value]
     if not present:
         return [float("nan")] * len(values)
     centre = median(present)
-    spread = _MAD_TO_SIGMA * mad(present)
+    spread = max(_MAD_TO_SIGMA * mad(present), floor_ratio * abs(centre))
     if spread == 0:
         spread = _MEAN_TO_SIGMA * sum(abs(value - centre) for value in present) / len(present)
-    spread = max(spread, floor_ratio * abs(centre))
     return [(value - centre) / spread if spread > 0 else value * 0.0 for value in values]
 
 

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -196,8 +197,10 @@ class Agent:
             self.log.close()
         self.segment = segment
         path = self.folder.logs / f"{self.node}-{segment}.log"
-        pause = self.tasks.pause_output
-        self.log = OutputLog(LogWriter(path), lambda full: self._loop.call_soon_threadsafe(pause, full) and None)
+        self.log = OutputLog(LogWriter(path), self._output_pressure)
+
+    def _output_pressure(self, full: bool) -> None:
+        self._loop.call_soon_threadsafe(self.tasks.pause_output, full)
 
     def _forget_ranks(self) -> None:
         if self.world is not None:
@@ -259,7 +262,7 @@ class Agent:
         self._run(task, finished)
 
     def _port(self, message: dict[str, Any], body: bytes) -> None:
-        ports = []
+        ports: list[int] = []
         while len(ports) < message["count"]:
             try:
                 port = wire.pick_port(message["host"])
@@ -287,7 +290,7 @@ class Agent:
                 self.plan["workdir"],
                 group=self._group(world.attempt),
             )
-            self._run(task, lambda ended, rank=rank, world=world: self._rank_ended(world, rank, ended))
+            self._run(task, partial(self._rank_ended, world, rank))
 
     def _rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
         if ended.text and self.log is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from typing import Iterable, NamedTuple, Optional
+from typing import Any, Iterable, NamedTuple, Optional
 
 MARKER = "CORDEE_TASK"
 _PR_SET_PDEATHSIG = 1
@@ -150,10 +150,10 @@ def sweep(prefix: str) -> int:
     return total
 
 
-_prctl_function = None
+_prctl_function: Any = None
 
 
-def _prctl():  # type: ignore[no-untyped-def]
+def _prctl() -> Any:
     global _prctl_function
     if _prctl_function is None:
         _prctl_function = ctypes.CDLL(None, use_errno=True).prctl

@@ -55,7 +55,9 @@ class Telemetry:
         """Send what was sampled and logged since the last time; also when there is nothing, as a sign of life."""
         if not self.connected:
             return
-        records, cursors, steps = b"", {}, {}
+        records = b""
+        cursors: dict[str, int] = {}
+        steps: dict[int, int] = {}
         if len(self._unacknowledged) < _MOST_UNACKNOWLEDGED:
             records, cursors, steps = self._channels.read()
         body = b"".join(self._records) + records

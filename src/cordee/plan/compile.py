@@ -74,9 +74,11 @@ def launches_itself(argv: tuple[str, ...]) -> bool:
 
 def _request(loaded: LoadedJob) -> model.Request:
     need = loaded.job.need
-    ranks = need.ranks_per_node
-    if isinstance(ranks, str):
+    ranks: int
+    if need.ranks_per_node == "gpu":
         ranks = 1 if launches_itself(loaded.job.run) else max(1, need.gpus_per_node)
+    else:
+        ranks = need.ranks_per_node
     return model.Request(
         nodes=need.nodes,
         spare_nodes=need.spare_nodes,

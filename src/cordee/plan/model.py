@@ -6,8 +6,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-SCHEMA = "cordee.plan/1"
-
 
 class Frozen(BaseModel):
     """Base of the plan's parts."""
@@ -121,7 +119,7 @@ class Sampling(Frozen):
 class Plan(Frozen):
     """Everything that will happen, decided before anything is submitted."""
 
-    schema_: Literal["cordee.plan/1"] = SCHEMA
+    schema_: Literal["cordee.plan/1"] = "cordee.plan/1"
     run: str
     name: str
     backend: str

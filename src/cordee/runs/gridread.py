@@ -140,4 +140,3 @@ def _chosen(wanted: Sequence[str] | None, there: list[str], text: str) -> list[s
         if name not in there:
             raise UsageError(text, given=name, allowed=there)
     return list(there if wanted is None else wanted)
-

@@ -120,7 +120,9 @@ class Samples:
         rows = [(at, metrics[m["name"]]) for at, m in enumerate(self.schema["metrics"]) if m["name"] in metrics]
         if not len(slots) or not columns or not rows:
             return
-        picked = values[:, [at for at, _ in columns]][:, :, [at for at, _ in rows]].astype(np.float32).transpose(2, 0, 1)
+        picked = (
+            values[:, [at for at, _ in columns]][:, :, [at for at, _ in rows]].astype(np.float32).transpose(2, 0, 1)
+        )
         into_rows = np.array([to for _, to in rows])[:, None, None]
         into_columns = np.array([to for _, to in columns])[None, None, :]
         for layer in _layers(slots):

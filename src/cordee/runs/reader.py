@@ -23,7 +23,7 @@ from cordee.errors import RunFolderError, UsageError
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
-from cordee.runs.sealed import Commit, SealedGroup, read_commit, read_events
+from cordee.runs.sealed import Commit, read_commit, read_events
 from cordee.runs.state import RunState, replay
 from cordee.runs.tail import Event, LiveEvents, Tail, merged_rows
 
@@ -182,7 +182,14 @@ class Run:
         import numpy as np
 
         self._look()
-        kind = [("attempt", "<i4"), ("rank", "<i4"), ("offset", "<i8"), ("step", "<i8"), ("time", "<f8"), ("value", "<f8")]
+        kind = [
+            ("attempt", "<i4"),
+            ("rank", "<i4"),
+            ("offset", "<i8"),
+            ("step", "<i8"),
+            ("time", "<f8"),
+            ("value", "<f8"),
+        ]
         rows: dict[str, list[tuple[Any, ...]]] = {}
         for event in self._tail.events():
             step = -1 if event.step is None else event.step

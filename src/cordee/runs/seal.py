@@ -119,7 +119,9 @@ def _seal_parts(telemetry: Path, commit: Commit, paths: list[Path]) -> None:
         commit.parts[part.path.name] = {"size": part.path.stat().st_size, "until": untils[part.path]}
         commit.dropped_events += part.dropped_events
         commit.skipped_bytes += part.skipped_bytes
-    commit.sealed_until = max((until for until in (commit.sealed_until, *untils.values()) if until is not None), default=None)
+    commit.sealed_until = max(
+        (until for until in (commit.sealed_until, *untils.values()) if until is not None), default=None
+    )
     _make_durable(telemetry / STORE, started)
     write_commit(telemetry, commit)
 

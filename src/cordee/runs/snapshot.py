@@ -17,7 +17,7 @@ SCHEMA = "cordee.code/1"
 LARGEST_FILE_BYTES = 10_000_000
 LARGEST_SNAPSHOT_BYTES = 100_000_000
 _LEFT_OUT = frozenset(
-    ".git .hg .svn __pycache__ .venv venv node_modules .mypy_cache .ruff_cache .pytest_cache .tox .eggs runs checkpoints wandb".split()
+    [".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox", ".eggs", "runs", "checkpoints", "wandb"]
 )
 
 

@@ -113,7 +113,7 @@ class _Clock:
         if writer == "client" or mono is None:
             return wall
         base = self._base.setdefault(writer, (wall, mono))
-        return base[0] + (mono - base[1])
+        return base[0] + (float(mono) - base[1])
 
 
 def _enter(state: RunState, name: str, at: float) -> None:

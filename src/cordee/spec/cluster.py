@@ -4,49 +4,56 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from cordee.errors import DocumentError, UsageError
-from cordee.spec.fields import Document, Duration, Size
-from cordee.spec.faults import findings_of
-from cordee.spec.toml_lines import error_line, find_line
+from cordee.errors import UsageError
+from cordee.spec.faults import Place, findings_of, raise_findings
+from cordee.spec.fields import Count, CountOrZero, Document, Duration, Name, Size
+from cordee.spec.files import config_folder, read_toml
+from cordee.spec.machine import this_machine
+from cordee.spec.merge import Merge, Origin
+from cordee.spec.toml_lines import find_line
 
 LOCAL = "local"
+SITE_FOLDER = Path("/etc/cordee/clusters")
 
 
 class Partition(Document):
     """`[partitions.NAME]`: limits of one partition."""
 
     max_time: Duration | None = None
-    max_nodes: int | None = None
-    cores: int | None = None
+    max_nodes: Count | None = None
+    cores: Count | None = None
     memory: Size | None = None
-    gpus: int = 0
+    gpus: CountOrZero = 0
     gpu_model: str | None = None
     default: bool = False
 
 
 class GpuModel(Document):
-    """`[gpus.MODEL]`: what one GPU can do."""
+    """`[gpu.MODEL]`: what one GPU can do; `tflops_bf16` dense, `bandwidth` of its memory per second, `power` in W."""
 
     memory: Size
-    capability: float | None = None
-    tflops_bf16: float | None = None
+    capability: Annotated[float, Field(gt=0)] | None = None
+    tflops_bf16: Annotated[float, Field(gt=0)] | None = None
     bandwidth: Size | None = None
+    power: Annotated[float, Field(gt=0)] | None = None
 
 
 class StorageTier(Document):
-    """`[storage.NAME]`: a place for data."""
+    """`[storage.NAME]`: a place for data; `bandwidth` per second, quotas of one person."""
 
     path: str
     kind: Literal["memory", "node", "shared"] = "shared"
     size: Size | None = None
     bandwidth: Size | None = None
-    quota_files: int | None = None
+    quota_files: Count | None = None
+    quota: Size | None = None
     purge: Duration | None = None
 
 
@@ -59,104 +66,93 @@ class JobClass(Document):
 
 
 class ClusterProfile(Document):
-    """A whole cluster profile."""
+    """A whole cluster profile; `switches` names the nodes below each switch, `defaults` is laid under every job."""
 
-    name: str = LOCAL
+    name: Name = LOCAL
     scheduler: Literal["local", "slurm", "htcondor"] = "local"
-    cores: int | None = None
+    cores: Count | None = None
     memory: Size | None = None
-    gpus: int = 0
+    gpus: CountOrZero = 0
     python: str | None = None
     runs: str | None = None
     network_interface: str | None = None
     requeue: Literal["requeue", "resubmit", "forbidden"] = "requeue"
-    partitions: dict[str, Partition] = {}
-    classes: dict[str, JobClass] = {}
+    partitions: dict[Name, Partition] = {}
+    classes: dict[Name, JobClass] = {}
     gpu_models: dict[str, GpuModel] = Field(default={}, alias="gpu")
-    storage: dict[str, StorageTier] = {}
+    storage: dict[Name, StorageTier] = {}
     switches: dict[str, str] = {}
     defaults: dict[str, Any] = {}
 
 
-def profile_folders() -> list[Path]:
+@dataclass(frozen=True)
+class ProfileFile:
+    """One file of a profile: the site's or the person's."""
+
+    kind: str
+    path: Path
+    text: str
+    document: dict[str, Any]
+
+
+def profile_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """Return the folders of profiles, the site's before the user's; `CORDEE_CLUSTERS_PATH` replaces them."""
-    given = os.environ.get("CORDEE_CLUSTERS_PATH")
+    given = environ.get("CORDEE_CLUSTERS_PATH")
     if given:
         return [Path(part) for part in given.split(os.pathsep) if part]
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return [Path("/etc/cordee/clusters"), config / "cordee" / "clusters"]
+    return [SITE_FOLDER, config_folder(environ) / "clusters"]
 
 
-def list_clusters() -> list[str]:
+def list_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Return the names of all clusters that have a profile, `local` first."""
-    names = {path.stem for folder in profile_folders() if folder.is_dir() for path in folder.glob("*.toml")}
+    names: set[str] = set()
+    for folder in profile_folders(environ):
+        try:
+            names.update(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml"))
+        except OSError:
+            continue
     return [LOCAL, *sorted(names - {LOCAL})]
 
 
-def load_cluster(name: str) -> ClusterProfile:
+def profile_files(name: str, environ: Mapping[str, str] = os.environ) -> list[ProfileFile]:
+    """Return the files of a cluster's profile, the weakest first; none for a built-in cluster without files.
+
+    Raises:
+        UsageError: no cluster has this name.
+        DocumentError: one of them cannot be read.
+    """
+    folders = profile_folders(environ)
+    known = list_clusters(environ)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"write {folders[-1] / 'NAME.toml'} for it, or use --on local"
+        raise UsageError(f"there is no cluster {name}", given=name, allowed=known, next=hint)
+    files = []
+    for index, folder in enumerate(folders):
+        path = folder / f"{name}.toml"
+        if path.exists():
+            kind = "user profile" if index and index == len(folders) - 1 else "site profile"
+            files.append(ProfileFile(kind, path, *read_toml(path)))
+    return files
+
+
+def load_cluster(name: str, environ: Mapping[str, str] = os.environ) -> ClusterProfile:
     """Return a cluster's profile: the site's values, with the user's over them.
 
     Raises:
         UsageError: no cluster has this name.
         DocumentError: a profile is wrong; all its faults are in `findings`.
     """
-    known = list_clusters()
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        raise UsageError(
-            f"there is no cluster {name!r}",
-            given=name,
-            allowed=known,
-            next=f"did you mean {near[0]!r}?" if near else f"write {profile_folders()[-1] / (name + '.toml')}",
-        )
-    merged: dict[str, Any] = _this_machine() if name == LOCAL else {}
-    last: tuple[Path, str] | None = None
-    for folder in profile_folders():
-        path = folder / f"{name}.toml"
-        if path.is_file():
-            text, document = read_toml(path)
-            merged.update(document)
-            last = (path, text)
-    merged.setdefault("name", name)
+    files = profile_files(name, environ)
+    merge = Merge()
+    merge.add({"name": name}, lambda keys: Origin("default"))
+    if name == LOCAL:
+        merge.add(this_machine(), lambda keys: Origin("this machine"))
+    for file in files:
+        merge.add(file.document, lambda keys, file=file: Origin(file.kind, str(file.path), find_line(file.text, keys)))
+    last = files[-1] if files else None
     try:
-        return ClusterProfile.model_validate(merged)
+        return ClusterProfile.model_validate(merge.values)
     except ValidationError as error:
-        path, text = last or (Path(name), "")
-        found = findings_of(error, ClusterProfile, lambda keys: (str(path), find_line(text, keys)))
-        first = found[0]
-        raise DocumentError(
-            first.text, findings=found, file=first.file, line=first.line, given=first.given, allowed=first.allowed, next=first.next
-        ) from None
-
-
-def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return a TOML file's text and content.
-
-    Raises:
-        DocumentError: it is missing, unreadable, too large, not UTF-8 or not TOML.
-    """
-    try:
-        if path.stat().st_size > 1 << 20:
-            raise DocumentError("the document is larger than 1 MiB", file=str(path), allowed="a TOML document")
-        text = path.read_bytes().decode()
-        return text, tomllib.loads(text)
-    except UnicodeDecodeError as error:
-        raise DocumentError(
-            "the document is not UTF-8", file=str(path), given=f"byte {error.start}", allowed="UTF-8 text", next="save it as UTF-8"
-        ) from None
-    except tomllib.TOMLDecodeError as error:
-        line = error_line(str(error), text)
-        given = text.split("\n")[line - 1].strip() if text else ""
-        raise DocumentError(
-            f"not valid TOML: {str(error).split(' (at')[0]}", file=str(path), line=line, given=given, allowed="TOML 1.0"
-        ) from None
-    except OSError as error:
-        raise DocumentError(
-            f"cannot read the document: {error.strerror}", file=str(path), given=str(path), allowed="a readable TOML file"
-        ) from None
-
-
-def _this_machine() -> dict[str, Any]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) or len(list(Path("/sys/class/kfd/kfd/topology/nodes").glob("*/mem_banks/0")))
-    return {"name": LOCAL, "cores": len(os.sched_getaffinity(0)), "memory": memory, "gpus": gpus}
+        fallback = Place(str(last.path), find_line(last.text, ())) if last else Place()
+        raise_findings(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))

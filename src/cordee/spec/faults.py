@@ -5,79 +5,110 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from cordee.errors import DocumentError
 from cordee.findings import Finding
+from cordee.spec.toml_lines import Keys
 
-Place = Callable[[tuple[str | int, ...]], tuple[str | None, int | None]]
+_REQUIRED = {"name": 'a name such as "char-gpt"', "run": 'a command such as "python train.py"'}
+_KINDS = {
+    "int_type": "a whole number, without quotes",
+    "int_from_float": "a whole number",
+    "string_type": "a text in quotes",
+    "string_sub_type": "a text in quotes",
+    "bool_type": "true or false",
+    "float_type": "a number, without quotes",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "finite_number": "a finite number",
+}
 
 
-def findings_of(error: ValidationError, model: type[BaseModel], place: Place) -> list[Finding]:
+@dataclass(frozen=True)
+class Place:
+    """Where a value was given: a file and line, or `source` for a flag or variable; `prefix` as in `[on.local]`."""
+
+    file: str | None = None
+    line: int | None = None
+    prefix: tuple[str, ...] = ()
+    source: str = ""
+
+
+def findings_of(
+    error: ValidationError, model: type[BaseModel], values: Mapping[str, Any], place: Callable[[Keys], Place]
+) -> list[Finding]:
     """Return one finding for each fault.
 
     Args:
         error: what pydantic raised.
         model: the model that was validated.
-        place: returns (file, line) of a path of keys.
+        values: what was validated.
+        place: returns where a path of keys was given.
     """
-    found = []
-    seen = set()
+    found: dict[Keys, Finding] = {}
     for fault in error.errors(include_url=False):
-        path = _document_path(fault["loc"])
-        if (path, fault["type"]) in seen:
-            continue
-        seen.add((path, fault["type"]))
-        file, line = place(path)
-        key = ".".join(str(part) for part in path)
-        if fault["type"] == "extra_forbidden":
-            found.append(unknown_key(path, model_at(model, path[:-1]), file, line))
-        elif fault["type"] == "missing":
-            found.append(
-                Finding(
-                    f"{key} is missing", rule="missing-key", file=file, line=line, allowed=_required_form(key), next=f"add `{key} = ...`"
-                )
-            )
-        else:
-            message = fault["msg"].removeprefix("Value error, ")
-            found.append(
-                Finding(
-                    f"{key}: {message[:1].lower() + message[1:]}" if key else message,
-                    rule="bad-value",
-                    file=file,
-                    line=line,
-                    given=_given(fault.get("input")),
-                    allowed=_allowed(fault),
-                    next=f"change {key}" if key else None,
-                )
-            )
-    return found
+        path = _document_path(fault["loc"], values, fault["type"] == "missing")
+        if path not in found:
+            found[path] = _finding(fault, path, model, place(path))
+    return list(found.values())
 
 
-def unknown_key(
-    path: tuple[str | int, ...], model: type[BaseModel] | None, file: str | None, line: int | None
-) -> Finding:
+def raise_findings(findings: list[Finding]) -> typing.NoReturn:
+    """Raise the DocumentError that stands for these findings, the first one in words."""
+    first = findings[0]
+    count = len(findings) - 1
+    more = f" (and {count} more fault{'s' if count > 1 else ''})" if count else ""
+    raise DocumentError(
+        first.text + more,
+        findings=findings,
+        file=first.file,
+        line=first.line,
+        given=first.given,
+        allowed=first.allowed,
+        next=first.next,
+    )
+
+
+def raise_fault(text: str, rule: str, **details: Any) -> typing.NoReturn:
+    """Raise the DocumentError of a document with one fault, which is its only finding."""
+    raise_findings([Finding(text, "error", rule, **details)])
+
+
+def unknown_key(path: Keys, model: type[BaseModel] | None, place: Place) -> Finding:
     """Return the finding for a key that a table does not have, with the nearest valid name."""
     key = str(path[-1])
     allowed = key_names(model) if model else []
     near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.6)
-    table = ".".join(str(part) for part in path[:-1])
-    where = f"[{table}]" if table else "the top level"
-    hint = f"did you mean {near[0]!r}?" if near else f"remove {key!r}"
+    table = _dotted(place.prefix + path[:-1])
+    where = f"[{table}]" if table else "the document"
+    hint = f"did you mean {near[0]}?" if near else f"remove {key}"
+    text = f"{where} has no key {key}" + (f" (from {place.source})" if place.source else "")
     return Finding(
-        f"unknown key {key!r} in {where}", rule="unknown-key", file=file, line=line, given=key, allowed=allowed, next=hint
+        text, "error", "unknown-key", file=place.file, line=place.line, given=key, allowed=allowed, next=hint
     )
 
 
 def key_names(model: type[BaseModel]) -> list[str]:
     """Return the keys that a table of this model may have."""
-    return [field.alias or name for name, field in model.model_fields.items()]
+    return [*(field.alias or name for name, field in model.model_fields.items()), *getattr(model, "beside", ())]
 
 
-def model_at(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseModel] | None:
-    """Return the model of the table at `path`, None when it is a free one."""
+def model_at(model: type[BaseModel], path: Keys) -> type[BaseModel] | None:
+    """Return the model of the table at `path`, None when it is a free one or no table."""
+    kind = annotation_at(model, path)
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def annotation_at(model: type[BaseModel], path: Keys) -> Any:
+    """Return the type of the value at `path` without what annotates it, None when there is no such key."""
     current: Any = model
     for part in path:
         if isinstance(current, type) and issubclass(current, BaseModel):
@@ -87,7 +118,9 @@ def model_at(model: type[BaseModel], path: tuple[str | int, ...]) -> type[BaseMo
             current = _inner(fields[str(part)].annotation)
         elif typing.get_origin(current) is dict:
             current = _inner(typing.get_args(current)[1])
-    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
+        else:
+            return None
+    return current
 
 
 def _inner(annotation: Any) -> Any:
@@ -100,35 +133,82 @@ def _inner(annotation: Any) -> Any:
     return annotation
 
 
-def _document_path(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Leave out what pydantic adds for unions and validators: parts that are no keys."""
-    return tuple(
-        part
-        for part in location
-        if not (isinstance(part, str) and ("[" in part or part in ("int", "str", "constrained-int", "constrained-str")))
+def _finding(fault: Any, path: Keys, model: type[BaseModel], place: Place) -> Finding:
+    key = _dotted(place.prefix + path)
+    if fault["type"] == "extra_forbidden":
+        return unknown_key(path, model_at(model, path[:-1]), place)
+    if fault["type"] == "missing":
+        allowed = _REQUIRED.get(key, "a value")
+        text = f"{key} is missing"
+        hint = f"add `{path[-1]} = ...`"
+        return Finding(text, "error", "missing-key", file=place.file, line=place.line, allowed=allowed, next=hint)
+    text = f"{key} {_complaint(fault)}" + (f" (from {place.source})" if place.source else "")
+    return Finding(
+        text,
+        "error",
+        "bad-value",
+        file=place.file,
+        line=place.line,
+        given=_given(fault.get("input")),
+        allowed=_allowed(fault),
+        next=f"change {key}" if not place.source else f"change {place.source}",
     )
 
 
-def _given(value: Any) -> str:
-    text = repr(value)
+def _document_path(location: tuple[str | int, ...], values: Any, missing: bool) -> Keys:
+    """Return the keys of a fault's location; pydantic's own marks for unions and validators are no keys."""
+    path: list[str | int] = []
+    current = values
+    for index, part in enumerate(location):
+        if (isinstance(current, dict) and part in current) or (
+            isinstance(current, (list, tuple)) and isinstance(part, int) and part < len(current)
+        ):
+            current = current[part]
+        elif not (missing and index == len(location) - 1):
+            continue
+        path.append(part)
+    return tuple(path)
+
+
+def _dotted(path: Keys) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _given(value: Any) -> Any:
+    if isinstance(value, (bool, int, float)):
+        return value
+    text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _required_form(key: str) -> str:
-    return {"name": 'a name such as "char-gpt"', "run": 'a command such as "python train.py"'}.get(key, "a value")
+def _complaint(fault: Any) -> str:
+    kind = fault["type"]
+    if kind == "wrong_value":
+        text = str(fault["ctx"]["text"])
+        return text if text.startswith(("is ", "holds ", "cannot ", "does ")) else f"is wrong: {text}"
+    if kind in _KINDS:
+        return f"is not {_KINDS[kind].partition(',')[0]}"
+    if kind.startswith("greater_than"):
+        return "is too small"
+    if kind.startswith("less_than"):
+        return "is too large"
+    if kind == "literal_error":
+        return "is not one of its values"
+    message = str(fault["msg"])
+    return f"is wrong: {message[:1].lower()}{message[1:]}"
 
 
 def _allowed(fault: Any) -> str:
-    context = fault.get("ctx", {})
-    kind = fault["type"]
-    if "expected" in context:
-        return str(context["expected"])
-    if "pattern" in context:
-        return "letters, digits and . _ - (at most 64, beginning with a letter or digit)"
+    context, kind = fault.get("ctx", {}), fault["type"]
+    if kind == "wrong_value":
+        return str(context["allowed"])
     if kind.startswith("greater_than"):
-        return f"at least {context.get('ge', context.get('gt'))}"
+        return f"at least {context['ge']}" if "ge" in context else f"more than {context['gt']}"
     if kind.startswith("less_than"):
-        return f"at most {context.get('le', context.get('lt'))}"
-    names = {"int_type": "a whole number", "string_type": "a text in quotes", "bool_type": "true or false"}
-    names |= {"dict_type": "a table", "model_type": "a table", "float_type": "a number", "tuple_type": "a list"}
-    return names.get(kind, fault["msg"].removeprefix("Value error, "))
+        return f"at most {context['le']}" if "le" in context else f"less than {context['lt']}"
+    if kind == "literal_error":
+        return str(context["expected"]).replace("'", '"')
+    return _KINDS.get(kind, str(fault["msg"]))

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import signal as signals
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from cordee.spec.fields import Argv, Document, Duration, GpuRequirement, Lines, Size
+from cordee.spec.fields import (
+    Argv,
+    Count,
+    CountOrZero,
+    Document,
+    Duration,
+    GpuRequirement,
+    Lines,
+    Modules,
+    Name,
+    SignalName,
+    Size,
+    VariableText,
+    wrong,
+)
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
-CountOrZero = Annotated[int, Field(ge=0, le=1_000_000)]
-Environment = dict[str, Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value)]]
 
-
-def _signal_name(value: str) -> str:
-    name = value.removeprefix("SIG")
-    if not hasattr(signals, f"SIG{name}") or name in ("KILL", "STOP"):
-        raise ValueError("expected the name of a signal that can be handled, such as USR1 or TERM")
-    return name
+def _ranks(value: Any) -> Any:
+    if value == "gpu" or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1_000_000):
+        return value
+    raise wrong("is not a number of ranks", '"gpu" (one for each GPU), or a whole number from 1')
 
 
 class Need(Document):
@@ -29,7 +36,7 @@ class Need(Document):
     spare_nodes: CountOrZero = 0
     min_nodes: Count | None = None
     gpus_per_node: CountOrZero = 0
-    ranks_per_node: Annotated[Literal["gpu"] | Count, Field(union_mode="left_to_right")] = "gpu"
+    ranks_per_node: Annotated[int | str, BeforeValidator(_ranks)] = "gpu"
     cpus_per_rank: Count | None = None
     memory: Size | None = None
     gpu: GpuRequirement | None = None
@@ -40,10 +47,18 @@ class Need(Document):
     constraint: str | None = None
     reservation: str | None = None
 
+    @field_validator("time")
+    @classmethod
+    def _some_time(cls, value: float | None) -> float | None:
+        if value is not None and value < 1:
+            raise wrong("is no time to run in", "at least 1 s")
+        return value
+
     @model_validator(mode="after")
     def _no_more_than_asked_for(self) -> Need:
         if self.min_nodes is not None and self.min_nodes > self.nodes:
-            raise ValueError(f"min_nodes = {self.min_nodes} is more than nodes = {self.nodes}")
+            text = f"min_nodes = {self.min_nodes} is more than nodes = {self.nodes}"
+            raise wrong(text, f"min_nodes from 1 to {self.nodes}")
         return self
 
 
@@ -51,12 +66,12 @@ class Vet(Document):
     """`[vet]`: what is looked at on every node before the ranks start."""
 
     protocol: str | None = None
-    commands: tuple[str, ...] = Field(default=(), strict=False)
-    modules: tuple[str, ...] = Field(default=(), strict=False)
+    commands: Lines = ()
+    modules: Modules = ()
     min_memory: Size = 256 << 20
     min_disk: Size = 256 << 20
-    max_load: Annotated[float, Field(gt=0, strict=False)] | None = None
-    deadline: Duration = 30.0
+    max_load: Annotated[float, Field(gt=0)] | None = None
+    deadline: Annotated[Duration, Field(gt=0)] = 30.0
 
 
 class Data(Document):
@@ -72,22 +87,32 @@ class Checkpoint(Document):
     path: str = "checkpoints"
     pattern: str = "step-*"
     resume: Argv | None = None
-    signal: Annotated[str, AfterValidator(_signal_name)] | None = None
-    every: Duration | None = None
+    signal: SignalName | None = None
+    every: Annotated[Duration, Field(gt=0)] | None = None
     grace: Duration = 120.0
+
+    @field_validator("path")
+    @classmethod
+    def _path_is_one(cls, value: str) -> str:
+        if not value or "\0" in value:
+            raise wrong("is not a path", 'a folder, such as "checkpoints"; a relative one is below the job\'s folder')
+        return value
 
     @field_validator("pattern")
     @classmethod
     def _pattern_stays_inside(cls, value: str) -> str:
-        if not value or value.startswith("/") or ".." in value.split("/"):
-            raise ValueError('expected a pattern of names below the folder, such as "step-*"')
+        parts = value.split("/")
+        if not value.strip("/") or value.startswith("/") or ".." in parts or "\0" in value:
+            raise wrong(
+                "is not a pattern below the folder", 'names with wildcards, such as "step-*" or "run-*/step-*.pt"'
+            )
         return value
 
     @field_validator("resume")
     @classmethod
     def _resume_names_the_checkpoint(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is not None and not any("{checkpoint}" in word for word in value):
-            raise ValueError('expected arguments with {checkpoint} in them, such as "--resume {checkpoint}"')
+            raise wrong("does not say where the checkpoint's path goes", 'arguments such as "--resume {checkpoint}"')
         return value
 
 
@@ -104,10 +129,27 @@ class Sampling(Document):
     interval: Annotated[Duration, Field(ge=0.1, le=3600)] = 1.0
 
 
+class Timeouts(Document):
+    """`[timeouts]`: the patience of the control plane."""
+
+    connect: Annotated[Duration, Field(gt=0)] = 30.0
+    heartbeat: Annotated[Duration, Field(ge=0.05)] = 1.0
+    lost: Annotated[Duration, Field(gt=0)] = 20.0
+    orphan: Annotated[Duration, Field(gt=0)] = 60.0
+    kill: Annotated[Duration, Field(gt=0)] = 10.0
+
+    @model_validator(mode="after")
+    def _beats_before_it_is_lost(self) -> Timeouts:
+        if self.lost < 3 * self.heartbeat:
+            text = f"lost = {self.lost:g} s is too short for a heartbeat of {self.heartbeat:g} s"
+            raise wrong(text, "lost at least three times heartbeat")
+        return self
+
+
 class Slurm(Document):
     """`[slurm]`: options for sbatch that have no key of their own."""
 
-    options: tuple[str, ...] = Field(default=(), strict=False)
+    options: Lines = ()
 
 
 class Test(Document):
@@ -126,8 +168,17 @@ class StepDocument(Document):
     need: Need | None = None
 
 
+def _sweep_value(value: Any) -> Any:
+    values = value if isinstance(value, list) else [value]
+    if values and all(isinstance(item, (str, int, float)) for item in values):
+        return tuple(values) if isinstance(value, list) else value
+    raise wrong("is not a range of a parameter", '"log 1e-5..1e-1", "0..10", or a list of values')
+
+
 class Job(Document):
-    """A whole cordee.toml; only `name` and `run` are required."""
+    """A whole cordee.toml; only `name` and `run` are required. `[on.CLUSTER]` is merged before it is validated."""
+
+    beside: ClassVar[tuple[str, ...]] = ("on",)
 
     name: Name
     run: Argv
@@ -135,24 +186,39 @@ class Job(Document):
     setup: Lines = ()
     code: Literal["live", "snapshot"] = "live"
     launch: Literal["fork", "srun"] = "fork"
-    env: Environment = {}
-    need: Need = Need()
-    vet: Vet = Vet()
+    env: dict[str, VariableText] = {}
+    need: Need = Need.model_construct()
+    vet: Vet = Vet.model_construct()
     data: dict[Name, Data] = {}
     checkpoint: Checkpoint | None = None
-    restart: Restart = Restart()
-    sampling: Sampling = Sampling()
-    sweep: dict[str, Any] = {}
+    restart: Restart = Restart.model_construct()
+    sampling: Sampling = Sampling.model_construct()
+    timeouts: Timeouts = Timeouts.model_construct()
+    sweep: dict[str, Annotated[Any, BeforeValidator(_sweep_value)]] = {}
     steps: dict[Name, StepDocument] = {}
     test: Test | None = None
-    slurm: Slurm = Slurm()
+    slurm: Slurm = Slurm.model_construct()
 
     @field_validator("env")
     @classmethod
     def _names_are_names(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, text in value.items():
-            if not name or "=" in name or "\0" in name + text:
-                raise ValueError(f"{name!r} cannot be the name of an environment variable")
+        for name in value:
+            if not name or "=" in name or "\0" in name:
+                raise wrong(f"{name!r} cannot be the name of a variable", "a name without = and NUL")
             if name.startswith("CORDEE_"):
-                raise ValueError(f"{name} belongs to Cordée; choose another name")
+                raise wrong(f"{name} belongs to Cordée", "names that do not begin with CORDEE_")
         return value
+
+    @field_validator("steps")
+    @classmethod
+    def _steps_follow_steps(cls, value: dict[str, StepDocument]) -> dict[str, StepDocument]:
+        for name, step in value.items():
+            for before in step.after:
+                if before not in value or before == name:
+                    raise wrong(f"{name} comes after {before!r}, which is no other step", ", ".join(sorted(value)))
+        return value
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        """The names that `{name}` in `run` stands for."""
+        return frozenset(self.sweep) - {"goal", "trials"}

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+import tomllib
+import typing
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from cordee.errors import DocumentError
 from cordee.findings import Finding
-from cordee.spec.cluster import ClusterProfile, load_cluster, read_toml
-from cordee.spec.faults import findings_of, key_names, model_at, unknown_key
+from cordee.spec.cluster import LOCAL, ClusterProfile, load_cluster, profile_files
+from cordee.spec.faults import (
+    Place,
+    annotation_at,
+    findings_of,
+    key_names,
+    model_at,
+    raise_fault,
+    raise_findings,
+)
+from cordee.spec.files import config_folder, read_toml
 from cordee.spec.job import Job
-from cordee.spec.toml_lines import find_line
+from cordee.spec.merge import Merge, Origin
+from cordee.spec.toml_lines import Keys, find_line
 
 FILE_NAME = "cordee.toml"
-_NOT_SETTINGS = frozenset(
-    "CORDEE_RUNS CORDEE_ON CORDEE_CLUSTERS_PATH CORDEE_TASK CORDEE_RUN_ID CORDEE_RUN_DIR CORDEE_NODE CORDEE_ATTEMPT "
-    "CORDEE_CHANNEL CORDEE_CHECKPOINT_DIR CORDEE_CHECKPOINT_EVERY CORDEE_RESUME_FROM CORDEE_FORBID_SKIPS".split()
-)
+_WATCHED = ("CORDEE_NEED_", "CORDEE_VET_", "CORDEE_RESTART_", "CORDEE_SAMPLING_", "CORDEE_TIMEOUTS_")
+_INSIDE_A_RUN = "CORDEE_RUN_ID"
 
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a value came from: `kind` is flag, environment, document, user profile, site profile or default."""
-
-    kind: str
-    name: str = ""
-    line: int | None = None
-
-    def __str__(self) -> str:
-        place = f"{self.name}:{self.line}" if self.line else self.name
-        return f"{self.kind} {place}".strip()
+__all__ = ["FILE_NAME", "LoadedJob", "Origin", "load_job"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,8 @@ class LoadedJob:
         text: its text as given.
         cluster: the profile it is meant for.
         provenance: the origin of every value that is not a default, by dotted key.
+        values: the merged values as they were given, before they were split, parsed or completed.
+        findings: what is worth saying although nothing is wrong.
     """
 
     job: Job
@@ -55,172 +55,220 @@ class LoadedJob:
     text: str
     cluster: ClusterProfile
     provenance: dict[str, Origin]
+    values: dict[str, Any]
+    findings: tuple[Finding, ...] = ()
 
     @property
     def folder(self) -> Path:
         """The job's folder: relative paths of the document begin here."""
         return self.path.parent
 
-    def line_of(self, *keys: str) -> int | None:
-        """Return the line of a key of the document."""
-        return find_line(self.text, keys)
+    def place(self, *keys: str) -> tuple[str | None, int | None]:
+        """Return (file, line) where a value, or the nearest table around it, was given."""
+        for count in range(len(keys), 0, -1):
+            origin = self.provenance.get(".".join(keys[:count]))
+            if origin is not None:
+                return origin.file, origin.line
+        return str(self.path), None
 
 
-def load_job(spec: str | Path, *, cluster: str = "local", flags: Mapping[str, Any] | None = None) -> LoadedJob:
+def load_job(
+    spec: str | Path,
+    *,
+    cluster: str | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> LoadedJob:
     """Return the job in `spec`, a cordee.toml or the folder that holds one.
 
-    Precedence: flag, `CORDEE_*` environment, [on.CLUSTER], document, user defaults, the profile's defaults, default.
+    Precedence: flag, `CORDEE_*` environment, [on.CLUSTER], document, the person's defaults.toml and profile, the
+    site's profile, default.
+
+    Args:
+        spec: path of the document or its folder.
+        cluster: where it is meant to run; None for `CORDEE_ON`, else `local`.
+        flags: dotted key to value, as `{"need.nodes": 2}`; values that are None count as not given.
+        environ: where `CORDEE_*` is read from.
 
     Raises:
         DocumentError: the document is missing, unreadable or wrong; all its faults are in `findings`.
         UsageError: there is no such cluster.
     """
-    path = _document_path(Path(spec))
-    profile = load_cluster(cluster)
+    path = _find_document(Path(spec))
     text, document = read_toml(path)
-    merge = _Merge(path, text)
-    overrides = document.pop("on", {})
-    merge.add(profile.defaults, lambda keys: Origin("site profile", cluster))
-    user_file = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "cordee" / "defaults.toml"
-    if user_file.is_file():
-        user_text, user_document = read_toml(user_file)
-        merge.add(user_document, lambda keys: Origin("user profile", str(user_file), find_line(user_text, keys)))
-    merge.add(document, lambda keys: Origin("document", str(path), find_line(text, keys)))
-    findings = _check_overrides(overrides, path, text)
-    chosen = overrides.get(cluster, {}) if isinstance(overrides, dict) else {}
-    if isinstance(chosen, dict):
-        merge.add(chosen, lambda keys: Origin("document", str(path), find_line(text, ("on", cluster, *keys))))
-    for keys, value, name in _environment_settings():
-        merge.set(keys, value, Origin("environment", name))
-    for dotted, value in (flags or {}).items():
-        merge.set(tuple(dotted.split(".")), value, Origin("flag", f"{dotted}={value}"))
+    name = cluster or environ.get("CORDEE_ON") or LOCAL
+    reading = _Reading(path, text, document, name, environ, flags or {})
+    profile = load_cluster(name, environ)
+    merge = reading.merged(name)
+    findings: list[Finding] = []
+    job = None
     try:
         job = Job.model_validate(merge.values)
     except ValidationError as error:
-        findings += findings_of(error, Job, merge.place)
-    if findings:
-        first = findings[0]
-        more = f" (and {len(findings) - 1} more faults)" if len(findings) > 1 else ""
-        details = {"file": first.file, "line": first.line, "given": first.given, "allowed": first.allowed, "next": first.next}
-        raise DocumentError(first.text + more, findings=findings, **details)
-    return LoadedJob(job, path, text, profile, merge.origins)
+        findings += findings_of(error, Job, merge.values, lambda keys: merge.place(keys, Place(str(path), 1)))
+    findings += reading.faults_elsewhere()
+    unique = list({(fault.file, fault.line, fault.text): fault for fault in findings}.values())
+    if unique or job is None:
+        raise_findings(unique)
+    provenance = {".".join(keys): origin for keys, origin in merge.origins.items()}
+    notes = tuple(_misspelt_variables(environ))
+    return LoadedJob(job, path, text, profile, provenance, merge.values, notes)
 
 
-def _document_path(spec: Path) -> Path:
+class _Reading:
+    """One document with all that lies under and over it."""
+
+    def __init__(
+        self,
+        path: Path,
+        text: str,
+        document: dict[str, Any],
+        cluster: str,
+        environ: Mapping[str, str],
+        flags: Mapping[str, Any],
+    ) -> None:
+        self.path, self.text = path, text
+        self.document = {key: value for key, value in document.items() if key != "on"}
+        self.overrides = document.get("on", {})
+        self._cluster, self._environ, self._flags = cluster, environ, flags
+
+    def merged(self, cluster: str) -> Merge:
+        """Return everything that applies on `cluster`, in the order of precedence."""
+        merge = Merge()
+        for file in profile_files(cluster, self._environ):
+            defaults = file.document.get("defaults", {})
+            if isinstance(defaults, dict):
+                merge.add(defaults, _origins(file.kind, file.path, file.text, ("defaults",)))
+        own = config_folder(self._environ) / "defaults.toml"
+        if own.is_file():
+            own_text, own_document = read_toml(own)
+            merge.add(own_document, _origins("user profile", own, own_text, ()))
+        self._add_document(merge, cluster)
+        for keys, value, variable in _settings(self._environ):
+            merge.set(keys, value, lambda _, variable=variable: Origin("environment", variable))
+        for dotted, value in self._flags.items():
+            if value is not None:
+                keys = tuple(dotted.split("."))
+                merge.set(keys, _fitting(keys, value), lambda _, dotted=dotted: Origin("flag", dotted))
+        return merge
+
+    def faults_elsewhere(self) -> list[Finding]:
+        """Return the faults of what does not apply here: the plain document and the overrides for other clusters."""
+        if not isinstance(self.overrides, dict):
+            return [self._no_table(("on",), self.overrides, "a table for each cluster, such as [on.local]")]
+        findings: list[Finding] = []
+        for name, table in self.overrides.items():
+            if not isinstance(table, dict):
+                findings.append(self._no_table(("on", name), table, "a table of the keys of a job"))
+        for name in (*self.overrides, None) if self.overrides else ():
+            if name != self._cluster:
+                findings += self._faults_of_document(name)
+        return findings
+
+    def _faults_of_document(self, cluster: str | None) -> list[Finding]:
+        merge = Merge()
+        self._add_document(merge, cluster)
+        try:
+            Job.model_validate(merge.values)
+        except ValidationError as error:
+            fallback = Place(str(self.path), 1)
+            found = findings_of(error, Job, merge.values, lambda keys: merge.place(keys, fallback))
+            return [finding for finding in found if finding.rule != "missing-key"]
+        return []
+
+    def _add_document(self, merge: Merge, cluster: str | None) -> None:
+        merge.add(self.document, _origins("document", self.path, self.text, ()))
+        chosen = self.overrides.get(cluster) if isinstance(self.overrides, dict) and cluster else None
+        if isinstance(chosen, dict):
+            merge.add(chosen, _origins("document", self.path, self.text, ("on", str(cluster))))
+
+    def _no_table(self, path: Keys, value: Any, allowed: str) -> Finding:
+        text = f"{'.'.join(str(part) for part in path)} is not a table"
+        line = find_line(self.text, path)
+        what = "write [on.CLUSTER] above the keys that differ there"
+        return Finding(
+            text, "error", "bad-value", file=str(self.path), line=line, given=value, allowed=allowed, next=what
+        )
+
+
+def _origins(kind: str, path: Path, text: str, prefix: tuple[str, ...]) -> Callable[[Keys], Origin]:
+    shown = prefix if prefix[:1] in (("on",), ("defaults",)) else ()
+    return lambda keys: Origin(kind, str(path), find_line(text, prefix + keys), shown)
+
+
+def _find_document(spec: Path) -> Path:
     path = (spec / FILE_NAME if spec.is_dir() else spec).absolute()
-    if path.is_file():
+    if path.exists():
         return path
     folder = path.parent
     names = [entry.name for entry in folder.glob("*.toml")] if folder.is_dir() else []
     near = difflib.get_close_matches(path.name, names, n=1)
-    raise DocumentError(
-        f"there is no {path.name} in {folder}",
+    hint = f"did you mean {folder / near[0]}?" if near else f"`cordee init {folder}` writes one"
+    if not folder.is_dir():
+        near = difflib.get_close_matches(folder.name, _folders(folder.parent), n=1)
+        hint = f"did you mean {folder.parent / near[0]}?" if near else "correct the path"
+    raise_fault(
+        f"there is no {path.name} in {folder}" if folder.is_dir() else f"there is no folder {folder}",
+        "no-document",
+        file=str(path),
         given=str(spec),
         allowed=f"a folder with a {FILE_NAME}, or the path of one",
-        next=f"did you mean {near[0]}?" if near else f"`cordee init {folder}` writes one",
+        next=hint,
     )
 
 
-class _Merge:
-    """Values laid over each other, with the origin of each leaf."""
-
-    def __init__(self, path: Path, text: str) -> None:
-        self.values: dict[str, Any] = {}
-        self.origins: dict[str, Origin] = {}
-        self._path, self._text = path, text
-
-    def add(self, document: Mapping[str, Any], origin: Any, prefix: tuple[str, ...] = ()) -> None:
-        """Lay a document over what is there: tables are merged, everything else is replaced."""
-        for key, value in document.items():
-            keys = (*prefix, key)
-            if isinstance(value, dict):
-                table = self._table(prefix)
-                if not isinstance(table.get(key), dict):
-                    table[key] = {}
-                if not value:
-                    self.origins[".".join(keys)] = origin(keys)
-                self.add(value, origin, keys)
-            else:
-                self.set(keys, value, origin(keys))
-
-    def set(self, keys: tuple[str, ...], value: Any, origin: Origin) -> None:
-        """Set one value."""
-        self._table(keys[:-1])[keys[-1]] = value
-        self.origins[".".join(keys)] = origin
-
-    def place(self, keys: tuple[str | int, ...]) -> tuple[str | None, int | None]:
-        """Return (file, line) of the nearest value at or above `keys`."""
-        names = [str(key) for key in keys if isinstance(key, str)]
-        for count in range(len(names), 0, -1):
-            origin = self.origins.get(".".join(names[:count]))
-            if origin is not None:
-                return origin.name or None, origin.line
-        return str(self._path), find_line(self._text, keys)
-
-    def _table(self, keys: tuple[str, ...]) -> dict[str, Any]:
-        table = self.values
-        for key in keys:
-            if not isinstance(table.get(key), dict):
-                table[key] = {}
-            table = table[key]
-        return table
+def _folders(parent: Path) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(parent) if entry.is_dir()]
+    except OSError:
+        return []
 
 
-def _check_overrides(overrides: Any, path: Path, text: str) -> list[Finding]:
-    """Check [on.CLUSTER] of all clusters, also of those that are not meant now: a typing error must not wait."""
-    if not isinstance(overrides, dict):
-        line = find_line(text, ("on",))
-        return [Finding("on must be a table of clusters", rule="bad-value", file=str(path), line=line, given=repr(overrides), allowed="[on.CLUSTER]")]
-    findings: list[Finding] = []
-    for name, table in overrides.items():
-        if not isinstance(table, dict):
-            line = find_line(text, ("on", name))
-            findings.append(Finding(f"on.{name} must be a table", rule="bad-value", file=str(path), line=line, given=repr(table), allowed="a table"))
+def _settings(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+    """Yield (keys, value, variable) of `CORDEE_NEED_NODES=4` and the like; other variables are passed over."""
+    names = _setting_names()
+    for variable in sorted(environ):
+        keys = names.get(variable)
+        if keys is None or (_INSIDE_A_RUN in environ and keys[0] == "checkpoint"):
             continue
-        findings += _unknown_keys(table, (), ("on", name), path, text)
-    return findings
+        yield keys, _fitting(keys, environ[variable]), variable
 
 
-def _unknown_keys(
-    table: dict[str, Any], keys: tuple[str, ...], prefix: tuple[str, ...], path: Path, text: str
-) -> list[Finding]:
-    model = model_at(Job, keys)
-    findings: list[Finding] = []
-    for key, value in table.items():
-        whole = (*prefix, *keys, key)
-        if model is not None and key not in key_names(model):
-            findings.append(unknown_key(whole, model, str(path), find_line(text, whole)))
-        elif isinstance(value, dict):
-            findings += _unknown_keys(value, (*keys, key), prefix, path, text)
-    return findings
-
-
-def _environment_settings() -> list[tuple[tuple[str, ...], str | int | float, str]]:
-    """Return (keys, value, variable) of `CORDEE_NEED_NODES=4` and the like; other variables are passed over."""
-    found = []
-    for variable, text in sorted(os.environ.items()):
-        if not variable.startswith("CORDEE_") or variable in _NOT_SETTINGS or variable.startswith("CORDEE_DATA_"):
-            continue
-        name = variable.removeprefix("CORDEE_").lower()
-        for keys in _setting_names():
-            if "_".join(keys) == name:
-                found.append((keys, _number(text), variable))
-    return found
-
-
-def _setting_names() -> list[tuple[str, ...]]:
+def _setting_names() -> dict[str, tuple[str, ...]]:
+    """Return `{variable: keys}` for every key of the document that a variable can set: no tables, not `run`."""
     names: list[tuple[str, ...]] = []
-    for key in key_names(Job):
+    for key in Job.model_fields:
         model = model_at(Job, (key,))
-        names += [(key, inner) for inner in key_names(model)] if model else [(key,)]
-    return names
+        if model is not None and key != "test":
+            names += [(key, inner) for inner in key_names(model)]
+        elif model is None and typing.get_origin(annotation_at(Job, (key,))) is not dict and key != "run":
+            names.append((key,))
+    return {"CORDEE_" + "_".join(keys).upper(): keys for keys in names}
 
 
-def _number(text: str) -> str | int | float:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+def _misspelt_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
+    names = _setting_names()
+    for variable in sorted(environ):
+        if variable.startswith(_WATCHED) and variable not in names:
+            near = difflib.get_close_matches(variable, names, n=1)
+            group = variable.split("_")[1]
+            allowed = [name for name in names if name.startswith(f"CORDEE_{group}_")]
+            hint = f"did you mean {near[0]}?" if near else f"unset {variable}"
+            text = f"{variable} sets nothing"
+            yield Finding(text, "warn", "unknown-variable", given=variable, allowed=allowed, next=hint)
 
+
+def _fitting(keys: tuple[str, ...], value: Any) -> Any:
+    """Return a value of a flag or variable as the key wants it: as text, else as a TOML value where it is one."""
+    kind = str if keys[:1] == ("env",) and len(keys) == 2 else annotation_at(Job, keys)
+    wants_text = kind is str or typing.get_origin(kind) is typing.Literal
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return value
+    if not isinstance(value, str):
+        return str(value) if wants_text and isinstance(value, (int, float)) else value
+    if wants_text:
+        return value
+    try:
+        return tomllib.loads(f"value = {value}")["value"] if "\n" not in value else value
+    except tomllib.TOMLDecodeError:
+        return value

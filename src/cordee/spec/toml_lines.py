@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from bisect import bisect_right
+from functools import lru_cache
 
-_BARE = r"[A-Za-z0-9_-]+"
-_BASIC = r'"(?:[^"\\\n]|\\.)*"'
-_LITERAL = r"'[^'\n]*'"
-_PART = re.compile(rf"\s*({_BARE}|{_BASIC}|{_LITERAL})\s*")
+Keys = tuple[str | int, ...]
+
+_KEY_PART = re.compile(r"""[ \t]*([A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*""")
+_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _LINE_OF_ERROR = re.compile(r"\(at line (\d+), column \d+\)")
+_PLAIN_VALUE = re.compile(r"[^,\]}#\n]*")
+_STRINGS = (
+    re.compile(r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}', re.DOTALL),
+    re.compile(r"'''.*?'{3,5}", re.DOTALL),
+    re.compile(r'"(?:[^"\\\n]|\\.)*"'),
+    re.compile(r"'[^'\n]*'"),
+)
 
 
 def error_line(message: str, text: str) -> int:
@@ -17,135 +27,148 @@ def error_line(message: str, text: str) -> int:
     return int(match.group(1)) if match else max(1, text.count("\n") + (not text.endswith("\n")))
 
 
-def find_line(text: str, path: tuple[str | int, ...]) -> int | None:
-    """Return the line (from 1) where the key at `path` is defined, else that of its nearest parent; None for none.
+def find_line(text: str, path: Keys) -> int | None:
+    """Return the line (from 1) where `path` is defined, else that of its nearest parent; None when there is none.
 
     Args:
-        text: a valid TOML document.
-        path: keys, and indices into arrays of tables.
+        text: a TOML document.
+        path: keys, and indices into arrays.
     """
-    wanted = tuple(part for part in path if isinstance(part, str))
-    best: tuple[int, int] | None = None
-    for keys, line in key_lines(text):
-        depth = 0
-        while depth < min(len(keys), len(wanted)) and keys[depth] == wanted[depth]:
-            depth += 1
-        if depth == len(keys) and (best is None or depth > best[0]):
-            best = (depth, line)
-        elif depth == len(wanted) and depth and (best is None or depth > best[0]):
-            best = (depth, line)
-    return best[1] if best else None
+    lines = locate(text)
+    for count in range(len(path), 0, -1):
+        if path[:count] in lines:
+            return lines[path[:count]]
+    return None
 
 
-def key_lines(text: str) -> list[tuple[tuple[str, ...], int]]:
-    """Return (whole path of keys, line) for every table header and key, those in inline tables included."""
-    found: list[tuple[tuple[str, ...], int]] = []
-    table: tuple[str, ...] = ()
-    at, size = 0, len(text)
-    while at < size:
-        at = _skip_blank(text, at)
-        if at >= size:
-            break
-        if text[at] == "[":
-            double = text.startswith("[[", at)
-            keys, at = _keys(text, at + (2 if double else 1))
-            table = keys
-            found.append((table, text.count("\n", 0, at) + 1))
-            at = _line_end(text, at)
-            continue
-        start = at
-        keys, at = _keys(text, at)
-        if not keys or at >= size or text[at] != "=":
-            at = _line_end(text, start)
-            continue
-        found.append((table + keys, text.count("\n", 0, start) + 1))
-        at = _value(text, at + 1, table + keys, found)
-        at = _line_end(text, at)
-    return found
+@lru_cache(maxsize=16)
+def locate(text: str) -> dict[Keys, int]:
+    """Return the line of every table, key and array element of a TOML document, by its whole path.
+
+    A table is where its name is written first. Of a text that is no TOML, whatever comes before the fault is found.
+    """
+    scanner = _Scanner(text)
+    try:
+        scanner.document()
+    except _NotToml:
+        pass
+    return scanner.found
 
 
-def _skip_blank(text: str, at: int) -> int:
-    while at < len(text):
-        if text[at] in " \t\r\n":
-            at += 1
-        elif text[at] == "#":
-            at = _line_end(text, at)
+class _NotToml(Exception):
+    pass
+
+
+class _Scanner:
+    """One pass over a TOML text that notes where things are and does not care what values mean."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+        self.found: dict[Keys, int] = {}
+        self._ends = [match.start() for match in re.finditer("\n", text)]
+        self._counts: dict[Keys, int] = {}
+
+    def document(self) -> None:
+        table: Keys = ()
+        self._blank()
+        while self.at < len(self.text):
+            start = self.at
+            if self._take("[["):
+                table = self._array_of_tables(self._keys(), start)
+                self._expect("]]")
+            elif self._take("["):
+                table = self._inside((), self._keys(), start)
+                self._expect("]")
+            else:
+                self._pair(table)
+            self._blank()
+
+    def _pair(self, table: Keys) -> None:
+        start = self.at
+        keys = self._keys()
+        self._expect("=")
+        self._value(self._inside(table, keys, start))
+
+    def _value(self, path: Keys) -> None:
+        self._spaces()
+        if self._take("["):
+            self._array(path)
+        elif self._take("{"):
+            self._inline_table(path)
         else:
-            break
-    return at
+            for pattern in (*_STRINGS, _PLAIN_VALUE):
+                match = pattern.match(self.text, self.at)
+                if match is not None:
+                    self.at = match.end()
+                    return
 
+    def _array(self, path: Keys) -> None:
+        self._blank()
+        index = 0
+        while not self._take("]"):
+            self._note((*path, index), self.at)
+            self._value((*path, index))
+            self._blank()
+            if not self._take(",") and not self.text.startswith("]", self.at):
+                raise _NotToml
+            self._blank()
+            index += 1
 
-def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end + 1
+    def _inline_table(self, path: Keys) -> None:
+        self._blank()
+        while not self._take("}"):
+            self._pair(path)
+            self._blank()
+            if not self._take(",") and not self.text.startswith("}", self.at):
+                raise _NotToml
+            self._blank()
 
+    def _array_of_tables(self, keys: list[str], start: int) -> Keys:
+        path = (*self._inside((), keys[:-1], start), keys[-1])
+        self._note(path, start)
+        index = self._counts.get(path, -1) + 1
+        self._counts[path] = index
+        self._note((*path, index), start)
+        return (*path, index)
 
-def _keys(text: str, at: int) -> tuple[tuple[str, ...], int]:
-    keys = []
-    while True:
-        match = _PART.match(text, at)
-        if match is None:
-            return tuple(keys), at
-        keys.append(_plain(match.group(1)))
-        at = match.end()
-        if at >= len(text) or text[at] != ".":
-            return tuple(keys), at
-        at += 1
+    def _inside(self, table: Keys, keys: list[str], start: int) -> Keys:
+        """Return the whole path of `keys` below a table, and note where each part is first named."""
+        path = table
+        for key in keys:
+            path = (*path, key)
+            self._note(path, start)
+            if path in self._counts:
+                path = (*path, self._counts[path])
+        return path
 
+    def _note(self, path: Keys, at: int) -> None:
+        self.found.setdefault(path, bisect_right(self._ends, at - 1) + 1)
 
-def _plain(token: str) -> str:
-    if token[0] == "'":
-        return token[1:-1]
-    if token[0] == '"':
-        import tomllib
+    def _keys(self) -> list[str]:
+        keys: list[str] = []
+        while not keys or self._take("."):
+            match = _KEY_PART.match(self.text, self.at)
+            if match is None:
+                raise _NotToml
+            token = match.group(1)
+            keys.append(tomllib.loads(f"key = {token}")["key"] if token[0] in "\"'" else token)
+            self.at = match.end()
+        return keys
 
-        value: str = tomllib.loads(f"k = {token}")["k"]
-        return value
-    return token
+    def _take(self, token: str) -> bool:
+        if not self.text.startswith(token, self.at):
+            return False
+        self.at += len(token)
+        return True
 
+    def _expect(self, token: str) -> None:
+        if not self._take(token):
+            raise _NotToml
 
-def _value(text: str, at: int, path: tuple[str, ...], found: list[tuple[tuple[str, ...], int]]) -> int:
-    """Pass over one value, noting the keys of inline tables; return where it ends."""
-    while at < len(text) and text[at] in " \t":
-        at += 1
-    for quotes in ('"""', "'''"):
-        if text.startswith(quotes, at):
-            return _string_end(text, at, quotes)
-    if at < len(text) and text[at] in "\"'":
-        return _string_end(text, at, text[at])
-    if at < len(text) and text[at] == "[":
-        at = _skip_blank(text, at + 1)
-        while at < len(text) and text[at] != "]":
-            at = _skip_blank(text, _value(text, at, path, found))
-            if at < len(text) and text[at] == ",":
-                at = _skip_blank(text, at + 1)
-        return at + 1
-    if at < len(text) and text[at] == "{":
-        at = _skip_blank(text, at + 1)
-        while at < len(text) and text[at] != "}":
-            keys, after = _keys(text, at)
-            if not keys or after >= len(text) or text[after] != "=":
-                return after
-            found.append((path + keys, text.count("\n", 0, at) + 1))
-            at = _skip_blank(text, _value(text, after + 1, path + keys, found))
-            if at < len(text) and text[at] == ",":
-                at = _skip_blank(text, at + 1)
-        return at + 1
-    while at < len(text) and text[at] not in ",]}#\n":
-        at += 1
-    return at
+    def _spaces(self) -> None:
+        while self.at < len(self.text) and self.text[self.at] in " \t":
+            self.at += 1
 
-
-def _string_end(text: str, at: int, quotes: str) -> int:
-    position = at + len(quotes)
-    while position < len(text):
-        if quotes[0] == '"' and text[position] == "\\":
-            position += 2
-        elif text.startswith(quotes, position):
-            position += len(quotes)
-            while len(quotes) == 3 and text.startswith(quotes[0], position):
-                position += 1
-            return position
-        else:
-            position += 1
-    return position
+    def _blank(self) -> None:
+        match = _BLANK.match(self.text, self.at)
+        self.at = match.end() if match else self.at

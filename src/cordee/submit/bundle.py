@@ -24,6 +24,8 @@ NODE_SIDE = (
     "checkpoint",
     "node",
     "supervise",
+    "insight/__init__.py",
+    "insight/peers.py",
     "runs/__init__.py",
     "runs/folder.py",
     "runs/journal.py",

@@ -40,7 +40,7 @@ class Attempt:
         self.nodes = nodes
         self.ranks_per_node = ranks_per_node
         self._journal = journal
-        self.status: dict[int, str] = {rank: "starting" for rank in range(len(nodes) * ranks_per_node)}
+        self.status: dict[int, str] = dict.fromkeys(range(len(nodes) * ranks_per_node), "starting")
         self._failures: list[Failure] = []
         self._interrupted: Optional[Outcome] = None
         self.told_to_stop: Optional[Outcome] = None

@@ -140,7 +140,7 @@ class Keeper:
             size = sum(entry.stat().st_size for entry in os.scandir(self.folder.journal))
             if size != self._journals_size:
                 self._journals_size = size
-                self._ended = replay(read_journal(self.folder.journal)).ended
+                self._ended = bool(replay(read_journal(self.folder.journal)).ended)
         except (OSError, CordeeError):
             return False
         return self._ended
