@@ -33,7 +33,7 @@ LAYERS = (
     ("testing", "document", "contract suites and real parts for tests"),
 )
 NODE_MODULES_OF_SHARED_ROOMS = {
-    "runs": {"__init__", "folder", "journal", "state", "blocklog", "logframes"},
+    "runs": {"__init__", "folder", "journal", "snapshot", "state", "blocklog", "logframes"},
     "insight": {"__init__", "peers"},
 }
 LATE_IN_CLIENT = {("__init__", "runs.reader")}

@@ -56,7 +56,8 @@ def test_records_come_back_as_they_were_written():
     schema, moment, values = decode_grid(records[1][1])
     assert (schema, moment, list(values)) == (SCHEMA_ID, 7.0, [7.0])
     document = decode_json(records[2][1])
-    assert document["events"] == [[64, 1.5, None, {"loss": 0.25}]] and document["dropped"] == 1
+    assert document["events"] == [[64, 1.5, None, {"loss": 0.25}]]
+    assert document["dropped"] == 1
 
 
 def test_a_schema_id_depends_on_every_field_and_nothing_else():
@@ -83,7 +84,9 @@ def test_a_torn_tail_at_every_byte_gives_the_whole_blocks_and_goes_on_later(tmp_
     for size in range(whole, len(data)):
         torn.write_bytes(data[:size])
         reader = BlockReader(torn)
-        assert len(list(reader)) == 1 and reader.offset == whole and reader.skipped_bytes == 0
+        assert len(list(reader)) == 1
+        assert reader.offset == whole
+        assert reader.skipped_bytes == 0
         torn.write_bytes(data)
         assert len(list(BlockReader(torn, reader.offset))) == 1
 
@@ -112,7 +115,8 @@ def test_the_next_block_is_found_behind_megabytes_of_garbage(tmp_path):
     garbage = (blocklog.MAGIC + b"\xff" * 999) * 2600
     writer.path.write_bytes(block + garbage + block)
     reader = BlockReader(writer.path)
-    assert len(list(reader)) == 2 and reader.skipped_bytes == len(garbage)
+    assert len(list(reader)) == 2
+    assert reader.skipped_bytes == len(garbage)
 
 
 def test_every_part_starts_with_the_schemas_and_can_be_read_alone(tmp_path):
@@ -160,15 +164,18 @@ def test_tick_flushes_what_is_older_than_two_seconds(tmp_path):
     writer = BlockLogWriter(tmp_path, 1)
     writer.append(grid(1.0))
     writer.tick(time.monotonic() + 1.0)
-    assert writer.pending_bytes > 0 and not parts(tmp_path)
+    assert writer.pending_bytes > 0
+    assert not parts(tmp_path)
     writer.tick(time.monotonic() + 2.1)
-    assert writer.pending_bytes == 0 and seconds_in(parts(tmp_path)) == [1.0]
+    assert writer.pending_bytes == 0
+    assert seconds_in(parts(tmp_path)) == [1.0]
 
 
 def test_a_large_buffer_is_written_at_once(tmp_path):
     writer = BlockLogWriter(tmp_path, 1)
     writer.append(grid(1.0) * 11_000)
-    assert writer.pending_bytes == 0 and len(seconds_in(parts(tmp_path))) == 11_000
+    assert writer.pending_bytes == 0
+    assert len(seconds_in(parts(tmp_path))) == 11_000
 
 
 def test_malformed_records_are_left_out_and_counted(tmp_path):
@@ -176,7 +183,8 @@ def test_malformed_records_are_left_out_and_counted(tmp_path):
     writer.append(grid(1.0) + b"\xff\xff\xff\xff\x02rubbish")
     writer.append(grid(2.0))
     writer.close()
-    assert seconds_in(parts(tmp_path)) == [1.0, 2.0] and writer.malformed_bytes == 12
+    assert seconds_in(parts(tmp_path)) == [1.0, 2.0]
+    assert writer.malformed_bytes == 12
 
 
 def test_a_full_disk_delays_and_nothing_is_lost_when_there_is_room_again(tmp_path, full_disk):
@@ -186,10 +194,13 @@ def test_a_full_disk_delays_and_nothing_is_lost_when_there_is_room_again(tmp_pat
         for second in range(100):
             writer.append(grid(float(second)))
             writer.flush()
-        assert writer.last_error is not None and writer.pending_bytes > 0
+        assert writer.last_error is not None
+        assert writer.pending_bytes > 0
         assert writer.path.stat().st_size <= 2000
         assert BlockReader(writer.path).skipped_bytes == 0
-    assert writer.flush() and writer.last_error is None and writer.dropped_bytes == 0
+    assert writer.flush()
+    assert writer.last_error is None
+    assert writer.dropped_bytes == 0
     writer.close()
     assert seconds_in(parts(tmp_path)) == [float(second) for second in range(100)]
     assert len(parts(tmp_path)) == 1
@@ -220,11 +231,13 @@ def test_a_deleted_folder_never_raises_and_writing_goes_on_when_it_is_back(tmp_p
     assert writer.flush()
     shutil.rmtree(folder)
     writer.append(grid(2.0))
-    assert not writer.flush() and isinstance(writer.last_error, FileNotFoundError)
+    assert not writer.flush()
+    assert isinstance(writer.last_error, FileNotFoundError)
     assert not folder.exists()
     folder.mkdir()
     writer.append(grid(3.0))
-    assert writer.close() and seconds_in(parts(folder)) == [2.0, 3.0]
+    assert writer.close()
+    assert seconds_in(parts(folder)) == [2.0, 3.0]
 
 
 def test_a_writer_killed_while_writing_leaves_a_readable_log(tmp_path):
@@ -247,7 +260,8 @@ while True:
     child.wait()
     child.stdout.close()
     found = seconds_in(parts(tmp_path))
-    assert found == [float(second) for second in range(len(found))] and len(found) >= said
+    assert found == [float(second) for second in range(len(found))]
+    assert len(found) >= said
 
 
 def _env() -> dict[str, str]:

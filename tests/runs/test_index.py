@@ -52,9 +52,11 @@ def test_unchanged_runs_are_not_replayed_again_and_changed_ones_are(runs, monkey
     replayed = []
     original = index._summarise
     monkeypatch.setattr(index, "_summarise", lambda folder: replayed.append(folder.id) or original(folder))
-    assert list_runs(runs) == before and replayed == []
+    assert list_runs(runs) == before
+    assert replayed == []
     JournalWriter(RunFolder(runs / before[0].id).journal, "supervisor-2", 2).append("progress", step=9)
-    assert list_runs(runs)[0].step == 9 and replayed == [before[0].id]
+    assert list_runs(runs)[0].step == 9
+    assert replayed == [before[0].id]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,8 @@ def test_a_run_of_a_newer_version_is_listed_as_unreadable(runs):
 
 def test_a_queued_run_and_a_folder_without_a_journal_are_listed(runs):
     RunFolder.create(runs, "fresh-20261106T010203Z-aaaa")
-    assert list_runs(runs)[-1].state == "queued" and list_runs(runs)[-1].nodes == 0
+    assert list_runs(runs)[-1].state == "queued"
+    assert list_runs(runs)[-1].nodes == 0
 
 
 @pytest.mark.parametrize(
@@ -125,7 +128,8 @@ def test_a_run_is_found_by_path(runs, monkeypatch):
 def test_a_wrong_name_is_refused_with_the_nearest_ids(runs, name, allowed):
     with pytest.raises(RunNotFound) as caught:
         find_run(name, runs)
-    assert any(allowed in candidate for candidate in caught.value.allowed) and caught.value.next
+    assert any(allowed in candidate for candidate in caught.value.allowed)
+    assert caught.value.next
 
 
 def test_no_runs_and_no_such_path_are_said_plainly(tmp_path):
@@ -143,5 +147,6 @@ def test_two_hundred_runs_are_listed_quickly(tmp_path):
         )
     summaries = list_runs(tmp_path)
     started = time.process_time()
-    assert list_runs(tmp_path) == summaries and len(summaries) == 200
+    assert list_runs(tmp_path) == summaries
+    assert len(summaries) == 200
     assert time.process_time() - started < 0.5

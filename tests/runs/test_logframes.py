@@ -26,7 +26,8 @@ def test_frames_come_back_with_every_byte(tmp_path):
     writer.close()
     (frame,) = read_frames(path)
     assert (frame.rank, frame.stream, frame.attempt, frame.time, frame.data) == (3, ERR, 2, 5.5, binary)
-    assert frame.node == "local-0" and frame.end == path.stat().st_size
+    assert frame.node == "local-0"
+    assert frame.end == path.stat().st_size
 
 
 def test_ten_megabytes_in_one_line_are_cut_into_frames_and_put_together_again(tmp_path):
@@ -85,9 +86,11 @@ def test_a_full_disk_costs_output_and_says_how_much(tmp_path, full_disk):
     writer = LogWriter(path)
     with full_disk(1000):
         taken = [writer.write(0, OUT, 1, b"x" * 99 + b"\n", float(at)) for at in range(20)]
-    assert taken.count(True) == 7 and writer.dropped_bytes == 1300
+    assert taken.count(True) == 7
+    assert writer.dropped_bytes == 1300
     assert path.stat().st_size <= 1000
-    assert writer.write(0, OUT, 1, b"back\n", 30.0) and writer.last_error is None
+    assert writer.write(0, OUT, 1, b"back\n", 30.0)
+    assert writer.last_error is None
     writer.close()
     frames = list(read_frames(path))
     assert [frame.data for frame in frames if not frame.flags] == [b"x" * 99 + b"\n"] * 7 + [b"back\n"]
@@ -103,7 +106,9 @@ def test_what_was_lost_is_said_at_close_too(tmp_path, full_disk):
         assert not writer.write(5, OUT, 2, b"gone", 1.0)
     writer.close()
     (frame,) = read_frames(tmp_path / "a-1.log")
-    assert frame.flags == LOST and (frame.rank, frame.attempt) == (5, 2) and frame.data.startswith(b"4 bytes")
+    assert frame.flags == LOST
+    assert (frame.rank, frame.attempt) == (5, 2)
+    assert frame.data.startswith(b"4 bytes")
 
 
 def test_a_deleted_folder_never_raises_and_its_return_is_noticed(tmp_path):
@@ -111,7 +116,8 @@ def test_a_deleted_folder_never_raises_and_its_return_is_noticed(tmp_path):
     folder.mkdir()
     writer = written(folder / "a-1.log", (0, b"one\n"))
     shutil.rmtree(folder)
-    assert not writer.write(0, OUT, 1, b"two\n", 1.0) and writer.dropped_bytes == 4
+    assert not writer.write(0, OUT, 1, b"two\n", 1.0)
+    assert writer.dropped_bytes == 4
     folder.mkdir()
     assert writer.write(0, OUT, 1, b"three\n", 2.0)
     writer.close()
@@ -121,7 +127,8 @@ def test_a_deleted_folder_never_raises_and_its_return_is_noticed(tmp_path):
 def test_a_writer_in_a_missing_folder_counts_what_it_loses(tmp_path):
     writer = LogWriter(tmp_path / "missing" / "a-1.log")
     assert isinstance(writer.last_error, FileNotFoundError)
-    assert not writer.write(0, OUT, 1, b"one", 1.0) and writer.dropped_bytes == 3
+    assert not writer.write(0, OUT, 1, b"one", 1.0)
+    assert writer.dropped_bytes == 3
     writer.close()
 
 
@@ -147,7 +154,8 @@ while True:
     child.stdout.close()
     LogWriter(path).close()
     frames = list(read_frames(path))
-    assert len(frames) >= said and frames[-1].end == path.stat().st_size
+    assert len(frames) >= said
+    assert frames[-1].end == path.stat().st_size
 
 
 def test_nodes_and_segments_are_merged_by_time(tmp_path):
@@ -194,7 +202,7 @@ def test_tail_is_the_end_of_all_lines_for_any_count(tmp_path, count):
         writer.write(1, OUT, 1, b"noise\n" * 10, float(at))
     writer.close()
     reader = LogReader(tmp_path)
-    everything = [line for line in reader.lines(rank=0)]
+    everything = list(reader.lines(rank=0))
     assert reader.tail(0, count) == everything[len(everything) - count :]
 
 

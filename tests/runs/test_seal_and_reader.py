@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -24,11 +25,14 @@ METRICS = [f"metric_{i}_ratio" for i in range(3)]
 def assert_all_there(known, run=None):
     run = run or open_run(known.folder.root)
     grid = run.grid("rank")
-    assert grid.devices == [0, 1, 2, 3] and grid.metrics == METRICS
-    assert grid.times[0] == T0 and grid.times[-1] == T0 + known.seconds - 1
+    assert grid.devices == [0, 1, 2, 3]
+    assert grid.metrics == METRICS
+    assert grid.times[0] == T0
+    assert grid.times[-1] == T0 + known.seconds - 1
     np.testing.assert_array_equal(grid.values, known.want)
     series = run.series("loss")
-    assert series.steps.tolist() == list(range(known.seconds)) and (series.ranks == 4).all()
+    assert series.steps.tolist() == list(range(known.seconds))
+    assert (series.ranks == 4).all()
     np.testing.assert_allclose(series.mean, 1.5 + 1.0 / (series.steps + 1))
 
 
@@ -47,7 +51,8 @@ def assert_rollups(known):
             with np.errstate(all="ignore"):
                 want = bins(shifted[:, 5 * start :] if level == 5 else shifted, level, function)
             got = run.grid("rank", every=level, statistic=statistic)
-            assert got.cadence == level and got.times[0] == T0 - (20 if level == 60 else 0)
+            assert got.cadence == level
+            assert got.times[0] == T0 - (20 if level == 60 else 0)
             np.testing.assert_allclose(got.values, want, rtol=1e-6)
     assert np.nansum(run.grid("rank", every=60, statistic="count").values) == np.count_nonzero(~np.isnan(known.want))
 
@@ -74,7 +79,8 @@ def test_a_final_seal_takes_everything_and_the_parts_may_go(known):
     assert drop_sealed_parts(known.folder.root) == 0
     known.journal.append("sealed", until=T0 + known.seconds)
     known.journal.append("ended", state="finished", exit_code=0)
-    assert drop_sealed_parts(known.folder.root) > 1 and list_parts(known.telemetry) == []
+    assert drop_sealed_parts(known.folder.root) > 1
+    assert list_parts(known.telemetry) == []
     assert_all_there(known)
     assert_rollups(known)
 
@@ -184,13 +190,16 @@ def test_the_module_prints_one_json_line(known):
 
 def test_a_run_is_read_while_it_grows(known):
     run = open_run(known.folder.root)
-    assert run.groups() == [] and run.events() == {} and run.last_events() == []
+    assert run.groups() == []
+    assert run.events() == {}
+    assert run.last_events() == []
     known.write(1, 0, 50)
     assert run.grid("rank").values.shape == (3, 50, 4)
     assert len(run.last_events()) == 200
     known.write(2, 50)
     assert_all_there(known, run)
-    assert len(run.last_events()) == 4 * (known.seconds - 50) and run.last_events() == []
+    assert len(run.last_events()) == 4 * (known.seconds - 50)
+    assert run.last_events() == []
     seal(known.folder.root)
     assert_all_there(known, run)
 
@@ -213,7 +222,8 @@ def test_a_time_window_and_some_metrics_can_be_asked_for(known):
     seal(known.folder.root)
     name = METRICS[2]
     grid = open_run(known.folder.root).grid("rank", [name], T0 + 10, T0 + 140)
-    assert grid.metrics == [name] and grid.units == {name: "ratio"}
+    assert grid.metrics == [name]
+    assert grid.units == {name: "ratio"}
     np.testing.assert_array_equal(grid.values, known.want[2:3, 10:140])
     assert open_run(known.folder.root).grid("rank", start=T0 + 10_000).values.shape == (3, 0, 4)
 
@@ -239,7 +249,8 @@ def test_xarray_opens_a_group_and_the_sealed_store_itself(known):
     known.write()
     dataset = open_run(known.folder.root).to_xarray("rank")
     name = METRICS[0]
-    assert dataset[name].dims == ("time", "device") and dataset[name].attrs["units"] == "ratio"
+    assert dataset[name].dims == ("time", "device")
+    assert dataset[name].attrs["units"] == "ratio"
     assert str(dataset.time.values[0]).startswith("2023-11-14T22:13:20")
     np.testing.assert_array_equal(dataset[name].sel(device=3).values, known.want[0, :, 3])
     seal(known.folder.root, final=True)
@@ -267,7 +278,8 @@ def test_ranks_that_move_and_metrics_that_come_later_find_their_place(known, sea
         seal(known.folder.root, final=True)
     grid = open_run(known.folder.root).grid("rank")
     nan = np.nan
-    assert grid.devices == [0, 1, 2, 10] and grid.metrics == ["a", "b"]
+    assert grid.devices == [0, 1, 2, 10]
+    assert grid.metrics == ["a", "b"]
     want = [[[1, 1, nan, nan], [1, 1, nan, nan], [nan] * 4, [nan, 2, 2, 2]], [[nan] * 4] * 3 + [[nan, 2, 2, 2]]]
     np.testing.assert_array_equal(grid.values, want)
 
@@ -307,7 +319,7 @@ def test_samples_of_a_clock_that_is_years_off_are_left_out_and_counted(known):
 
 
 def test_groups_with_another_cadence_stand_apart(known):
-    for cadence, name in ((1.0, "node"), (10.0, "node-10s")):
+    for cadence in (1.0, 10.0):
         writer = BlockLogWriter(known.telemetry, int(cadence))
         schema, record = encode_schema(
             "local-0", "node", cadence, ["local-0"], [{"name": "a", "unit": "", "source": ""}]
@@ -334,7 +346,8 @@ def test_events_without_steps_are_counted_per_rank_and_a_repeated_step_takes_the
     writer.close()
     for _ in range(2):
         run = open_run(known.folder.root)
-        assert run.series("seen").steps.tolist() == [0, 1, 2] and run.series("seen").ranks.tolist() == [2, 2, 2]
+        assert run.series("seen").steps.tolist() == [0, 1, 2]
+        assert run.series("seen").ranks.tolist() == [2, 2, 2]
         assert run.series("loss").mean.tolist() == [1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
         assert run.dropped_events == 2
         seal(known.folder.root, final=True)
@@ -387,3 +400,43 @@ def test_importing_the_reader_loads_neither_numpy_nor_zarr():
     code = "import sys, cordee.runs.reader; sys.exit(any(name in sys.modules for name in ('numpy', 'zarr', 'xarray')))"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
+
+
+def test_a_part_that_grew_after_it_was_sealed_is_read_and_sealed_again(known):
+    writer = BlockLogWriter(known.telemetry, 1)
+    for second in range(known.seconds):
+        writer.append(known.record(second))
+        writer.flush()
+        if second == 80:
+            seal(known.folder.root, final=True)
+    writer.close()
+    assert_all_there(known)
+    seal(known.folder.root, final=True)
+    assert len(list_parts(known.telemetry)) == 1
+    assert_all_there(known)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (1, b"{"),
+        (1, b"[]"),
+        (1, b'{"id": 1, "group": "../x", "cadence": 1.0, "devices": [0], "metrics": [{"name": "a"}]}'),
+        (1, b'{"id": 1, "group": "events", "cadence": 1.0, "devices": [0], "metrics": [{"name": "a"}]}'),
+        (1, b'{"id": 1, "group": "rank", "cadence": 0, "devices": [0], "metrics": [{"name": "a"}]}'),
+        (1, b'{"id": 1, "group": "rank", "cadence": 1.0, "devices": [0], "metrics": []}'),
+        (2, b"abc"),
+        (3, b'{"attempt": 1, "rank": 0, "dropped": 0, "events": [[1, 2]]}'),
+        (3, b'{"attempt": 1, "rank": 0, "dropped": 0, "events": [[1, 2.0, 3, {"loss": "low"}]]}'),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_passed_over_and_counted(known, kind, body):
+    writer = BlockLogWriter(known.telemetry, 9)
+    writer.append(struct.pack("<IB", len(body), kind) + body + struct.pack("<IB", 3, 77) + b"new")
+    writer.close()
+    known.write()
+    assert_all_there(known)
+    seal(known.folder.root, final=True)
+    assert_all_there(known)
+    # a schema is there twice: at the beginning of the part and where it came
+    assert read_commit(known.telemetry).malformed_records == (2 if kind == 1 else 1)

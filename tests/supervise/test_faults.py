@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
 from cordee.errors import OwnershipError
-from cordee.node.processes import all_processes
-from cordee.supervise.ownership import Ownership
+from cordee.node.processes import all_processes, read_process
+from cordee.supervise.ownership import Ownership, identity
+from cordee.testing.runs import LocalRun
 
 TWO = "[need]\nnodes = 2\n"
 LONG = "python train.py 150 0.02"
@@ -63,6 +67,93 @@ def test_a_second_supervisor_is_refused(job, start):
     with pytest.raises(OwnershipError, match="owns this run already"):
         Ownership(run.folder.control / "epochs").claim()
     assert run.wait_end().state == "finished"
+
+
+def test_a_second_supervisor_process_leaves_the_run_alone(job, start):
+    run = start(job(run=LONG))
+    run.wait_training()
+    command = [sys.executable, "-m", "cordee.supervise.supervisor", "--folder", str(run.folder.root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 5
+    assert "owns this run already" in done.stderr
+    state = run.wait_end()
+    assert (state.state, state.restarts, state.epoch) == ("finished", 0, 1)
+
+
+def test_an_agent_that_never_connects_is_left_out(job, tmp_path):
+    run = LocalRun(job(toml="[need]\nnodes = 2\nmin_nodes = 1"), tmp_path / "runs")
+    plan = json.loads(run.folder.plan.read_text())
+    plan["timeouts"]["connect_s"] = 2.0
+    run.folder.plan.write_text(json.dumps(plan))
+    decoy = subprocess.Popen(["sleep", "60"])
+    found = read_process(decoy.pid)
+    record = {**identity(), "pid": decoy.pid, "start_ticks": found.start_ticks, "incarnation": 1}
+    (run.folder.control / "agent-local-1.json").write_text(json.dumps(record))
+    try:
+        with run:
+            state = run.wait_end()
+    finally:
+        decoy.kill()
+        decoy.wait()
+    assert state.state == "finished"
+    assert run.events("node_lost")[0]["reason"] == "no agent connected within 2 s"
+    assert run.events("attempt_started")[0]["world_size"] == 1
+
+
+def test_a_supervisor_that_hangs_is_replaced(job, tmp_path):
+    run = LocalRun(job(run=LONG), tmp_path / "runs")
+    plan = json.loads(run.folder.plan.read_text())
+    plan["timeouts"]["lost_s"] = 3.0
+    run.folder.plan.write_text(json.dumps(plan))
+    with run:
+        run.wait(lambda state: state.checkpoint is not None)
+        run.kill("supervisor", signal.SIGSTOP)
+        state = run.wait_end()
+    assert (state.state, state.restarts, state.epoch) == ("finished", 1, 2)
+
+
+def test_a_full_disk_in_mid_run_loses_no_event(job, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=True)
+    try:
+        with LocalRun(job(run="python train.py 200 0.02"), small / "runs") as run:
+            run.wait_training()
+            ballast = small / "ballast"
+            with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(b"x" * 4096)
+            time.sleep(2.5)
+            assert not run.state.ended
+            ballast.unlink()
+            state = run.wait_end()
+            assert (state.state, state.restarts) == ("finished", 0)
+            sequence = [event["seq"] for event in run.events() if event["writer"] == "supervisor-1"]
+            assert sequence == list(range(len(sequence)))
+            assert b"counted to 200" in run.output(0)
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def test_code_that_changed_after_submission_is_a_finding(job, tmp_path):
+    folder = job()
+    run = LocalRun(folder, tmp_path / "runs")
+    (folder / "train.py").write_text((folder / "train.py").read_text() + "print('edited')\n")
+    with run:
+        state = run.wait_end()
+    assert [finding.rule for finding in state.findings] == ["code-changed"]
+    assert "train.py" in state.findings[0].text
+    assert b"edited" in run.output(0)
+
+
+def test_snapshot_code_runs_what_was_submitted(job, tmp_path):
+    folder = job(toml='code = "snapshot"')
+    run = LocalRun(folder, tmp_path / "runs")
+    (folder / "train.py").write_text("raise SystemExit('edited')\n")
+    with run:
+        state = run.wait_end()
+    assert state.state == "finished"
+    assert b"edited" not in run.output(0)
 
 
 def test_a_deleted_run_folder_ends_everything(job, start):

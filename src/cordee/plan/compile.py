@@ -12,8 +12,7 @@ from cordee.plan.examine import examine
 from cordee.plan.interpreter import interpreter_path
 from cordee.spec.job import Checkpoint
 from cordee.spec.load import LoadedJob
-
-_OWN_LAUNCHERS = ("torchrun", "accelerate", "mpirun", "mpiexec", "srun", "deepspeed")
+from cordee.spec.scripts import launches_itself
 
 
 def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[model.Plan, list[Finding]]:
@@ -29,7 +28,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     tasks = model.Tasks(
         argv=job.run,
         env=dict(job.env),
-        path_prepend=tuple(interpreter_path(os.environ)),
+        path_prepend=tuple(interpreter_path({**os.environ, **job.env})),
         launch=job.launch,
         setup=job.setup,
     )
@@ -62,23 +61,23 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         folder=str(run_folder),
         code_digest="",
         steps=(step,),
+        timeouts=model.Timeouts(
+            connect_s=job.timeouts.connect,
+            heartbeat_s=job.timeouts.heartbeat,
+            lost_s=job.timeouts.lost,
+            orphan_s=job.timeouts.orphan,
+            kill_s=job.timeouts.kill,
+        ),
         sampling=model.Sampling(interval_s=job.sampling.interval),
     )
     return plan, examine(loaded, plan)
 
 
-def launches_itself(argv: tuple[str, ...]) -> bool:
-    """Return whether the command starts the ranks of a node by itself."""
-    return Path(argv[0]).name in _OWN_LAUNCHERS or "torch.distributed.run" in argv[:3]
-
-
 def _request(loaded: LoadedJob) -> model.Request:
     need = loaded.job.need
-    ranks: int
-    if need.ranks_per_node == "gpu":
-        ranks = 1 if launches_itself(loaded.job.run) else max(1, need.gpus_per_node)
-    else:
-        ranks = need.ranks_per_node
+    given = need.ranks_per_node
+    by_itself = 1 if launches_itself(loaded.job.run) else max(1, need.gpus_per_node)
+    ranks = given if isinstance(given, int) else by_itself
     return model.Request(
         nodes=need.nodes,
         spare_nodes=need.spare_nodes,

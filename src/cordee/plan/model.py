@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 class Frozen(BaseModel):
     """Base of the plan's parts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Scheduler(Frozen):
@@ -101,19 +101,19 @@ class Step(Frozen):
 
 
 class Timeouts(Frozen):
-    """Patience, in seconds."""
+    """Patience of the control plane, in seconds."""
 
-    connect_s: float = 30.0
-    heartbeat_s: float = 1.0
-    lost_s: float = 20.0
-    orphan_s: float = 60.0
-    kill_s: float = 10.0
+    connect_s: float
+    heartbeat_s: float
+    lost_s: float
+    orphan_s: float
+    kill_s: float
 
 
 class Sampling(Frozen):
     """Seconds between two samples."""
 
-    interval_s: float = 1.0
+    interval_s: float
 
 
 class Plan(Frozen):
@@ -129,8 +129,8 @@ class Plan(Frozen):
     folder: str
     code_digest: str
     steps: tuple[Step, ...]
-    timeouts: Timeouts = Timeouts()
-    sampling: Sampling = Sampling()
+    timeouts: Timeouts
+    sampling: Sampling
 
     @property
     def step(self) -> Step:

@@ -4,42 +4,26 @@ from __future__ import annotations
 
 import shlex
 
-from cordee.plan.model import Plan
+from cordee.plan.model import Plan, Request, Step
 from cordee.spec.load import LoadedJob
 from cordee.units import format_duration, format_size
 
 
 def render_plan(plan: Plan, script: str) -> str:
-    """Return what would happen, as text."""
+    """Return what would happen, as text: what runs where, what a failure leads to, what would be started."""
     step = plan.step
-    request, checkpoint = step.request, step.checkpoint
-    world = request.nodes * request.ranks_per_node
-    lines = [
-        f"job         {plan.name} on {plan.cluster} ({plan.backend})",
-        f"command     {shlex.join(step.tasks.argv)}",
-        f"in          {plan.workdir}",
-        f"nodes       {request.nodes}"
-        + (f" and {request.spare_nodes} spare" if request.spare_nodes else "")
-        + (f", at least {request.min_nodes}" if request.min_nodes < request.nodes else ""),
-        f"ranks       {world} ({request.ranks_per_node} per node)",
+    rows = [
+        ("job", f"{plan.name} on {plan.cluster} ({plan.backend})"),
+        ("command", shlex.join(step.tasks.argv)),
+        ("in", plan.workdir + (" (a snapshot of the job's folder)" if plan.workdir != plan.job_folder else "")),
+        *_resources(step.request),
+        *_surroundings(step),
+        *_checkpoints(step),
+        ("failures", _failures(step)),
+        ("run folder", plan.folder),
     ]
-    if request.gpus_per_node:
-        lines.append(f"gpus        {request.gpus_per_node} per node" + (f", {request.gpu}" if request.gpu else ""))
-    if request.memory_bytes:
-        lines.append(f"memory      {format_size(request.memory_bytes)} per node")
-    if request.time_s:
-        lines.append(f"time        {format_duration(request.time_s)}, stopped {format_duration(step.segment.grace_s)} before")
-    lines += [f"set-up      {line}" for line in step.tasks.setup]
-    if step.tasks.path_prepend:
-        lines.append(f"python      {step.tasks.path_prepend[0]}/python")
-    lines.append(f"checkpoints {checkpoint.path}/{checkpoint.pattern}")
-    if checkpoint.resume:
-        lines.append(f"restart     with {shlex.join(checkpoint.resume)}")
-    lines.append(f"failures    up to {step.restart.retries} restarts without a new checkpoint in between")
-    lines.append(f"run folder  {plan.folder}")
-    lines.append("")
-    lines.append("what would be started:")
-    lines += [f"  {line}" for line in script.rstrip("\n").split("\n")]
+    lines = [f"{name:<11} {text}" for name, text in rows]
+    lines += ["", "what would be started:", *(f"  {line}" for line in script.rstrip("\n").split("\n"))]
     return "\n".join(lines) + "\n"
 
 
@@ -66,6 +50,54 @@ def leaves(loaded: LoadedJob) -> list[tuple[str, object]]:
     return found
 
 
+def _resources(request: Request) -> list[tuple[str, str]]:
+    world = request.nodes * request.ranks_per_node
+    nodes = f"{request.nodes}" + (f" and {request.spare_nodes} spare" if request.spare_nodes else "")
+    if request.min_nodes < request.nodes:
+        nodes += f", at least {request.min_nodes}"
+    rows = [("nodes", nodes), ("ranks", f"{world} ({request.ranks_per_node} per node)")]
+    if request.cpus_per_rank:
+        rows.append(("cores", f"{request.cpus_per_rank} per rank"))
+    if request.gpus_per_node:
+        rows.append(("gpus", f"{request.gpus_per_node} per node" + (f", {request.gpu}" if request.gpu else "")))
+    if request.memory_bytes:
+        rows.append(("memory", f"{format_size(request.memory_bytes)} per node"))
+    return rows
+
+
+def _surroundings(step: Step) -> list[tuple[str, str]]:
+    rows = []
+    if step.request.time_s:
+        grace = format_duration(step.segment.grace_s)
+        rows.append(("time", f"{format_duration(step.request.time_s)}; the ranks are asked to stop {grace} before"))
+    rows += [("set-up", line) for line in step.tasks.setup]
+    rows += [("env", f"{name}={shlex.quote(value)}") for name, value in step.tasks.env.items()]
+    if step.tasks.path_prepend:
+        rows.append(("PATH", f"begins with {':'.join(step.tasks.path_prepend)}"))
+    wanted = [*step.vet.commands, *(f"import {name}" for name in step.vet.modules)]
+    memory, disk = format_size(step.vet.min_memory_bytes), format_size(step.vet.min_disk_bytes)
+    rows.append(("vetting", ", ".join([f"{memory} of memory", f"{disk} of disk", *wanted]) + " on every node"))
+    return rows
+
+
+def _checkpoints(step: Step) -> list[tuple[str, str]]:
+    checkpoint = step.checkpoint
+    rows = [("checkpoints", f"{checkpoint.path}/{checkpoint.pattern}")]
+    if checkpoint.resume:
+        rows.append(("restart", f"appends {shlex.join(checkpoint.resume)}"))
+    if checkpoint.signal:
+        rows.append(("signal", f"{checkpoint.signal} to the ranks before the time is over"))
+    return rows
+
+
+def _failures(step: Step) -> str:
+    retries = step.restart.retries
+    if not retries:
+        return "the run ends with the first rank that fails"
+    times = "once" if retries == 1 else f"up to {retries} times"
+    return f"all ranks are restarted, {times} without a new checkpoint in between"
+
+
 def _short(value: object) -> str:
-    text = "-" if value is None else shlex.join(value) if isinstance(value, list) else str(value)
+    text = "-" if value is None else shlex.join(map(str, value)) if isinstance(value, list) else str(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -107,7 +107,8 @@ def iter_records(payload: Union[bytes, memoryview]) -> Iterator[tuple[int, memor
 
 def decode_json(body: memoryview) -> dict[str, Any]:
     """Return the document of a SCHEMA or EVENTS body."""
-    return json.loads(bytes(body))
+    document: dict[str, Any] = json.loads(bytes(body))
+    return document
 
 
 def decode_grid(body: memoryview) -> tuple[int, float, array]:

@@ -54,7 +54,16 @@ class RunFolder:
         try:
             folder.root.parent.mkdir(parents=True, exist_ok=True)
             folder.root.mkdir(mode=0o700)
-            for name in ("documents", "submit", "journal", "telemetry", "logs", "control", "control/requests", "report"):
+            for name in (
+                "documents",
+                "submit",
+                "journal",
+                "telemetry",
+                "logs",
+                "control",
+                "control/requests",
+                "report",
+            ):
                 (folder.root / name).mkdir(mode=0o700)
         except OSError as error:
             raise RunFolderError(

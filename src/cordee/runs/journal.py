@@ -75,13 +75,13 @@ class JournalWriter:
                 line = (b"\n" if self._needs_newline else b"") + self._pending[0]
                 written = os.write(descriptor, line)
                 if written < len(line):
-                    self._needs_newline = written > 0 or self._needs_newline
                     raise OSError(28, "the disk took only a part of a line")
                 self._needs_newline = False
                 self._pending.pop(0)
             if durable:
                 os.fsync(descriptor)
         except OSError as error:
+            self._needs_newline = True
             self.last_error = error
             return False
         finally:

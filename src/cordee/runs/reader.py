@@ -80,7 +80,7 @@ def open_run(run: str | os.PathLike[str]) -> Run:
     Raises:
         RunNotFound: no run answers to it.
     """
-    folder = RunFolder(run)
+    folder = RunFolder(os.fspath(run))
     if folder.exists():
         return Run(folder)
     from cordee.runs.index import find_run
@@ -227,7 +227,7 @@ class Run:
         else:
             _, begins = np.unique(rows[["attempt", "rank"]], return_index=True)
             rows["step"] = np.arange(len(rows)) - np.repeat(begins, np.diff(np.r_[begins, len(rows)]))
-        newest = {}
+        newest: dict[int, int] = {}
         for step, attempt in zip(rows["step"].tolist(), rows["attempt"].tolist(), strict=True):
             newest[step] = max(attempt, newest.get(step, 0))
         rows = rows[rows["attempt"] == np.array([newest[step] for step in rows["step"].tolist()])]
@@ -310,7 +310,7 @@ class Run:
 
     def _places(self, rank: int) -> list[str]:
         """Return the nodes that a rank has run on, from the journal."""
-        nodes = {}
+        nodes: dict[str, None] = {}
         for event in read_journal(self.folder.journal):
             if event["event"] == "attempt_started":
                 for placed in event.get("nodes", []):

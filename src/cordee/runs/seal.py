@@ -108,6 +108,7 @@ def _seal_parts(telemetry: Path, commit: Commit, paths: list[Path]) -> None:
     started = time.time()
     (telemetry / STORE).mkdir(mode=0o700, exist_ok=True)
     parts = [Part(path) for path in paths]
+    sizes = {path: path.stat().st_size for path in paths}  # before reading: a part that grows meanwhile is sealed again
     for part in parts:
         part.read()
     groups = by_group(merged_schemas(parts), merged_rows(parts))
@@ -116,9 +117,10 @@ def _seal_parts(telemetry: Path, commit: Commit, paths: list[Path]) -> None:
     _seal_events(telemetry, commit, [event for part in parts for event in part.events])
     untils: dict[Path, float | None] = {part.path: _newest(part, commit) for part in parts}
     for part in parts:
-        commit.parts[part.path.name] = {"size": part.path.stat().st_size, "until": untils[part.path]}
+        commit.parts[part.path.name] = {"size": sizes[part.path], "until": untils[part.path]}
         commit.dropped_events += part.dropped_events
         commit.skipped_bytes += part.skipped_bytes
+        commit.malformed_records += part.malformed_records
     commit.sealed_until = max(
         (until for until in (commit.sealed_until, *untils.values()) if until is not None), default=None
     )

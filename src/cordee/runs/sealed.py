@@ -45,6 +45,7 @@ class Commit:
         watermarks: per attempt and rank (as text) the largest event offset that is in.
         dropped_events: events that ranks had to drop.
         skipped_bytes: damaged bytes of the block log that were passed over.
+        malformed_records: records that made no sense and were passed over.
     """
 
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Commit:
     watermarks: dict[str, dict[str, int]] = field(default_factory=dict)
     dropped_events: int = 0
     skipped_bytes: int = 0
+    malformed_records: int = 0
 
 
 def read_commit(telemetry: Path) -> Commit:

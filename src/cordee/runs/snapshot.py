@@ -8,68 +8,58 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cordee.runs.folder import write_atomically
+from cordee.runs.folder import RunFolder, write_atomically
 
 SCHEMA = "cordee.code/1"
 LARGEST_FILE_BYTES = 10_000_000
 LARGEST_SNAPSHOT_BYTES = 100_000_000
+MOST_FILES = 10_000
+_GIT_PATIENCE_S = 10.0
 _LEFT_OUT = frozenset(
-    [".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox", ".eggs", "runs", "checkpoints", "wandb"]
+    [".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox", ".eggs", ".ipynb_checkpoints", "runs", "checkpoints", "wandb"]
 )
 
 
-def snapshot_code(job_folder: Path, destination: Path, manifest: Path) -> str:
+def snapshot_code(
+    job_folder: Path, destination: Path, manifest: Path, *, limit_bytes: int = LARGEST_SNAPSHOT_BYTES
+) -> str:
     """Copy a job's folder to `destination`, write its manifest, and return its digest.
 
     Git decides what belongs to the folder where there is a repository; elsewhere caches, environments, runs and
-    checkpoints are left out. Files over 10 MB, and what exceeds 100 MB together, are listed with the reason and not
-    copied. Links are copied as links, and only when they stay inside.
+    checkpoints are left out. Files over 10 MB, what exceeds `limit_bytes` together, and what cannot be read are
+    listed with the reason and not copied. Links are copied as links, and only when they stay inside. A file that is
+    written meanwhile is copied as it was read: the manifest and the copy agree.
+
+    Raises:
+        OSError: the destination cannot be written.
+        RunFolderError: the manifest cannot be written.
     """
-    entries = describe(job_folder)
-    destination.mkdir(mode=0o700, exist_ok=True)
-    for name, entry in entries.items():
+    destination.mkdir(mode=0o700, parents=True, exist_ok=True)
+    entries: dict[str, dict[str, Any]] = {}
+    for name, entry, data in _read(job_folder, limit_bytes, _own_folders(destination)):
+        entries[name] = entry
         if "skipped" in entry:
             continue
         target = destination / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            shutil.copy2(job_folder / name, target, follow_symlinks=False)
-        except OSError as error:
-            entry["skipped"] = f"cannot be copied: {error.strerror}"
+        if data is None:
+            os.symlink(entry["link"], target)
+            continue
+        target.write_bytes(data)
+        target.chmod(entry["mode"] | stat.S_IRUSR)
     digest = digest_of(entries)
     document = {"schema": SCHEMA, "folder": str(job_folder), "digest": digest, "files": entries}
     write_atomically(manifest, json.dumps(document, indent=1))
     return digest
 
 
-def describe(job_folder: Path) -> dict[str, dict[str, Any]]:
-    """Return `{relative path: {size, sha256, mode}}` of a job's files; `skipped` says why one is not copied."""
-    entries: dict[str, dict[str, Any]] = {}
-    total = 0
-    for name in sorted(_names(job_folder)):
-        path = job_folder / name
-        try:
-            status = path.lstat()
-            if stat.S_ISLNK(status.st_mode):
-                entries[name] = _link(job_folder, path)
-                continue
-            if not stat.S_ISREG(status.st_mode):
-                continue
-            entry: dict[str, Any] = {"size": status.st_size, "mode": stat.S_IMODE(status.st_mode)}
-            entries[name] = entry
-            if status.st_size > LARGEST_FILE_BYTES:
-                entry["skipped"] = f"larger than {LARGEST_FILE_BYTES} bytes"
-            elif total + status.st_size > LARGEST_SNAPSHOT_BYTES:
-                entry["skipped"] = f"the snapshot would be larger than {LARGEST_SNAPSHOT_BYTES} bytes"
-            else:
-                total += status.st_size
-                entry["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError as error:
-            entries[name] = {"skipped": f"cannot be read: {error.strerror}"}
-    return entries
+def digest_folder(job_folder: Path, *, limit_bytes: int = LARGEST_SNAPSHOT_BYTES) -> str:
+    """Return the digest that `snapshot_code` would return now; copies nothing."""
+    return digest_of({name: entry for name, entry, _ in _read(job_folder, limit_bytes, ())})
 
 
 def digest_of(entries: dict[str, dict[str, Any]]) -> str:
@@ -78,39 +68,136 @@ def digest_of(entries: dict[str, dict[str, Any]]) -> str:
 
 
 def changed_files(job_folder: Path, manifest: Path) -> list[str]:
-    """Return the names of files that differ now from what the manifest says, those that came or went included."""
-    before: dict[str, Any] = json.loads(manifest.read_text())["files"]
-    now = describe(job_folder)
-    return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    """Return the names of files of the snapshot that are gone or differ now; files that came since do not count."""
+    try:
+        before: dict[str, Any] = json.loads(manifest.read_text())["files"]
+    except (OSError, ValueError, KeyError):
+        return []
+    return sorted(name for name, entry in before.items() if _has_changed(job_folder / name, entry))
+
+
+def _has_changed(path: Path, entry: dict[str, Any]) -> bool:
+    if "skipped" in entry:
+        return False
+    try:
+        if "link" in entry:
+            return os.readlink(path) != entry["link"]
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size != entry["size"]:
+            return True
+        return bool(hashlib.sha256(path.read_bytes()).hexdigest() != entry["sha256"])
+    except OSError:
+        return True
+
+
+def _read(
+    job_folder: Path, limit_bytes: int, without: tuple[Path, ...]
+) -> Iterator[tuple[str, dict[str, Any], bytes | None]]:
+    """Yield (relative path, entry, content) of a job's files in order of name; no content for links and what is left out.
+
+    An entry is {size, sha256, mode} or {link}; `skipped` says why a file is left out.
+    """
+    total = 0
+    for count, name in enumerate(sorted(_names(job_folder, without))):
+        path = job_folder / name
+        if count >= MOST_FILES:
+            yield name, {"skipped": f"more than {MOST_FILES} files: this and what follows is left out"}, None
+            return
+        try:
+            entry, data = _entry(job_folder, path, limit_bytes - total)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            entry, data = {"skipped": f"cannot be read: {error.strerror}"}, None
+        total += len(data or b"")
+        if entry:
+            yield name, entry, data
+
+
+def _entry(job_folder: Path, path: Path, room_bytes: int) -> tuple[dict[str, Any], bytes | None]:
+    """Return the entry and content of one file; an empty entry for what is neither a file nor a link."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return _link(job_folder, path), None
+    if not stat.S_ISREG(status.st_mode):
+        return {}, None
+    mode = stat.S_IMODE(status.st_mode) & 0o755
+    if status.st_size > LARGEST_FILE_BYTES:
+        return {"size": status.st_size, "mode": mode, "skipped": f"larger than {LARGEST_FILE_BYTES} bytes"}, None
+    if status.st_size > room_bytes:
+        return {"size": status.st_size, "mode": mode, "skipped": "the snapshot would be too large"}, None
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        data = file.read(LARGEST_FILE_BYTES)
+    return {"size": len(data), "mode": mode, "sha256": hashlib.sha256(data).hexdigest()}, data
 
 
 def _link(job_folder: Path, path: Path) -> dict[str, Any]:
     target = os.readlink(path)
     inside = Path(os.path.normpath(path.parent / target)).is_relative_to(job_folder)
-    return {"link": target} if inside and not os.path.isabs(target) else {"link": target, "skipped": "leads out of the folder"}
+    if inside and not os.path.isabs(target):
+        return {"link": target}
+    return {"link": target, "skipped": "leads out of the folder"}
 
 
-def _names(job_folder: Path) -> list[str]:
+def _own_folders(destination: Path) -> tuple[Path, ...]:
+    """The folder of runs that a snapshot goes to: it may lie inside the job's folder and must not be copied into itself."""
+    return (destination.absolute(), destination.absolute().parent)
+
+
+def _names(job_folder: Path, without: tuple[Path, ...]) -> Iterator[str]:
     names = _git_names(job_folder)
-    if names is not None:
-        return [name for name in names if not _LEFT_OUT & set(Path(name).parts)]
-    found = []
+    if names is None:
+        yield from _walked_names(job_folder, without)
+        return
+    runs: dict[Path, bool] = {}
+    for name in names:
+        parents = [job_folder / parent for parent in Path(name).parents if parent.parts]
+        if _LEFT_OUT & set(Path(name).parts) or any(parent in without for parent in parents):
+            continue
+        if not any(runs.setdefault(parent, _is_run(parent)) for parent in parents):
+            yield name
+
+
+def _walked_names(job_folder: Path, without: tuple[Path, ...]) -> Iterator[str]:
+    count = 0
     for folder, folders, files in os.walk(job_folder):
-        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT and not _is_environment(Path(folder, name)))
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-        found += [os.path.relpath(os.path.join(folder, name), job_folder) for name in [*files, *links] if not name.endswith(".pyc")]
-    return found
+        folders[:] = sorted(name for name in folders if _belongs(Path(folder, name), without))
+        for name in sorted([*files, *links]):
+            if name.endswith(".pyc") or name in _LEFT_OUT:
+                continue
+            yield os.path.relpath(os.path.join(folder, name), job_folder)
+            count += 1
+            if count > MOST_FILES:
+                return
 
 
-def _is_environment(folder: Path) -> bool:
-    return (folder / "pyvenv.cfg").exists() or (folder / "conda-meta").is_dir()
+def _belongs(folder: Path, without: tuple[Path, ...]) -> bool:
+    """Return whether a folder is part of a job: no cache, environment, or folder of a run."""
+    if folder.name in _LEFT_OUT or folder in without or folder.is_symlink():
+        return False
+    return not (_is_run(folder) or (folder / "pyvenv.cfg").exists() or (folder / "conda-meta").is_dir())
+
+
+def _is_run(folder: Path) -> bool:
+    run = RunFolder(folder)
+    return run.journal.is_dir() and run.control.is_dir()
 
 
 def _git_names(job_folder: Path) -> list[str] | None:
-    if shutil.which("git") is None or not any((parent / ".git").exists() for parent in (job_folder, *job_folder.parents)):
+    """Return what git says belongs to the folder; None where there is no repository or git does not answer."""
+    if not any((parent / ".git").exists() for parent in (job_folder, *job_folder.parents)):
         return None
-    command = ["git", "-C", str(job_folder), "ls-files", "-z", "-co", "--exclude-standard"]
-    done = subprocess.run(command, capture_output=True, timeout=30, check=False)
+    git = shutil.which("git")
+    if git is None:
+        return None
+    command = [git, "-C", str(job_folder), "ls-files", "-z", "-co", "--exclude-standard"]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_GIT_PATIENCE_S, check=False, env=environ)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
     if done.returncode != 0:
         return None
-    return [name.decode(errors="surrogateescape") for name in done.stdout.split(b"\0") if name]
+    return list(dict.fromkeys(os.fsdecode(name) for name in done.stdout.split(b"\0") if name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 from cordee.runs.blocklog import EVENTS, GRID, SCHEMA, BlockReader, decode_json, iter_records, list_parts
 
 _SCHEMA_ID = struct.Struct("<I")
+_GROUP = re.compile(r"^[A-Za-z0-9_]+$")
+_RESERVED = "events"
 
 
 class Event(NamedTuple):
@@ -32,12 +35,14 @@ class Part:
         events: user events in the order of writing.
         dropped_events: events that ranks had to drop.
         skipped_bytes: damaged bytes that were passed over.
+        malformed_records: records that make no sense, passed over.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offset = 0
         self.skipped_bytes = 0
+        self.malformed_records = 0
         self.dropped_events = 0
         self.schemas: dict[int, dict[str, Any]] = {}
         self.rows: dict[int, list[bytes]] = {}
@@ -52,20 +57,28 @@ class Part:
         reader = BlockReader(self.path, self.offset)
         for _, _, payload in reader:
             for kind, body in iter_records(payload):
-                if kind == GRID:
-                    self.rows.setdefault(_SCHEMA_ID.unpack_from(body)[0], []).append(bytes(body[_SCHEMA_ID.size :]))
-                elif kind == SCHEMA:
-                    document = decode_json(body)
-                    self.schemas[document["id"]] = document
-                elif kind == EVENTS:
-                    self._take_events(decode_json(body))
+                try:
+                    self._take(kind, body)
+                except (ValueError, KeyError, TypeError, struct.error):
+                    self.malformed_records += 1
         self.offset = reader.offset
         self.skipped_bytes += reader.skipped_bytes
 
-    def _take_events(self, document: dict[str, Any]) -> None:
-        attempt, rank = document["attempt"], document["rank"]
-        self.dropped_events += document.get("dropped", 0)
-        self.events.extend(Event(attempt, rank, *event) for event in document["events"])
+    def _take(self, kind: int, body: memoryview) -> None:
+        if kind == GRID:
+            self.rows.setdefault(_SCHEMA_ID.unpack_from(body)[0], []).append(bytes(body[_SCHEMA_ID.size :]))
+        elif kind == SCHEMA:
+            document = decode_json(body)
+            _check_schema(document)
+            self.schemas[document["id"]] = document
+        elif kind == EVENTS:
+            document = decode_json(body)
+            attempt, rank = int(document["attempt"]), int(document["rank"])
+            self.dropped_events += int(document["dropped"])
+            for offset, moment, step, values in document["events"]:
+                numbers = {str(name): float(value) for name, value in values.items()}
+                whole = None if step is None else int(step)
+                self.events.append(Event(attempt, rank, int(offset), float(moment), whole, numbers))
 
 
 class Tail:
@@ -134,6 +147,18 @@ class LiveEvents:
             part.events.clear()
             part.rows.clear()
         return news
+
+
+def _check_schema(schema: dict[str, Any]) -> None:
+    """Refuse a schema whose grids could not be placed; a group's name becomes a folder's name."""
+    if not _GROUP.match(schema["group"]) or schema["group"] == _RESERVED:
+        raise ValueError("no name for a group")
+    if not 0.001 <= schema["cadence"] <= 86400.0:
+        raise ValueError("no cadence")
+    if not all(isinstance(device, (int, str)) for device in schema["devices"]):
+        raise ValueError("no device")
+    if not all(isinstance(metric["name"], str) for metric in schema["metrics"]) or not schema["metrics"]:
+        raise ValueError("no metrics")
 
 
 def is_sealed(path: Path, sealed: dict[str, Any]) -> bool:

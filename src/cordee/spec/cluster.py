@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from cordee.errors import UsageError
-from cordee.spec.faults import Place, findings_of, raise_findings
+from cordee.spec.faults import Place, document_error, findings_of
 from cordee.spec.fields import Count, CountOrZero, Document, Duration, Name, Size
 from cordee.spec.files import config_folder, read_toml
 from cordee.spec.machine import this_machine
 from cordee.spec.merge import Merge, Origin
-from cordee.spec.toml_lines import find_line
+from cordee.spec.toml_lines import Keys, find_line
 
 LOCAL = "local"
 SITE_FOLDER = Path("/etc/cordee/clusters")
@@ -77,12 +77,12 @@ class ClusterProfile(Document):
     runs: str | None = None
     network_interface: str | None = None
     requeue: Literal["requeue", "resubmit", "forbidden"] = "requeue"
-    partitions: dict[Name, Partition] = {}
-    classes: dict[Name, JobClass] = {}
-    gpu_models: dict[str, GpuModel] = Field(default={}, alias="gpu")
-    storage: dict[Name, StorageTier] = {}
-    switches: dict[str, str] = {}
-    defaults: dict[str, Any] = {}
+    partitions: dict[Name, Partition] = Field(default_factory=dict)
+    classes: dict[Name, JobClass] = Field(default_factory=dict)
+    gpu_models: dict[str, GpuModel] = Field(default_factory=dict, alias="gpu")
+    storage: dict[Name, StorageTier] = Field(default_factory=dict)
+    switches: dict[str, str] = Field(default_factory=dict)
+    defaults: dict[str, Any] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,10 @@ class ProfileFile:
     path: Path
     text: str
     document: dict[str, Any]
+
+    def origin(self, keys: Keys) -> Origin:
+        """Return where a path of keys of the document was given."""
+        return Origin(self.kind, str(self.path), find_line(self.text, keys))
 
 
 def profile_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
@@ -149,10 +153,10 @@ def load_cluster(name: str, environ: Mapping[str, str] = os.environ) -> ClusterP
     if name == LOCAL:
         merge.add(this_machine(), lambda keys: Origin("this machine"))
     for file in files:
-        merge.add(file.document, lambda keys, file=file: Origin(file.kind, str(file.path), find_line(file.text, keys)))
+        merge.add(file.document, file.origin)
     last = files[-1] if files else None
     try:
         return ClusterProfile.model_validate(merge.values)
     except ValidationError as error:
-        fallback = Place(str(last.path), find_line(last.text, ())) if last else Place()
-        raise_findings(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
+        fallback = Place(str(last.path), 1) if last else Place()
+        raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))

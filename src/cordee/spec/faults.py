@@ -61,12 +61,12 @@ def findings_of(
     return list(found.values())
 
 
-def raise_findings(findings: list[Finding]) -> typing.NoReturn:
-    """Raise the DocumentError that stands for these findings, the first one in words."""
+def document_error(findings: list[Finding]) -> DocumentError:
+    """Return the error that stands for these findings, with the first one in words."""
     first = findings[0]
     count = len(findings) - 1
     more = f" (and {count} more fault{'s' if count > 1 else ''})" if count else ""
-    raise DocumentError(
+    return DocumentError(
         first.text + more,
         findings=findings,
         file=first.file,
@@ -77,9 +77,9 @@ def raise_findings(findings: list[Finding]) -> typing.NoReturn:
     )
 
 
-def raise_fault(text: str, rule: str, **details: Any) -> typing.NoReturn:
-    """Raise the DocumentError of a document with one fault, which is its only finding."""
-    raise_findings([Finding(text, "error", rule, **details)])
+def fault_error(text: str, rule: str, **details: Any) -> DocumentError:
+    """Return the error of a document with one fault, which is its only finding."""
+    return document_error([Finding(text, "error", rule, **details)])
 
 
 def unknown_key(path: Keys, model: type[BaseModel] | None, place: Place) -> Finding:
@@ -158,16 +158,19 @@ def _finding(fault: Any, path: Keys, model: type[BaseModel], place: Place) -> Fi
 def _document_path(location: tuple[str | int, ...], values: Any, missing: bool) -> Keys:
     """Return the keys of a fault's location; pydantic's own marks for unions and validators are no keys."""
     path: list[str | int] = []
-    current = values
+    current: Any = values
     for index, part in enumerate(location):
-        if (isinstance(current, dict) and part in current) or (
-            isinstance(current, (list, tuple)) and isinstance(part, int) and part < len(current)
-        ):
+        inside = part in current if isinstance(current, dict) else _is_index(current, part)
+        if inside:
             current = current[part]
         elif not (missing and index == len(location) - 1):
             continue
         path.append(part)
     return tuple(path)
+
+
+def _is_index(values: Any, part: str | int) -> bool:
+    return isinstance(values, (list, tuple)) and isinstance(part, int) and part < len(values)
 
 
 def _dotted(path: Keys) -> str:

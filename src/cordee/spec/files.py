@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cordee.spec.faults import raise_fault
+from cordee.errors import DocumentError
+from cordee.spec.faults import fault_error
 from cordee.spec.toml_lines import error_line
 
 LARGEST_BYTES = 1 << 20
@@ -33,33 +34,37 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
     except OSError as error:
         what = "make it readable, or give another path"
         reason = error.strerror or str(error)
-        raise_fault(f"cannot read it: {reason}", "unreadable", file=file, given=file, allowed="a TOML file", next=what)
+        raise fault_error(
+            f"cannot read it: {reason}", "unreadable", file=file, given=file, allowed="a TOML file", next=what
+        )
     if len(data) > LARGEST_BYTES:
         what = "keep data in files of their own and name them in the document"
         allowed = f"at most {LARGEST_BYTES} bytes"
-        raise_fault("is too large for a document", "too-large", file=file, given=file, allowed=allowed, next=what)
+        raise fault_error("is too large for a document", "too-large", file=file, given=file, allowed=allowed, next=what)
     try:
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         given = repr(data[error.start : error.start + 1])[1:].strip("'")
-        raise_fault(
+        raise fault_error(
             "is not UTF-8", "not-utf8", file=file, line=line, given=given, allowed="UTF-8", next="save it as UTF-8"
         )
     try:
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise_bad_toml(file, text, str(error))
+        raise bad_toml_error(file, text, str(error))
     except RecursionError:
-        raise_fault("is nested too deeply", "bad-toml", file=file, given=file, allowed="TOML 1.0", next="flatten it")
+        raise fault_error(
+            "is nested too deeply", "bad-toml", file=file, given=file, allowed="TOML 1.0", next="flatten it"
+        )
 
 
-def raise_bad_toml(file: str, text: str, message: str) -> Any:
-    """Raise the DocumentError of a text that is no TOML."""
+def bad_toml_error(file: str, text: str, message: str) -> DocumentError:
+    """Return the error of a text that is no TOML."""
     line = error_line(message, text)
     lines = text.split("\n")
     given = lines[min(line, len(lines)) - 1].strip()[:200]
     reason = message.partition(" (at ")[0]
     text = f"is not valid TOML: {reason[:1].lower()}{reason[1:]}"
     what = 'correct this line; texts need quotes (name = "value")'
-    raise_fault(text, "bad-toml", file=file, line=line, given=given, allowed="TOML 1.0", next=what)
+    return fault_error(text, "bad-toml", file=file, line=line, given=given, allowed="TOML 1.0", next=what)

@@ -186,16 +186,16 @@ class Job(Document):
     setup: Lines = ()
     code: Literal["live", "snapshot"] = "live"
     launch: Literal["fork", "srun"] = "fork"
-    env: dict[str, VariableText] = {}
+    env: dict[str, VariableText] = Field(default_factory=dict)
     need: Need = Need.model_construct()
     vet: Vet = Vet.model_construct()
-    data: dict[Name, Data] = {}
+    data: dict[Name, Data] = Field(default_factory=dict)
     checkpoint: Checkpoint | None = None
     restart: Restart = Restart.model_construct()
     sampling: Sampling = Sampling.model_construct()
     timeouts: Timeouts = Timeouts.model_construct()
-    sweep: dict[str, Annotated[Any, BeforeValidator(_sweep_value)]] = {}
-    steps: dict[Name, StepDocument] = {}
+    sweep: dict[str, Annotated[Any, BeforeValidator(_sweep_value)]] = Field(default_factory=dict)
+    steps: dict[Name, StepDocument] = Field(default_factory=dict)
     test: Test | None = None
     slurm: Slurm = Slurm.model_construct()
 

@@ -18,11 +18,11 @@ from cordee.spec.cluster import LOCAL, ClusterProfile, load_cluster, profile_fil
 from cordee.spec.faults import (
     Place,
     annotation_at,
+    document_error,
+    fault_error,
     findings_of,
     key_names,
     model_at,
-    raise_fault,
-    raise_findings,
 )
 from cordee.spec.files import config_folder, read_toml
 from cordee.spec.job import Job
@@ -109,7 +109,7 @@ def load_job(
     findings += reading.faults_elsewhere()
     unique = list({(fault.file, fault.line, fault.text): fault for fault in findings}.values())
     if unique or job is None:
-        raise_findings(unique)
+        raise document_error(unique)
     provenance = {".".join(keys): origin for keys, origin in merge.origins.items()}
     notes = tuple(_misspelt_variables(environ))
     return LoadedJob(job, path, text, profile, provenance, merge.values, notes)
@@ -145,11 +145,11 @@ class _Reading:
             merge.add(own_document, _origins("user profile", own, own_text, ()))
         self._add_document(merge, cluster)
         for keys, value, variable in _settings(self._environ):
-            merge.set(keys, value, lambda _, variable=variable: Origin("environment", variable))
+            merge.set(keys, value, _elsewhere("environment", variable))
         for dotted, value in self._flags.items():
             if value is not None:
                 keys = tuple(dotted.split("."))
-                merge.set(keys, _fitting(keys, value), lambda _, dotted=dotted: Origin("flag", dotted))
+                merge.set(keys, _fitting(keys, value), _elsewhere("flag", dotted))
         return merge
 
     def faults_elsewhere(self) -> list[Finding]:
@@ -196,6 +196,10 @@ def _origins(kind: str, path: Path, text: str, prefix: tuple[str, ...]) -> Calla
     return lambda keys: Origin(kind, str(path), find_line(text, prefix + keys), shown)
 
 
+def _elsewhere(kind: str, name: str) -> Callable[[Keys], Origin]:
+    return lambda keys: Origin(kind, name)
+
+
 def _find_document(spec: Path) -> Path:
     path = (spec / FILE_NAME if spec.is_dir() else spec).absolute()
     if path.exists():
@@ -207,7 +211,7 @@ def _find_document(spec: Path) -> Path:
     if not folder.is_dir():
         near = difflib.get_close_matches(folder.name, _folders(folder.parent), n=1)
         hint = f"did you mean {folder.parent / near[0]}?" if near else "correct the path"
-    raise_fault(
+    raise fault_error(
         f"there is no {path.name} in {folder}" if folder.is_dir() else f"there is no folder {folder}",
         "no-document",
         file=str(path),

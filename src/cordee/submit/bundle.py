@@ -29,6 +29,7 @@ NODE_SIDE = (
     "runs/__init__.py",
     "runs/folder.py",
     "runs/journal.py",
+    "runs/snapshot.py",
     "runs/state.py",
     "runs/blocklog.py",
     "runs/logframes.py",

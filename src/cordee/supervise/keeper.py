@@ -47,7 +47,14 @@ class Kept:
         return bool(self.known) and alive_here(self.known)
 
     def start(self, env: dict[str, str]) -> None:
-        """Start the next incarnation and record it."""
+        """Start the next incarnation and record it; a start that the disk refuses counts as one that ended at once."""
+        self.starts.append(time.monotonic())
+        try:
+            self._start(env)
+        except (OSError, CordeeError) as error:
+            print(f"cordee keeper: cannot start the {self.name}: {error}", file=sys.stderr)
+
+    def _start(self, env: dict[str, str]) -> None:
         incarnation = self.incarnation + 1
         with open(self.log, "ab") as log:
             process = subprocess.Popen(
@@ -68,7 +75,6 @@ class Kept:
         }
         process.returncode = 0
         write_atomically(self.record, json.dumps(self.known))
-        self.starts.append(time.monotonic())
 
     def too_often(self) -> bool:
         """Return whether it was started so often of late that another start would not help."""
@@ -111,7 +117,7 @@ class Keeper:
             )
             for node in LocalPlace(folder, self.plan).node_names()
         }
-        self._heartbeat: tuple[str, float] = ("", time.monotonic())
+        self._heartbeat: tuple[int, float] = (0, time.monotonic())
         self._journals_size = -1
         self._ended = False
         self._abandoned: set[str] = set()
@@ -121,7 +127,7 @@ class Keeper:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         if self.supervisor.alive() and not self.run_ended():
-            self._heartbeat = ("", time.monotonic())
+            self._heartbeat = (0, time.monotonic())
         code = 0
         while True:
             self._reap()
@@ -151,7 +157,7 @@ class Keeper:
                 self._give_up()
                 return False
             self.supervisor.start(self.env)
-            self._heartbeat = ("", time.monotonic())
+            self._heartbeat = (0, time.monotonic())
         elif self._supervisor_hangs():
             self.supervisor.kill()
         for node, agent in self.agents.items():
@@ -177,14 +183,16 @@ class Keeper:
 
     def _supervisor_hangs(self) -> bool:
         try:
-            text = (self.folder.control / "heartbeat").read_text()
+            beat = (self.folder.control / "heartbeat").stat().st_mtime_ns
         except OSError:
-            text = ""
-        if text != self._heartbeat[0]:
-            self._heartbeat = (text, time.monotonic())
+            beat = 0
+        if beat != self._heartbeat[0]:
+            self._heartbeat = (beat, time.monotonic())
         return time.monotonic() - self._heartbeat[1] > self.lost_s
 
     def _give_up(self) -> None:
+        for agent in self.agents.values():
+            agent.kill()
         tail = _last_line(self.supervisor.log)
         text = f"the supervisor ended {_MOST_STARTS} times in a minute: {tail}"
         client_journal(self.folder.journal).append(

@@ -115,8 +115,9 @@ class LocalPlace(Place):
 
     def beat(self) -> None:
         """Touch the heartbeat that the keeper watches, and start a new keeper when the old one died."""
+        heartbeat = self.folder.control / "heartbeat"
         try:
-            (self.folder.control / "heartbeat").write_text(f"{time.monotonic():.3f}\n")
+            heartbeat.touch()
         except OSError:
             return
         if self._keeper is None or not alive_here(self._keeper):

@@ -21,6 +21,7 @@ from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError
 from cordee.findings import Finding
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
+from cordee.runs.snapshot import changed_files
 from cordee.runs.state import replay
 from cordee.supervise import finish
 from cordee.supervise.agreement import StopAgreement
@@ -40,6 +41,7 @@ _CHECKPOINT_S = 2.0
 _CANCEL_STOP_S = 10.0
 _CANCEL_GRACE_S = 5.0
 _RANK_GRACE_S = 5.0
+_FULL_DISK_S = 3600.0
 
 
 class Ended(Exception):
@@ -97,6 +99,7 @@ class Supervisor:
         token = wire.new_token()
         self.server = await wire.serve(address, None, token, self._connected, epoch=self.epoch)
         self.journal.append("supervisor_started", **identity(), segment=self.segment)
+        self._look_for_changed_code()
         wire.write_rendezvous(self.folder.rendezvous, address, self.server.port, self.epoch, token)
         ticker = asyncio.ensure_future(self._tick())
         lead = asyncio.ensure_future(self._lead())
@@ -121,6 +124,18 @@ class Supervisor:
                 await self._after(outcome)
         except Ended as ended:
             return ended
+
+    def _look_for_changed_code(self) -> None:
+        """Say which files of live code differ from the snapshot: what ran is not what was submitted."""
+        if self.plan["workdir"] != self.plan["job_folder"] or self.before.segments == self.segment:
+            return
+        names = changed_files(Path(self.plan["job_folder"]), self.folder.code_manifest)
+        if names:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            text = f"code changed between submission and start: {', '.join(names[:5])}{more}"
+            next_step = 'set code = "snapshot" to run what was submitted'
+            finding = Finding(text, "warn", "code-changed", given=names, next=next_step)
+            self.journal.append("finding", finding=finding.document())
 
     async def _gather(self) -> None:
         """Wait until all nodes are connected and vetted, or their time is up."""
@@ -519,9 +534,18 @@ class Supervisor:
             "ended", state=ended.state, exit_code=ended.exit_code, reason=ended.reason, text=ended.text
         )
         self.server.close()
+        await self._write_the_rest()
         sealed = await finish.seal_and_report(self.folder)
         if sealed is not None:
             self.journal.append("sealed", until=sealed)
+
+    async def _write_the_rest(self) -> None:
+        """Wait for room on a full disk: without its last line the run would be begun again."""
+        deadline = time.monotonic() + _FULL_DISK_S
+        while not self.journal.flush() and time.monotonic() < deadline and self.folder.root.is_dir():
+            print(f"cordee supervisor: the journal cannot be written: {self.journal.last_error}", file=sys.stderr)
+            self.place.beat()
+            await asyncio.sleep(_SECOND_S)
 
     def _closing_findings(self) -> list[Finding]:
         findings = []

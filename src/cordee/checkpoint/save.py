@@ -1,0 +1,302 @@
+"""Saving and restoring a training: model, optimizer, random generators and the position in the data, all or nothing.
+
+A checkpoint is written by all ranks into a hidden folder with PyTorch's distributed checkpoint, made durable, described
+by a manifest, and renamed. Whatever is killed, and whenever: the folder under its final name is complete, and the older
+one is there until then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import warnings
+from typing import Any, Mapping, Optional, Union
+
+from cordee.checkpoint import random_state
+from cordee.checkpoint.folder import MANIFEST, SCHEMA, Checkpoint, find_checkpoints, read_manifest
+from cordee.errors import CheckpointError
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+def checkpointer(
+    model: Any = None,
+    optimizer: Any = None,
+    *,
+    data: Any = None,
+    extra: Optional[Mapping[str, Any]] = None,
+    folder: Optional[Path] = None,
+    keep: int = 3,
+    every_s: Optional[float] = None,
+    every_steps: Optional[int] = None,
+) -> Checkpointer:
+    """Return a Checkpointer; every rank makes one with the same arguments.
+
+    Args:
+        model: a module, also wrapped in DDP or FSDP.
+        optimizer: one optimizer or a list of them.
+        data: what knows the position in the data: an object with `state_dict` and `load_state_dict`.
+        extra: more such objects by name, a learning-rate scheduler for example.
+        folder: where checkpoints lie; default CORDEE_CHECKPOINT_DIR, else `checkpoints`.
+        keep: how many complete checkpoints stay.
+        every_s: seconds between checkpoints for `due`; default CORDEE_CHECKPOINT_EVERY.
+        every_steps: steps between checkpoints for `due`; wins over `every_s`.
+    """
+    place = os.path.abspath(folder or os.environ.get("CORDEE_CHECKPOINT_DIR") or "checkpoints")
+    seconds = every_s if every_s is not None else float(os.environ.get("CORDEE_CHECKPOINT_EVERY") or 0) or None
+    return Checkpointer(model, optimizer, data, dict(extra or {}), place, keep, seconds, every_steps)
+
+
+class Checkpointer:
+    """Saves and restores one training; made by `cordee.checkpointer`."""
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        data: Any,
+        extra: dict[str, Any],
+        folder: str,
+        keep: int,
+        every_s: Optional[float],
+        every_steps: Optional[int],
+    ) -> None:
+        if keep < 1:
+            raise CheckpointError("at least one checkpoint must stay", given=keep, allowed="keep >= 1")
+        self._model, self._optimizer = model, optimizer
+        self._positions = dict(extra)
+        if data is not None:
+            self._positions["data"] = data
+        self._folder, self._keep = folder, keep
+        self._every_s, self._every_steps = every_s, every_steps
+        self._saved_at = time.monotonic()
+
+    def newest(self) -> Optional[Checkpoint]:
+        """Return the newest complete checkpoint of the folder, None when there is none."""
+        found = self._complete()
+        return found[-1] if found else None
+
+    def restore(self) -> int:
+        """Load the newest complete checkpoint and return the step to begin with: 0 when there is none.
+
+        All ranks load the same one, also a smaller or larger number of ranks than saved it; a damaged one is passed
+        over with a warning.
+
+        Raises:
+            CheckpointError: every complete checkpoint failed to load.
+        """
+        candidates = self._agreed([found.path for found in reversed(self._complete())])
+        failures = []
+        for path in candidates:
+            problem = ""
+            try:
+                step = self._load(path)
+            except Exception as error:  # what a damaged file raises is up to torch
+                problem, step = f"{type(error).__name__}: {error}", -1
+            problems = [text for text in self._gathered(problem) if text]
+            if not problems:
+                return step + 1
+            failures.append(f"{os.path.basename(path)}: {problems[0]}")
+            warnings.warn(f"a checkpoint cannot be loaded and the one before it is tried: {failures[-1]}", stacklevel=2)
+        if failures:
+            raise CheckpointError(
+                "no checkpoint can be loaded",
+                given="; ".join(failures),
+                allowed="a checkpoint of the same model",
+                next=f"move {self._folder} away to begin at zero",
+            )
+        return 0
+
+    def due(self, step: int) -> bool:
+        """Return whether a checkpoint should be saved after `step`; the same on all ranks.
+
+        With `every_steps` it is the step that decides. With `every_s` rank 0's clock does, and its answer is sent to
+        all, which costs one small broadcast a call.
+        """
+        if self._every_steps:
+            return (step + 1) % self._every_steps == 0
+        if self._every_s is None:
+            return False
+        late = time.monotonic() - self._saved_at >= self._every_s
+        return bool(self._agreed(late))
+
+    def save(self, step: int) -> str:
+        """Save the state after `step`; every rank calls this. Returns the checkpoint's path.
+
+        Raises:
+            CheckpointError: it could not be written; the older ones are untouched.
+        """
+        import torch.distributed.checkpoint as dcp
+
+        rank, _ = _world()
+        name = f"step-{step:09d}"
+        target = os.path.join(self._folder, name)
+        partial = os.path.join(self._folder, f".{name}.tmp-{os.environ.get('CORDEE_ATTEMPT', '0')}")
+        problem = ""
+        if rank == 0:
+            problem = _attempt(lambda: self._begin(partial))
+        self._raise_together(problem, name)
+        problem = _attempt(lambda: dcp.save(self._state(), checkpoint_id=partial))
+        problem = problem or _attempt(lambda: self._save_rank(os.path.join(partial, f"rank-{rank}.pt")))
+        self._raise_together(problem, name)
+        if rank == 0:
+            problem = _attempt(lambda: self._complete_folder(partial, target, step))
+        self._raise_together(problem, name)
+        self._saved_at = time.monotonic()
+        if rank == 0:
+            self._remove_old()
+        return target
+
+    def _state(self) -> dict[str, Any]:
+        from torch.distributed.checkpoint.state_dict import get_state_dict
+
+        if self._model is None:
+            return {}
+        model, optimizer = get_state_dict(self._model, self._optimizer if self._optimizer is not None else [])
+        return {"model": model, "optimizer": optimizer}
+
+    def _load(self, path: str) -> int:
+        import torch
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.state_dict import set_state_dict
+
+        manifest = read_manifest(path)
+        state = self._state()
+        if state:
+            dcp.load(state, checkpoint_id=path)
+            optimizer = self._optimizer if self._optimizer is not None else []
+            set_state_dict(
+                self._model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
+            )
+        rank, size = _world()
+        if size != manifest["world_size"]:
+            warnings.warn(
+                f"saved by {manifest['world_size']} ranks, restored by {size}: random generators start anew, "
+                "positions are those of rank 0",
+                stacklevel=3,
+            )
+        same = size == manifest["world_size"]
+        own = torch.load(os.path.join(path, f"rank-{rank if same else 0}.pt"), weights_only=True)
+        for name, holder in self._positions.items():
+            if name in own["positions"]:
+                holder.load_state_dict(own["positions"][name])
+        if same:
+            random_state.restore(own["random"])
+        return int(manifest["step"])
+
+    def _save_rank(self, path: str) -> None:
+        import torch
+
+        positions = {name: holder.state_dict() for name, holder in self._positions.items()}
+        torch.save({"random": random_state.capture(), "positions": positions}, path)
+
+    def _begin(self, partial: str) -> None:
+        os.makedirs(self._folder, exist_ok=True)
+        for name in os.listdir(self._folder):
+            if name.startswith(".step-") and ".tmp-" in name:
+                shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
+        os.mkdir(partial)
+
+    def _complete_folder(self, partial: str, target: str, step: int) -> None:
+        import torch
+
+        files = {}
+        for name in sorted(os.listdir(partial)):
+            path = os.path.join(partial, name)
+            files[name] = os.stat(path).st_size
+            _make_durable(path)
+        manifest = {
+            "schema": SCHEMA,
+            "step": step,
+            "world_size": _world()[1],
+            "files": files,
+            "torch": torch.__version__,
+            "time": time.time(),
+        }
+        with open(os.path.join(partial, MANIFEST), "w", encoding="utf-8") as file:
+            json.dump(manifest, file)
+            file.flush()
+            os.fsync(file.fileno())
+        _make_durable(partial)
+        replaced = f"{partial}.old"
+        if os.path.exists(target):
+            os.rename(target, replaced)
+        os.rename(partial, target)
+        _make_durable(self._folder)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+    def _remove_old(self) -> None:
+        """Remove all but the newest `keep` checkpoints that Cordée made; hidden first, so that none is ever half there."""
+        for found in self._complete()[: -self._keep]:
+            hidden = os.path.join(self._folder, f".{found.name}.tmp-removed")
+            try:
+                os.rename(found.path, hidden)
+            except OSError:
+                continue
+            shutil.rmtree(hidden, ignore_errors=True)
+
+    def _complete(self) -> list[Checkpoint]:
+        found = find_checkpoints(self._folder, "step-*")
+        return [checkpoint for checkpoint in found if os.path.isfile(os.path.join(checkpoint.path, MANIFEST))]
+
+    def _raise_together(self, problem: str, name: str) -> None:
+        """Let all ranks fail when one did, instead of leaving the others waiting."""
+        problems = [text for text in self._gathered(problem) if text]
+        if problems:
+            newest = self.newest()
+            raise CheckpointError(
+                f"{name} could not be saved: {problems[0]}",
+                given=self._folder,
+                next=f"make room; {newest.name} is complete" if newest else "make room; there is no older one",
+            )
+
+    @staticmethod
+    def _agreed(value: Any) -> Any:
+        """Return rank 0's value on all ranks."""
+        if _world()[1] == 1:
+            return value
+        import torch.distributed as dist
+
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    @staticmethod
+    def _gathered(value: str) -> list[str]:
+        """Return all ranks' values on all ranks."""
+        size = _world()[1]
+        if size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        values: list[Any] = [None] * size
+        dist.all_gather_object(values, value)
+        return values
+
+
+def _world() -> tuple[int, int]:
+    """Return (rank, number of ranks), (0, 1) without a process group."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def _attempt(action: Any) -> str:
+    """Run `action` and return its failure as text, empty when it went well."""
+    try:
+        action()
+    except Exception as error:  # what writing a file raises inside torch is up to torch
+        return f"{type(error).__name__}: {error}".split("\n")[0]
+    return ""
+
+
+def _make_durable(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

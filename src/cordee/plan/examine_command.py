@@ -1,0 +1,157 @@
+"""Whether the command of a job can start, and whether it means what it says."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shlex
+from pathlib import Path, PurePath
+
+from cordee.findings import Finding
+from cordee.plan.interpreter import commands_on_path, which
+from cordee.plan.model import Plan
+from cordee.plan.shell_words import shell_words
+from cordee.spec.load import LoadedJob
+from cordee.spec.scripts import script_of
+
+_PARAMETER = re.compile(r"\{([A-Za-z_]\w*)\}")
+_MOST_NAMES = 12
+
+
+def examine_command(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Return the findings on `run` and `setup`."""
+    return [
+        *_executable(loaded, plan),
+        *_script(loaded),
+        *_shell(loaded),
+        *_parameters(loaded),
+        *_launcher(loaded, plan),
+    ]
+
+
+def _executable(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    job, tasks = loaded.job, plan.step.tasks
+    command = job.run[0]
+    environ = {**os.environ, **job.env}
+    prepend = () if "PATH" in job.env else tasks.path_prepend
+    if which(command, prepend, environ, loaded.folder):
+        return []
+    if shell_words(loaded.values.get("run")) and "=" in command:
+        return []
+    file, line = loaded.place("run")
+    path = loaded.folder / command
+    severity, allowed = "error", "a command on PATH, or the path of an executable file"
+    if "/" not in command:
+        text = f"the command {command} is not on PATH"
+        near = difflib.get_close_matches(command, commands_on_path(prepend, environ), n=1, cutoff=0.75)
+        what = f"did you mean {near[0]}?" if near else f"install {command}, or give its path"
+        if (loaded.folder / command).is_file():
+            what = f"write ./{command}: the job's folder is not on PATH"
+        if job.setup:
+            severity, what = "warn", "nothing, if a line of `setup` brings it"
+    elif path.is_file():
+        text = f"{command} is not executable"
+        what = f"chmod +x {shlex.quote(command)}, or put its interpreter in front of it"
+    elif path.is_dir():
+        text, what = f"{command} is a folder", "name the command in it"
+    else:
+        text = f"there is no file {command}"
+        near = difflib.get_close_matches(path.name, _names(path.parent), n=1)
+        what = f"did you mean {PurePath(command).with_name(near[0])}?" if near else "correct the path"
+    rule = "no-command"
+    return [Finding(text, severity, rule, file=file, line=line, given=command, allowed=allowed, next=what)]
+
+
+def _script(loaded: LoadedJob) -> list[Finding]:
+    script = script_of(loaded.job.run)
+    if script is None or script == loaded.job.run[0]:
+        return []
+    path = loaded.folder / script
+    if path.is_file() or (path / "__main__.py").is_file():
+        return []
+    file, line = loaded.place("run")
+    names = sorted({*_scripts(path.parent), *_scripts(loaded.folder)})
+    near = difflib.get_close_matches(path.name, names, n=1)
+    if path.is_dir():
+        text, what = f"{script} is a folder without a __main__.py", "name the script in it"
+    elif _dangling(path):
+        text, what = f"{script} is a link that leads nowhere", "correct the link"
+    else:
+        text = f"there is no script {script} in {loaded.folder}"
+        what = f"did you mean {near[0]}?" if near else "correct `run`; paths begin in the folder of the document"
+    allowed = names[:_MOST_NAMES] or "a script below the job's folder"
+    return [Finding(text, "error", "no-script", file=file, line=line, given=script, allowed=allowed, next=what)]
+
+
+def _shell(loaded: LoadedJob) -> list[Finding]:
+    run = loaded.values.get("run")
+    words = shell_words(run)
+    if not words:
+        return []
+    file, line = loaded.place("run")
+    word, meaning = words[0]
+    text = f"no shell runs the command: {word}, which {meaning} in a shell, is passed on as it is"
+    what = f"run = {_toml_list(['bash', '-c', str(run)])}, or quote {word} if it is meant"
+    allowed = "a command and its arguments"
+    if meaning == "sets a variable":
+        name, _, value = word.partition("=")
+        what = f"remove it and add [env] {name} = {_toml_text(value)}"
+    return [Finding(text, "warn", "shell-syntax", file=file, line=line, given=word, allowed=allowed, next=what)]
+
+
+def _parameters(loaded: LoadedJob) -> list[Finding]:
+    declared = loaded.job.parameters
+    names = {name for word in loaded.job.run for name in _PARAMETER.findall(word)} - declared
+    if not names or loaded.job.run[0] in ("bash", "sh"):
+        return []
+    file, line = loaded.place("run")
+    shown = ", ".join(f"{{{name}}}" for name in sorted(names))
+    text = f"{shown} stays as it is: only what [sweep] declares is filled in"
+    near = [match for name in sorted(names) for match in difflib.get_close_matches(name, declared, n=1)]
+    what = f"did you mean {{{near[0]}}}?" if near else "declare it under [sweep], or leave it if it is meant"
+    allowed = sorted(declared) or "names of [sweep]"
+    return [Finding(text, "info", "undeclared-name", file=file, line=line, given=shown, allowed=allowed, next=what)]
+
+
+def _launcher(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    argv, nodes = loaded.job.run, plan.step.request.nodes
+    is_torchrun = PurePath(argv[0]).name == "torchrun" or "torch.distributed.run" in argv[:4]
+    if not is_torchrun or nodes == 1 or any(word.startswith("--nnodes") for word in argv):
+        return []
+    file, line = loaded.place("run")
+    text = f"torchrun without --nnodes: {nodes} nodes would train {nodes} models, each on its own"
+    what = (
+        "run the script itself (`python train.py`, ranks_per_node = N): Cordée sets RANK, WORLD_SIZE and the like; or "
+        f'run = ["bash", "-c", "torchrun --nnodes={nodes} --node-rank=$GROUP_RANK --master-addr=$MASTER_ADDR '
+        '--master-port=$MASTER_PORT ..."]'
+    )
+    allowed = "torchrun with --nnodes, or the script itself"
+    return [Finding(text, "warn", "torchrun-alone", file=file, line=line, given=argv[0], allowed=allowed, next=what)]
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _scripts(folder: Path) -> list[str]:
+    return [name for name in _names(folder) if name.endswith(".py")]
+
+
+def _dangling(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
+
+
+def _toml_text(text: str) -> str:
+    return (
+        "'" + text + "'"
+        if '"' in text and "'" not in text
+        else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    )
+
+
+def _toml_list(texts: list[str]) -> str:
+    return "[" + ", ".join(_toml_text(text) for text in texts) + "]"
