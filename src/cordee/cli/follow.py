@@ -11,7 +11,7 @@ import click
 from cordee.errors import CordeeError
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
-from cordee.runs.logframes import read_frames
+from cordee.runs.logframes import Frame, read_frames
 from cordee.runs.state import RunState, replay
 from cordee.submit import submitter
 from cordee.units import format_duration
@@ -33,7 +33,7 @@ class LineTail:
     def __init__(self, folder: Path, rank: int | None = None, node: str | None = None) -> None:
         self._folder, self._rank, self._node = folder, rank, node
         self._offsets: dict[Path, int] = {}
-        self._partial: dict[tuple[Path, int, int], bytes] = {}
+        self._partial: dict[tuple[Path, int, int, int], bytes] = {}
 
     def read(self) -> list[tuple[int, int, bytes]]:
         """Return new whole lines `(rank, stream, line)`, in the order of their frames within each file."""
@@ -44,23 +44,23 @@ class LineTail:
             for frame in read_frames(path, self._offsets.get(path, 0)):
                 self._offsets[path] = frame.end
                 if self._rank is None or frame.rank == self._rank:
-                    lines += self._split(path, frame.rank, frame.stream, frame.data)
+                    lines += self._split(path, frame)
         return lines
 
     def rest(self) -> list[tuple[int, int, bytes]]:
         """Return the last lines that have no line end."""
-        left = [(rank, stream, text) for (_, rank, stream), text in self._partial.items() if text]
+        left = [(rank, stream, text) for (_, _, rank, stream), text in self._partial.items() if text]
         self._partial.clear()
         return left
 
-    def _split(self, path: Path, rank: int, stream: int, data: bytes) -> list[tuple[int, int, bytes]]:
-        key = (path, rank, stream)
-        *whole, partial = (self._partial.get(key, b"") + data).split(b"\n")
+    def _split(self, path: Path, frame: Frame) -> list[tuple[int, int, bytes]]:
+        key = (path, frame.attempt, frame.rank, frame.stream)
+        *whole, partial = (self._partial.get(key, b"") + frame.data).split(b"\n")
         if len(partial) > _LONGEST_LINE:
             whole.append(partial)
             partial = b""
         self._partial[key] = partial
-        return [(rank, stream, line) for line in whole]
+        return [(frame.rank, frame.stream, line) for line in whole]
 
 
 def shown(rank: int, line: bytes, world_size: int) -> str:

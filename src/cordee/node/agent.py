@@ -416,10 +416,8 @@ class Agent:
 
     async def _tick(self) -> None:
         interval = self.plan["sampling"]["interval_s"]
-        next_tick = time.monotonic()
         while True:
-            next_tick = max(next_tick + interval, time.monotonic())
-            await asyncio.sleep(next_tick - time.monotonic())
+            await asyncio.sleep(interval - time.time() % interval)
             self.telemetry.sample(self.world.attempt if self.world else 0)
             self.telemetry.send(self._send, dropped_log_bytes=self.log.dropped_bytes if self.log else 0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import shlex
 from pathlib import Path, PurePath
 
 from cordee.findings import Finding
@@ -55,7 +56,7 @@ def _restart(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
         given, what = checkpoint.pattern, f'add resume = "{argument}" to [checkpoint]'
     else:
         text = "a restart begins at zero: nothing says how the script goes on from a checkpoint"
-        given, what = None, f"save with cordee.checkpointer(...), or add {what}"
+        given, what = shlex.join(loaded.job.run), f"save with cordee.checkpointer(...), or add {what}"
     allowed = "resume with {checkpoint} in it, or a script that calls cordee.checkpointer"
     return [Finding(text, "warn", "restart-from-zero", file=file, line=line, given=given, allowed=allowed, next=what)]
 

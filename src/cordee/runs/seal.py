@@ -276,8 +276,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cordee.runs.seal", description="Seal a run's telemetry.")
     parser.add_argument("folder", help="the run's folder")
     parser.add_argument("--final", action="store_true", help="the run has ended: seal the newest part too")
+    parser.add_argument("--drop", action="store_true", help="delete the parts that the journal says are sealed instead")
     parsed = parser.parse_args(arguments)
     try:
+        if parsed.drop:
+            print(json.dumps({"dropped_parts": drop_sealed_parts(parsed.folder)}))
+            return 0
         print(json.dumps({"sealed_until": seal(parsed.folder, final=parsed.final)}))
     except CordeeError as error:
         print(json.dumps(error.document()))

@@ -85,7 +85,7 @@ def _has_changed(path: Path, entry: dict[str, Any]) -> bool:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_size != entry["size"]:
             return True
-        return bool(hashlib.sha256(path.read_bytes()).hexdigest() != entry["sha256"])
+        return hashlib.sha256(path.read_bytes()).hexdigest() != str(entry["sha256"])
     except OSError:
         return True
 

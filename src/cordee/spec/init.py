@@ -207,7 +207,7 @@ def _checkpoints(folder: Path, script: Script, notes: list[str]) -> tuple[str | 
             notes.append("what its checkpoints are called could not be seen: set [checkpoint] pattern")
     elif option:
         notes.append(f"it has the option {option.name}, which names no checkpoint: add it to `run` if it finds its own")
-    if resume is None:
+    if resume is None and script.parsed:
         saved = ", ".join(script.savers)
         notes.append(
             (f"it saves with {saved}, but " if saved else "") + "nothing says how it goes on: a restart begins at zero"
@@ -244,7 +244,7 @@ def _measure(folder: Path) -> tuple[int, int, bool]:
 
 def _entries(folder: Path) -> list[str]:
     try:
-        return sorted(os.listdir(folder))
+        return sorted(name for name in os.listdir(folder) if name.isprintable())
     except OSError:
         return []
 

@@ -50,7 +50,7 @@ def locate(text: str) -> dict[Keys, int]:
     scanner = _Scanner(text)
     try:
         scanner.document()
-    except _NotToml:
+    except (_NotToml, tomllib.TOMLDecodeError, RecursionError):
         pass
     return scanner.found
 

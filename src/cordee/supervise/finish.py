@@ -13,17 +13,27 @@ from cordee.runs.folder import RunFolder
 _LONGEST_S = 300.0
 
 
-async def seal_and_report(folder: RunFolder) -> Optional[float]:
-    """Seal the telemetry and render the report; returns the time up to which it is sealed, None when it could not be."""
-    output = await _document_side("cordee.runs.seal", str(folder.root), "--final")
-    sealed = None
-    if output is not None:
-        try:
-            sealed = json.loads(output)["sealed_until"]
-        except (ValueError, KeyError, TypeError):
-            print(f"cordee supervisor: sealing said {output[:200]!r}", file=sys.stderr)
+async def seal(folder: RunFolder, *, final: bool) -> Optional[float]:
+    """Seal the telemetry that is closed, or all of it; returns the time it is sealed until, None when it could not be."""
+    output = await _document_side("cordee.runs.seal", str(folder.root), *(["--final"] if final else []))
+    if output is None:
+        return None
+    try:
+        until = json.loads(output)["sealed_until"]
+    except (ValueError, KeyError, TypeError):
+        print(f"cordee supervisor: sealing said {output[:200]!r}", file=sys.stderr)
+        return None
+    return None if until is None else float(until)
+
+
+async def drop_sealed(folder: RunFolder) -> None:
+    """Delete the parts of the block log that the journal says are sealed."""
+    await _document_side("cordee.runs.seal", str(folder.root), "--drop")
+
+
+async def report(folder: RunFolder) -> None:
+    """Render the report."""
     await _document_side("cordee.report", str(folder.root))
-    return sealed
 
 
 async def _document_side(module: str, *arguments: str) -> Optional[bytes]:

@@ -42,6 +42,7 @@ _CANCEL_STOP_S = 10.0
 _CANCEL_GRACE_S = 5.0
 _RANK_GRACE_S = 5.0
 _FULL_DISK_S = 3600.0
+_SEAL_S = 600.0
 
 
 class Ended(Exception):
@@ -89,6 +90,8 @@ class Supervisor:
         self._stops: set[asyncio.Task[None]] = set()
         self._progress: tuple[Optional[int], Optional[int]] = (None, None)
         self._started = time.monotonic()
+        self._ending = False
+        self._sealing: Optional[asyncio.Task[Optional[float]]] = None
 
     async def serve(self) -> int:
         """Lead the run to its end and return 0, or 5 when this supervisor lost the run."""
@@ -440,7 +443,7 @@ class Supervisor:
 
     async def _tick(self) -> None:
         """Everything that happens because time passes; returns only when the run belongs to somebody else."""
-        due = {"second": 0.0, "progress": time.monotonic() + _PROGRESS_S, "checkpoint": 0.0}
+        due = {"second": 0.0, "progress": time.monotonic() + _PROGRESS_S, "checkpoint": 0.0, "seal": time.monotonic() + _SEAL_S}
         while True:
             await asyncio.sleep(_TICK_S)
             now = time.monotonic()
@@ -451,7 +454,11 @@ class Supervisor:
                 if not self.ownership.current():
                     raise OwnershipError("a newer supervisor owns this run, or its folder was deleted")
                 self.place.beat()
-                self._look_for_silence()
+                if not self._ending:
+                    self._look_for_silence()
+            if now >= due["seal"] and not self._ending:
+                due["seal"] = now + _SEAL_S
+                self._seal_closed_parts()
             if now >= due["checkpoint"]:
                 due["checkpoint"] = now + _CHECKPOINT_S
                 self._note_checkpoint(self._newest_checkpoint())
@@ -520,6 +527,7 @@ class Supervisor:
     # The end
 
     async def _end(self, ended: Ended) -> None:
+        self._ending = True
         for finding in self._closing_findings():
             self.journal.append("finding", finding=finding.document())
         for node in self.nodes.values():
@@ -535,9 +543,25 @@ class Supervisor:
         )
         self.server.close()
         await self._write_the_rest()
-        sealed = await finish.seal_and_report(self.folder)
+        if self._sealing is not None:
+            await self._sealing
+        sealed = await finish.seal(self.folder, final=True)
         if sealed is not None:
             self.journal.append("sealed", until=sealed)
+            await finish.drop_sealed(self.folder)
+        await finish.report(self.folder)
+
+    def _seal_closed_parts(self) -> None:
+        """Seal what nobody writes to any more in a child, so that a long run's tail stays short."""
+        if self._sealing is not None and not self._sealing.done():
+            return
+
+        def done(task: asyncio.Task[Optional[float]]) -> None:
+            if not task.cancelled() and task.exception() is None and task.result() is not None:
+                self.journal.append("sealed", durable=False, until=task.result())
+
+        self._sealing = asyncio.ensure_future(finish.seal(self.folder, final=False))
+        self._sealing.add_done_callback(done)
 
     async def _write_the_rest(self) -> None:
         """Wait for room on a full disk: without its last line the run would be begun again."""
