@@ -1,24 +1,17 @@
 #!/usr/bin/env bash
-# Makes the virtual environment VENV with the newest Python from 3.11 on, and installs TORCH before everything else,
-# so that no other package brings another build of it.
+# make-venv.sh VENV TORCH: makes the virtual environment, installs TORCH, then Cordée in place with all its extras.
 set -euo pipefail
 venv=$1 torch=$2
-find_python() {
-  for name in python3.11 python3 python3.12 python3.13 python3.14; do
-    if command -v "$name" >/dev/null 2>&1 && "$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
-      command -v "$name"
-      return
-    fi
-  done
-  echo "Cordée needs Python 3.11 or newer with its venv module; none was found (Debian: apt-get install python3 python3-venv)" >&2
-  exit 1
-}
-if [ ! -x "$venv/bin/python" ]; then
-  python=$(find_python)
-  echo "making $venv with $python"
+here=$(cd "$(dirname "$0")" && pwd)
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then # not there, or left half made
+  python=$(bash "$here/find-python.sh")
+  echo "making $venv with $python ($("$python" -V))"
+  rm -rf "$venv"
   "$python" -m venv "$venv"
 fi
-export PIP_DISABLE_PIP_VERSION_CHECK=1
-"$venv/bin/python" -c 'import torch, sys; sys.exit(torch.__version__.split("+")[0] != sys.argv[1])' "${torch##*==}" >/dev/null 2>&1 \
-  || "$venv/bin/pip" install -q "$torch"
-"$venv/bin/pip" install -q -e ".[docs,dev,torch]"
+echo "installing $torch"
+"$venv/bin/python" -m pip install -q "$torch"
+echo "installing Cordée and what its tests and documentation need"
+"$venv/bin/python" -m pip install -q -e ".[torch,docs,dev]"

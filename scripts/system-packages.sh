@@ -1,17 +1,39 @@
 #!/usr/bin/env bash
-# Installs the Debian packages whose commands are missing: COMMAND:PACKAGE ... As a normal user it says what is missing.
+# Sees to Python with venv and to the commands in COMMAND:PACKAGE ...: installs what is missing as root on Debian and
+# Ubuntu; else says what is missing and what that means.
 set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+
 missing=()
 for pair in "$@"; do
   command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair##*:}")
 done
-python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing+=("python3-venv")
-[ ${#missing[@]} -eq 0 ] && exit 0
-if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
-  echo "installing system packages: ${missing[*]}"
+has_python() { [ -x .venv/bin/python ] || bash "$here/find-python.sh" >/dev/null; }
+can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }
+install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+
+if [ ${#missing[@]} -eq 0 ] && has_python; then
+  exit 0
+fi
+if can_install; then
   apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-else
-  echo "missing system packages: ${missing[*]}" >&2
-  echo "install them (sudo apt-get install ${missing[*]}); what needs them fails until then" >&2
+  if [ ${#missing[@]} -gt 0 ]; then
+    echo "installing system packages: ${missing[*]}"
+    install "${missing[@]}"
+  fi
+  if ! has_python; then
+    echo "installing system packages: python3 python3-venv"
+    install python3 python3-venv
+  fi
+  if ! has_python; then # an older release, whose python3 is below 3.11
+    echo "installing system packages: python3.11 python3.11-venv"
+    install python3.11 python3.11-venv || true
+  fi
+elif [ ${#missing[@]} -gt 0 ]; then
+  echo "missing: ${missing[*]} (sudo apt-get install ${missing[*]}); the tests that need it fail until then" >&2
+fi
+if ! has_python; then
+  echo "Cordée needs Python 3.11 to 3.14 with venv, and none was found." >&2
+  echo "Install it (Debian 12, Ubuntu 24.04: sudo apt-get install python3 python3-venv) and run make again." >&2
+  exit 1
 fi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,15 +80,12 @@ def test_what_comes_before_a_fault_is_found_in_broken_text() -> None:
 
 def test_the_line_of_a_syntax_error_is_taken_from_the_message() -> None:
     for text, line in (("a = 1\nb = \n", 2), ("a = 1\n[x", 2), ("a = '''\nb\nc\n", 3)):
-        try:
+        with pytest.raises(tomllib.TOMLDecodeError) as caught:
             tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            assert error_line(str(error), text) == line
-        else:
-            raise AssertionError(text)
+        assert error_line(str(caught.value), text) == line
 
 
-_keys = st.text(alphabet='ab-_."\'#=[]{} ,ü\\', min_size=1, max_size=4)
+_keys = st.text(alphabet="ab-_.\"'#=[]{} ,ü\\", min_size=1, max_size=4)
 _scalars = st.one_of(
     st.integers(-9, 9),
     st.booleans(),

@@ -7,12 +7,13 @@ one is there until then.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import time
 import warnings
-from typing import Any, Mapping, Optional, Union
+from typing import Any, Iterator, Mapping, Optional, Union
 
 from cordee.checkpoint import random_state
 from cordee.checkpoint.folder import MANIFEST, SCHEMA, Checkpoint, find_checkpoints, read_manifest
@@ -93,8 +94,8 @@ class Checkpointer:
             problem = ""
             try:
                 step = self._load(path)
-            except Exception as error:  # what a damaged file raises is up to torch
-                problem, step = f"{type(error).__name__}: {error}", -1
+            except _failures() as error:
+                problem, step = _first_line(error), -1
             problems = [text for text in self._gathered(problem) if text]
             if not problems:
                 return step + 1
@@ -138,7 +139,8 @@ class Checkpointer:
         if rank == 0:
             problem = _attempt(lambda: self._begin(partial))
         self._raise_together(problem, name)
-        problem = _attempt(lambda: dcp.save(self._state(), checkpoint_id=partial))
+        with _no_remark():
+            problem = _attempt(lambda: dcp.save(self._state(), checkpoint_id=partial))
         problem = problem or _attempt(lambda: self._save_rank(os.path.join(partial, f"rank-{rank}.pt")))
         self._raise_together(problem, name)
         if rank == 0:
@@ -165,7 +167,8 @@ class Checkpointer:
         manifest = read_manifest(path)
         state = self._state()
         if state:
-            dcp.load(state, checkpoint_id=path)
+            with _no_remark():
+                dcp.load(state, checkpoint_id=path)
             optimizer = self._optimizer if self._optimizer is not None else []
             set_state_dict(
                 self._model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
@@ -289,9 +292,33 @@ def _attempt(action: Any) -> str:
     """Run `action` and return its failure as text, empty when it went well."""
     try:
         action()
-    except Exception as error:  # what writing a file raises inside torch is up to torch
-        return f"{type(error).__name__}: {error}".split("\n")[0]
+    except _failures() as error:
+        return _first_line(error)
     return ""
+
+
+def _failures() -> tuple[type[BaseException], ...]:
+    """Return what saving and loading may raise; torch's own exception is not an Exception."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    return (Exception, CheckpointException)
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the cause of a failure in one line; torch wraps it with each rank's traceback."""
+    inner = getattr(error, "failures", None)
+    if inner:
+        cause = next(iter(inner.values()))
+        error = cause[0] if isinstance(cause, tuple) else cause
+    return f"{type(error).__name__}: {error}".split("\n")[0]
+
+
+@contextlib.contextmanager
+def _no_remark() -> Iterator[None]:
+    """Silence torch's remark that it works in a single process, which is what is meant."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
 
 
 def _make_durable(path: str) -> None:

@@ -16,10 +16,16 @@ from cordee.units import format_duration, utc_text
 
 _MOST_ROWS = 200
 _FIRST = ("loss", "tokens_per_s", "samples_per_s", "throughput")
-_KINDS = (("cpu_busy_ratio", "CPU busy", "ratio"), ("cpu_cores_ratio", "cores in use", "number"))
-_KINDS += (("memory_used_bytes", "memory used", "bytes"), ("memory_rss_bytes", "resident memory", "bytes"))
-_KINDS += (("network_receive_bytes_per_second", "network in", "rate"), ("disk_write_bytes_per_second", "disk writes", "rate"))
-_KINDS += (("io_write_bytes_per_second", "written by the rank", "rate"), ("disk_read_bytes_per_second", "disk reads", "rate"))
+_KINDS = (
+    ("cpu_busy_ratio", "CPU busy", "ratio"),
+    ("cpu_cores_ratio", "cores in use", "number"),
+    ("memory_used_bytes", "memory used", "bytes"),
+    ("memory_rss_bytes", "resident memory", "bytes"),
+    ("network_receive_bytes_per_second", "network in", "rate"),
+    ("disk_write_bytes_per_second", "disk writes", "rate"),
+    ("disk_read_bytes_per_second", "disk reads", "rate"),
+    ("io_write_bytes_per_second", "written by the rank", "rate"),
+)
 
 
 def render_html(data: ReportData) -> str:

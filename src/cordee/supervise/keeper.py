@@ -149,7 +149,7 @@ class Keeper:
                 self._ended = bool(replay(read_journal(self.folder.journal)).ended)
         except (OSError, CordeeError):
             return False
-        return self._ended
+        return bool(self._ended)
 
     def _keep(self) -> bool:
         if not self.supervisor.alive():

@@ -1,0 +1,65 @@
+"""Which checkpoints count: complete ones, in the order of their steps, not those of earlier runs."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from cordee.checkpoint.folder import MANIFEST, SCHEMA, find_checkpoints, newest_complete
+
+
+def names(folder, pattern="step-*", ignore=None):
+    return [found.name for found in find_checkpoints(folder, pattern, ignore)]
+
+
+def test_steps_are_ordered_as_numbers(tmp_path):
+    for step in (5, 100, 20, 3):
+        (tmp_path / f"step-{step}.pt").write_bytes(b"x")
+    assert names(tmp_path) == ["step-3.pt", "step-5.pt", "step-20.pt", "step-100.pt"]
+    assert newest_complete(tmp_path, "step-*").step == 100
+
+
+@pytest.mark.parametrize("name", [".step-9", "step-9.tmp", "other-9"])
+def test_unfinished_and_foreign_names_do_not_count(tmp_path, name):
+    (tmp_path / "step-1").write_bytes(b"x")
+    (tmp_path / name).write_bytes(b"x")
+    assert names(tmp_path) == ["step-1"]
+
+
+def test_empty_files_and_folders_do_not_count(tmp_path):
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-2").write_bytes(b"")
+    problems: list[str] = []
+    assert find_checkpoints(tmp_path, "step-*", None, problems) == []
+    assert len(problems) == 2
+
+
+def test_our_own_count_only_when_every_file_is_there_in_full(tmp_path):
+    whole, short = tmp_path / "step-1", tmp_path / "step-2"
+    for folder in (whole, short):
+        folder.mkdir()
+        (folder / "data.pt").write_bytes(b"12345")
+        (folder / MANIFEST).write_text(json.dumps({"schema": SCHEMA, "step": 1, "files": {"data.pt": 5}}))
+    (short / "data.pt").write_bytes(b"123")
+    assert names(tmp_path) == ["step-1"]
+
+
+def test_those_of_earlier_runs_are_ignored_until_they_change(tmp_path):
+    path = tmp_path / "last.pt"
+    path.write_bytes(b"x")
+    before = {"last.pt": path.stat().st_mtime_ns}
+    assert names(tmp_path, "last.pt", before) == []
+    os.utime(path, ns=(1, 1))
+    assert names(tmp_path, "last.pt", before) == ["last.pt"]
+
+
+def test_patterns_may_have_folders(tmp_path):
+    (tmp_path / "run-1").mkdir()
+    (tmp_path / "run-1" / "step-7.pt").write_bytes(b"x")
+    assert names(tmp_path, "run-*/step-*.pt") == ["run-1/step-7.pt"]
+
+
+def test_a_missing_folder_holds_none(tmp_path):
+    assert names(tmp_path / "gone") == []
