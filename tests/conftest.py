@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
-_skipped: list[str] = []
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--no-skips`; the variable CORDEE_FORBID_SKIPS=1 means the same."""
+    parser.addoption(
+        "--no-skips",
+        action="store_true",
+        default=bool(os.environ.get("CORDEE_FORBID_SKIPS")),
+        help="a test or module that is skipped or expected to fail is a failure",
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -17,14 +27,23 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Remember what was skipped or expected to fail."""
-    if report.skipped:
-        _skipped.append(report.nodeid)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Make a failure of a skipped or expected-to-fail test when skips are forbidden."""
+    report = yield
+    expected = getattr(report, "wasxfail", None)
+    if item.config.getoption("no_skips") and (report.skipped or expected is not None):
+        reason = f"expected to fail: {expected}" if expected is not None else f"skipped: {report.longrepr[2]}"
+        report.outcome, report.longrepr = "failed", f"skips are forbidden; {reason}"
+        if expected is not None:
+            del report.wasxfail
+    return report
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail the session when something was skipped and skips are forbidden."""
-    if _skipped and os.environ.get("CORDEE_FORBID_SKIPS") and not hasattr(session.config, "workerinput"):
-        print("\nskips are forbidden:", *_skipped, sep="\n  ")
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Make a failure of a module that skips itself when skips are forbidden."""
+    report = yield
+    if collector.config.getoption("no_skips") and report.skipped:
+        report.outcome, report.longrepr = "failed", f"skips are forbidden; skipped: {report.longrepr[2]}"
+    return report

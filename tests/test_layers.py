@@ -1,13 +1,17 @@
-"""The order of rooms, and the node side kept apart: small, light, and within Python 3.9."""
+"""The order of rooms, and the node side kept apart: light, standard library first, within Python 3.9."""
 
 from __future__ import annotations
 
 import ast
+import os
+import resource
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -19,7 +23,11 @@ LAYERS = (
     ("findings", "node", "one Finding for documents, scans, vetting and insight"),
     ("units", "node", "sizes, durations and times"),
     ("wire", "node", "the authenticated framed protocol"),
-    ("runs", "both", "run folder, journal, states, block log, logs (node side); sealed series, reader, index (document side)"),
+    (
+        "runs",
+        "both",
+        "run folder, journal, states, block log, logs (node side); sealed series, reader, index (document side)",
+    ),
     ("client", "node", "what a training script calls: log, stopping"),
     ("spec", "document", "documents into frozen models, with the origin of every value"),
     ("checkpoint", "node", "complete checkpoints: saved, found, restored"),
@@ -36,119 +44,278 @@ NODE_MODULES_OF_SHARED_ROOMS = {
     "runs": {"__init__", "folder", "journal", "snapshot", "state", "blocklog", "logframes"},
     "insight": {"__init__", "peers"},
 }
-LATE_IN_CLIENT = {("__init__", "runs.reader")}
-ROOT = Path(__file__).parents[1] / "src" / "cordee"
+# The node side names these of the document side and imports none: they run as children where they are installed,
+# and `cordee.open_run` is found by name when a script that reads runs asks for it.
+CALLED_BY_NAME = {
+    ("__init__", "cordee.runs.reader"),
+    ("supervise.finish", "cordee.runs.seal"),
+    ("supervise.finish", "cordee.report"),
+}
+DEFERRED_ON_NODE = {"torch", "numpy"}
+NEVER_ON_NODE = ("numpy", "torch", "pydantic", "click", "zarr", "xarray", "rich", "jinja2")
+IMPORT_BUDGET_S = 0.15
+
+PACKAGE = Path(__file__).parents[1] / "src" / "cordee"
 ORDER = {room: index for index, (room, _, _) in enumerate(LAYERS)}
 SIDE = {room: side for room, side, _ in LAYERS}
-ALLOWED_ON_NODE = {"torch", "numpy"}
 
 
-def modules() -> list[tuple[str, Path]]:
-    """Return (dotted name below cordee, path) of every module."""
-    found = []
-    for path in sorted(ROOT.rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found.append((".".join(parts if parts[-1] != "__init__" else parts[:-1]) or "__init__", path))
-    return found
+class Import(NamedTuple):
+    """One import: the module as written, its line, whether it happens when the importing module is imported."""
+
+    module: str
+    line: int
+    at_once: bool
 
 
-def room_of(name: str) -> str:
-    return name.split(".")[0]
+def dotted(path: Path) -> str:
+    """Return a module's name below cordee: `runs.folder`, `runs` for a package, `__init__` for cordee itself."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts if parts[-1] != "__init__" else parts[:-1]) or "__init__"
+
+
+MODULES = {dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def is_node_side(name: str) -> bool:
-    room = room_of(name)
+    room, _, inner = name.partition(".")
     if room == "__init__":
         return True
     if SIDE[room] == "both":
-        inner = name.split(".")[1] if "." in name else "__init__"
-        return inner in NODE_MODULES_OF_SHARED_ROOMS[room]
+        return (inner.partition(".")[0] or "__init__") in NODE_MODULES_OF_SHARED_ROOMS[room]
     return SIDE[room] == "node"
 
 
-def imports_of(path: Path) -> list[tuple[str, int, bool]]:
-    """Return (module, line, whether at module level and not for types only) of every import."""
-    tree = ast.parse(path.read_text())
-    for_types = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        for inner in ast.walk(node)
-    }
-    top = {id(node) for node in tree.body} | {
-        id(inner) for node in tree.body if isinstance(node, (ast.If, ast.Try)) for inner in ast.walk(node)
-    }
-    found = []
+NODE_SIDE = {name: path for name, path in MODULES.items() if is_node_side(name)}
+
+
+def for_types_only(tree: ast.Module) -> set[int]:
+    """Return the ids of the nodes below `if TYPE_CHECKING:`."""
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    return {id(inner) for block in blocks for statement in block.body for inner in ast.walk(statement)}
+
+
+def inside_functions(tree: ast.Module) -> set[int]:
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return {id(inner) for function in functions for inner in ast.walk(function)}
+
+
+def imports_of(source: str) -> Iterator[Import]:
+    """Yield every import that can happen at run time; `from cordee.runs import folder` is `cordee.runs.folder`."""
+    tree = ast.parse(source)
+    types, deferred = for_types_only(tree), inside_functions(tree)
     for node in ast.walk(tree):
-        if id(node) in for_types:
+        if id(node) in types:
             continue
+        at_once = id(node) not in deferred
         if isinstance(node, ast.Import):
-            found += [(alias.name, node.lineno, id(node) in top) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            known = [name for name in inner if name.startswith("cordee.") and (ROOT / Path(*name.split(".")[1:])).exists()]
-            known += [name for name in inner if (ROOT / Path(*name.split(".")[1:])).with_suffix(".py").exists() and name.startswith("cordee.")]
-            found += [(name, node.lineno, id(node) in top) for name in (known or [node.module])]
-    return found
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, at_once)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for alias in node.names:
+                inner = f"{module}.{alias.name}"
+                yield Import(inner if inner.removeprefix("cordee.") in MODULES else module, node.lineno, at_once)
 
 
-def test_every_room_has_its_place_in_the_order():
-    rooms = {room_of(name) for name, _ in modules()} - {"__init__"}
-    assert rooms <= set(ORDER)
+def names_of_ours(source: str) -> Iterator[tuple[str, int]]:
+    """Yield (text, line) of every string that is the name of one of our modules."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+            if text.startswith("cordee.") and text.removeprefix("cordee.") in MODULES:
+                yield text, node.lineno
 
 
-@pytest.mark.parametrize(("name", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
-def test_a_room_imports_only_from_rooms_before_it(name, path):
-    if name == "__init__":
-        return
-    for imported, line, _ in imports_of(path):
-        if imported.startswith("cordee.") and room_of(imported[7:]) in ORDER:
-            other = room_of(imported[7:])
-            assert ORDER[other] <= ORDER[room_of(name)], f"{path}:{line} imports {imported}, which comes later"
+def faults_of_order(name: str, source: str) -> Iterator[str]:
+    """Yield every import of a later room."""
+    for found in imports_of(source):
+        if found.module.startswith("."):
+            yield f"{name}:{found.line}: a relative import; rooms are named in full"
+        elif found.module.startswith("cordee."):
+            here, there = name.partition(".")[0], found.module.split(".")[1]
+            if there in ORDER and ORDER[there] > ORDER[here]:
+                yield f"{name}:{found.line}: {here} imports {found.module}, a later room"
 
 
-@pytest.mark.parametrize(("name", "path"), [entry for entry in modules() if is_node_side(entry[0])], ids=lambda value: value if isinstance(value, str) else "")
-def test_the_node_side_imports_the_standard_library_and_itself(name, path):
-    for imported, line, at_top in imports_of(path):
-        if imported.startswith("cordee"):
-            inner = imported[7:] or "__init__"
-            if (name, inner) not in LATE_IN_CLIENT and room_of(inner) in SIDE:
-                assert is_node_side(inner), f"{path}:{line} imports {imported} of the document side"
-        elif imported.split(".")[0] not in sys.stdlib_module_names:
-            assert imported.split(".")[0] in ALLOWED_ON_NODE, f"{path}:{line} imports {imported}"
-            assert not at_top, f"{path}:{line} imports {imported} at once; it must be deferred"
+def faults_of_side(name: str, source: str) -> Iterator[str]:
+    """Yield what a node-side module takes from the document side or from other people at once."""
+    for found in imports_of(source):
+        top, _, inner = found.module.partition(".")
+        if top == "cordee":
+            if inner and inner in MODULES and not is_node_side(inner):
+                yield f"{name}:{found.line}: imports {found.module} of the document side"
+        elif top and top not in sys.stdlib_module_names:
+            if top not in DEFERRED_ON_NODE:
+                yield f"{name}:{found.line}: imports {top}, which is not in the standard library"
+            elif found.at_once:
+                yield f"{name}:{found.line}: imports {top} at once; it must be deferred"
+    for text, line in names_of_ours(source):
+        if not is_node_side(text.removeprefix("cordee.")) and (name, text) not in CALLED_BY_NAME:
+            yield f"{name}:{line}: names {text} of the document side"
 
 
-def test_the_node_side_is_python_3_9():
-    paths = [str(path) for name, path in modules() if is_node_side(name)]
-    for path in paths:
-        ast.parse(Path(path).read_text(), feature_version=(3, 9))
-    vermin = Path(sys.executable).with_name("vermin")
+def test_every_room_has_a_place_in_the_order_and_every_place_a_room():
+    assert {name.partition(".")[0] for name in MODULES} - {"__init__"} == set(ORDER)
+
+
+def test_a_room_imports_only_from_rooms_before_it():
+    faults = [
+        text for name, path in MODULES.items() if name != "__init__" for text in faults_of_order(name, path.read_text())
+    ]
+    assert faults == []
+
+
+def test_the_node_side_takes_nothing_from_the_document_side():
+    assert [text for name, path in NODE_SIDE.items() for text in faults_of_side(name, path.read_text())] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import cordee.report",
+        "from cordee.report import html",
+        "from cordee.cli.output import print_json",
+        "def late():\n    from cordee.submit import local",
+        "try:\n    import cordee.testing.runs\nexcept ImportError:\n    pass",
+        "from . import folder",
+    ],
+)
+def test_an_import_of_a_later_room_is_a_fault(source):
+    assert list(faults_of_order("wire.connection", source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import cordee.spec.load",
+        "from cordee.runs import reader",
+        "def late():\n    from cordee.plan.model import Plan",
+        "import click",
+        "import torch",
+        "if True:\n    import numpy",
+        "from importlib import import_module\nimport_module('cordee.runs.seal')",
+    ],
+)
+def test_a_node_side_import_of_the_document_side_is_a_fault(source):
+    assert list(faults_of_side("node.agent", source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import asyncio\nfrom cordee.runs import folder",
+        "def late():\n    import torch.distributed as dist",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cordee.runs.reader import Run",
+    ],
+)
+def test_what_the_node_side_may_import_is_no_fault(source):
+    assert list(faults_of_side("node.agent", source)) == []
+
+
+def needs_newer_than_3_9(*paths: Path) -> str:
+    """Return what needs a newer Python than 3.9, by vermin; empty when nothing does."""
     options = ["--no-tips", "--no-parse-comments", "--violations", "-t=3.9-"]
-    done = subprocess.run([str(vermin), *options, *paths], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
+    command = [sys.executable, "-c", "from vermin import main; main()", *options, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "Minimum required versions" in done.stdout, done.stderr
+    return done.stdout if done.returncode else ""
+
+
+def test_the_node_side_is_python_3_9_in_syntax_and_library():
+    for path in NODE_SIDE.values():
+        ast.parse(path.read_text(), str(path), feature_version=(3, 9))
+    assert needs_newer_than_3_9(*NODE_SIDE.values()) == ""
+
+
+@pytest.mark.parametrize("source", ["match x:\n    case 1: pass", "from datetime import UTC", "import tomllib"])
+def test_newer_syntax_and_library_are_found(source, tmp_path):
+    (tmp_path / "newer.py").write_text(source)
+    assert "Minimum required versions: 3.1" in needs_newer_than_3_9(tmp_path / "newer.py")
+
+
+def test_types_are_not_evaluated_on_the_node_side():
+    for name, path in NODE_SIDE.items():
+        if path.read_text().strip() and any(
+            isinstance(node, ast.FunctionDef) for node in ast.walk(ast.parse(path.read_text()))
+        ):
+            assert "from __future__ import annotations" in path.read_text(), name
 
 
 def test_the_bundle_is_the_node_side():
-    bundled = {path.relative_to(ROOT) for path in node_side_files() if path.suffix == ".py"}
-    assert bundled == {path.relative_to(ROOT) for name, path in modules() if is_node_side(name)}
+    bundled = {path for path in node_side_files() if path.suffix == ".py"}
+    assert bundled == set(NODE_SIDE.values())
 
 
-def test_the_node_side_imports_alone_and_lightly(tmp_path):
-    target = tmp_path / "node.zip"
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The node side as it goes into a run folder."""
+    target = tmp_path_factory.mktemp("bundle") / "node.zip"
     write_node_zip(target)
-    with zipfile.ZipFile(target) as archive:
+    return target
+
+
+def interpreters() -> list[str]:
+    """Return this Python, and every Python 3.9 of this machine that starts."""
+    managed = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    candidates = [shutil.which("python3.9"), *map(str, managed.glob("3.9.*/bin/python"))]
+    ask = "import sys; sys.exit(sys.version_info[:2] != (3, 9))"
+    old = [
+        name for name in candidates if name and not subprocess.run([name, "-c", ask], capture_output=True).returncode
+    ]
+    return [sys.executable, *old]
+
+
+def test_the_node_side_imports_alone_and_without_weight(bundle):
+    with zipfile.ZipFile(bundle) as archive:
         names = [name[:-3].replace("/", ".") for name in archive.namelist() if name.endswith(".py")]
     names = [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]
-    heavy = ["numpy", "torch", "pydantic", "click", "zarr"]
     program = (
-        f"import sys; sys.path.insert(0, {str(target)!r})\n"
+        f"import sys; sys.path.insert(0, {str(bundle)!r})\n"
         f"for name in {names!r}: __import__(name)\n"
-        f"print([name for name in {heavy!r} if name in sys.modules])"
+        f"print([name for name in {NEVER_ON_NODE!r} if name in sys.modules])"
     )
-    interpreters = [sys.executable, *filter(None, [shutil.which("python3.9")])]
-    for interpreter in interpreters:
-        version = subprocess.run([interpreter, "-c", "import sys; print(sys.version_info >= (3, 9))"], capture_output=True, text=True, check=False)
-        if version.returncode == 0:
-            done = subprocess.run([interpreter, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
-            assert done.stdout.strip() == "[]", f"{interpreter}: {done.stderr}"
+    for interpreter in interpreters():
+        done = subprocess.run([interpreter, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == "[]", f"{interpreter}: {done.stdout}{done.stderr}"
+
+
+def cpu_s(program: str) -> float:
+    """Return the CPU seconds that a bare Python takes for a program."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import cordee; cordee.log; cordee.stopping", "import cordee.node.agent", "import cordee.supervise.supervisor"],
+)
+def test_the_node_side_imports_within_its_budget(statement, bundle):
+    program = f"import sys; sys.path.insert(0, {str(bundle)!r}); {statement}"
+    bare = min(cpu_s("pass") for _ in range(3))
+    quickest = min(cpu_s(program) for _ in range(5))
+    for _ in range(15):  # a busy machine makes CPU time longer, never shorter
+        if quickest - bare <= IMPORT_BUDGET_S:
+            break
+        quickest = min(quickest, cpu_s(program))
+    assert quickest - bare <= IMPORT_BUDGET_S
+
+
+@pytest.mark.parametrize(
+    ("arguments", "never"),
+    [
+        (["--help"], ("pydantic", *NEVER_ON_NODE[:2], "zarr", "xarray", "rich", "jinja2", "asyncio")),
+        (["check", "--help"], ("numpy", "torch", "zarr", "xarray", "rich", "jinja2")),
+    ],
+)
+def test_a_command_imports_only_what_it_needs(arguments, never):
+    program = (
+        "import sys\n"
+        "from cordee.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        f"finally: print('heavy:', [name for name in {never!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert "heavy: []" in done.stdout, done.stdout + done.stderr

@@ -96,6 +96,11 @@ class DocumentError(CordeeError):
         super().__init__(text, **details)
         self.findings = list(findings or [])
 
+    def __str__(self) -> str:
+        if len(self.findings) < 2:
+            return super().__str__()
+        return "\n".join([f"{len(self.findings)} faults", *(str(finding) for finding in self.findings)])
+
 
 class RunNotFound(UsageError):
     """No run folder answers to the name that was given."""

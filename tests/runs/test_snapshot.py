@@ -180,3 +180,11 @@ def test_without_git_a_repository_is_walked(job: Path, tmp_path: Path, monkeypat
     _git(job, "init")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert _files(_take(job, tmp_path)[1]) == ["package/model.py", "run.sh", "train.py"]
+
+
+def test_named_folders_are_no_code(job: Path, tmp_path: Path) -> None:
+    (job / "saved").mkdir()
+    (job / "saved/step-1.pt").touch()
+    digest, code, _ = _take(job, tmp_path, without=(job / "saved",))
+    assert not (code / "saved").exists()
+    assert digest == digest_folder(job, without=(job / "saved",))

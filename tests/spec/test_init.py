@@ -44,16 +44,14 @@ def test_a_script_that_saves_and_resumes_is_described(folder: Path) -> None:
     assert job.checkpoint.resume == ("--resume", "{checkpoint}")
     assert "train.py is the script; it uses torch" in notes
     assert "it has the option --resume and saves as step-*.pt" in notes
-    assert "data holds 1 files, 1.5 kB" in notes
+    assert "data holds 1 file, 1.5 kB" in notes
     assert any("requirements.txt" in note for note in notes)
 
 
 def test_a_script_that_uses_the_checkpointer_needs_no_pattern(folder: Path) -> None:
     (folder / "main.py").write_text("import cordee\ncordee.checkpointer()\n")
     job = load_job(write_draft(folder)[0]).job
-    assert job.run == ("python", "main.py")
-    assert job.checkpoint is not None
-    assert job.checkpoint.resume is None
+    assert (job.run, job.checkpoint) == (("python", "main.py"), None)
 
 
 def test_a_script_that_cannot_go_on_is_told(folder: Path) -> None:

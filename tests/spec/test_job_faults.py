@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from cordee.errors import DocumentError
+
 from .conftest import Faults, Load
 
 HEAD = 'name = "a"\nrun = "python train.py"\n'
@@ -117,11 +119,13 @@ def test_all_faults_of_a_document_are_told_at_once(faults: Faults) -> None:
     }
 
 
-def test_the_error_itself_is_the_first_fault_and_counts_the_others(load: Load, faults: Faults) -> None:
-    from cordee.errors import DocumentError
-
-    with pytest.raises(DocumentError, match=r"name is missing \(and 1 more fault\)"):
+def test_the_error_itself_is_the_first_fault_and_its_text_shows_all(load: Load) -> None:
+    with pytest.raises(DocumentError) as caught:
         load("")
+    assert caught.value.text == "name is missing (and 1 more fault)"
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "2 faults"
+    assert [line.rpartition(": ")[2] for line in lines if ": error: " in line] == ["name is missing", "run is missing"]
 
 
 def test_a_key_that_is_called_like_a_type_keeps_its_name(faults: Faults) -> None:

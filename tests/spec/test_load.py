@@ -207,3 +207,28 @@ def test_windows_line_ends_and_a_byte_order_mark_do_not_matter(tmp_path: Path) -
 def test_a_document_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     (tmp_path / "cordee.toml").mkdir()
     assert _error(tmp_path).text == f"cannot read it: {os.strerror(21)}"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "cordee.toml")
+    assert _error(tmp_path).text == "is not a file"
+
+
+def test_a_flag_for_a_table_that_does_not_exist_is_named(faults: Faults) -> None:
+    (found,) = faults(HEAD, flags={"needs.nodes": "2"})
+    assert (found.text, found.file) == ("the document has no key needs (from needs.nodes)", None)
+    (found,) = faults(HEAD, flags={"name.x": "2"})
+    assert found.text == "name is not a text in quotes (from name.x)"
+
+
+def test_an_empty_variable_is_not_given(load: Load) -> None:
+    assert load(HEAD, {"CORDEE_NEED_NODES": ""}).job.need.nodes == 1
+
+
+def test_the_persons_defaults_may_differ_by_cluster(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "config/cordee").mkdir(parents=True)
+    own = tmp_path / "config/cordee/defaults.toml"
+    own.write_text("[need]\nnodes = 2\n[on.local.need]\nnodes = 3\n[on.alps.need]\nnodes = 4\n")
+    loaded = load(HEAD)
+    assert loaded.job.need.nodes == 3
+    assert str(loaded.provenance["need.nodes"]) == f"user profile {own}:4"

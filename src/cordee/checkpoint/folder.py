@@ -7,7 +7,6 @@ import json
 import os
 import re
 import struct
-import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional, Union
@@ -189,6 +188,8 @@ def _file_fault(path: str) -> Optional[str]:
     with open(path, "rb") as file:
         start = file.read(8)
         if start[:4] == b"PK\x03\x04":
+            import zipfile
+
             return None if zipfile.is_zipfile(path) else "its end is missing"
         if path.endswith(".safetensors"):
             return _safetensors_fault(start, file, size)

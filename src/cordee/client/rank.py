@@ -20,19 +20,23 @@ def open_writer() -> Optional[ChannelWriter]:
     """Return this process's channel, or None outside a run and in processes whose calls are not recorded. Never raises."""
     global writer, opened
     with guard:
-        if opened:
-            return writer
-        opened = True
-        path = os.environ.get("CORDEE_CHANNEL")
-        if not path or (is_split() and os.environ.get("LOCAL_RANK", "0") != "0"):
-            return None
-        try:
-            writer = ChannelWriter(path)
-        except BlockingIOError:
-            tell_once("another process of this rank already uses cordee.log or cordee.stopping: here they do nothing")
-        except (OSError, ValueError) as error:
-            tell_once(f"cordee.log and cordee.stopping do nothing: the channel cannot be opened: {error}")
+        if not opened:
+            writer = _open()
+            opened = True
         return writer
+
+
+def _open() -> Optional[ChannelWriter]:
+    path = os.environ.get("CORDEE_CHANNEL")
+    if not path or (is_split() and os.environ.get("LOCAL_RANK", "0") != "0"):
+        return None
+    try:
+        return ChannelWriter(path)
+    except BlockingIOError:
+        tell_once("another process of this rank already uses cordee.log or cordee.stopping: here they do nothing")
+    except (OSError, ValueError) as error:
+        tell_once(f"cordee.log and cordee.stopping do nothing: the channel cannot be opened: {error}")
+    return None
 
 
 def is_split() -> bool:

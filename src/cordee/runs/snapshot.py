@@ -20,12 +20,34 @@ LARGEST_SNAPSHOT_BYTES = 100_000_000
 MOST_FILES = 10_000
 _GIT_PATIENCE_S = 10.0
 _LEFT_OUT = frozenset(
-    [".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox", ".eggs", ".ipynb_checkpoints", "runs", "checkpoints", "wandb"]
+    [
+        ".git",
+        ".hg",
+        ".svn",
+        "__pycache__",
+        ".venv",
+        "venv",
+        "node_modules",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".tox",
+        ".eggs",
+        ".ipynb_checkpoints",
+        "runs",
+        "checkpoints",
+        "wandb",
+    ]
 )
 
 
 def snapshot_code(
-    job_folder: Path, destination: Path, manifest: Path, *, limit_bytes: int = LARGEST_SNAPSHOT_BYTES
+    job_folder: Path,
+    destination: Path,
+    manifest: Path,
+    *,
+    limit_bytes: int = LARGEST_SNAPSHOT_BYTES,
+    without: tuple[Path, ...] = (),
 ) -> str:
     """Copy a job's folder to `destination`, write its manifest, and return its digest.
 
@@ -34,13 +56,20 @@ def snapshot_code(
     listed with the reason and not copied. Links are copied as links, and only when they stay inside. A file that is
     written meanwhile is copied as it was read: the manifest and the copy agree.
 
+    Args:
+        job_folder: what is copied.
+        destination: a folder that is made if need be.
+        manifest: the file that says what was copied and what was not.
+        limit_bytes: the most that is copied.
+        without: folders that are no code, such as that of checkpoints.
+
     Raises:
         OSError: the destination cannot be written.
         RunFolderError: the manifest cannot be written.
     """
     destination.mkdir(mode=0o700, parents=True, exist_ok=True)
     entries: dict[str, dict[str, Any]] = {}
-    for name, entry, data in _read(job_folder, limit_bytes, _own_folders(destination)):
+    for name, entry, data in _read(job_folder, limit_bytes, (*_own_folders(destination), *without)):
         entries[name] = entry
         if "skipped" in entry:
             continue
@@ -57,9 +86,11 @@ def snapshot_code(
     return digest
 
 
-def digest_folder(job_folder: Path, *, limit_bytes: int = LARGEST_SNAPSHOT_BYTES) -> str:
+def digest_folder(
+    job_folder: Path, *, limit_bytes: int = LARGEST_SNAPSHOT_BYTES, without: tuple[Path, ...] = ()
+) -> str:
     """Return the digest that `snapshot_code` would return now; copies nothing."""
-    return digest_of({name: entry for name, entry, _ in _read(job_folder, limit_bytes, ())})
+    return digest_of({name: entry for name, entry, _ in _read(job_folder, limit_bytes, without)})
 
 
 def digest_of(entries: dict[str, dict[str, Any]]) -> str:
@@ -81,7 +112,7 @@ def _has_changed(path: Path, entry: dict[str, Any]) -> bool:
         return False
     try:
         if "link" in entry:
-            return os.readlink(path) != entry["link"]
+            return os.readlink(path) != str(entry["link"])
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_size != entry["size"]:
             return True

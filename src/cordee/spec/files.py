@@ -28,6 +28,9 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         DocumentError: it is missing, unreadable, larger than 1 MiB, not UTF-8 or not TOML.
     """
     file = str(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        what = "give the path of a file"
+        raise fault_error("is not a file", "unreadable", file=file, given=file, allowed="a TOML file", next=what)
     try:
         with path.open("rb") as stream:
             data = stream.read(LARGEST_BYTES + 1)

@@ -142,10 +142,9 @@ def render_toml(draft: Draft) -> str:
 def _checkpoint_lines(draft: Draft) -> list[str]:
     if draft.goes_on:
         return [
-            "# The script goes on from its newest checkpoint by itself (cordee.checkpointer).",
-            "[checkpoint]",
-            f"path = {_quoted(draft.checkpoint_path or 'checkpoints')}",
-            '# every = "30min"',
+            "# The script goes on from its newest checkpoint by itself (cordee.checkpointer); they lie in the run's folder.",
+            "# [checkpoint]",
+            '# every = "30min"    # how often cordee.checkpointer saves',
         ]
     if draft.resume and draft.pattern:
         lines = [
@@ -224,7 +223,7 @@ def _surroundings(folder: Path) -> list[str]:
         if (folder / name).is_dir():
             files, size, whole = _measure(folder / name)
             least = "" if whole else "at least "
-            notes.append(f"{name} holds {least}{files} files, {format_size(size)}")
+            notes.append(f"{name} holds {least}{files} file{'s' if files != 1 else ''}, {format_size(size)}")
     return notes
 
 

@@ -142,7 +142,7 @@ class _Reading:
         own = config_folder(self._environ) / "defaults.toml"
         if own.is_file():
             own_text, own_document = read_toml(own)
-            merge.add(own_document, _origins("user profile", own, own_text, ()))
+            _add(merge, own_document, cluster, "user profile", own, own_text)
         self._add_document(merge, cluster)
         for keys, value, variable in _settings(self._environ):
             merge.set(keys, value, _elsewhere("environment", variable))
@@ -177,10 +177,7 @@ class _Reading:
         return []
 
     def _add_document(self, merge: Merge, cluster: str | None) -> None:
-        merge.add(self.document, _origins("document", self.path, self.text, ()))
-        chosen = self.overrides.get(cluster) if isinstance(self.overrides, dict) and cluster else None
-        if isinstance(chosen, dict):
-            merge.add(chosen, _origins("document", self.path, self.text, ("on", str(cluster))))
+        _add(merge, {**self.document, "on": self.overrides}, cluster, "document", self.path, self.text)
 
     def _no_table(self, path: Keys, value: Any, allowed: str) -> Finding:
         text = f"{'.'.join(str(part) for part in path)} is not a table"
@@ -189,6 +186,15 @@ class _Reading:
         return Finding(
             text, "error", "bad-value", file=str(self.path), line=line, given=value, allowed=allowed, next=what
         )
+
+
+def _add(merge: Merge, document: dict[str, Any], cluster: str | None, kind: str, path: Path, text: str) -> None:
+    """Lay a document over what is there, then what it says of one cluster."""
+    merge.add({key: value for key, value in document.items() if key != "on"}, _origins(kind, path, text, ()))
+    overrides = document.get("on")
+    chosen = overrides.get(cluster) if isinstance(overrides, dict) and cluster else None
+    if isinstance(chosen, dict):
+        merge.add(chosen, _origins(kind, path, text, ("on", str(cluster))))
 
 
 def _origins(kind: str, path: Path, text: str, prefix: tuple[str, ...]) -> Callable[[Keys], Origin]:
@@ -233,7 +239,7 @@ def _settings(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], Any
     names = _setting_names()
     for variable in sorted(environ):
         keys = names.get(variable)
-        if keys is None or (_INSIDE_A_RUN in environ and keys[0] == "checkpoint"):
+        if keys is None or not environ[variable] or (_INSIDE_A_RUN in environ and keys[0] == "checkpoint"):
             continue
         yield keys, _fitting(keys, environ[variable]), variable
 

@@ -84,6 +84,9 @@ class Merge:
             if origin_of is not None:
                 origin = origin_of(path if count == len(names) else tuple(names))
                 return Place(origin.file, origin.line, origin.prefix, "" if origin.file else origin.name)
+        below = next((origin for known, origin in self.origins.items() if known[: len(names)] == tuple(names)), None)
+        if names and below is not None:
+            return Place(below.file, below.line, below.prefix, "" if below.file else below.name)
         return fallback
 
     def _remember(self, keys: tuple[str, ...], origin: Callable[[Keys], Origin]) -> None:
@@ -97,8 +100,9 @@ class Merge:
 
     def _table(self, keys: tuple[str, ...]) -> dict[str, Any]:
         table = self.values
-        for key in keys:
+        for count, key in enumerate(keys, start=1):
             if not isinstance(table.get(key), dict):
                 table[key] = {}
+                self._forget(keys[:count])
             table = table[key]
         return table

@@ -92,7 +92,9 @@ def create_run(prepared: Prepared) -> RunFolder:
     try:
         write_atomically(folder.documents / loaded.path.name, loaded.text)
         write_atomically(folder.provenance, json.dumps(_provenance(loaded), indent=1))
-        digest = snapshot_code(loaded.folder, folder.code, folder.code_manifest)
+        digest = snapshot_code(
+            loaded.folder, folder.code, folder.code_manifest, without=(Path(plan.step.checkpoint.path),)
+        )
         write_node_zip(folder.node_zip)
         write_atomically(folder.submit / "commands.txt", prepared.script)
         os.makedirs(plan.step.checkpoint.path, exist_ok=True)

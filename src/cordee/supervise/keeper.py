@@ -188,7 +188,7 @@ class Keeper:
             beat = 0
         if beat != self._heartbeat[0]:
             self._heartbeat = (beat, time.monotonic())
-        return time.monotonic() - self._heartbeat[1] > self.lost_s
+        return bool(time.monotonic() - self._heartbeat[1] > self.lost_s)
 
     def _give_up(self) -> None:
         for agent in self.agents.values():
