@@ -1,7 +1,8 @@
-"""Renders the pages that are made from code: the order of rooms, and every command's help."""
+"""Renders the pages that are made from code: the order of rooms, every command's help, what was measured."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from cordee.cli.group import COMMANDS, LazyGroup
 
 
 def write_all(docs: Path) -> None:
-    """Write architecture.md and commands.md beside the other pages, only when they change."""
-    for name, text in (("architecture.md", architecture(docs.parent)), ("commands.md", commands())):
+    """Write the rendered pages beside the others, only when they change."""
+    root = docs.parent
+    pages = {"architecture.md": architecture(root), "commands.md": commands(), "benchmarks.md": benchmarks(root)}
+    for name, text in pages.items():
         path = docs / name
         if not path.is_file() or path.read_text() != text:
             path.write_text(text)
@@ -26,38 +29,82 @@ def architecture(root: Path) -> str:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    rows = [f"| `{room}` | {text} | {side} |" for room, side, text in module.LAYERS]
-    return "\n".join(
-        [
-            "# Architecture",
-            "",
-            "Rooms stand in the order of data. A room imports only from itself and from rooms above it. The node side runs",
-            "on Python 3.9 with the standard library alone, is copied into each run as one zip, and never imports the",
-            "document side. `tests/test_layers.py` enforces this, and this table is rendered from it.",
-            "",
-            "| room | holds | side |",
-            "|---|---|---|",
-            *rows,
-            "",
-            "The shape of a run is described in [A run's life](life.md), its files in [The run folder](run-folder.md).",
-            "",
-        ]
-    )
+    rows = "\n".join(f"| `{room}` | {text} | {side} |" for room, side, text in module.LAYERS)
+    return f"""# Architecture
+
+Rooms stand in the order of data. A room imports only from itself and from rooms above it. The node side runs
+on Python 3.9 with the standard library alone, is copied into each run as one zip, and never imports the
+document side. `tests/test_layers.py` enforces this, and this table is rendered from it.
+
+| room | holds | side |
+|---|---|---|
+{rows}
+
+The shape of a run is described in [A run's life](life.md), its files in [The run folder](run-folder.md), and why things are
+as they are in [Decisions](decisions/index.md).
+"""
 
 
 def commands() -> str:
     """Return the page of all commands, from their help texts."""
     group: Any = LazyGroup("cordee")
-    parts = ["# Commands", "", "Every command explains itself with `--help`; these are the same texts.", ""]
+    parts = [_COMMANDS]
     for name in COMMANDS:
         command = group.get_command(click.Context(group), name)
-        parts += _section(command, f"cordee {name}")
+        parts.append(_section(command, f"cordee {name}"))
         if isinstance(command, click.Group):
-            for inner in command.commands.values():
-                parts += _section(inner, f"cordee {name} {inner.name}")
+            parts += [_section(inner, f"cordee {name} {inner.name}") for inner in command.commands.values()]
     return "\n".join(parts)
 
 
-def _section(command: click.Command, title: str) -> list[str]:
+_COMMANDS = """# Commands
+
+Every command explains itself with `--help`; these are the same texts. With `--json` a command prints one JSON document on
+standard output and everything else on standard error; an error is `{"error": {"kind", "text", "file", "line", "given",
+"allowed", "next"}}`.
+
+| exit code | means |
+|---|---|
+| 0 | done |
+| 1 | the thing asked about failed or is bad: a run that failed or was cancelled |
+| 2 | the command or a document is wrong |
+| 4 | vetting left too few nodes |
+| 5 | Cordée or its surroundings failed |
+
+`cordee shell RUN -- COMMAND` returns the command's own code.
+"""
+
+
+def _section(command: click.Command, title: str) -> str:
     context = click.Context(command, info_name=title, max_content_width=100, terminal_width=100)
-    return [f"## {title}", "", "```text", command.get_help(context).rstrip(), "```", ""]
+    return f"## {title}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
+
+
+def benchmarks(root: Path) -> str:
+    """Return the page of benchmarks: what each script measures, and every result that was kept."""
+    folder = root / "benchmarks"
+    parts = [_BENCHMARKS]
+    for script in sorted(folder.glob("*.py")):
+        sentence = (ast.get_docstring(ast.parse(script.read_text())) or "").partition("\n")[0]
+        parts.append(f"| `benchmarks/{script.name}` | {sentence} |")
+    for result in sorted(folder.rglob("*.md"), reverse=True):
+        parts.append("\n" + _one_deeper(result.read_text()))
+    return "\n".join(parts) + "\n"
+
+
+_BENCHMARKS = """# Benchmarks
+
+Measurements are scripts in `benchmarks/`, run by hand with `.venv/bin/python benchmarks/NAME.py`. Results are kept with their
+date, machine and command. No test depends on a time that was measured here.
+
+| script | measures |
+|---|---|"""
+
+
+def _one_deeper(text: str) -> str:
+    """Return a page's text with every heading one level deeper, so that it fits below another page's title."""
+    lines, code = [], False
+    for line in text.rstrip().splitlines():
+        code ^= line.startswith("```")
+        lines.append(f"#{line}" if line.startswith("#") and not code else line)
+    return "\n".join(lines)

@@ -66,6 +66,7 @@ class View:
         self._last_of: dict[int, str] = {}
         self._steps: dict[int, int] = {}
         self._values: dict[str, deque[float]] = {}
+        self._shown_rank: int | None = None
         self._usage: dict[int, tuple[float, float]] = {}
         self.state = RunState()
 
@@ -78,8 +79,10 @@ class View:
         for event in self._run.last_events():
             if event.attempt == self.state.attempt and event.step is not None:
                 self._steps[event.rank] = event.step
-            for name, value in event.values.items():
-                self._values.setdefault(name, deque(maxlen=240)).append(value)
+            self._shown_rank = event.rank if self._shown_rank is None else min(self._shown_rank, event.rank)
+            if event.rank == self._shown_rank:
+                for name, value in event.values.items():
+                    self._values.setdefault(name, deque(maxlen=240)).append(value)
         self._read_usage()
         return self.state
 

@@ -36,7 +36,7 @@ from cordee.supervise.vetting import NodePreparation
 
 _TICK_S = 0.2
 _SECOND_S = 1.0
-_PROGRESS_S = 5.0
+_PROGRESS_S = 2.0
 _CHECKPOINT_S = 2.0
 _CANCEL_STOP_S = 10.0
 _CANCEL_GRACE_S = 5.0
