@@ -139,7 +139,7 @@ def verify(run: LocalRun, steps: int, expected: str) -> list[str]:
 
 def campaign(kills: int, seed: int, parent: Path) -> tuple[dict[str, object], list[str]]:
     """Run both trainings; returns the facts and the complaints."""
-    steps, pause = max(120, kills * 14), 0.05
+    steps, pause = max(120, kills * 20), 0.05
     with LocalRun(job_folder(parent, steps, 0.0), parent / "runs") as calm:
         calm.wait_end(seconds=600)
         expected = weights_of(calm)

@@ -1,52 +1,286 @@
-"""The documentation is true: its job documents load, its commands run, its code runs."""
+"""The documentation is true: its documents load, its commands and scripts run, and no key, event or variable is missing.
+
+A page is read as a newcomer would follow it, from top to bottom in a folder with the train.py of docs/quickstart.md:
+
+- `toml` blocks are whole job documents, or cluster profiles when their first line says so.
+- A block whose first line is `# NAME` of a file is written to that file.
+- `console` blocks are run: `$ cordee ...` must succeed, and print the lines that are shown (`...` stands for anything).
+- `python` blocks without a file name are run when a comment says where, else they must compile.
+
+Comments before a block: `<!-- in FOLDER -->` gives the page a fresh copy of an example from there on,
+`<!-- in FOLDER, after COMMAND -->` one in which the command was run before.
+"""
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple, get_args
 
+import click
 import pytest
+from pydantic import BaseModel
 
+from cordee.cli.group import COMMANDS, LazyGroup
+from cordee.node.samplers import proc
+from cordee.spec.cluster import load_cluster
+from cordee.spec.job import Job
 from cordee.spec.load import load_job
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/cordee.toml"))
+BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml))$")
+NOT_RUN = ("git", "make", "source", "cd", "pip")  # what a person does around it; make's targets are looked up
 
 
-def blocks(language: str) -> list[tuple[str, str]]:
-    found = []
-    for page in PAGES:
-        for kind, text in FENCE.findall(page.read_text()):
-            if kind == language:
-                found.append((page.name, text))
+class Block(NamedTuple):
+    """A fenced block: where it stands, the comment before it, and what it holds."""
+
+    page: Path
+    line: int
+    comment: str
+    language: str
+    text: str
+
+    @property
+    def file_name(self) -> str | None:
+        first = self.text.partition("\n")[0]
+        match = FILE_NAME.match(first)
+        return match.group(1) if match else None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for match in BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        yield Block(page, line, match.group(1) or "", match.group(2), match.group(3))
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+
+
+def of(language: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language == language]
+
+
+@pytest.mark.parametrize("block", of("toml"), ids=str)
+def test_a_document_in_the_docs_loads(block, tmp_path, monkeypatch):
+    if block.text.startswith("# cluster profile"):
+        (tmp_path / "alps.toml").write_text(block.text)
+        monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path))
+        assert load_cluster("alps").name == "alps"
+    else:
+        (tmp_path / "cordee.toml").write_text(block.text)
+        assert load_job(tmp_path).job.name
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_loads(folder):
+    assert load_job(folder).job.name == folder.name
+
+
+@pytest.mark.parametrize("block", of("python"), ids=str)
+def test_python_in_the_docs_compiles(block):
+    compile(block.text, str(block), "exec")
+
+
+class Reader:
+    """A newcomer who follows a page in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.base, self.folder, self.copies = folder, folder / "mine", 0
+        self.folder.mkdir()
+        self.env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+    def follow(self, block: Block) -> None:
+        where, _, before = block.comment.partition(", after ")
+        if where.startswith("in "):
+            self.copies += 1
+            self.folder = self.base / str(self.copies) / Path(where[3:]).name
+            ignored = shutil.ignore_patterns("runs", "checkpoints", "__pycache__")
+            shutil.copytree(ROOT / where[3:], self.folder, ignore=ignored)
+            if before:
+                self.run(shlex.split(before), before)
+        if block.file_name:
+            (self.folder / block.file_name).write_text(block.text)
+        elif block.language == "python" and where:
+            self.run([sys.executable, "-c", block.text], str(block))
+        elif block.language == "console":
+            self.console(block)
+
+    def console(self, block: Block) -> None:
+        for command, *shown in commands_of(block):
+            words = shlex.split(command, comments=True)
+            if words[0] not in NOT_RUN:
+                assert words[0] == "cordee", f"{block}: {command}"
+                output = self.run(words, f"{block}: {command}")
+                assert looks_like(output, shown), f"{block}: {command} printed\n{output}\nthe page shows\n{shown}"
+
+    def run(self, argv: list[str], what: str) -> str:
+        done = subprocess.run(
+            argv, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{what}: {done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
+
+
+def commands_of(block: Block) -> list[list[str]]:
+    """Return the block's commands, each with the lines shown below it."""
+    found: list[list[str]] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append([line[2:]])
+        elif line.strip():
+            assert found, f"{block}: output before a command"
+            found[-1].append(line)
     return found
 
 
-@pytest.mark.parametrize(("page", "text"), blocks("toml"))
-def test_a_job_document_in_the_docs_loads(page, text, tmp_path):
-    (tmp_path / "cordee.toml").write_text(text)
-    assert load_job(tmp_path).job.name
+def looks_like(output: str, shown: list[str]) -> bool:
+    """Return whether the shown lines are in the output in this order; `...` stands for anything, blanks are alike."""
+    rest = [" ".join(line.split()) for line in output.splitlines()]
+    for line in shown:
+        pieces = [re.escape(" ".join(piece.split())) for piece in line.split("...")]
+        pattern = re.compile(r".*?".join(pieces) if line.strip() != "..." else "")
+        place = next((index for index, text in enumerate(rest) if pattern.search(text)), None)
+        if place is None:
+            return False
+        if line.strip() != "...":
+            rest = rest[place + 1 :]
+    return True
 
 
-@pytest.mark.parametrize(("page", "text"), blocks("python"))
-def test_python_in_the_docs_is_python(page, text):
-    compile(text, page, "exec")
+FOLLOWED = [page for page in PAGES if any(block.language == "console" for block in blocks_of(page))]
 
 
 @pytest.mark.slow
-def test_the_five_minutes_work(tmp_path):
-    page = (ROOT / "docs" / "quickstart.md").read_text()
-    (tmp_path / "train.py").write_text(next(text for kind, text in FENCE.findall(page) if kind == "python"))
-    lines = [line[2:] for kind, text in FENCE.findall(page) if kind == "console" for line in text.splitlines()]
-    assert len(lines) >= 6
-    for line in lines:
-        program, *arguments = shlex.split(line)
-        assert program == "cordee"
-        done = subprocess.run(
-            [sys.executable, "-m", "cordee.cli", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+@pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: page.name)
+def test_a_page_can_be_followed_from_top_to_bottom(page, tmp_path):
+    reader = Reader(tmp_path)
+    reader.follow(next(block for block in of("python") if block.page.name == "quickstart.md"))
+    for block in blocks_of(page):
+        reader.follow(block)
+
+
+def test_what_is_shown_must_be_printed():
+    output = "state       finished: well\nnode  local-0\n"
+    assert looks_like(output, ["state finished...", "...", "node local-0"])
+    assert looks_like(output, ["...well"])
+    assert not looks_like(output, ["state failed"])
+    assert not looks_like(output, ["node local-0", "state finished"])
+
+
+def test_make_targets_in_the_docs_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    lines = [command for block in of("console") for command, *_ in commands_of(block)]
+    for command in lines:
+        words = shlex.split(command, comments=True)
+        if words[0] == "make":
+            assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), command
+
+
+def test_the_examples_in_help_texts_are_commands():
+    group = LazyGroup("cordee")
+    for name in COMMANDS:
+        command = group.get_command(click.Context(group), name)
+        inner = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+        for one in inner:
+            lines = [line.strip() for line in (one.help or "").splitlines() if line.strip().startswith("cordee ")]
+            assert lines, f"{name} --help has no example"
+            for line in lines:
+                words = shlex.split(line)[1:]
+                assert words[0] == name, line
+                skip = 2 if isinstance(command, click.Group) else 1
+                one.make_context(name, words[skip:])
+
+
+def keys_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """Yield every key of a document by its last name, of nested tables too."""
+    for name, field in model.model_fields.items():
+        yield field.alias or name
+        for inner in models_in(field.annotation):
+            yield from keys_of(inner, name)
+
+
+def models_in(annotation: object) -> list[type[BaseModel]]:
+    if (
+        isinstance(annotation, type)
+        and not isinstance(annotation, types.GenericAlias)
+        and issubclass(annotation, BaseModel)
+    ):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in models_in(argument)]
+
+
+LATER = {"data", "sweep", "steps", "test"}  # tables that are refused by name as a whole
+
+
+def test_every_key_of_a_job_is_on_its_page():
+    page = (ROOT / "docs" / "job-document.md").read_text()
+    known = set(Job.model_fields) | {
+        key
+        for name in set(Job.model_fields) - LATER
+        for model in models_in(Job.model_fields[name].annotation)
+        for key in keys_of(model)
+    }
+    assert [key for key in sorted(known) if not re.search(rf"\b{key}\b", page)] == []
+
+
+def test_every_event_that_is_written_is_on_its_page():
+    page = (ROOT / "docs" / "run-folder.md").read_text()
+    written = set()
+    for path in (ROOT / "src" / "cordee").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and re.search(r"journal[\w.()]*\.append$", ast.unparse(node.func)):
+                written |= {word.value for word in node.args[:1] if isinstance(word, ast.Constant)}
+    assert len(written) >= 20
+    assert [event for event in sorted(written) if f"`{event}`" not in page] == []
+
+
+def test_every_variable_of_a_rank_is_on_its_page():
+    page = (ROOT / "docs" / "client-api.md").read_text()
+    source = ast.parse((ROOT / "src" / "cordee" / "node" / "ranks.py").read_text())
+    names = {word.arg for node in ast.walk(source) if isinstance(node, ast.Call) for word in node.keywords if word.arg}
+    names |= {node.value for node in ast.walk(source) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    ours = {name for name in names if re.fullmatch(r"CORDEE_[A-Z_]+", name)} - {"CORDEE_TASK"}
+    theirs = {name for name in names if re.fullmatch(r"(JAX|MASTER|LOCAL|GROUP|WORLD)_[A-Z_]+|TF_CONFIG|RANK", name)}
+    assert len(ours) >= 8
+    assert [name for name in sorted(ours | theirs) if f"`{name}`" not in page] == []
+
+
+def test_every_metric_is_on_its_page():
+    page = (ROOT / "docs" / "results.md").read_text()
+    names = re.findall(r"metric\(\"(\w+)\"", Path(proc.__file__).read_text())
+    assert len(names) >= 13
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_links_between_files_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            rendered = page.parent / target in [
+                ROOT / "docs" / f"{name}.md" for name in ("architecture", "benchmarks", "commands")
+            ]
+            assert rendered or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(ROOT / "docs"), str(tmp_path / "html")]
+    done = subprocess.run([*command, "-d", str(tmp_path / "trees")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = (tmp_path / "html" / "architecture.html").read_text(), (tmp_path / "html" / "commands.html").read_text()
+    assert "supervise" in pages[0]
+    assert all(f"cordee {name}" in pages[1] for name in COMMANDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -38,6 +39,16 @@ def test_killing_a_part_does_not_end_the_run(job, start, part):
     if part != "keeper":
         assert state.resume_step
     assert run.processes() == []
+
+
+def test_keeper_and_supervisor_killed_at_once_come_back(job, start):
+    run = start(job(toml=TWO, run=LONG))
+    run.wait(lambda state: state.checkpoint is not None)
+    pids = [run.pid("keeper"), run.pid("supervisor")]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    state = run.wait_end()
+    assert (state.state, state.restarts) == ("finished", 1)
 
 
 def test_a_hung_agent_is_replaced(job, start):

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 from functools import partial
@@ -35,6 +36,7 @@ NO_RANK = -1
 _CONNECT_PAUSE_S = 0.02
 _CONNECT_PAUSE_MOST_S = 1.0
 _STOP_POLL_S = 0.02
+_KEEPER_AFTER_S = 3.0
 
 
 class Agent:
@@ -125,6 +127,7 @@ class Agent:
         pause = _CONNECT_PAUSE_S
         deadline = time.monotonic() + self.plan["timeouts"]["orphan_s"]
         refused = ""
+        next_keeper = time.monotonic() + _KEEPER_AFTER_S
         while not self.ending.is_set():
             try:
                 place = wire.read_rendezvous(self.folder.rendezvous)
@@ -149,9 +152,24 @@ class Agent:
                 self.tasks.kill_everything()
                 print(f"cordee agent {self.node}: no supervisor, giving up: {refused}", file=sys.stderr)
                 return False
+            if self.plan["backend"] == "local" and time.monotonic() > next_keeper:
+                next_keeper = time.monotonic() + _KEEPER_AFTER_S
+                self._start_keeper()
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, _CONNECT_PAUSE_MOST_S)
         return True
+
+    def _start_keeper(self) -> None:
+        """Start a keeper: keeper and supervisor may both be dead. One that is not needed ends itself at once."""
+        command = [sys.executable, "-s", "-m", "cordee.supervise.keeper", "--folder", str(self.folder.root)]
+        try:
+            with open(self.folder.control / "keeper.log", "ab") as log:
+                keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        except OSError as error:
+            print(f"cordee agent {self.node}: cannot start a keeper: {error}", file=sys.stderr)
+            return
+        keeper.returncode = 0
+        self.tasks.spared.add(keeper.pid)
 
     def _hello(self) -> None:
         world = self.world

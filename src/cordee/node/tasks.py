@@ -93,6 +93,9 @@ class TaskRunner:
         on_exit: called once per task with (task, TaskExit), after its output.
         on_start: called with (task, pid).
         kill_s: seconds after SIGKILL when a task that will not go is reported as stuck.
+
+    Attributes:
+        spared: children of this process that are no tasks and are never killed.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class TaskRunner:
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
         self._paused = False
+        self.spared: set[int] = set()
 
     def start(self, task: Task) -> None:
         """Start a task, or queue it until its slots are free.
@@ -187,8 +191,11 @@ class TaskRunner:
         for entry in self._running.values():
             processes.kill_all(processes.of_task(entry.process.pid, entry.marker))
         table = processes.all_processes()
-        processes.kill_all(processes.descendants([os.getpid()], table))
+        processes.kill_all(self._not_spared(processes.descendants([os.getpid()], table), table))
         processes.sweep(self.owner + "/")
+
+    def _not_spared(self, pids: set[int], table: dict[int, processes.Process]) -> set[int]:
+        return pids - self.spared - processes.descendants(self.spared, table)
 
     def _start_waiting(self) -> None:
         while self._waiting and (self._waiting[0].slots == 0 or self._waiting[0].slots <= self._free):
@@ -346,7 +353,7 @@ class TaskRunner:
         left = processes.of_task(entry.process.pid, entry.marker, table)
         if not any(other is not entry and other.status is None for other in self._running.values()):
             strays = processes.strays(os.getpid(), f"{self.owner}/", table)
-            left |= strays | processes.descendants(strays, table)
+            left |= self._not_spared(strays | processes.descendants(strays, table), table)
         processes.kill_all(left)
 
     def _finish(self, entry: _Running) -> None:

@@ -15,7 +15,7 @@ from cordee.errors import CordeeError
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.supervise.ownership import Ownership, alive_here
 
-_KEEPER_PAUSE_S = 3.0
+_KEEPER_PAUSE_S = 1.0
 
 
 class Place:
@@ -54,7 +54,7 @@ class Place:
         return False
 
     def beat(self) -> None:
-        """Show that the supervisor lives, once a second, and look after whoever would restart it."""
+        """Show that the supervisor lives, several times a second, and look after whoever would restart it."""
 
     def requests(self) -> list[dict[str, Any]]:
         """Return and remove what clients have asked for since the last time (`{"request": "cancel", ...}`)."""

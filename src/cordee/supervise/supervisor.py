@@ -70,6 +70,7 @@ class Supervisor:
         self.place = place or place_of(folder, self.plan)
         self.ownership = Ownership(folder.control / "epochs", self.place.owner_alive)
         self.epoch = self.ownership.claim()
+        self.place.beat()
         events = read_journal(folder.journal)
         self.before = replay(events, folder.id)
         self.journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch)
@@ -449,11 +450,11 @@ class Supervisor:
             now = time.monotonic()
             self.intake.tick()
             self._read_requests()
+            self.place.beat()
             if now >= due["second"]:
                 due["second"] = now + _SECOND_S
                 if not self.ownership.current():
                     raise OwnershipError("a newer supervisor owns this run, or its folder was deleted")
-                self.place.beat()
                 if not self._ending:
                     self._look_for_silence()
             if now >= due["seal"] and not self._ending:
