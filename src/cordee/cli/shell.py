@@ -115,7 +115,7 @@ class Session:
         if not sys.stdin.isatty():
             return None
         saved = termios.tcgetattr(keyboard)
-        tty.setraw(keyboard)
+        tty.setraw(keyboard, termios.TCSADRAIN)
         return saved
 
     def _message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
