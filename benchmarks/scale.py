@@ -34,7 +34,14 @@ def plan(folder: RunFolder, agents: int) -> dict[str, Any]:
     """Return a plan for `agents` nodes; connecting and silence have more patience than usual."""
     request = {"nodes": agents, "spare_nodes": 0, "min_nodes": agents, "gpus_per_node": 0, "ranks_per_node": 1}
     request |= {"cpus_per_rank": 1, "memory_bytes": None, "time_s": None, "gpu": None, "scheduler": {}}
-    vet = {"commands": [], "modules": [], "min_memory_bytes": 0, "min_disk_bytes": 0, "max_load_ratio": None, "deadline_s": 60.0}
+    vet = {
+        "commands": [],
+        "modules": [],
+        "min_memory_bytes": 0,
+        "min_disk_bytes": 0,
+        "max_load_ratio": None,
+        "deadline_s": 60.0,
+    }
     checkpoint = {"path": str(folder.checkpoints), "pattern": "step-*", "resume": None, "signal": None, "every_s": None}
     step = {
         "name": "main",
@@ -47,7 +54,14 @@ def plan(folder: RunFolder, agents: int) -> dict[str, Any]:
     }
     timeouts = {"connect_s": 120.0, "heartbeat_s": 1.0, "lost_s": 60.0, "orphan_s": 60.0, "kill_s": 10.0}
     places = {"job_folder": str(folder.root), "workdir": str(folder.code), "folder": str(folder.root)}
-    head = {"schema": "cordee.plan/1", "run": NAME, "name": "scale", "backend": "local", "cluster": "local", "code_digest": ""}
+    head = {
+        "schema": "cordee.plan/1",
+        "run": NAME,
+        "name": "scale",
+        "backend": "local",
+        "cluster": "local",
+        "code_digest": "",
+    }
     return {**head, **places, "steps": [step], "timeouts": timeouts, "sampling": {"interval_s": 1.0}}
 
 
@@ -101,7 +115,14 @@ class Simulated:
             await asyncio.sleep(1.0)
         while self.acknowledged < self.sent and not connection.closed:
             await asyncio.sleep(0.2)
-        end = {"t": "rank_exit", "attempt": self.attempt, "rank": self.rank, "status": "ended", "code": 0, "signal": None}
+        end = {
+            "t": "rank_exit",
+            "attempt": self.attempt,
+            "rank": self.rank,
+            "status": "ended",
+            "code": 0,
+            "signal": None,
+        }
         connection.send({**end, "reason": "exited", "seconds": 1.0, "message": None})
         await connection.wait_closed()
         return self.sent, self.acknowledged
@@ -128,7 +149,9 @@ def main() -> int:
         folder.code.mkdir()
         folder.plan.write_text(json.dumps(plan(folder, options.agents)))
         client_journal(folder.journal).append("submitted", backend="local", nodes=options.agents, ranks=options.agents)
-        Ownership(folder.control / "keepers").claim()  # this process stands in for the keeper: no real agents are wanted
+        Ownership(
+            folder.control / "keepers"
+        ).claim()  # this process stands in for the keeper: no real agents are wanted
         started = time.monotonic()
         with (Path(scratch) / "supervisor.log").open("wb") as log:
             command = [sys.executable, "-m", "cordee.supervise.supervisor", "--folder", str(folder.root)]
@@ -138,7 +161,10 @@ def main() -> int:
         names = [f"local-{index}" for index in range(options.agents)]
         results: Any = multiprocessing.Queue()
         shares = [names[index :: options.clients] for index in range(options.clients)]
-        workers = [multiprocessing.Process(target=client, args=(folder.root, share, options.seconds, results)) for share in shares]
+        workers = [
+            multiprocessing.Process(target=client, args=(folder.root, share, options.seconds, results))
+            for share in shares
+        ]
         for worker in workers:
             worker.start()
         while not any(event["event"] == "ended" for event in read_journal(folder.journal)):

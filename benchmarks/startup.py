@@ -47,7 +47,9 @@ def job(parent: Path, script: str, toml: str = "") -> Path:
 def first_line(folder: Path, runs: Path) -> tuple[float, float]:
     """Return seconds to the script's first line (by `cordee run`, alone)."""
     started = time.time()
-    done = subprocess.run([*CORDEE, "run", str(folder), "--runs", str(runs)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*CORDEE, "run", str(folder), "--runs", str(runs)], capture_output=True, text=True, check=True
+    )
     ours = min(float(line.split()[-1]) for line in done.stdout.splitlines() if "first" in line) - started
     started = time.time()
     done = subprocess.run([sys.executable, str(folder / "train.py")], capture_output=True, text=True, check=True)
@@ -69,7 +71,16 @@ def recovery(folder: Path, runs: Path) -> float:
 def torchrun_recovery(folder: Path) -> float:
     """Return the same for torchrun with two local ranks and --max-restarts."""
     output = folder / "torchrun.out"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "2",
+    ]
     with output.open("wb") as file:
         process = subprocess.Popen([*command, str(folder / "train.py")], stdout=file, stderr=subprocess.DEVNULL)
         try:
@@ -78,7 +89,10 @@ def torchrun_recovery(folder: Path) -> float:
             killed = time.time()
             os.kill(pid, signal.SIGKILL)
             wait_for(lambda: output.read_bytes().count(b"up "), 4)
-            return max(float(line.split()[3]) for line in output.read_text().splitlines() if line.startswith("up ")) - killed
+            return (
+                max(float(line.split()[3]) for line in output.read_text().splitlines() if line.startswith("up "))
+                - killed
+            )
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()

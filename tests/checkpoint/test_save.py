@@ -112,7 +112,10 @@ def test_when_none_can_be_loaded_it_says_so(tmp_path):
     _, _, saver = made(tmp_path)
     saver.save(1)
     other = cordee.checkpointer(nn.Linear(7, 7), folder=tmp_path)
-    with pytest.warns(UserWarning, match="cannot be loaded"), pytest.raises(CheckpointError, match="no checkpoint can be loaded"):
+    with (
+        pytest.warns(UserWarning, match="cannot be loaded"),
+        pytest.raises(CheckpointError, match="no checkpoint can be loaded"),
+    ):
         other.restore()
 
 
@@ -175,8 +178,20 @@ def test_a_training_killed_and_resumed_ends_bit_identical(tmp_path):
     script.write_text(TRAINING)
 
     def run(folder, *more):
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script), str(folder), *more]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        command = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "2",
+            str(script),
+            str(folder),
+            *more,
+        ]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
 
     undisturbed = run(tmp_path / "a")
     assert undisturbed.returncode == 0, undisturbed.stderr
@@ -185,4 +200,6 @@ def test_a_training_killed_and_resumed_ends_bit_identical(tmp_path):
     assert resumed.returncode == 0, resumed.stderr
     first = {line.split()[0] for line in resumed.stdout.splitlines()}
     assert first == {"16"}
-    assert {line.split()[1] for line in resumed.stdout.splitlines()} == {line.split()[1] for line in undisturbed.stdout.splitlines()}
+    assert {line.split()[1] for line in resumed.stdout.splitlines()} == {
+        line.split()[1] for line in undisturbed.stdout.splitlines()
+    }

@@ -34,7 +34,9 @@ class Cordee:
         self.runs = folder / "runs"
 
     def __call__(self, *arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*COMMAND, *arguments], cwd=self.folder, capture_output=True, text=True, check=False, **more)
+        return subprocess.run(
+            [*COMMAND, *arguments], cwd=self.folder, capture_output=True, text=True, check=False, **more
+        )
 
     def json(self, *arguments: str, code: int = 0) -> Any:
         """Return the one JSON document that a command prints."""

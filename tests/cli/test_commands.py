@@ -100,7 +100,9 @@ def test_an_unknown_cluster_and_an_unknown_run_are_named(cordee):
 
 
 def test_init_writes_a_document_that_check_accepts_and_never_overwrites(cordee):
-    (cordee.folder / "train.py").write_text("import argparse\np = argparse.ArgumentParser()\np.add_argument('--resume')\np.parse_args()\n")
+    (cordee.folder / "train.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--resume')\np.parse_args()\n"
+    )
     assert cordee("init").returncode == 0
     assert cordee.json("check")["valid"] is True
     before = (cordee.folder / "cordee.toml").read_text()
@@ -111,7 +113,9 @@ def test_init_writes_a_document_that_check_accepts_and_never_overwrites(cordee):
 
 def test_explain_says_where_each_value_came_from(cordee):
     cordee.job(toml="[need]\nnodes = 2")
-    text = cordee("check", "--explain", "--set", "restart.retries=7", env={**os.environ, "CORDEE_NEED_SPARE_NODES": "1"}).stdout
+    text = cordee(
+        "check", "--explain", "--set", "restart.retries=7", env={**os.environ, "CORDEE_NEED_SPARE_NODES": "1"}
+    ).stdout
     rows = {line.split()[0]: line for line in text.splitlines() if "." in line.split(" ")[0]}
     assert "cordee.toml:4" in rows["need.nodes"]
     assert "flag" in rows["restart.retries"]

@@ -80,7 +80,9 @@ def test_a_forked_worker_says_that_it_is_not_recorded(channel):
 
 def test_stopping_waits_for_an_answer_and_gives_up_in_time(channel):
     ChannelReader(channel).request_stop()
-    done = call("import cordee, time\nt = time.monotonic()\nprint(cordee.stopping(4), round(time.monotonic() - t, 1))", channel)
+    done = call(
+        "import cordee, time\nt = time.monotonic()\nprint(cordee.stopping(4), round(time.monotonic() - t, 1))", channel
+    )
     answer, seconds = done.stdout.split()
     assert answer == "False"
     assert 0.2 <= float(seconds) < 5

@@ -24,7 +24,10 @@ def test_events_come_back_as_they_were_written(channel):
     writer.write(3, {"loss": 0.5, "rate": float("inf")})
     writer.write(None, {"note": 1})
     events, _ = ChannelReader(channel).read()
-    assert [(step, values) for _, _, step, values in events] == [(3, {"loss": 0.5, "rate": float("inf")}), (None, {"note": 1.0})]
+    assert [(step, values) for _, _, step, values in events] == [
+        (3, {"loss": 0.5, "rate": float("inf")}),
+        (None, {"note": 1.0}),
+    ]
     assert events[0][0] < events[1][0]
 
 

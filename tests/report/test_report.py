@@ -54,7 +54,9 @@ def journal(folder, *, ended=True, ranks=2):
     writer.append("node_connected", node="local-0", incarnation=1, host="h", pid=2)
     result = {"check": "host.disk", "status": "fail", "evidence": NASTY}
     writer.append("node_verdict", node="local-1", verdict="bad", results=[result])
-    writer.append("attempt_started", attempt=1, world_size=ranks, nodes=[{"node": "local-0", "ranks": list(range(ranks))}])
+    writer.append(
+        "attempt_started", attempt=1, world_size=ranks, nodes=[{"node": "local-0", "ranks": list(range(ranks))}]
+    )
     for rank in range(ranks):
         writer.append("rank_started", attempt=1, rank=rank, node="local-0", pid=rank + 10)
     if ended:

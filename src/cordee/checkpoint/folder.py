@@ -120,7 +120,9 @@ def _matches(root: str, parts: list[str], below: str, problems: Optional[list[st
         names = [part] if os.path.lexists(os.path.join(folder, part)) else []
     else:
         try:
-            names = [name for name in os.listdir(folder) if fnmatch.fnmatchcase(name, part) and not _is_unfinished(name)]
+            names = [
+                name for name in os.listdir(folder) if fnmatch.fnmatchcase(name, part) and not _is_unfinished(name)
+            ]
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:

@@ -170,9 +170,7 @@ class Checkpointer:
             with _no_remark():
                 dcp.load(state, checkpoint_id=path)
             optimizer = self._optimizer if self._optimizer is not None else []
-            set_state_dict(
-                self._model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"]
-            )
+            set_state_dict(self._model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         rank, size = _world()
         if size != manifest["world_size"]:
             warnings.warn(

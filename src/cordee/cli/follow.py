@@ -158,7 +158,11 @@ class Follower:
         if not sys.stdin.isatty():
             request_cancel(self.folder, by="Ctrl-C")
             return "cancel"
-        click.echo("\nThe run goes on. [d]etach and leave it running, [c]ancel it, or Enter to keep watching: ", nl=False, err=True)
+        click.echo(
+            "\nThe run goes on. [d]etach and leave it running, [c]ancel it, or Enter to keep watching: ",
+            nl=False,
+            err=True,
+        )
         try:
             answer = sys.stdin.readline().strip().lower()
         except KeyboardInterrupt:
@@ -226,7 +230,9 @@ def milestones(state: RunState) -> list[str]:
             active = [node.node for node in state.nodes if node.role == "active"]
             texts.append(f"{world} on {', '.join(active[:4])}{' ...' if len(active) > 4 else ''}")
         elif number > 1:
-            texts.append(f"attempt {number}" + (f" from step {resumed}" if resumed is not None else " from the beginning"))
+            texts.append(
+                f"attempt {number}" + (f" from step {resumed}" if resumed is not None else " from the beginning")
+            )
         if attempt.get("outcome") in ("failed", "node_lost", "superseded"):
             texts.append(f"attempt {number} ended: {attempt.get('reason')}")
     return texts

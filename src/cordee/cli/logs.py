@@ -47,7 +47,9 @@ def command(
     if as_json:
         entries = _last(entries + tail.rest(), lines)
         names = {0: "stdout", 1: "stderr", 2: "cordee"}
-        records = [{"rank": of, "stream": names[stream], "line": line.decode(errors="replace")} for of, stream, line in entries]
+        records = [
+            {"rank": of, "stream": names[stream], "line": line.decode(errors="replace")} for of, stream, line in entries
+        ]
         print_json({"schema": "cordee.logs/1", "run": folder.id, "lines": records})
         return
     following = follow

@@ -38,7 +38,13 @@ def run_document(folder: Any, state: RunState) -> dict[str, Any]:
         "segments": state.segments,
         "restarts": state.restarts,
         "nodes": [
-            {"node": node.node, "verdict": node.verdict, "role": node.role, "ranks": node.ranks, "results": node.results}
+            {
+                "node": node.node,
+                "verdict": node.verdict,
+                "role": node.role,
+                "ranks": node.ranks,
+                "results": node.results,
+            }
             for node in state.nodes
         ],
         "ranks": [vars(rank) for rank in state.ranks],

@@ -34,5 +34,3 @@ def command(run: str, detach: bool, runs: str | None, as_json: bool) -> None:
     client_journal(folder.journal).append("resume_requested")
     submit(folder)
     conclude(folder, detach=detach, as_json=as_json)
-
-

@@ -91,7 +91,9 @@ def exit_code(state: RunState) -> int:
 def _tell(folder: RunFolder, state: RunState) -> None:
     click.echo(f"cordee: {state.state}: {state.text}", err=True)
     if state.state != "finished" and state.checkpoint:
-        click.echo(f"cordee: newest checkpoint {state.checkpoint}; `cordee resume {folder.id}` goes on from it", err=True)
+        click.echo(
+            f"cordee: newest checkpoint {state.checkpoint}; `cordee resume {folder.id}` goes on from it", err=True
+        )
     report = folder.report / "index.html"
     if report.is_file():
         click.echo(f"cordee: report {report}", err=True)

@@ -13,7 +13,9 @@ from cordee.units import format_duration, utc_text
 
 
 @click.command()
-@click.option("--state", type=click.Choice(["queued", "running", "finished", "failed", "cancelled"]), help="Only these.")
+@click.option(
+    "--state", type=click.Choice(["queued", "running", "finished", "failed", "cancelled"]), help="Only these."
+)
 @runs_option
 @json_option
 def command(state: str | None, runs: str | None, as_json: bool) -> None:

@@ -31,7 +31,14 @@ _REFRESH_S = 0.5
 _MOST_LINES = 12
 _SPARKS = "▁▂▃▄▅▆▇█"
 _STYLES = {"finished": "green", "running": "cyan", "queued": "yellow", "failed": "bold red", "cancelled": "yellow"}
-_STYLES |= {"healthy": "green", "suspect": "yellow", "bad": "bold red", "unknown": "yellow", "lost": "red", "excluded": "red"}
+_STYLES |= {
+    "healthy": "green",
+    "suspect": "yellow",
+    "bad": "bold red",
+    "unknown": "yellow",
+    "lost": "red",
+    "excluded": "red",
+}
 
 
 def watch(folder: Path, *, once: bool = False) -> None:
@@ -94,7 +101,9 @@ class View:
         if state.findings or state.failures:
             parts.append(self._troubles())
         texts = [shown(rank, line, state.world_size) for rank, _, line in list(self._messages)[-max(3, room // 2) :]]
-        parts.append(Panel(Text("\n".join(texts), no_wrap=True, overflow="ellipsis"), title="output", title_align="left"))
+        parts.append(
+            Panel(Text("\n".join(texts), no_wrap=True, overflow="ellipsis"), title="output", title_align="left")
+        )
         if not state.ended:
             parts.append(Text("q leaves; the run goes on", style="dim"))
         return Group(*parts)
@@ -105,7 +114,9 @@ class View:
         if state.text:
             head.append(f"  {state.text}")
         spent = "  ".join(f"{share.name} {format_duration(share.seconds)}" for share in phase_shares(state))
-        head.append(f"\nsegment {state.segments}  attempt {state.attempt}  restarts {state.restarts}  {spent}", style="dim")
+        head.append(
+            f"\nsegment {state.segments}  attempt {state.attempt}  restarts {state.restarts}  {spent}", style="dim"
+        )
         return head
 
     def _progress(self) -> RenderableType:
@@ -113,7 +124,10 @@ class View:
         step = min(self._steps.values(), default=state.step)
         table = Table.grid(padding=(0, 2))
         if step is not None and state.total:
-            table.add_row(ProgressBar(total=state.total, completed=min(step + 1, state.total), width=40), f"step {step} of {state.total}")
+            table.add_row(
+                ProgressBar(total=state.total, completed=min(step + 1, state.total), width=40),
+                f"step {step} of {state.total}",
+            )
         elif step is not None:
             table.add_row(f"step {step}")
         for name in [name for name in ("loss", "tokens_per_s", "samples_per_s") if name in self._values]:
@@ -127,7 +141,10 @@ class View:
             table.add_column(name)
         nodes = sorted(self.state.nodes, key=lambda node: (node.role == "active", node.node))[:6]
         for node in nodes:
-            verdict, role = Text(node.verdict, _STYLES.get(node.verdict, "")), Text(node.role, _STYLES.get(node.role, ""))
+            verdict, role = (
+                Text(node.verdict, _STYLES.get(node.verdict, "")),
+                Text(node.role, _STYLES.get(node.role, "")),
+            )
             table.add_row(node.node, verdict, role, ", ".join(map(str, node.ranks[:16])))
         hidden = len(self.state.nodes) - len(nodes)
         if hidden > 0:
@@ -138,7 +155,9 @@ class View:
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("rank", "node", "status", "step", "cores", "memory", "last message"):
             table.add_column(name, no_wrap=True)
-        ordered = sorted(self.state.ranks, key=lambda rank: (rank.status != "failed", self._steps.get(rank.rank, -1), rank.rank))
+        ordered = sorted(
+            self.state.ranks, key=lambda rank: (rank.status != "failed", self._steps.get(rank.rank, -1), rank.rank)
+        )
         for rank in ordered[:most]:
             cores, memory = self._usage.get(rank.rank, (float("nan"), float("nan")))
             table.add_row(
@@ -156,7 +175,10 @@ class View:
 
     def _troubles(self) -> RenderableType:
         lines = [f"{finding.severity}: {finding.text}" for finding in self.state.findings[-3:]]
-        lines += [f"attempt {failure['attempt']}: rank {failure['rank']}: {failure['message']}" for failure in self.state.failures[-3:]]
+        lines += [
+            f"attempt {failure['attempt']}: rank {failure['rank']}: {failure['message']}"
+            for failure in self.state.failures[-3:]
+        ]
         return Text("\n".join(lines), style="yellow")
 
     def _read_usage(self) -> None:

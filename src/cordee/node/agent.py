@@ -79,9 +79,7 @@ class Agent:
             on_start=self._task_start,
             kill_s=self.plan["timeouts"]["kill_s"],
         )
-        self.telemetry = Telemetry(
-            self.node, self.channels, self._rank_pids, self.plan["sampling"]["interval_s"]
-        )
+        self.telemetry = Telemetry(self.node, self.channels, self._rank_pids, self.plan["sampling"]["interval_s"])
         self._handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             "welcome": self._welcome,
             "setup": self._setup,
@@ -164,7 +162,9 @@ class Agent:
         command = [sys.executable, "-s", "-m", "cordee.supervise.keeper", "--folder", str(self.folder.root)]
         try:
             with open(self.folder.control / "keeper.log", "ab") as log:
-                keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                keeper = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
         except OSError as error:
             print(f"cordee agent {self.node}: cannot start a keeper: {error}", file=sys.stderr)
             return

@@ -133,4 +133,3 @@ class RankChannels:
 def _memory_folder() -> Path:
     shared = Path("/dev/shm")
     return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
-

@@ -158,5 +158,3 @@ def _prctl() -> Any:
     if _prctl_function is None:
         _prctl_function = ctypes.CDLL(None, use_errno=True).prctl
     return _prctl_function
-
-

@@ -10,7 +10,50 @@ from typing import Any, Mapping, Optional
 _TF_CONFIG_MOST_RANKS = 512
 _STALE_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "PALS_", "HYDI_", "TORCHELASTIC_")
 _STALE = frozenset(
-    ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "NODE_RANK", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TF_CONFIG", "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NODELIST", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_STEP_LAUNCHER_PORT", "SLURM_SRUN_COMM_HOST", "SLURM_SRUN_COMM_PORT", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_MPI_TYPE", "SLURM_CPU_BIND", "SLURM_CPU_BIND_LIST", "SLURM_CPU_BIND_TYPE", "SLURM_CPU_BIND_VERBOSE", "SLURM_DISTRIBUTION", "CORDEE_CHANNEL", "CORDEE_RESUME_FROM"]
+    [
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
+        "NODE_RANK",
+        "ROLE_RANK",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "TF_CONFIG",
+        "JAX_COORDINATOR_ADDRESS",
+        "JAX_NUM_PROCESSES",
+        "JAX_PROCESS_ID",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "SLURM_NODEID",
+        "SLURM_NTASKS",
+        "SLURM_NPROCS",
+        "SLURM_NTASKS_PER_NODE",
+        "SLURM_TASKS_PER_NODE",
+        "SLURM_STEP_ID",
+        "SLURM_STEPID",
+        "SLURM_STEP_NUM_TASKS",
+        "SLURM_STEP_NUM_NODES",
+        "SLURM_STEP_TASKS_PER_NODE",
+        "SLURM_STEP_NODELIST",
+        "SLURM_GTIDS",
+        "SLURM_TASK_PID",
+        "SLURM_STEP_LAUNCHER_PORT",
+        "SLURM_SRUN_COMM_HOST",
+        "SLURM_SRUN_COMM_PORT",
+        "SLURM_LAUNCH_NODE_IPADDR",
+        "SLURM_MPI_TYPE",
+        "SLURM_CPU_BIND",
+        "SLURM_CPU_BIND_LIST",
+        "SLURM_CPU_BIND_TYPE",
+        "SLURM_CPU_BIND_VERBOSE",
+        "SLURM_DISTRIBUTION",
+        "CORDEE_CHANNEL",
+        "CORDEE_RESUME_FROM",
+    ]
 )
 
 
@@ -121,9 +164,7 @@ def rank_command(step: Mapping[str, Any], world: World) -> tuple[str, ...]:
     return tuple(argv)
 
 
-def _cordee_environment(
-    plan: Mapping[str, Any], step: Mapping[str, Any], world: World, channel: str
-) -> dict[str, str]:
+def _cordee_environment(plan: Mapping[str, Any], step: Mapping[str, Any], world: World, channel: str) -> dict[str, str]:
     node_zip = os.path.join(plan["folder"], "node.zip")
     previous = step["tasks"]["env"].get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
     paths = [node_zip] + [path for path in previous.split(os.pathsep) if path and path != node_zip]

@@ -47,7 +47,13 @@ def line_chart(title: str, lines: list[Line], *, x_label: str, y_kind: str = "nu
     """
     lines = [_thinned(line) for line in (lines if len(lines) <= MOST_LINES else [_band(lines)])]
     xs = [value for line in lines for value in line.x if math.isfinite(value)]
-    ys = [value for line in lines for part in (line.y, line.low or [], line.high or []) for value in part if math.isfinite(value)]
+    ys = [
+        value
+        for line in lines
+        for part in (line.y, line.low or [], line.high or [])
+        for value in part
+        if math.isfinite(value)
+    ]
     if not xs or not ys:
         return f'<p class="none">{escape(title)}: nothing was measured.</p>'
     x_low, x_high = min(xs), max(xs)
@@ -59,9 +65,12 @@ def line_chart(title: str, lines: list[Line], *, x_label: str, y_kind: str = "nu
     for number, line in enumerate(lines):
         if line.low and line.high:
             body.append(f'<path class="band c{number % 8}" d="{_area(frame, line)}"/>')
-        body.append(f'<path class="line c{number % 8}" d="{_path(frame, line.x, line.y)}"><title>{escape(line.name)}</title></path>')
+        body.append(
+            f'<path class="line c{number % 8}" d="{_path(frame, line.x, line.y)}"><title>{escape(line.name)}</title></path>'
+        )
     legend = "".join(
-        f'<span class="key"><i class="c{number % 8}"></i>{escape(line.name)}</span>' for number, line in enumerate(lines)
+        f'<span class="key"><i class="c{number % 8}"></i>{escape(line.name)}</span>'
+        for number, line in enumerate(lines)
     )
     svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>{"".join(body)}</svg>'
     return svg + (f'<div class="legend">{legend}</div>' if len(lines) > 1 else "")
@@ -84,11 +93,17 @@ def timeline(title: str, rows: list[tuple[str, list[Span]]]) -> str:
         for span in row:
             x, width = LEFT + (span.start - first) * scale, max(1.0, (span.end - span.start) * scale)
             tip = f"{span.text}: {span.end - span.start:.1f} s"
-            parts.append(f'<rect class="c{names.index(span.name) % 8}" x="{x:.1f}" y="{top}" width="{width:.1f}" height="18" rx="2"><title>{escape(tip)}</title></rect>')
+            parts.append(
+                f'<rect class="c{names.index(span.name) % 8}" x="{x:.1f}" y="{top}" width="{width:.1f}" height="18" rx="2"><title>{escape(tip)}</title></rect>'
+            )
     for tick in nice_ticks(0, last - first):
         if tick <= last - first:
-            parts.append(f'<text x="{LEFT + tick * scale:.1f}" y="{height - 12}" class="tick" text-anchor="middle">{_number(tick)} s</text>')
-    legend = "".join(f'<span class="key"><i class="c{index % 8}"></i>{escape(name)}</span>' for index, name in enumerate(names))
+            parts.append(
+                f'<text x="{LEFT + tick * scale:.1f}" y="{height - 12}" class="tick" text-anchor="middle">{_number(tick)} s</text>'
+            )
+    legend = "".join(
+        f'<span class="key"><i class="c{index % 8}"></i>{escape(name)}</span>' for index, name in enumerate(names)
+    )
     svg = f'<svg viewBox="0 0 {_TIMELINE_WIDTH} {height}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>{"".join(parts)}</svg>'
     return svg + f'<div class="legend">{legend}</div>'
 
@@ -123,7 +138,9 @@ def _grid(frame: _Frame, x_ticks: list[float], y_ticks: list[float], y_kind: str
     for tick in y_ticks:
         _, y = frame.at(frame.x_low, tick)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_formatted(tick, y_kind)}</text>')
+        parts.append(
+            f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_formatted(tick, y_kind)}</text>'
+        )
     inside = [tick for tick in x_ticks if frame.x_low <= tick <= frame.x_high]
     for tick in inside:
         x, _ = frame.at(tick, frame.y_low)
@@ -148,7 +165,9 @@ def _path(frame: _Frame, xs: list[float], ys: list[float]) -> str:
 def _area(frame: _Frame, line: Line) -> str:
     assert line.low is not None
     assert line.high is not None
-    known = [(x, low, high) for x, low, high in zip(line.x, line.low, line.high, strict=True) if math.isfinite(low + high)]
+    known = [
+        (x, low, high) for x, low, high in zip(line.x, line.low, line.high, strict=True) if math.isfinite(low + high)
+    ]
     points = [frame.at(x, high) for x, _, high in known] + [frame.at(x, low) for x, low, _ in reversed(known)]
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) + "Z" if points else ""
 

@@ -93,7 +93,9 @@ def _telemetry(run: Run, data: ReportData) -> None:
             reached = int(events["step"][events["attempt"] == attempt].max())
             last_steps[attempt] = max(reached, last_steps.get(attempt, -1))
     if not data.curves:
-        data.missing.append("no loss or throughput: the ranks did not call cordee.log(step=..., loss=..., tokens_per_s=...)")
+        data.missing.append(
+            "no loss or throughput: the ranks did not call cordee.log(step=..., loss=..., tokens_per_s=...)"
+        )
     data.repeated_steps = repeated_steps(data.state, last_steps)
     for group in run.groups():
         data.grids[group] = run.grid(group)

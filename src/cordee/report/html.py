@@ -96,7 +96,10 @@ def _resource_charts(data: ReportData) -> list[tuple[str, Markup]]:
         for metric, title, kind in _KINDS:
             if metric in grid.metrics:
                 values = grid.values[grid.metrics.index(metric)]
-                lines = [Line(f"{group} {device}", seconds, values[:, index].astype(float).tolist()) for index, device in enumerate(grid.devices)]
+                lines = [
+                    Line(f"{group} {device}", seconds, values[:, index].astype(float).tolist())
+                    for index, device in enumerate(grid.devices)
+                ]
                 name = f"{title}, per {group}"
                 charts.append((name, Markup(line_chart(name, lines, x_label="s", y_kind=kind, zero=True))))
     return charts

@@ -29,7 +29,9 @@ class LocalSubmitter(Submitter):
         for line in tasks["setup"]:
             lines.append(f"# on every node, before the ranks: {line}")
         count = request["ranks_per_node"]
-        lines.append(f"# the agents start {count} {'rank' if count == 1 else 'ranks'} each on {request['nodes']} nodes:")
+        lines.append(
+            f"# the agents start {count} {'rank' if count == 1 else 'ranks'} each on {request['nodes']} nodes:"
+        )
         lines.append(f"cd {shlex.quote(plan['workdir'])} && {shlex.join(tasks['argv'])}")
         return "\n".join(lines) + "\n"
 

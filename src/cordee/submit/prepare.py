@@ -40,7 +40,13 @@ class Prepared:
         errors = [finding for finding in self.findings if finding.severity == "error"]
         if errors:
             first = errors[0]
-            details = {"file": first.file, "line": first.line, "given": first.given, "allowed": first.allowed, "next": first.next}
+            details = {
+                "file": first.file,
+                "line": first.line,
+                "given": first.given,
+                "allowed": first.allowed,
+                "next": first.next,
+            }
             raise DocumentError(first.text, findings=errors, **details)
 
     def document(self, *, explain: bool) -> dict[str, Any]:
@@ -102,7 +108,9 @@ def create_run(prepared: Prepared) -> RunFolder:
         write_atomically(folder.plan, json.dumps(frozen.document(), indent=1))
         journal = client_journal(folder.journal)
         request = plan.step.request
-        journal.append("submitted", backend=plan.backend, nodes=request.nodes, ranks=request.nodes * request.ranks_per_node)
+        journal.append(
+            "submitted", backend=plan.backend, nodes=request.nodes, ranks=request.nodes * request.ranks_per_node
+        )
         if journal.last_error is not None:
             raise journal.last_error
     except (OSError, RunFolderError) as error:

@@ -97,7 +97,13 @@ class Attempt:
         failed = report.get("code") != 0
         ours = report.get("reason") == "stopped"
         failure = Failure(
-            "rank", rank, node, report.get("code"), report.get("signal"), report.get("reason", ""), report.get("message")
+            "rank",
+            rank,
+            node,
+            report.get("code"),
+            report.get("signal"),
+            report.get("reason", ""),
+            report.get("message"),
         )
         self._journal.append(
             "rank_exited",

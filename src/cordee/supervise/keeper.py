@@ -195,9 +195,7 @@ class Keeper:
             agent.kill()
         tail = _last_line(self.supervisor.log)
         text = f"the supervisor ended {_MOST_STARTS} times in a minute: {tail}"
-        client_journal(self.folder.journal).append(
-            "ended", state="failed", exit_code=5, reason="supervisor", text=text
-        )
+        client_journal(self.folder.journal).append("ended", state="failed", exit_code=5, reason="supervisor", text=text)
 
     def _leave(self, code: int) -> int:
         deadline = time.monotonic() + _AGENT_END_S

@@ -67,7 +67,9 @@ class Ownership:
                     )
             os.mkdir(self._parent / str(newest + 1), 0o700)
         except FileExistsError:
-            raise OwnershipError("another process claimed this run at the same moment", next="leave it to that one") from None
+            raise OwnershipError(
+                "another process claimed this run at the same moment", next="leave it to that one"
+            ) from None
         except OSError as error:
             raise RunFolderError(
                 f"cannot claim the run: {error.strerror}",

@@ -154,7 +154,9 @@ class Supervisor:
                 self.journal.append("node_lost", node=node.name, reason=reason)
                 self.place.replace_agent(node.name, node.incarnation)
         if len(connected) < self.request["min_nodes"]:
-            text = f"{len(connected)} of {len(self.nodes)} agents connected, {self.request['min_nodes']} nodes are needed"
+            text = (
+                f"{len(connected)} of {len(self.nodes)} agents connected, {self.request['min_nodes']} nodes are needed"
+            )
             raise Ended("failed", EXIT_INTERNAL, "no_agents", text + f"; see {self.folder.control}/agent-*.log")
         while self._preparations:
             await self._wait_change(None)
@@ -237,9 +239,7 @@ class Supervisor:
         self._note_checkpoint(newest)
         sentence = outcome.failure.sentence() if outcome.failure else outcome.reason
         number = self.attempt.number
-        self.journal.append(
-            "attempt_ended", attempt=number, outcome=outcome.kind, reason=sentence, progress=progressed
-        )
+        self.journal.append("attempt_ended", attempt=number, outcome=outcome.kind, reason=sentence, progress=progressed)
         if outcome.kind == "finished":
             raise Ended("finished", 0, "finished", "all ranks exited with code 0")
         if outcome.kind == "cancelled":
@@ -301,7 +301,9 @@ class Supervisor:
             return
         left = segment["limit_s"] - segment["grace_s"] - (time.monotonic() - self._started)
         await asyncio.sleep(max(0.0, left))
-        await self._stop_in_time("time_limit", segment["grace_s"], f"the time limit of {segment['limit_s']:.0f} s is near")
+        await self._stop_in_time(
+            "time_limit", segment["grace_s"], f"the time limit of {segment['limit_s']:.0f} s is near"
+        )
 
     async def _stop_in_time(self, kind: str, most_s: float, reason: str) -> None:
         """Give ranks that can save a chance to, within `most_s`, then end the attempt as `kind`."""
@@ -444,7 +446,12 @@ class Supervisor:
 
     async def _tick(self) -> None:
         """Everything that happens because time passes; returns only when the run belongs to somebody else."""
-        due = {"second": 0.0, "progress": time.monotonic() + _PROGRESS_S, "checkpoint": 0.0, "seal": time.monotonic() + _SEAL_S}
+        due = {
+            "second": 0.0,
+            "progress": time.monotonic() + _PROGRESS_S,
+            "checkpoint": 0.0,
+            "seal": time.monotonic() + _SEAL_S,
+        }
         while True:
             await asyncio.sleep(_TICK_S)
             now = time.monotonic()
@@ -539,9 +546,7 @@ class Supervisor:
         for node in self.nodes.values():
             if node.send({"t": "bye"}) and node.connection is not None:
                 await node.connection.drain()
-        self.journal.append(
-            "ended", state=ended.state, exit_code=ended.exit_code, reason=ended.reason, text=ended.text
-        )
+        self.journal.append("ended", state=ended.state, exit_code=ended.exit_code, reason=ended.reason, text=ended.text)
         self.server.close()
         await self._write_the_rest()
         if self._sealing is not None:

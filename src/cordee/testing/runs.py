@@ -87,7 +87,9 @@ class LocalRun:
     def wait_training(self, attempt: int = 1, seconds: float = 60.0) -> RunState:
         """Return the state once all ranks of an attempt run."""
         return self.wait(
-            lambda state: state.attempt >= attempt and state.ranks and all(rank.status == "running" for rank in state.ranks),
+            lambda state: (
+                state.attempt >= attempt and state.ranks and all(rank.status == "running" for rank in state.ranks)
+            ),
             seconds,
         )
 

@@ -1,0 +1,175 @@
+"""The one primitive: tasks with slots, deadlines, groups and terminals, on real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import pytest
+
+from cordee.node import processes
+from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit, TaskRunner, find_command
+
+ENV = {"PATH": os.environ["PATH"]}
+
+
+class Seen:
+    """What a runner reported."""
+
+    def __init__(self) -> None:
+        self.output: dict[tuple[str, int], bytes] = {}
+        self.exits: dict[str, TaskExit] = {}
+        self.order: list[str] = []
+
+    def on_output(self, task: Task, stream: int, data: bytes) -> None:
+        key = (task.id, stream)
+        self.output[key] = self.output.get(key, b"") + data
+
+    def on_exit(self, task: Task, ended: TaskExit) -> None:
+        self.exits[task.id] = ended
+        self.order.append(task.id)
+
+
+def run(*tasks: Task, slots: int = 4, during=None, kill_s: float = 2.0) -> Seen:
+    """Run tasks to their end and return what was reported."""
+    seen = Seen()
+
+    async def live() -> None:
+        runner = TaskRunner("run/node/1", slots, seen.on_output, seen.on_exit, kill_s=kill_s)
+        for task in tasks:
+            runner.start(task)
+        if during is not None:
+            await during(runner, seen)
+        deadline = time.monotonic() + 30
+        while len(seen.exits) < len(tasks):
+            assert time.monotonic() < deadline, seen.exits
+            await asyncio.sleep(0.01)
+        runner.kill_everything()
+
+    asyncio.run(live())
+    return seen
+
+
+def shell(name: str, script: str, **more) -> Task:
+    return Task(name, ("bash", "-c", script), more.pop("env", ENV), more.pop("cwd", "/"), **more)
+
+
+def test_output_is_kept_byte_for_byte_and_codes_and_signals_are_told_apart():
+    seen = run(
+        shell("bytes", "printf '\\x00\\xff\\xfe'; printf err >&2; exit 3"),
+        shell("signal", "kill -SEGV $$"),
+        Task("stdin", ("cat",), ENV, "/", stdin=b"x" * 300_000),
+    )
+    assert seen.output["bytes", STDOUT] == b"\x00\xff\xfe"
+    assert seen.output["bytes", STDERR] == b"err"
+    assert (seen.exits["bytes"].code, seen.exits["bytes"].signal) == (3, None)
+    assert (seen.exits["signal"].code, seen.exits["signal"].signal) == (None, "SIGSEGV")
+    assert seen.output["stdin", STDOUT] == b"x" * 300_000
+
+
+def test_a_task_waits_until_its_slots_are_free():
+    tasks = [shell(f"t{number}", "sleep 0.2", slots=2) for number in range(4)]
+    started = time.monotonic()
+    seen = run(*tasks, slots=4)
+    assert time.monotonic() - started >= 0.4
+    assert set(seen.order[:2]) == {"t0", "t1"}
+
+
+def test_a_deadline_kills_and_says_so():
+    seen = run(shell("late", "trap '' TERM; while true; do sleep 1; done", deadline_s=0.3))
+    assert (seen.exits["late"].reason, seen.exits["late"].signal) == ("deadline", "SIGKILL")
+
+
+def test_stopping_a_group_ends_what_ignores_sigterm_and_what_waits():
+    async def stop(runner: TaskRunner, seen: Seen) -> None:
+        while ("a", STDOUT) not in seen.output:
+            await asyncio.sleep(0.01)
+        runner.stop("g", 0.2)
+
+    stubborn = shell("a", "trap '' TERM; echo up; while true; do sleep 0.1; done", group="g", slots=1)
+    waiting = shell("b", "true", group="g", slots=1)
+    other = shell("c", "exit 0")
+    seen = run(stubborn, waiting, other, slots=1, during=stop)
+    assert seen.exits["a"].reason == "stopped"
+    assert seen.exits["b"].reason == "stopped"
+    assert seen.exits["c"].code == 0
+
+
+def test_daemons_that_a_task_left_are_killed_even_when_they_hide():
+    script = "setsid sleep 613 & (exec env -i setsid sleep 614) & sleep 0.2; exit 0"
+
+    async def adopt(runner: TaskRunner, seen: Seen) -> None:
+        processes.become_subreaper()
+
+    run(shell("leaves", script), during=adopt)
+    deadline = time.monotonic() + 5
+    left = True
+    while left and time.monotonic() < deadline:
+        commands = [path.read_bytes() for path in processes_command_lines()]
+        left = any(b"sleep\x00613" in command or b"sleep\x00614" in command for command in commands)
+    assert not left
+
+
+def processes_command_lines():
+    from pathlib import Path
+
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+
+
+def test_a_task_on_a_terminal_has_its_size_and_takes_keys():
+    async def type_keys(runner: TaskRunner, seen: Seen) -> None:
+        while b"ready" not in seen.output.get(("t", STDOUT), b""):
+            await asyncio.sleep(0.01)
+        runner.write("t", b"hello\n")
+
+    seen = run(shell("t", "stty size; echo ready; read word; echo got $word", terminal=(33, 77)), during=type_keys)
+    assert b"33 77" in seen.output["t", STDOUT]
+    assert b"got hello" in seen.output["t", STDOUT]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "text"),
+    [
+        (("no-such-command",), 127, "not found on PATH"),
+        (("/etc/passwd",), 126, "not executable"),
+        (("./gone",), 127, "no such file"),
+    ],
+)
+def test_what_cannot_start_says_why(argv, code, text):
+    seen = run(Task("x", argv, ENV, "/"))
+    assert (seen.exits["x"].reason, seen.exits["x"].code) == ("not_started", code)
+    assert text in seen.exits["x"].text
+
+
+def test_a_folder_that_is_gone_is_named():
+    seen = run(shell("x", "true", cwd="/no/such/folder"))
+    assert "/no/such/folder" in seen.exits["x"].text
+
+
+def test_python_means_python3_where_only_that_exists(tmp_path):
+    tool = tmp_path / "python3"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    assert find_command(("python", "x.py"), {"PATH": str(tmp_path)}, "/") == [str(tool), "x.py"]
+
+
+def test_the_same_id_twice_is_refused():
+    async def again(runner: TaskRunner, seen: Seen) -> None:
+        with pytest.raises(ValueError, match="runs already"):
+            runner.start(shell("x", "true"))
+
+    run(shell("x", "sleep 0.2"), during=again)
+
+
+def test_paused_output_waits_in_the_pipe_and_is_not_lost():
+    async def pause(runner: TaskRunner, seen: Seen) -> None:
+        runner.pause_output(True)
+        await asyncio.sleep(0.3)
+        before = len(seen.output.get(("big", STDOUT), b""))
+        await asyncio.sleep(0.2)
+        assert len(seen.output.get(("big", STDOUT), b"")) == before
+        runner.pause_output(False)
+
+    seen = run(shell("big", "head -c 3000000 /dev/zero"), during=pause)
+    assert len(seen.output["big", STDOUT]) == 3_000_000

@@ -1,0 +1,82 @@
+"""The decisions after a failure, without a clock or a process."""
+
+from __future__ import annotations
+
+import pytest
+
+from cordee.errors import OwnershipError
+from cordee.supervise.ownership import Ownership
+from cordee.supervise.restart import Failure, RestartPolicy, culprit
+
+
+def failed(rank=0, code=1, signal=None, message="ValueError: bad"):
+    return Failure("rank", rank, f"local-{rank}", code, signal, "exited", message)
+
+
+def test_the_first_restart_is_at_once_and_later_ones_wait_twice_as_long():
+    policy = RestartPolicy(retries=5, backoff_s=1.0)
+    delays = [policy.decide(failed(code=None, signal="SIGKILL"), False).delay_s for _ in range(5)]
+    assert delays == [0.0, 1.0, 2.0, 4.0, 8.0]
+
+
+def test_retries_count_failures_without_progress_only():
+    policy = RestartPolicy(retries=1, backoff_s=0.0)
+    killed = failed(code=None, signal="SIGKILL")
+    assert policy.decide(killed, False).restart is True
+    assert policy.decide(killed, True).restart is True
+    last = policy.decide(killed, False)
+    assert (last.restart, last.reason) == (False, "retries")
+
+
+def test_lost_nodes_do_not_count():
+    policy = RestartPolicy(retries=0, backoff_s=1.0)
+    assert all(policy.decide(Failure("node_lost", node="n"), False).restart for _ in range(20))
+
+
+def test_the_same_message_with_other_numbers_is_the_same_failure():
+    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    policy.decide(failed(message="KeyError at step 17, address 0x7f01"), False)
+    again = policy.decide(failed(message="KeyError at step 18, address 0x7f99"), False)
+    assert (again.restart, again.crash_loop) == (False, True)
+
+
+def test_a_kill_from_outside_is_never_a_crash_loop():
+    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    assert not any(policy.decide(failed(code=None, signal="SIGKILL"), False).crash_loop for _ in range(5))
+
+
+def test_another_rank_or_progress_breaks_the_loop():
+    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    policy.decide(failed(rank=0), False)
+    assert policy.decide(failed(rank=1), False).restart is True
+    assert policy.decide(failed(rank=1), True).restart is True
+
+
+def test_the_rank_that_lost_its_peer_is_not_the_culprit():
+    victim = failed(rank=0, message="RuntimeError: Connection closed by peer")
+    guilty = failed(rank=1, message="IndexError: out of range")
+    assert culprit([victim, guilty]) is guilty
+    killed = failed(rank=2, code=None, signal="SIGKILL", message="step 4")
+    assert culprit([victim, killed]) is killed
+    assert culprit([victim]) is victim
+
+
+@pytest.mark.parametrize(("code", "signal", "expected"), [(3, None, 3), (None, "SIGKILL", 137), (None, "SIGSEGV", 139)])
+def test_exit_codes_are_those_of_a_shell(code, signal, expected):
+    assert failed(code=code, signal=signal).exit_code == expected
+
+
+def test_epochs_are_claimed_one_after_the_other_and_a_newer_one_wins(tmp_path):
+    dead = Ownership(tmp_path / "epochs", alive=lambda owner: False)
+    assert dead.claim() == 1
+    second = Ownership(tmp_path / "epochs", alive=lambda owner: False)
+    assert second.claim() == 2
+    assert (dead.current(), second.current()) == (False, True)
+    with pytest.raises(OwnershipError, match="owns this run already"):
+        Ownership(tmp_path / "epochs", alive=lambda owner: True).claim()
+
+
+def test_an_owner_that_died_before_it_wrote_its_name_is_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr("cordee.supervise.ownership._UNWRITTEN_S", 0.05)
+    (tmp_path / "epochs" / "4").mkdir(parents=True)
+    assert Ownership(tmp_path / "epochs").claim() == 5
