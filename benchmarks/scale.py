@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee import wire
+from cordee.errors import WireError
 from cordee.runs.blocklog import GRID, encode_grid, encode_schema, iter_records, list_parts, read_blocks
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
@@ -95,13 +96,28 @@ class Simulated:
         elif kind == "ack":
             self.acknowledged = message["sequence"] + 1
 
+    async def connect(self, folder: RunFolder) -> wire.Connection:
+        """Connect, again and again as a real agent does: from one address only so many strangers are let in at once."""
+        place = wire.read_rendezvous(folder.rendezvous)
+        while True:
+            try:
+                return await wire.connect(
+                    place.address,
+                    place.port,
+                    place.token,
+                    "agent",
+                    self.name,
+                    epoch=place.epoch,
+                    on_message=self.message,
+                    on_close=lambda connection, error: None,
+                    timeout=60,
+                )
+            except (TimeoutError, OSError, WireError):
+                await asyncio.sleep(0.5)
+
     async def live(self, folder: RunFolder) -> tuple[int, int]:
         """Connect, sample, end the rank; returns (samples sent, samples acknowledged)."""
-        place = wire.read_rendezvous(folder.rendezvous)
-        connection = await wire.connect(
-            place.address, place.port, place.token, "agent", self.name, epoch=place.epoch,
-            on_message=self.message, on_close=lambda connection, error: None, timeout=60,
-        )  # fmt: skip
+        connection = await self.connect(folder)
         hello = {"t": "hello", "incarnation": 1, "pid": 1, "start_ticks": 1, "host": "h", "python": "3", "cores": 1}
         connection.send({**hello, "epoch": 0, "attempt": 0, "ranks": {}})
         message = {"t": "telemetry", "sequence": None, "cursors": {}, "steps": []}

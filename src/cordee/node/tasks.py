@@ -256,7 +256,8 @@ class TaskRunner:
         if entry.terminal is not None:
             streams = {entry.terminal: STDOUT}
         else:
-            assert entry.process.stdout is not None and entry.process.stderr is not None
+            assert entry.process.stdout is not None
+            assert entry.process.stderr is not None
             streams = {entry.process.stdout.fileno(): STDOUT, entry.process.stderr.fileno(): STDERR}
         for descriptor, stream in streams.items():
             os.set_blocking(descriptor, False)
