@@ -48,8 +48,8 @@ NODE_MODULES_OF_SHARED_ROOMS = {
 # and `cordee.open_run` is found by name when a script that reads runs asks for it.
 CALLED_BY_NAME = {
     ("__init__", "cordee.runs.reader"),
-    ("supervise.finish", "cordee.runs.seal"),
-    ("supervise.finish", "cordee.report"),
+    ("supervise.remarks", "cordee.runs.seal"),
+    ("supervise.remarks", "cordee.report"),
 }
 DEFERRED_ON_NODE = {"torch", "numpy"}
 NEVER_ON_NODE = ("numpy", "torch", "pydantic", "click", "zarr", "xarray", "rich", "jinja2")

@@ -41,7 +41,7 @@ for step in range(first, 30):
     if saver.due(step):
         saver.save(step)
 weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
-sys.stdout.write(f"{first} {hashlib.sha256(weights).hexdigest()}\n")
+sys.stdout.write(f"{first} {hashlib.sha256(weights).hexdigest()}" + chr(10))
 dist.destroy_process_group()
 """
 

@@ -52,9 +52,9 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
         for result in node.results:
             if result["status"] != "pass":
                 lines.append(f"    {result['check']} {result['status']}: {result['evidence']}")
-    for failure in state.failures:
-        how = failure["signal"] or f"code {failure['code']}"
-        lines.append(f"failure     rank {failure['rank']} on {failure['node']}: {how}: {failure['message']}")
+    for entry in state.attempts:
+        if entry.get("outcome") not in (None, "finished"):
+            lines.append(f"attempt {entry['attempt']:<3} {entry['outcome']}: {entry.get('reason')}")
     lines += [f"finding     {finding}" for finding in state.findings]
     lines.append(f"folder      {folder.root}")
     if (folder.report / "index.html").is_file():

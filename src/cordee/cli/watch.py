@@ -98,7 +98,7 @@ class View:
         state = self.state
         room = max(4, height - 16 - len(state.nodes[:6]))
         parts: list[RenderableType] = [self._head(), self._progress(), self._nodes(), self._ranks(max(3, room // 2))]
-        if state.findings or state.failures:
+        if state.findings or len(state.attempts) > 1 or state.failures:
             parts.append(self._troubles())
         texts = [shown(rank, line, state.world_size) for rank, _, line in list(self._messages)[-max(3, room // 2) :]]
         parts.append(
@@ -175,10 +175,8 @@ class View:
 
     def _troubles(self) -> RenderableType:
         lines = [f"{finding.severity}: {finding.text}" for finding in self.state.findings[-3:]]
-        lines += [
-            f"attempt {failure['attempt']}: rank {failure['rank']}: {failure['message']}"
-            for failure in self.state.failures[-3:]
-        ]
+        ended = [entry for entry in self.state.attempts if entry.get("outcome") not in (None, "finished")]
+        lines += [f"attempt {entry['attempt']} {entry['outcome']}: {entry.get('reason')}" for entry in ended[-3:]]
         return Text("\n".join(lines), style="yellow")
 
     def _read_usage(self) -> None:

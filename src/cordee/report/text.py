@@ -84,11 +84,6 @@ def _value(metric: str, value: float) -> str:
 
 def _troubles(data: ReportData) -> str:
     lines = []
-    for failure in data.state.failures:
-        how = failure["signal"] or f"code {failure['code']}"
-        lines.append(
-            f"  attempt {failure['attempt']}: rank {failure['rank']} on {failure['node']}: {how}: {failure['message']}"
-        )
     attempts = [entry for entry in data.state.attempts if entry.get("outcome") not in (None, "finished")]
     lines += [f"  attempt {entry['attempt']} {entry['outcome']}: {entry.get('reason')}" for entry in attempts]
     lines += [f"  {finding.severity}: {finding.text}" for finding in data.state.findings]

@@ -212,14 +212,13 @@ def _rank_exited(state: RunState, event: dict[str, Any], at: float) -> None:
         if rank.rank == event["rank"]:
             rank.code, rank.signal = event.get("code"), event.get("signal")
             rank.status = "exited" if event.get("code") == 0 and not event.get("signal") else "failed"
-    if event.get("culprit"):
-        keys = ("attempt", "rank", "node", "code", "signal", "message")
-        state.failures.append({**{key: event.get(key) for key in keys}, "time": at})
 
 
 def _attempt_ended(state: RunState, event: dict[str, Any], at: float) -> None:
     if state.attempts:
         state.attempts[-1].update(outcome=event["outcome"], reason=event.get("reason", ""), ended_at=at)
+    if event.get("failure"):
+        state.failures.append({"attempt": event["attempt"], **event["failure"], "time": at})
     _enter(state, "end" if event["outcome"] in ("finished", "cancelled") else "restart", at)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 _LONGEST_PAUSE_S = 60.0
 _SECONDARY = re.compile(
@@ -37,6 +37,10 @@ class Failure:
         if self.signal is not None:
             return 128 + int(getattr(signal, self.signal, 0))
         return 1
+
+    def document(self) -> dict[str, Any]:
+        """Return what the journal keeps of the failure."""
+        return {key: getattr(self, key) for key in ("kind", "rank", "node", "code", "signal", "message")}
 
     def sentence(self) -> str:
         """Return the failure as a person would say it."""

@@ -18,12 +18,10 @@ from typing import Any, Optional
 from cordee import wire
 from cordee.checkpoint.folder import Checkpoint, newest_complete
 from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError
-from cordee.findings import Finding
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
-from cordee.runs.snapshot import changed_files
 from cordee.runs.state import replay
-from cordee.supervise import finish
+from cordee.supervise import remarks
 from cordee.supervise.agreement import StopAgreement
 from cordee.supervise.attempt import Attempt, Outcome
 from cordee.supervise.intake import Intake
@@ -103,7 +101,9 @@ class Supervisor:
         token = wire.new_token()
         self.server = await wire.serve(address, None, token, self._connected, epoch=self.epoch)
         self.journal.append("supervisor_started", **identity(), segment=self.segment)
-        self._look_for_changed_code()
+        if self.segment != self.before.segments:
+            for finding in remarks.changed_code(self.folder, self.plan):
+                self.journal.append("finding", finding=finding.document())
         wire.write_rendezvous(self.folder.rendezvous, address, self.server.port, self.epoch, token)
         ticker = asyncio.ensure_future(self._tick())
         lead = asyncio.ensure_future(self._lead())
@@ -128,18 +128,6 @@ class Supervisor:
                 await self._after(outcome)
         except Ended as ended:
             return ended
-
-    def _look_for_changed_code(self) -> None:
-        """Say which files of live code differ from the snapshot: what ran is not what was submitted."""
-        if self.plan["workdir"] != self.plan["job_folder"] or self.before.segments == self.segment:
-            return
-        names = changed_files(Path(self.plan["job_folder"]), self.folder.code_manifest)
-        if names:
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            text = f"code changed between submission and start: {', '.join(names[:5])}{more}"
-            next_step = 'set code = "snapshot" to run what was submitted'
-            finding = Finding(text, "warn", "code-changed", given=names, next=next_step)
-            self.journal.append("finding", finding=finding.document())
 
     async def _gather(self) -> None:
         """Wait until all nodes are connected and vetted, or their time is up."""
@@ -239,7 +227,14 @@ class Supervisor:
         self._note_checkpoint(newest)
         sentence = outcome.failure.sentence() if outcome.failure else outcome.reason
         number = self.attempt.number
-        self.journal.append("attempt_ended", attempt=number, outcome=outcome.kind, reason=sentence, progress=progressed)
+        self.journal.append(
+            "attempt_ended",
+            attempt=number,
+            outcome=outcome.kind,
+            reason=sentence,
+            progress=progressed,
+            failure=outcome.failure.document() if outcome.failure else None,
+        )
         if outcome.kind == "finished":
             raise Ended("finished", 0, "finished", "all ranks exited with code 0")
         if outcome.kind == "cancelled":
@@ -536,7 +531,7 @@ class Supervisor:
 
     async def _end(self, ended: Ended) -> None:
         self._ending = True
-        for finding in self._closing_findings():
+        for finding in remarks.closing_findings(list(self.nodes.values()), self.intake):
             self.journal.append("finding", finding=finding.document())
         for node in self.nodes.values():
             node.send({"t": "stop", "group": self.attempt.group if self.attempt else "", "grace_s": 0.0})
@@ -551,11 +546,11 @@ class Supervisor:
         await self._write_the_rest()
         if self._sealing is not None:
             await self._sealing
-        sealed = await finish.seal(self.folder, final=True)
+        sealed = await remarks.seal(self.folder, final=True)
         if sealed is not None:
             self.journal.append("sealed", until=sealed)
-            await finish.drop_sealed(self.folder)
-        await finish.report(self.folder)
+            await remarks.drop_sealed(self.folder)
+        await remarks.report(self.folder)
 
     def _seal_closed_parts(self) -> None:
         """Seal what nobody writes to any more in a child, so that a long run's tail stays short."""
@@ -566,7 +561,7 @@ class Supervisor:
             if not task.cancelled() and task.exception() is None and task.result() is not None:
                 self.journal.append("sealed", durable=False, until=task.result())
 
-        self._sealing = asyncio.ensure_future(finish.seal(self.folder, final=False))
+        self._sealing = asyncio.ensure_future(remarks.seal(self.folder, final=False))
         self._sealing.add_done_callback(done)
 
     async def _write_the_rest(self) -> None:
@@ -576,20 +571,6 @@ class Supervisor:
             print(f"cordee supervisor: the journal cannot be written: {self.journal.last_error}", file=sys.stderr)
             self.place.beat()
             await asyncio.sleep(_SECOND_S)
-
-    def _closing_findings(self) -> list[Finding]:
-        findings = []
-        for node in self.nodes.values():
-            if node.dropped_log_bytes:
-                text = f"{node.dropped_log_bytes} bytes of output on {node.name} could not be written to the log"
-                findings.append(Finding(text, "warn", "log-dropped", next="make room on the run folder's disk"))
-        for name, count in self.intake.lost_samples.items():
-            text = f"{count} samples on {name} were not taken because earlier ones could not be stored"
-            findings.append(Finding(text, "warn", "samples-lost", next="make room on the run folder's disk"))
-        if self.intake.dropped_bytes:
-            text = f"{self.intake.dropped_bytes} bytes of telemetry could not be written"
-            findings.append(Finding(text, "warn", "telemetry-dropped", next="make room on the run folder's disk"))
-        return findings
 
 
 def main() -> int:

@@ -1,4 +1,7 @@
-"""After the end: sealing and the report are children on the document side; where that is missing, whoever reads does it later."""
+"""What is said about a run at its start and end, and the children that seal and report it.
+
+Sealing and the report need the document side; where that is missing, whoever reads does it later.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,46 @@ import asyncio
 import json
 import os
 import sys
-from typing import Optional
+from pathlib import Path
+from typing import Any, Optional
 
+from cordee.findings import Finding
 from cordee.runs.folder import RunFolder
+from cordee.runs.snapshot import changed_files
+from cordee.supervise.intake import Intake
+from cordee.supervise.nodes import Node
 
 _LONGEST_S = 300.0
+_MAKE_ROOM = "make room on the run folder's disk"
+
+
+def changed_code(folder: RunFolder, plan: dict[str, Any]) -> list[Finding]:
+    """Return which files of live code differ from the snapshot: what runs is then not what was submitted."""
+    if plan["workdir"] != plan["job_folder"]:
+        return []
+    names = changed_files(Path(plan["job_folder"]), folder.code_manifest)
+    if not names:
+        return []
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    text = f"code changed between submission and start: {', '.join(names[:5])}{more}"
+    next_step = 'set code = "snapshot" to run what was submitted'
+    return [Finding(text, "warn", "code-changed", given=names, next=next_step)]
+
+
+def closing_findings(nodes: list[Node], intake: Intake) -> list[Finding]:
+    """Return what was lost on the way to the disk: dropped is never silent."""
+    findings = []
+    for node in nodes:
+        if node.dropped_log_bytes:
+            text = f"{node.dropped_log_bytes} bytes of output on {node.name} could not be written to the log"
+            findings.append(Finding(text, "warn", "log-dropped", next=_MAKE_ROOM))
+    for name, count in intake.lost_samples.items():
+        text = f"{count} samples on {name} were not taken because earlier ones could not be stored"
+        findings.append(Finding(text, "warn", "samples-lost", next=_MAKE_ROOM))
+    if intake.dropped_bytes:
+        text = f"{intake.dropped_bytes} bytes of telemetry could not be written"
+        findings.append(Finding(text, "warn", "telemetry-dropped", next=_MAKE_ROOM))
+    return findings
 
 
 async def seal(folder: RunFolder, *, final: bool) -> Optional[float]:
