@@ -28,7 +28,7 @@ from cordee.node.ranks import World, base_environment, rank_command, rank_enviro
 from cordee.node.setup_lines import read_environment, setup_script
 from cordee.node.tasks import STDERR, Task, TaskExit, TaskRunner
 from cordee.node.telemetry import Telemetry
-from cordee.runs.folder import RunFolder
+from cordee.runs.folder import RunFolder, say
 from cordee.runs.logframes import LogWriter
 
 CORDEE_STREAM = 2
@@ -145,10 +145,10 @@ class Agent:
             except (OSError, asyncio.TimeoutError, CordeeError) as error:
                 if str(error) != refused:
                     refused = str(error)
-                    print(f"cordee agent {self.node}: no supervisor yet: {refused}", file=sys.stderr)
+                    say(f"cordee agent {self.node}: no supervisor yet: {refused}")
             if time.monotonic() > deadline or not self.folder.root.is_dir():
                 self.tasks.kill_everything()
-                print(f"cordee agent {self.node}: no supervisor, giving up: {refused}", file=sys.stderr)
+                say(f"cordee agent {self.node}: no supervisor, giving up: {refused}")
                 return False
             if self.plan["backend"] == "local" and time.monotonic() > next_keeper:
                 next_keeper = time.monotonic() + _KEEPER_AFTER_S
@@ -166,7 +166,7 @@ class Agent:
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
                 )
         except OSError as error:
-            print(f"cordee agent {self.node}: cannot start a keeper: {error}", file=sys.stderr)
+            say(f"cordee agent {self.node}: cannot start a keeper: {error}")
             return
         keeper.returncode = 0
         self.tasks.spared.add(keeper.pid)

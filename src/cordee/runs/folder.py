@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import string
+import sys
 import time
 from pathlib import Path
 from typing import Union
@@ -173,3 +174,11 @@ def write_atomically(path: Union[str, Path], data: Union[str, bytes], mode: int 
             allowed="a folder that exists, on a disk with space, that you may write",
             next="make room or restore the folder, then `cordee resume` the run",
         ) from error
+
+
+def say(text: str) -> None:
+    """Print a line on standard error, which is a file of the run: a full disk must not end the process that complains."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        return

@@ -18,7 +18,7 @@ from typing import Any, Optional
 
 from cordee.errors import CordeeError, OwnershipError
 from cordee.node import processes
-from cordee.runs.folder import RunFolder, write_atomically
+from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
 from cordee.supervise.ownership import Ownership, alive_here, identity
@@ -52,7 +52,7 @@ class Kept:
         try:
             self._start(env)
         except (OSError, CordeeError) as error:
-            print(f"cordee keeper: cannot start the {self.name}: {error}", file=sys.stderr)
+            say(f"cordee keeper: cannot start the {self.name}: {error}")
 
     def _start(self, env: dict[str, str]) -> None:
         incarnation = self.incarnation + 1
@@ -136,8 +136,11 @@ class Keeper:
             if self.run_ended():
                 if not self.supervisor.alive():
                     return self._leave(code)
-            elif not self._keep():
-                code = 5
+            else:
+                try:
+                    code = code if self._keep() else 5
+                except (OSError, CordeeError) as error:
+                    say(f"cordee keeper: {error}")
             time.sleep(_POLL_S)
 
     def run_ended(self) -> bool:
@@ -167,7 +170,7 @@ class Keeper:
                     processes.sweep(f"{self.run}/{node}/")
                 if agent.too_often():
                     self._abandoned.add(node)
-                    print(f"cordee keeper: {agent.name} ended {_MOST_STARTS} times in a minute", file=sys.stderr)
+                    say(f"cordee keeper: {agent.name} ended {_MOST_STARTS} times in a minute")
                     continue
                 agent.start(self.env)
         return True
@@ -240,7 +243,7 @@ def main(arguments: Optional[list[str]] = None) -> int:
     try:
         return Keeper(RunFolder(options.folder)).serve()
     except OwnershipError as error:
-        print(f"cordee keeper: {error}", file=sys.stderr)
+        say(f"cordee keeper: {error}")
         return 0
 
 

@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 from cordee import wire
 from cordee.errors import CordeeError
-from cordee.runs.folder import RunFolder, write_atomically
+from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.supervise.ownership import Ownership, alive_here
 
 _KEEPER_PAUSE_S = 1.0
@@ -104,7 +104,7 @@ class LocalPlace(Place):
             path = agent_file(self.folder, node).with_suffix(".replace")
             write_atomically(path, json.dumps({"incarnation": incarnation}))
         except CordeeError as error:
-            print(f"cordee supervisor: {error}", file=sys.stderr)
+            say(f"cordee supervisor: {error}")
 
     def agent_gone(self, node: str, incarnation: int) -> bool:
         """Return whether the keeper's record of this agent names a process that has ended."""
@@ -124,7 +124,10 @@ class LocalPlace(Place):
             self._keeper = keeper_record(self.folder) or None
             if self._keeper is None and time.monotonic() >= self._next_keeper:
                 self._next_keeper = time.monotonic() + _KEEPER_PAUSE_S
-                start_keeper(self.folder)
+                try:
+                    start_keeper(self.folder)
+                except OSError as error:
+                    say(f"cordee supervisor: cannot start a keeper: {error}")
 
 
 def place_of(folder: RunFolder, plan: dict[str, Any]) -> Place:

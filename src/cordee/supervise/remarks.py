@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee.findings import Finding
-from cordee.runs.folder import RunFolder
+from cordee.runs.folder import RunFolder, say
 from cordee.runs.snapshot import changed_files
 from cordee.supervise.intake import Intake
 from cordee.supervise.nodes import Node
@@ -59,7 +59,7 @@ async def seal(folder: RunFolder, *, final: bool) -> Optional[float]:
     try:
         until = json.loads(output)["sealed_until"]
     except (ValueError, KeyError, TypeError):
-        print(f"cordee supervisor: sealing said {output[:200]!r}", file=sys.stderr)
+        say(f"cordee supervisor: sealing said {output[:200]!r}")
         return None
     return None if until is None else float(until)
 
@@ -86,13 +86,13 @@ async def _document_side(module: str, *arguments: str) -> Optional[bytes]:
             sys.executable, "-m", module, *arguments, env=env, stdout=asyncio.subprocess.PIPE
         )
     except OSError as error:
-        print(f"cordee supervisor: cannot run {module}: {error}", file=sys.stderr)
+        say(f"cordee supervisor: cannot run {module}: {error}")
         return None
     try:
         output, _ = await asyncio.wait_for(process.communicate(), _LONGEST_S)
     except asyncio.TimeoutError:
         process.kill()
         await process.wait()
-        print(f"cordee supervisor: {module} took longer than {_LONGEST_S:.0f} s", file=sys.stderr)
+        say(f"cordee supervisor: {module} took longer than {_LONGEST_S:.0f} s")
         return None
     return output if process.returncode == 0 else None

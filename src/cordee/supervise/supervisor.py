@@ -18,7 +18,7 @@ from typing import Any, Optional
 from cordee import wire
 from cordee.checkpoint.folder import Checkpoint, newest_complete
 from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError
-from cordee.runs.folder import RunFolder
+from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import replay
 from cordee.supervise import remarks
@@ -568,7 +568,7 @@ class Supervisor:
         """Wait for room on a full disk: without its last line the run would be begun again."""
         deadline = time.monotonic() + _FULL_DISK_S
         while not self.journal.flush() and time.monotonic() < deadline and self.folder.root.is_dir():
-            print(f"cordee supervisor: the journal cannot be written: {self.journal.last_error}", file=sys.stderr)
+            say(f"cordee supervisor: the journal cannot be written: {self.journal.last_error}")
             self.place.beat()
             await asyncio.sleep(_SECOND_S)
 
@@ -585,7 +585,7 @@ def main() -> int:
     try:
         return asyncio.run(serve())
     except CordeeError as error:
-        print(f"cordee supervisor: {error}", file=sys.stderr)
+        say(f"cordee supervisor: {error}")
         return error.exit_code
 
 
