@@ -131,6 +131,14 @@ def test_a_step_that_is_saved_again_replaces_the_first(tmp_path):
     assert os.listdir(tmp_path) == ["step-000000004"]
 
 
+def test_a_kill_between_the_two_renames_of_a_repeated_step_loses_nothing(tmp_path):
+    _, _, saver = made(tmp_path)
+    saver.save(4)
+    os.rename(tmp_path / "step-000000004", tmp_path / ".step-000000004.tmp-1.old")
+    assert made(tmp_path)[2].restore() == 5
+    assert os.listdir(tmp_path) == ["step-000000004"]
+
+
 def test_a_folder_that_cannot_be_written_names_the_older_one(tmp_path):
     _, _, saver = made(tmp_path / "there")
     saver.save(1)

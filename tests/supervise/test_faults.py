@@ -18,6 +18,7 @@ from cordee.node.processes import all_processes, read_process
 from cordee.supervise.ownership import Ownership, identity
 from cordee.testing.runs import LocalRun
 
+pytestmark = pytest.mark.slow
 TWO = "[need]\nnodes = 2\n"
 LONG = "python train.py 150 0.02"
 SAVING = """

@@ -88,6 +88,8 @@ class Checkpointer:
         Raises:
             CheckpointError: every complete checkpoint failed to load.
         """
+        if _world()[0] == 0:
+            self._put_back()
         candidates = self._agreed([found.path for found in reversed(self._complete())])
         failures = []
         for path in candidates:
@@ -195,10 +197,21 @@ class Checkpointer:
 
     def _begin(self, partial: str) -> None:
         os.makedirs(self._folder, exist_ok=True)
+        self._put_back()
         for name in os.listdir(self._folder):
             if name.startswith(".step-") and ".tmp-" in name:
                 shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
         os.mkdir(partial)
+
+    def _put_back(self) -> None:
+        """Give a checkpoint its name back that was set aside for a newer one of the same step, which a kill prevented."""
+        if not os.path.isdir(self._folder):
+            return
+        for name in os.listdir(self._folder):
+            if name.startswith(".step-") and name.endswith(".old"):
+                target = os.path.join(self._folder, name[1:].partition(".")[0])
+                if not os.path.exists(target):
+                    os.rename(os.path.join(self._folder, name), target)
 
     def _complete_folder(self, partial: str, target: str, step: int) -> None:
         import torch
