@@ -34,7 +34,7 @@ def test_an_unknown_option_is_a_usage_error_in_json_too(cordee):
 
 
 def test_a_run_from_first_to_last_command(cordee):
-    cordee.job(toml="[need]\nnodes = 2")
+    cordee.job(toml="[need]\nnodes = 2\n[vet]\nmax_load = 1000.0")
     checked = cordee.json("check")
     assert (checked["valid"], checked["nodes"], checked["ranks"]) == (True, 2, 2)
     assert "cordee.node.agent" in checked["script"]

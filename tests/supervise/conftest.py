@@ -56,6 +56,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., LocalRun]]:
     started: list[LocalRun] = []
 
     def begin(folder: Path, **flags: Any) -> LocalRun:
+        flags.setdefault("vet__max_load", 1000.0)
         run = LocalRun(folder, tmp_path / "runs", **flags)
         started.append(run)
         run.start()
