@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import sys
 import termios
 import time
 import tty
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.panel import Panel
 from rich.progress_bar import ProgressBar
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from cordee.cli.follow import LineTail, shown
+from cordee.cli.watch_reading import JournalTail, OutputTail, UsageTail
 from cordee.insight.phases import phase_shares
+from cordee.report.clean import one_line, ranges
+from cordee.report.text import failure_text
 from cordee.runs.folder import RunFolder
-from cordee.runs.journal import read_journal
-from cordee.runs.reader import Run
-from cordee.runs.state import RunState, replay
+from cordee.runs.state import NodeState, RunState
+from cordee.runs.tail import LiveEvents
 from cordee.units import format_duration, format_size
 
 _REFRESH_S = 0.5
-_MOST_LINES = 12
+_MOST_LINES = 60
+_MOST_VALUES = 240
+_PIPE_HEIGHT = 50
 _SPARKS = "▁▂▃▄▅▆▇█"
+_RATES = ("_per_s", "_per_second", "throughput")
 _STYLES = {"finished": "green", "running": "cyan", "queued": "yellow", "failed": "bold red", "cancelled": "yellow"}
 _STYLES |= {
     "healthy": "green",
@@ -42,19 +47,23 @@ _STYLES |= {
 
 
 def watch(folder: Path, *, once: bool = False) -> None:
-    """Show a run until it has ended or q is pressed; with `once` print one picture. The run itself is not touched."""
+    """Show a run until it has ended or q is pressed; with `once` print one picture. The run itself is not touched.
+
+    Raises:
+        RunFolderError: the journal cannot be read, for instance because the folder was deleted.
+    """
     view = View(RunFolder(folder))
     console = Console()
+    view.read()
     if once:
-        view.read()
-        console.print(view.picture(console.height if console.is_terminal else 50))
+        console.print(view.picture(console.height if console.is_terminal else _PIPE_HEIGHT))
         return
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            state = view.read()
             live.update(view.picture(console.height), refresh=True)
-            if state.ended or pressed(_REFRESH_S):
+            if view.state.ended or pressed(_REFRESH_S):
                 break
+            view.read()
     console.print(view.picture(console.height))
 
 
@@ -66,139 +75,171 @@ class View:
     """
 
     def __init__(self, folder: RunFolder) -> None:
+        self.state = RunState()
         self._folder = folder
-        self._run = Run(folder)
-        self._lines = LineTail(folder.logs)
-        self._messages: deque[tuple[int, int, bytes]] = deque(maxlen=_MOST_LINES)
-        self._last_of: dict[int, str] = {}
+        self._journal = JournalTail(folder)
+        self._events = LiveEvents(folder.telemetry)
+        self._usage = UsageTail(folder.telemetry)
+        self._output = OutputTail(folder.logs)
+        self._messages: deque[tuple[int, bytes]] = deque(maxlen=_MOST_LINES)
+        self._last_of: dict[int, bytes] = {}
         self._steps: dict[int, int] = {}
         self._values: dict[str, deque[float]] = {}
         self._shown_rank: int | None = None
-        self._usage: dict[int, tuple[float, float]] = {}
-        self.state = RunState()
+        self._attempt = 0
 
     def read(self) -> RunState:
         """Read what is new and return the run's state."""
-        self.state = replay(read_journal(self._folder.journal), self._folder.id)
-        for rank, stream, line in self._lines.read():
-            self._messages.append((rank, stream, line))
-            self._last_of[rank] = shown(rank, line, 1)
-        for event in self._run.last_events():
+        self.state = self._journal.read()
+        if self.state.attempt != self._attempt:
+            self._attempt = self.state.attempt
+            self._steps.clear()
+        for event in self._events.read():
             if event.attempt == self.state.attempt and event.step is not None:
                 self._steps[event.rank] = event.step
             self._shown_rank = event.rank if self._shown_rank is None else min(self._shown_rank, event.rank)
             if event.rank == self._shown_rank:
                 for name, value in event.values.items():
-                    self._values.setdefault(name, deque(maxlen=240)).append(value)
-        self._read_usage()
+                    self._values.setdefault(name, deque(maxlen=_MOST_VALUES)).append(value)
+        self._usage.read()
+        for rank, line in self._output.read():
+            self._messages.append((rank, line))
+            self._last_of[rank] = line
         return self.state
 
     def picture(self, height: int) -> RenderableType:
-        """Return the whole screen, at most `height` rows."""
+        """Return the whole screen, at most `height` rows; what does not fit is counted, the worst comes first."""
         state = self.state
-        room = max(4, height - 16 - len(state.nodes[:6]))
-        parts: list[RenderableType] = [self._head(), self._progress(), self._nodes(), self._ranks(max(3, room // 2))]
-        if state.findings or len(state.attempts) > 1 or state.failures:
-            parts.append(self._troubles())
-        texts = [shown(rank, line, state.world_size) for rank, _, line in list(self._messages)[-max(3, room // 2) :]]
-        parts.append(
-            Panel(Text("\n".join(texts), no_wrap=True, overflow="ellipsis"), title="output", title_align="left")
-        )
-        if not state.ended:
-            parts.append(Text("q leaves; the run goes on", style="dim"))
+        head, now, troubles = self._head(), self._now()[: max(0, height - 12)], self._troubles()[: max(0, height - 15)]
+        foot = [] if state.ended else [Text("q leaves; the run goes on", style="dim")]
+        room = height - len(head) - len(now) - len(troubles) - len(foot) - 3  # two headings, one rule
+        most_nodes = min(len(state.nodes), max(1, room // 4))
+        room -= most_nodes + (len(state.nodes) > most_nodes)
+        lines = max(1, room // 2)
+        most_ranks = min(len(state.ranks), max(1, room - lines - 1))
+        lines = max(1, room - most_ranks - (len(state.ranks) > most_ranks))
+        parts = [*head, *now, self._nodes(most_nodes), self._ranks(most_ranks), *troubles]
+        parts += [Rule("output", align="left", style="dim"), *self._shown_lines(lines), *foot]
         return Group(*parts)
 
-    def _head(self) -> RenderableType:
+    def _head(self) -> list[RenderableType]:
         state = self.state
-        head = Text.assemble((self._folder.id, "bold"), "  ", (state.state, _STYLES.get(state.state, "")))
+        head = _line(self._folder.id, "bold")
+        head.append("  ").append(state.state, _STYLES.get(state.state, ""))
         if state.text:
-            head.append(f"  {state.text}")
+            head.append(f"  {one_line(state.text)}")
         spent = "  ".join(f"{share.name} {format_duration(share.seconds)}" for share in phase_shares(state))
-        head.append(
-            f"\nsegment {state.segments}  attempt {state.attempt}  restarts {state.restarts}  {spent}", style="dim"
-        )
-        return head
+        counts = f"segment {state.segments}  attempt {state.attempt}  restarts {state.restarts}"
+        return [head, _line(f"{counts}  {spent}", "dim")]
 
-    def _progress(self) -> RenderableType:
+    def _now(self) -> list[RenderableType]:
+        """Return the bar of steps, and what a rank logs now with how it went."""
         state = self.state
         step = min(self._steps.values(), default=state.step)
-        table = Table.grid(padding=(0, 2))
-        if step is not None and state.total:
-            table.add_row(
-                ProgressBar(total=state.total, completed=min(step + 1, state.total), width=40),
-                f"step {step} of {state.total}",
-            )
-        elif step is not None:
-            table.add_row(f"step {step}")
-        for name in [name for name in ("loss", "tokens_per_s", "samples_per_s") if name in self._values]:
+        parts: list[RenderableType] = []
+        if step is not None:
+            table = Table.grid(padding=(0, 2))
+            cells: list[RenderableType] = [_line(f"step {step}" + (f" of {state.total}" if state.total else ""))]
+            if state.total:
+                cells.insert(0, ProgressBar(total=state.total, completed=min(step + 1, state.total), width=40))
+            table.add_row(*cells)
+            parts.append(table)
+        rates = [name for name in self._values if name.endswith(_RATES)]
+        for name in [name for name in ("loss", *sorted(rates)[:2]) if name in self._values]:
             values = self._values[name]
-            table.add_row(sparkline(list(values)), f"{name} {values[-1]:.5g}")
-        return table
+            parts.append(_line(f"{sparkline(list(values)):40}  {one_line(name, 30)} {values[-1]:.5g}"))
+        return parts
 
-    def _nodes(self) -> RenderableType:
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("node", "verdict", "role", "ranks"):
-            table.add_column(name)
-        nodes = sorted(self.state.nodes, key=lambda node: (node.role == "active", node.node))[:6]
-        for node in nodes:
-            verdict, role = (
-                Text(node.verdict, _STYLES.get(node.verdict, "")),
-                Text(node.role, _STYLES.get(node.role, "")),
+    def _nodes(self, most: int) -> RenderableType:
+        table = _table("node", "verdict", "role", "ranks", "why")
+        ordered = sorted(self.state.nodes, key=_worst_node)
+        for node in ordered[:most]:
+            table.add_row(
+                _line(node.node),
+                _line(node.verdict, _STYLES.get(node.verdict, "")),
+                _line(node.role, _STYLES.get(node.role, "")),
+                _line(ranges(node.ranks)),
+                _line(_why(node), "dim"),
             )
-            table.add_row(node.node, verdict, role, ", ".join(map(str, node.ranks[:16])))
-        hidden = len(self.state.nodes) - len(nodes)
-        if hidden > 0:
-            table.add_row(f"and {hidden} more", "", "", "")
+        if len(ordered) > most:
+            table.add_row(_line(f"and {len(ordered) - most} more", "dim"))
         return table
 
     def _ranks(self, most: int) -> RenderableType:
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for name in ("rank", "node", "status", "step", "cores", "memory", "last message"):
-            table.add_column(name, no_wrap=True)
+        table = _table("rank", "node", "status", "step", "cores", "memory", "last message")
+        silent_last = 2 * len(self._steps) <= len(self.state.ranks)  # as when only rank 0 logs
+        unlogged = sys.maxsize if silent_last else -1
         ordered = sorted(
-            self.state.ranks, key=lambda rank: (rank.status != "failed", self._steps.get(rank.rank, -1), rank.rank)
+            self.state.ranks,
+            key=lambda rank: (rank.status != "failed", self._steps.get(rank.rank, unlogged), rank.rank),
         )
         for rank in ordered[:most]:
-            cores, memory = self._usage.get(rank.rank, (float("nan"), float("nan")))
+            used = self._usage.of.get(rank.rank, {})
+            cores, memory = used.get("cpu_cores_ratio"), used.get("memory_rss_bytes")
             table.add_row(
                 str(rank.rank),
-                rank.node,
-                Text(rank.status, _STYLES.get(rank.status, "")),
+                _line(rank.node),
+                _line(rank.status, _STYLES.get(rank.status, "")),
                 str(self._steps.get(rank.rank, "-")),
-                "-" if cores != cores else f"{cores:.2f}",
-                "-" if memory != memory else format_size(memory),
-                Text(self._last_of.get(rank.rank, ""), overflow="ellipsis"),
+                "-" if cores is None else f"{cores:.2f}",
+                "-" if memory is None else format_size(memory),
+                _line(_printed(self._output.partial.get(rank.rank) or self._last_of.get(rank.rank, b""))),
             )
         if len(ordered) > most:
-            table.add_row("", f"and {len(ordered) - most} further on", "", "", "", "", "")
+            table.add_row("", _line(f"and {len(ordered) - most} further on", "dim"))
         return table
 
-    def _troubles(self) -> RenderableType:
+    def _troubles(self) -> list[RenderableType]:
         lines = [f"{finding.severity}: {finding.text}" for finding in self.state.findings[-3:]]
-        ended = [entry for entry in self.state.attempts if entry.get("outcome") not in (None, "finished")]
-        lines += [f"attempt {entry['attempt']} {entry['outcome']}: {entry.get('reason')}" for entry in ended[-3:]]
-        return Text("\n".join(lines), style="yellow")
+        lines += [f"attempt {failure.get('attempt')}: {failure_text(failure)}" for failure in self.state.failures[-3:]]
+        return [_line(text, "yellow") for text in lines]
 
-    def _read_usage(self) -> None:
-        if "rank" not in self._run.groups():
-            return
-        grid = self._run.grid("rank", ["cpu_cores_ratio", "memory_rss_bytes"], start=time.time() - 5)
-        for place, device in enumerate(grid.devices):
-            columns = [grid.values[index, :, place] for index in range(len(grid.metrics))]
-            known = [column[column == column] for column in columns]
-            if len(known) == 2 and all(len(column) for column in known):
-                self._usage[int(device)] = (float(known[0][-1]), float(known[1][-1]))
+    def _shown_lines(self, most: int) -> list[RenderableType]:
+        several = self.state.world_size > 1
+        names = {rank: "[set-up] " if rank < 0 else f"[{rank}] " if several else "" for rank, _ in self._messages}
+        return [_line(names[rank] + _printed(line)) for rank, line in list(self._messages)[-most:]]
 
 
-def sparkline(values: list[float], width: int = 40) -> str:
+def sparkline(values: Sequence[float], width: int = 40) -> str:
     """Return the last values as a line of blocks, from the least to the greatest; values that are no numbers are blank."""
     values = values[-width:]
-    known = [value for value in values if value == value and abs(value) != float("inf")]
+    known = [value for value in values if _finite(value)]
     if not known:
         return ""
     low, high = min(known), max(known)
     scale = (len(_SPARKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_SPARKS[round((value - low) * scale)] if value in known else " " for value in values)
+    return "".join(_SPARKS[round((value - low) * scale)] if _finite(value) else " " for value in values)
+
+
+def _finite(value: float) -> bool:
+    return value == value and abs(value) != float("inf")
+
+
+def _line(text: str, style: str = "") -> Text:
+    """Return one row of the screen, cut at its edge; nothing in it is read as markup or by the terminal."""
+    return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis", end="\n")
+
+
+def _printed(line: bytes) -> str:
+    """Return what a terminal would show of a line that was drawn over with carriage returns."""
+    return one_line(line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace"))
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    for name in names[:-1]:
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    table.add_column(names[-1], no_wrap=True, overflow="ellipsis", ratio=1)
+    return table
+
+
+def _worst_node(node: NodeState) -> tuple[bool, bool, int, str]:
+    return node.role in ("active", "spare"), node.verdict == "healthy", len(node.node), node.node
+
+
+def _why(node: NodeState) -> str:
+    wanting = [result for result in node.results if result.get("status") not in ("pass", "skip")]
+    return node.reason or "; ".join(f"{result.get('check')}: {result.get('evidence')}" for result in wanting)
 
 
 def _sleep(seconds: float) -> bool:
@@ -210,14 +251,18 @@ def _sleep(seconds: float) -> bool:
 def _keys() -> Iterator[Callable[[float], bool]]:
     """Give a function that waits some seconds and returns whether q was pressed; the terminal is as before afterwards."""
     if not sys.stdin.isatty():
-        yield _sleep
+        with contextlib.suppress(KeyboardInterrupt):
+            yield _sleep
         return
     descriptor = sys.stdin.fileno()
     saved = termios.tcgetattr(descriptor)
 
     def pressed(seconds: float) -> bool:
         ready, _, _ = select.select([descriptor], [], [], seconds)
-        return bool(ready) and sys.stdin.read(1) in ("q", "Q", "\x03")
+        if not ready:
+            return False
+        keys = os.read(descriptor, 64)
+        return not keys or any(key in b"qQ\x03\x04" for key in keys)
 
     try:
         tty.setcbreak(descriptor)

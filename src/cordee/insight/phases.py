@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cordee.runs.state import RunState
@@ -17,6 +18,7 @@ MEANING = {
     "restart": "between an attempt and the next",
     "end": "last words",
 }
+_BETWEEN = ("connect", "vet", "setup", "start", "restart")
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,21 @@ class PhaseShare:
     seconds: float
     share: float
     meaning: str
+
+
+@dataclass(frozen=True)
+class LostTime:
+    """What restarts cost.
+
+    Attributes:
+        between_s: seconds after the first attempt began in which no rank ran; waiting in a queue is not counted.
+        repeated_s: seconds of training that had to be done again, None when the ranks logged no steps.
+        repeated_steps: steps done again, None when the ranks logged no steps.
+    """
+
+    between_s: float
+    repeated_s: float | None
+    repeated_steps: int | None
 
 
 def phase_shares(state: RunState, now: float | None = None) -> list[PhaseShare]:
@@ -40,16 +57,30 @@ def phase_shares(state: RunState, now: float | None = None) -> list[PhaseShare]:
     return [PhaseShare(name, value, value / total, MEANING.get(name, "")) for name, value in seconds.items()]
 
 
-def repeated_steps(state: RunState, last_steps: dict[int, int]) -> int:
-    """Return how many steps were done again because of restarts.
+def lost_time(state: RunState, steps: Mapping[int, Sequence[tuple[int, float]]], now: float | None = None) -> LostTime:
+    """Return what restarts cost.
 
     Args:
-        last_steps: the last step that each attempt reached, by attempt.
+        steps: by attempt, (step, UTC epoch seconds) of what its ranks logged, in any order.
+        now: an open phase lasts until then.
     """
-    again = 0
+    now = time.time() if now is None else now
+    began = state.attempts[0]["started_at"] if len(state.attempts) > 1 else now
+    between = 0.0
+    for phase in state.phases:
+        if phase.name in _BETWEEN and phase.start > began:
+            end = phase.end if phase.end is not None else (state.ended_at or now)
+            between += max(0.0, end - phase.start)
+    if not any(steps.values()) and len(state.attempts) > 1:
+        return LostTime(between, None, None)
+    again_s, again = 0.0, 0
     for before, after in zip(state.attempts, state.attempts[1:], strict=False):
-        reached = last_steps.get(before["attempt"])
-        if reached is not None:
-            begun = after.get("resume_step")
-            again += max(0, reached - (begun if begun is not None else -1))
-    return again
+        logged = steps.get(before["attempt"])
+        if not logged:
+            continue
+        resumed = after.get("resume_step")
+        kept = [moment for step, moment in logged if resumed is not None and step <= resumed]
+        saved_at = max(kept, default=before["started_at"])
+        again += max(0, max(step for step, _ in logged) - (resumed if resumed is not None else -1))
+        again_s += max(0.0, max(moment for _, moment in logged) - saved_at)
+    return LostTime(between, again_s, again)

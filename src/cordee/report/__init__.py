@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from cordee.errors import RunFolderError
 from cordee.runs.folder import RunFolder, write_atomically
 
 
@@ -21,9 +22,17 @@ def render(run: str | Path) -> Path:
 
     folder = RunFolder(run)
     data = collect(folder)
-    folder.report.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.report.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot make the folder of reports: {error.strerror}",
+            given=str(folder.report),
+            allowed="a folder on a disk with space that you may write",
+            next="copy the run's folder to where you may write, and render it there",
+        ) from error
     write_atomically(folder.report / "report.txt", render_text(data))
-    write_atomically(folder.report / "report.json", json.dumps(report_document(data), indent=1, default=str))
+    write_atomically(folder.report / "report.json", json.dumps(report_document(data), indent=1, allow_nan=False))
     page = folder.report / "index.html"
     write_atomically(page, render_html(data))
     return page

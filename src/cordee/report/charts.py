@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from html import escape
 
-from cordee.units import format_size
+from cordee.report.axes import MOST_POINTS, extremes, nice_ticks, reduced, tick_text, time_unit
+from cordee.report.clean import one_line
+from cordee.units import format_duration
 
-WIDTH, HEIGHT = 560, 210
-LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 30
-MOST_POINTS = 400
-MOST_LINES = 8
-_TIMELINE_WIDTH = 1120
+WIDTH, HEIGHT = 560, 220
+LEFT, RIGHT, TOP, BOTTOM = 74, 14, 12, 32
+MOST_LINES = 12
+COLOURS = 8
+_MOST_MARKS = 40
+_TIMELINE_WIDTH, _ROW, _LABELS = 1120, 28, 100
+
+Band = tuple[list[float], list[float]]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart; `low` and `high` draw a band. NaN makes a gap."""
+    """One line of a chart, with bands (lower and upper edge) around it, widest first. NaN makes a gap."""
 
     name: str
     x: list[float]
     y: list[float]
-    low: list[float] | None = None
-    high: list[float] | None = None
+    bands: list[Band] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a timeline."""
+    """A stretch of a timeline: what it is (its colour), when, and what is said about it."""
 
     name: str
     start: float
@@ -36,88 +41,94 @@ class Span:
     text: str
 
 
-def line_chart(title: str, lines: list[Line], *, x_label: str, y_kind: str = "number", zero: bool = False) -> str:
-    """Return a chart as SVG.
+def line_chart(
+    title: str,
+    lines: Sequence[Line],
+    *,
+    x_label: str,
+    y_kind: str = "number",
+    zero: bool = False,
+    marks: Sequence[tuple[float, str]] = (),
+) -> str:
+    """Return a chart as SVG with a legend; what it shows is in its description too.
 
     Args:
         title: said to readers that do not see the picture.
-        lines: beyond eight they become one band from the least to the greatest, with the median.
+        lines: at most twelve (`quantile_line` makes one of more).
+        x_label: unit of x; `s` is shown in minutes, hours or days where that is shorter.
         y_kind: number, bytes, rate (bytes per second) or ratio.
         zero: let the y axis begin at zero.
+        marks: (x, text) of upright lines such as restarts.
     """
-    lines = [_thinned(line) for line in (lines if len(lines) <= MOST_LINES else [_band(lines)])]
+    lines = [_thinned(line) for line in lines[:MOST_LINES]]
     xs = [value for line in lines for value in line.x if math.isfinite(value)]
-    ys = [
-        value
-        for line in lines
-        for part in (line.y, line.low or [], line.high or [])
-        for value in part
-        if math.isfinite(value)
-    ]
+    edges = [edge for line in lines for edge in (line.y, *(part for band in line.bands for part in band))]
+    ys = [value for edge in edges for value in edge if math.isfinite(value)]
     if not xs or not ys:
-        return f'<p class="none">{escape(title)}: nothing was measured.</p>'
-    x_low, x_high = min(xs), max(xs)
-    y_low, y_high = (0.0 if zero else min(ys)), max(ys)
-    y_ticks = nice_ticks(y_low, y_high)
-    y_low, y_high = min(y_low, y_ticks[0]), max(y_high, y_ticks[-1])
-    frame = _Frame(x_low, x_high if x_high > x_low else x_low + 1, y_low, y_high if y_high > y_low else y_low + 1)
-    body = [_grid(frame, nice_ticks(x_low, frame.x_high), y_ticks, y_kind, x_label)]
-    for number, line in enumerate(lines):
-        if line.low and line.high:
-            body.append(f'<path class="band c{number % 8}" d="{_area(frame, line)}"/>')
+        return f'<p class="none">{_text(title)}: nothing was measured.</p>'
+    y_ticks = nice_ticks(min(0.0, *ys) if zero else min(ys), max(ys))
+    frame = _Frame(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, y_ticks[0], y_ticks[-1])
+    body = [_grid(frame, y_ticks, y_kind, x_label)]
+    for x, text in [mark for mark in marks if frame.x_low < mark[0] < frame.x_high][-_MOST_MARKS:]:
+        across = frame.at(x, frame.y_low)[0]
         body.append(
-            f'<path class="line c{number % 8}" d="{_path(frame, line.x, line.y)}"><title>{escape(line.name)}</title></path>'
+            f'<line class="mark" x1="{across:.1f}" x2="{across:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}">'
+            f"<title>{_text(text)}</title></line>"
         )
-    legend = "".join(
-        f'<span class="key"><i class="c{number % 8}"></i>{escape(line.name)}</span>'
-        for number, line in enumerate(lines)
+    for number, line in enumerate(lines):
+        for band in line.bands:
+            body.append(f'<path class="band c{number % COLOURS}" d="{_area(frame, line.x, *band)}"/>')
+        body.append(
+            f'<path class="line {_look(number)}" d="{_path(frame, line.x, line.y)}"><title>{_text(line.name)}</title></path>'
+        )
+    said = f"from {tick_text(min(ys), y_kind)} to {tick_text(max(ys), y_kind)}; " + ", ".join(
+        line.name for line in lines
     )
-    svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>{"".join(body)}</svg>'
-    return svg + (f'<div class="legend">{legend}</div>' if len(lines) > 1 else "")
+    svg = _svg(title, said, WIDTH, HEIGHT, "".join(body))
+    return svg + (
+        _legend([(line.name, _look(number)) for number, line in enumerate(lines)])
+        if len(lines) > 1 or any(line.bands for line in lines)
+        else ""
+    )
 
 
-def timeline(title: str, rows: list[tuple[str, list[Span]]]) -> str:
-    """Return a timeline as SVG: one row of coloured stretches per name, in seconds from the first."""
+def timeline(title: str, rows: Sequence[tuple[str, Sequence[Span]]], colours: Sequence[str] = ()) -> str:
+    """Return a timeline as SVG: one row of coloured stretches per name, in seconds from the first.
+
+    Args:
+        colours: names of spans whose colours stay the same in every report; others follow.
+    """
     spans = [span for _, row in rows for span in row]
     if not spans:
-        return f'<p class="none">{escape(title)}: nothing has happened yet.</p>'
+        return f'<p class="none">{_text(title)}: nothing has happened yet.</p>'
     first, last = min(span.start for span in spans), max(span.end for span in spans)
     last = last if last > first else first + 1
-    names = list(dict.fromkeys(span.name for span in spans))
-    height = 26 * len(rows) + BOTTOM
-    scale = (_TIMELINE_WIDTH - LEFT - RIGHT) / (last - first)
+    names = list(dict.fromkeys([*colours, *(span.name for span in spans)]))
+    shown = [name for name in names if any(span.name == name for span in spans)]
+    rows = [row for row in rows if row[1]]
+    height = _ROW * len(rows) + BOTTOM
+    scale = (_TIMELINE_WIDTH - _LABELS - RIGHT) / (last - first)
     parts = []
     for index, (label, row) in enumerate(rows):
-        top = 26 * index + 4
-        parts.append(f'<text x="{LEFT - 6}" y="{top + 14}" class="tick" text-anchor="end">{escape(label)}</text>')
+        top = _ROW * index + 4
+        parts.append(f'<text x="{_LABELS - 8}" y="{top + 15}" class="tick" text-anchor="end">{_text(label)}</text>')
         for span in row:
-            x, width = LEFT + (span.start - first) * scale, max(1.0, (span.end - span.start) * scale)
-            tip = f"{span.text}: {span.end - span.start:.1f} s"
+            x, width = _LABELS + (span.start - first) * scale, max(1.5, (span.end - span.start) * scale - 0.5)
+            tip = f"{span.text}: {format_duration(span.end - span.start)}" if span.end > span.start else span.text
             parts.append(
-                f'<rect class="c{names.index(span.name) % 8}" x="{x:.1f}" y="{top}" width="{width:.1f}" height="18" rx="2"><title>{escape(tip)}</title></rect>'
+                f'<rect class="{_look(names.index(span.name))}" x="{x:.1f}" y="{top}" width="{width:.1f}" height="20" rx="2">'
+                f"<title>{_text(tip)}</title></rect>"
             )
-    for tick in nice_ticks(0, last - first):
-        if tick <= last - first:
-            parts.append(
-                f'<text x="{LEFT + tick * scale:.1f}" y="{height - 12}" class="tick" text-anchor="middle">{_number(tick)} s</text>'
-            )
-    legend = "".join(
-        f'<span class="key"><i class="c{index % 8}"></i>{escape(name)}</span>' for index, name in enumerate(names)
-    )
-    svg = f'<svg viewBox="0 0 {_TIMELINE_WIDTH} {height}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>{"".join(parts)}</svg>'
-    return svg + f'<div class="legend">{legend}</div>'
-
-
-def nice_ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Return round numbers that cover [low, high], about `count` steps apart."""
-    if not high > low:
-        return [low, low + 1]
-    raw = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if raw <= factor * power * (1 + 1e-9))
-    first = math.floor(low / step + 1e-9)
-    last = math.ceil(high / step - 1e-9)
-    return [index * step for index in range(first, last + 1)]
+    unit, unit_name = time_unit(last - first)
+    for tick in nice_ticks(0, (last - first) / unit, 6):
+        if tick * unit <= last - first:
+            x = _LABELS + tick * unit * scale
+            anchor = "end" if x > _TIMELINE_WIDTH - 40 else "middle"
+            label = f"{tick_text(tick)} {unit_name}"
+            parts.append(f'<text x="{x:.1f}" y="{height - 10}" class="tick" text-anchor="{anchor}">{label}</text>')
+    said = f"{len(spans)} stretches over {format_duration(last - first)}; the table below has the sums"
+    svg = _svg(title, said, _TIMELINE_WIDTH, height, "".join(parts), "time")
+    return f'<div class="wide">{svg}</div>' + _legend([(name, _look(names.index(name))) for name in shown])
 
 
 @dataclass(frozen=True)
@@ -133,81 +144,79 @@ class _Frame:
         return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
 
-def _grid(frame: _Frame, x_ticks: list[float], y_ticks: list[float], y_kind: str, x_label: str) -> str:
+def _svg(title: str, said: str, width: int, height: int, body: str, kind: str = "chart") -> str:
+    return (
+        f'<svg class="{kind}" viewBox="0 0 {width} {height}" role="img" aria-label="{_text(title)}">'
+        f"<title>{_text(title)}</title><desc>{_text(said)}</desc>{body}</svg>"
+    )
+
+
+def _legend(entries: Sequence[tuple[str, str]]) -> str:
+    keys = "".join(f'<span class="key"><i class="{look}"></i>{_text(name)}</span>' for name, look in entries)
+    return f'<div class="legend">{keys}</div>'
+
+
+def _look(number: int) -> str:
+    """Return the classes of the nth thing: beyond the eight colours they come again, dashed."""
+    return f"c{number % COLOURS}" + (" again" if number >= COLOURS else "")
+
+
+def _text(value: str) -> str:
+    return escape(one_line(value, 200))
+
+
+def _grid(frame: _Frame, y_ticks: list[float], y_kind: str, x_label: str) -> str:
     parts = []
     for tick in y_ticks:
-        _, y = frame.at(frame.x_low, tick)
+        y = frame.at(frame.x_low, tick)[1]
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(
-            f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_formatted(tick, y_kind)}</text>'
+            f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(tick_text(tick, y_kind))}</text>'
         )
-    inside = [tick for tick in x_ticks if frame.x_low <= tick <= frame.x_high]
+    unit, unit_name = time_unit(frame.x_high - frame.x_low) if x_label == "s" else (1.0, x_label)
+    ticks = [tick * unit for tick in nice_ticks(frame.x_low / unit, frame.x_high / unit, 5)]
+    inside = [tick for tick in ticks if frame.x_low <= tick <= frame.x_high]
     for tick in inside:
-        x, _ = frame.at(tick, frame.y_low)
-        label = f"{_number(tick)} {x_label}" if tick == inside[-1] else _number(tick)
-        anchor = "end" if tick == inside[-1] and x > WIDTH - 60 else "middle"
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}">{escape(label)}</text>')
+        x = frame.at(tick, frame.y_low)[0]
+        label = f"{tick_text(tick / unit)} {unit_name}" if tick == inside[-1] else tick_text(tick / unit)
+        anchor = "end" if tick == inside[-1] and x > WIDTH - 70 else "middle"
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}">{_text(label)}</text>')
     return "".join(parts)
 
 
 def _path(frame: _Frame, xs: list[float], ys: list[float]) -> str:
-    parts, pen = [], "M"
+    """Return a path that begins anew after each gap; a number alone between gaps is a dot."""
+    stretches: list[list[str]] = [[]]
     for x, y in zip(xs, ys, strict=True):
-        if not math.isfinite(y):
-            pen = "M"
-            continue
-        across, down = frame.at(x, y)
-        parts.append(f"{pen}{across:.1f} {down:.1f}")
-        pen = "L"
+        if math.isfinite(y):
+            across, down = frame.at(x, y)
+            stretches[-1].append(f"{across:.1f} {down:.1f}")
+        elif stretches[-1]:
+            stretches.append([])
+    drawn = ["M" + "L".join(points) + ("h.1" if len(points) == 1 else "") for points in stretches if points]
+    return "".join(drawn)
+
+
+def _area(frame: _Frame, xs: list[float], low: list[float], high: list[float]) -> str:
+    """Return a closed path between two edges, one for each stretch without a gap."""
+    stretches: list[list[tuple[float, float, float]]] = [[]]
+    for x, below, above in zip(xs, low, high, strict=True):
+        if math.isfinite(below + above):
+            stretches[-1].append((x, below, above))
+        elif stretches[-1]:
+            stretches.append([])
+    parts = []
+    for known in stretches:
+        points = [frame.at(x, above) for x, _, above in known] + [frame.at(x, below) for x, below, _ in reversed(known)]
+        parts.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) + "Z" if points else "")
     return "".join(parts)
 
 
-def _area(frame: _Frame, line: Line) -> str:
-    assert line.low is not None
-    assert line.high is not None
-    known = [
-        (x, low, high) for x, low, high in zip(line.x, line.low, line.high, strict=True) if math.isfinite(low + high)
-    ]
-    points = [frame.at(x, high) for x, _, high in known] + [frame.at(x, low) for x, low, _ in reversed(known)]
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) + "Z" if points else ""
-
-
 def _thinned(line: Line) -> Line:
-    """Average neighbours until a line has few enough points; a stretch without a number stays a gap."""
-    size = math.ceil(len(line.x) / MOST_POINTS)
-    if size <= 1:
+    """Return a line of at most 500 points that still reaches its extremes."""
+    if len(line.x) <= MOST_POINTS:
         return line
-
-    def mean(values: list[float]) -> list[float]:
-        found = []
-        for start in range(0, len(values), size):
-            known = [value for value in values[start : start + size] if math.isfinite(value)]
-            found.append(sum(known) / len(known) if known else math.nan)
-        return found
-
-    low = mean(line.low) if line.low else None
-    high = mean(line.high) if line.high else None
-    return Line(line.name, mean(line.x), mean(line.y), low, high)
-
-
-def _band(lines: list[Line]) -> Line:
-    x = max((line.x for line in lines), key=len)
-    middle, low, high = [], [], []
-    for index in range(len(x)):
-        known = sorted(line.y[index] for line in lines if index < len(line.y) and math.isfinite(line.y[index]))
-        middle.append(known[len(known) // 2] if known else math.nan)
-        low.append(known[0] if known else math.nan)
-        high.append(known[-1] if known else math.nan)
-    return Line(f"median of {len(lines)}, least to greatest", x, middle, low, high)
-
-
-def _formatted(value: float, kind: str) -> str:
-    if kind in ("bytes", "rate"):
-        return format_size(value) + ("/s" if kind == "rate" else "")
-    return f"{value:.0%}" if kind == "ratio" else _number(value)
-
-
-def _number(value: float) -> str:
-    if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
-        return f"{value:.2g}"
-    return f"{value:.6g}"
+    if not line.bands:
+        return Line(line.name, *extremes(line.x, line.y))
+    bands = [(reduced(low, "min"), reduced(high, "max")) for low, high in line.bands]
+    return Line(line.name, reduced(line.x, "mean"), reduced(line.y, "mean"), bands)

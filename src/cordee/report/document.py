@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import asdict
 from typing import Any
 
 from cordee.report.data import ReportData
+from cordee.units import utc_text
 
 SCHEMA = "cordee.report/1"
 
 
 def report_document(data: ReportData) -> dict[str, Any]:
-    """Return the report's facts: times in seconds, shares 0-1, metrics as last, mean and extremes."""
+    """Return the report's facts: times in seconds, shares 0-1, metrics as first, last, mean and extremes."""
     state = data.state
-    return {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "run": data.folder.id,
+        "rendered_at": utc_text(data.now),
         "state": state.state,
         "exit_code": state.exit_code,
         "reason": state.reason,
         "text": state.text,
+        "submitted_at": _moment(state.submitted_at),
+        "started_at": _moment(state.started_at),
+        "ended_at": _moment(state.ended_at),
+        "seconds": data.seconds,
         "segments": state.segments,
         "restarts": state.restarts,
-        "repeated_steps": data.repeated_steps,
+        "repeated_steps": data.lost.repeated_steps,
+        "lost": {"between_attempts_s": data.lost.between_s, "repeated_s": data.lost.repeated_s},
         "step": state.step,
         "total": state.total,
         "checkpoint": state.checkpoint,
-        "command": data.step.get("tasks", {}).get("argv"),
+        "checkpoints": data.checkpoints,
+        "command": data.argv or None,
+        "environment": environment(data),
         "phases": [asdict(share) for share in data.shares],
         "nodes": [asdict(node) for node in state.nodes],
-        "ranks": [asdict(rank) for rank in state.ranks],
+        "ranks": [asdict(rank) | {"step": data.last_steps.get(rank.rank)} for rank in state.ranks],
         "attempts": state.attempts,
         "failures": state.failures,
         "findings": [finding.document() for finding in state.findings],
@@ -38,6 +48,32 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "resources": _resources(data),
         "last_lines": {str(rank): lines for rank, lines in data.last_lines.items()},
         "missing": data.missing,
+    }
+    plain: dict[str, Any] = _plain(document)
+    return plain
+
+
+def environment(data: ReportData) -> dict[str, Any]:
+    """Return what the plan says about where and with what the run worked; of variables only the names.
+
+    Names only, because values may be secret and a report is passed on.
+    """
+    plan, step = data.plan, data.step
+    tasks, checkpoint, request = (_table(step.get(name)) for name in ("tasks", "checkpoint", "request"))
+    return {
+        "back_end": plan.get("backend"),
+        "cluster": plan.get("cluster"),
+        "job_folder": plan.get("job_folder"),
+        "working_folder": plan.get("workdir"),
+        "code_digest": plan.get("code_digest"),
+        "asked_for": {name: value for name, value in request.items() if name != "scheduler" and value is not None},
+        "path_prepend": tasks.get("path_prepend") or [],
+        "variables": sorted(_table(tasks.get("env"))),
+        "setup": tasks.get("setup") or [],
+        "checkpoint_folder": checkpoint.get("path"),
+        "resume": shlex.join(map(str, checkpoint["resume"])) if checkpoint.get("resume") else None,
+        "retries": _table(step.get("restart")).get("retries"),
+        "submitted": data.submitted or None,
     }
 
 
@@ -53,13 +89,33 @@ def summary(values: list[float]) -> dict[str, float | None]:
 def _resources(data: ReportData) -> dict[str, Any]:
     """Return, per group and metric, mean and maximum over time for each device; None where nothing was measured."""
     found: dict[str, Any] = {}
-    for group, grid in data.grids.items():
+    for group, usage in data.usage.items():
         found[group] = {}
-        for index, metric in enumerate(grid.metrics):
-            devices = {}
-            for place, device in enumerate(grid.devices):
-                known = [float(value) for value in grid.values[index, :, place] if math.isfinite(value)]
-                mean = sum(known) / len(known) if known else None
-                devices[str(device)] = {"mean": mean, "most": max(known) if known else None, "samples": len(known)}
-            found[group][metric] = {"unit": grid.units.get(metric), "devices": devices}
+        for at, metric in enumerate(usage.metrics):
+            rows = zip(
+                usage.devices, usage.mean[at].tolist(), usage.most[at].tolist(), usage.samples[at].tolist(), strict=True
+            )
+            devices = {
+                str(device): {"mean": mean, "most": most, "samples": samples} for device, mean, most, samples in rows
+            }
+            found[group][metric] = {"unit": usage.units.get(metric), "devices": devices}
     return found
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else utc_text(seconds)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _plain(value: Any) -> Any:
+    """Return `value` as JSON can hold it: numbers that are none become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, (str, int, bool)) else str(value)

@@ -2,104 +2,164 @@
 
 from __future__ import annotations
 
-import math
 import shlex
-import time
 from importlib import resources
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from cordee.report.charts import Line, Span, line_chart, timeline
-from cordee.report.data import Curve, ReportData
+from cordee.report.charts import COLOURS
+from cordee.report.clean import clean, ranges
+from cordee.report.data import ReportData
+from cordee.report.document import environment, summary
+from cordee.report.plots import curve_plots, phases_plot, resource_plots
+from cordee.report.text import failure_text, lost_text, quantity, troubled_first
+from cordee.runs.state import NodeState, RankState
 from cordee.units import format_duration, utc_text
 
 _MOST_ROWS = 200
-_FIRST = ("loss", "tokens_per_s", "samples_per_s", "throughput")
-_KINDS = (
-    ("cpu_busy_ratio", "CPU busy", "ratio"),
-    ("cpu_cores_ratio", "cores in use", "number"),
-    ("memory_used_bytes", "memory used", "bytes"),
-    ("memory_rss_bytes", "resident memory", "bytes"),
-    ("network_receive_bytes_per_second", "network in", "rate"),
-    ("disk_write_bytes_per_second", "disk writes", "rate"),
-    ("disk_read_bytes_per_second", "disk reads", "rate"),
-    ("io_write_bytes_per_second", "written by the rank", "rate"),
-)
+_MOST_ATTEMPTS = 60
+_MOST_FINDINGS = 100
+_MOST_RESULTS = 40
+_LONGEST = 2000
 
 
 def render_html(data: ReportData) -> str:
-    """Return the page; everything that a program or a person wrote is escaped."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    """Return the page; everything that a program or a person wrote is escaped, without control characters, and cut."""
+    jinja = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_fit)
     template = resources.files("cordee.report").joinpath("template.html.j2").read_text(encoding="utf-8")
     state = data.state
-    took = state.ended_at - state.started_at if state.ended_at and state.started_at else None
-    facts = [
-        ("took", format_duration(took) if took is not None else "still going on"),
-        ("submitted", utc_text(state.submitted_at)[:19].replace("T", " ") + " UTC" if state.submitted_at else "-"),
-        ("nodes and ranks", f"{sum(node.role == 'active' for node in state.nodes)} nodes, {state.world_size} ranks"),
-        ("step", _step(data)),
-        ("restarts", f"{state.restarts} ({data.repeated_steps} steps done again)"),
-        ("segments", str(state.segments)),
-        ("newest checkpoint", state.checkpoint or "none"),
-        ("command", shlex.join(data.step.get("tasks", {}).get("argv", []))),
-        ("folder", str(data.folder.root)),
-    ]
-    return environment.from_string(template).render(
-        data=data,
+    nodes = sorted(state.nodes, key=troubled_first)
+    ranks = sorted(state.ranks, key=lambda rank: (rank.status != "failed", rank.rank))
+    attempts = [_attempt(data, entry) for entry in state.attempts[-_MOST_ATTEMPTS:]]
+    return jinja.from_string(template).render(
+        run=data.folder.id,
         state=state,
-        facts=facts,
-        timeline=Markup(timeline("phases of the run", _timeline_rows(data))),
-        curves=[(curve.name, Markup(_curve_chart(curve))) for curve in _ordered(data)],
-        resources=_resource_charts(data),
-        nodes=state.nodes[:_MOST_ROWS],
-        ranks=state.ranks[:_MOST_ROWS],
-        hidden=max(0, len(state.nodes) - _MOST_ROWS) + max(0, len(state.ranks) - _MOST_ROWS),
+        cards=_cards(data),
+        facts=_facts(data),
+        submitted=data.submitted,
+        shares=data.shares,
+        lost=lost_text(data) if state.restarts else "",
+        timeline=Markup(phases_plot(data)),
+        attempts=attempts if len(attempts) > 1 or state.failures or state.state == "failed" else [],
+        earlier=len(state.attempts) - len(attempts),
+        findings=state.findings[-_MOST_FINDINGS:],
+        missing=data.missing,
+        last_lines=data.last_lines,
+        curves=[(plot.name, Markup(plot.svg)) for plot in curve_plots(data)],
+        resources=[(plot.name, Markup(plot.svg)) for plot in resource_plots(data)],
+        nodes=[_node(data, node) for node in nodes[:_MOST_ROWS]],
+        ranks=[_rank(data, rank) for rank in ranks[:_MOST_ROWS]],
+        checkpoints=data.checkpoints[-10:],
+        seen=len(data.checkpoints),
+        hidden=max(0, len(nodes) - _MOST_ROWS) + max(0, len(ranks) - _MOST_ROWS),
+        colours=range(COLOURS),
         duration=format_duration,
-        now=utc_text(),
+        now=utc_text(data.now)[:19].replace("T", " ") + " UTC",
     )
 
 
-def _step(data: ReportData) -> str:
-    if data.state.step is None:
-        return "not logged"
-    return f"{data.state.step} of {data.state.total}" if data.state.total else str(data.state.step)
+def _fit(value: Any) -> Any:
+    """Return a value as it goes into the page; called by the template for each."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    text = clean(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text) - _LONGEST} more characters)"
 
 
-def _timeline_rows(data: ReportData) -> list[tuple[str, list[Span]]]:
-    now = data.state.ended_at or time.time()
-    phases = [Span(phase.name, phase.start, phase.end or now, phase.name) for phase in data.state.phases]
-    attempts = []
-    for entry in data.state.attempts:
-        outcome = entry.get("outcome", "running")
-        text = f"attempt {entry['attempt']} {outcome}"
-        attempts.append(Span(f"attempt {outcome}", entry["started_at"], entry.get("ended_at") or now, text))
-    return [("phases", phases), ("attempts", attempts)]
+def _cards(data: ReportData) -> list[tuple[str, str]]:
+    """Return the few numbers that stand at the top."""
+    state = data.state
+    took = "not started" if data.seconds is None else format_duration(data.seconds)
+    cards = [("took" if state.ended else "still going on", took)]
+    if state.step is not None:
+        cards.append(("step", f"{state.step} of {state.total}" if state.total else str(state.step)))
+    for name in ("loss", "tokens_per_s", "samples_per_s"):
+        found = summary(data.curves[name].mean) if name in data.curves else None
+        if found is not None and found["last"] is not None:
+            kind, value = ("last", found["last"]) if name == "loss" else ("mean", found["mean"])
+            cards.append((f"{name}, {kind}", f"{value:,.4g}" if (value or 0) < 1000 else f"{value:,.0f}"))
+    training = sum(share.share for share in data.shares if share.name == "train")
+    if data.shares:
+        cards.append(("of the time spent training", f"{training:.0%}"))
+    cards.append(("restarts", str(state.restarts)))
+    active = sum(node.role == "active" for node in state.nodes)
+    cards.append(("nodes · ranks", f"{active} · {state.world_size}"))
+    return cards
 
 
-def _ordered(data: ReportData) -> list[Curve]:
-    names = [name for name in _FIRST if name in data.curves]
-    return [data.curves[name] for name in names + sorted(set(data.curves) - set(names))][:12]
+def _facts(data: ReportData) -> list[tuple[str, str]]:
+    state, known = data.state, environment(data)
+    asked = ", ".join(f"{name} {value}" for name, value in known["asked_for"].items())
+    hosts = list(dict.fromkeys(node.host for node in state.nodes if node.host))
+    again = data.lost.repeated_steps
+    facts = [
+        ("command", shlex.join(data.argv)),
+        ("submitted", utc_text(state.submitted_at)[:19].replace("T", " ") + " UTC" if state.submitted_at else ""),
+        ("cluster", f"{known['cluster']} ({known['back_end']})" if known["cluster"] else ""),
+        ("asked for", asked),
+        ("hosts", ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")),
+        ("segments", str(state.segments)),
+        ("steps done again", "unknown: no steps were logged" if again is None else str(again)),
+        ("newest checkpoint", state.checkpoint or "none"),
+        ("checkpoints in", known["checkpoint_folder"] or ""),
+        ("working folder", known["working_folder"] or ""),
+        ("code", known["code_digest"] or ""),
+        ("first on PATH", ", ".join(map(str, known["path_prepend"]))),
+        ("set-up lines", "; ".join(map(str, known["setup"]))),
+        ("variables set (names only)", ", ".join(known["variables"])),
+        ("retries", "" if known["retries"] is None else str(known["retries"])),
+        ("run folder", str(data.folder.root)),
+    ]
+    return [(name, text) for name, text in facts if text]
 
 
-def _curve_chart(curve: Curve) -> str:
-    many = any(low != high for low, high in zip(curve.low, curve.high, strict=True) if math.isfinite(low + high))
-    band = (curve.low, curve.high) if many else (None, None)
-    line = Line(f"{curve.name}, mean over ranks", curve.steps, curve.mean, *band)
-    return line_chart(f"{curve.name} over steps", [line], x_label="steps")
+def _attempt(data: ReportData, entry: dict[str, Any]) -> dict[str, Any]:
+    """Return one row of the table of attempts."""
+    end = entry.get("ended_at") or data.state.ended_at or data.now
+    failures = [failure for failure in data.state.failures if failure.get("attempt") == entry["attempt"]]
+    resumed = entry.get("resume_step")
+    return {
+        "number": entry["attempt"],
+        "began": format_duration(entry["started_at"] - (data.state.started_at or entry["started_at"])),
+        "lasted": format_duration(max(0.0, end - entry["started_at"])),
+        "from": "the beginning" if resumed is None else f"step {resumed}",
+        "outcome": entry.get("outcome", "running"),
+        "reason": entry.get("reason", ""),
+        "failures": [failure_text(failure) for failure in failures if failure.get("message")],
+    }
 
 
-def _resource_charts(data: ReportData) -> list[tuple[str, Markup]]:
-    charts = []
-    for group, grid in data.grids.items():
-        seconds = (grid.times - (data.state.started_at or (grid.times[0] if len(grid.times) else 0.0))).tolist()
-        for metric, title, kind in _KINDS:
-            if metric in grid.metrics:
-                values = grid.values[grid.metrics.index(metric)]
-                lines = [
-                    Line(f"{group} {device}", seconds, values[:, index].astype(float).tolist())
-                    for index, device in enumerate(grid.devices)
-                ]
-                name = f"{title}, per {group}"
-                charts.append((name, Markup(line_chart(name, lines, x_label="s", y_kind=kind, zero=True))))
-    return charts
+def _node(data: ReportData, node: NodeState) -> dict[str, Any]:
+    usage = data.usage.get("node")
+    cpu = usage.of("cpu_busy_ratio", node.node) if usage else None
+    memory = usage.of("memory_used_bytes", node.node) if usage else None
+    results = [{key: str(result.get(key, "")) for key in ("check", "status", "evidence")} for result in node.results]
+    return {
+        "name": node.node,
+        "host": node.host,
+        "verdict": node.verdict,
+        "role": node.role,
+        "reason": node.reason,
+        "ranks": ranges(node.ranks),
+        "cpu": quantity("cpu_busy_ratio", cpu[0]) if cpu else "",
+        "memory": quantity("memory_used_bytes", memory[1]) if memory else "",
+        "wanting": [result for result in results if result["status"] != "pass"][:_MOST_RESULTS],
+        "passed": [result for result in results if result["status"] == "pass"][:_MOST_RESULTS],
+    }
+
+
+def _rank(data: ReportData, rank: RankState) -> dict[str, Any]:
+    usage = data.usage.get("rank")
+    cores = usage.of("cpu_cores_ratio", rank.rank) if usage else None
+    memory = usage.of("memory_rss_bytes", rank.rank) if usage else None
+    return {
+        "number": rank.rank,
+        "node": rank.node,
+        "status": rank.status,
+        "exit": rank.signal or ("" if rank.code is None else f"code {rank.code}"),
+        "step": data.last_steps.get(rank.rank, ""),
+        "cores": quantity("cpu_cores_ratio", cores[0]) if cores else "",
+        "memory": quantity("memory_rss_bytes", memory[1]) if memory else "",
+    }

@@ -1,96 +1,168 @@
-"""The report for the terminal: plain text, 80 columns where it can."""
+"""The report for the terminal: plain text, 80 columns."""
 
 from __future__ import annotations
 
 import shlex
+import textwrap
 
+from cordee.report.clean import clean, one_line, ranges
 from cordee.report.data import ReportData
 from cordee.report.document import summary
+from cordee.runs.state import NodeState
 from cordee.units import format_duration, format_size
 
+COLUMNS = 80
 _BAR = 30
+_MOST_NODES = 16
+_MOST_TROUBLES = 12
+_MOST_TEXT = 600
+_LEFT_OUT = ("memory_total_bytes",)
 
 
 def render_text(data: ReportData) -> str:
-    """Return the report as text."""
-    parts = [_head(data), _phases(data), _nodes(data), _metrics(data), _resources(data), _troubles(data)]
-    return "\n".join(part for part in parts if part)
+    """Return the report as text, no line longer than 80 characters; what it leaves out is counted."""
+    parts = [_head(data), _phases(data), _troubles(data), _nodes(data), _metrics(data), _resources(data), _last(data)]
+    return clean("\n".join("\n".join(part) + "\n" for part in parts if part))
 
 
-def _head(data: ReportData) -> str:
+def _wrapped(text: object, indent: str = "  ", first: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        one_line(text, _MOST_TEXT),
+        COLUMNS,
+        initial_indent=indent if first is None else first,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    ) or [(indent if first is None else first).rstrip()]
+
+
+def _fact(name: str, text: object) -> list[str]:
+    return _wrapped(text, " " * 15, f"  {name:12} ")
+
+
+def _head(data: ReportData) -> list[str]:
     state = data.state
-    lines = [f"{data.folder.id}", f"  {state.state}" + (f": {state.text}" if state.text else "")]
-    argv = data.step.get("tasks", {}).get("argv")
-    if argv:
-        lines.append(f"  command      {shlex.join(argv)}")
-    if state.started_at is not None and state.ended_at is not None:
-        lines.append(f"  took         {format_duration(state.ended_at - state.started_at)}")
+    lines = _wrapped(data.folder.id, "  ", "")
+    lines += _wrapped(state.state + (f": {state.text}" if state.text else ""))
+    if data.argv:
+        lines += _fact("command", shlex.join(data.argv))
+    if data.seconds is not None:
+        lines += _fact("took", format_duration(data.seconds) + ("" if state.ended else " so far"))
     if state.step is not None:
-        lines.append(f"  step         {state.step}" + (f" of {state.total}" if state.total else ""))
-    lines.append(f"  restarts     {state.restarts}, segments {state.segments}, steps done again {data.repeated_steps}")
+        lines += _fact("step", f"{state.step}" + (f" of {state.total}" if state.total else ""))
+    lines += _fact("restarts", f"{state.restarts}, segments {state.segments}, {_again(data)}")
+    if state.restarts:
+        lines += _fact("lost", lost_text(data))
     if state.checkpoint:
-        lines.append(f"  checkpoint   {state.checkpoint}")
-    return "\n".join(lines) + "\n"
+        lines += _fact("checkpoint", f"{state.checkpoint} ({len(data.checkpoints)} seen)")
+    return lines
 
 
-def _phases(data: ReportData) -> str:
-    lines = ["Where the time went"]
+def _again(data: ReportData) -> str:
+    again = data.lost.repeated_steps
+    return "steps done again " + ("unknown" if again is None else str(again))
+
+
+def lost_text(data: ReportData) -> str:
+    """Return what restarts cost, as a sentence's part."""
+    lost = data.lost
+    repeated = "unknown time" if lost.repeated_s is None else format_duration(lost.repeated_s)
+    return f"{format_duration(lost.between_s)} between attempts, {repeated} of training done again"
+
+
+def _phases(data: ReportData) -> list[str]:
+    lines = ["Where the time went"] if data.shares else []
     for share in data.shares:
         bar = "█" * round(share.share * _BAR)
-        lines.append(f"  {share.name:8} {format_duration(share.seconds):>12} {share.share:6.1%}  {bar}")
-    return "\n".join(lines) + "\n" if data.shares else ""
+        lines.append(f"  {share.name:8} {format_duration(share.seconds):>12} {share.share:6.1%}  {bar}".rstrip())
+    return lines
 
 
-def _nodes(data: ReportData) -> str:
-    lines = ["Nodes"] if data.state.nodes else []
-    for node in data.state.nodes:
-        ranks = f"ranks {', '.join(map(str, node.ranks))}" if node.ranks else ""
-        lines.append(f"  {node.node:16} {node.verdict:8} {node.role:9} {ranks}".rstrip())
-        lines += [
-            f"    {result['check']} {result['status']}: {result['evidence']}"
-            for result in node.results
-            if result["status"] != "pass"
-        ]
-    return "\n".join(lines) + "\n" if lines else ""
+def troubled_first(node: NodeState) -> tuple[bool, bool, int, str]:
+    """Sort nodes that were left out or found wanting before the others, then by name as people count."""
+    return node.role in ("active", "spare"), node.verdict == "healthy", len(node.node), node.node
 
 
-def _metrics(data: ReportData) -> str:
+def _nodes(data: ReportData) -> list[str]:
+    nodes = sorted(data.state.nodes, key=troubled_first)
+    lines = ["Nodes"] if nodes else []
+    for node in nodes[:_MOST_NODES]:
+        held = f"ranks {ranges(node.ranks)}" if node.ranks else node.reason
+        first = f"  {one_line(node.node, 16):16} {node.verdict:8} {node.role:9}"
+        lines += _wrapped(held, " " * 38, f"{first} ") if held else [first.rstrip()]
+        for result in node.results:
+            if result.get("status") != "pass":
+                lines += _wrapped(
+                    f"{result.get('check')} {result.get('status')}: {result.get('evidence')}", "      ", "    "
+                )
+    if len(nodes) > _MOST_NODES:
+        lines.append(f"  and {len(nodes) - _MOST_NODES} more, in report.json")
+    return lines
+
+
+def _metrics(data: ReportData) -> list[str]:
     lines = ["Logged by the ranks (mean over ranks)"] if data.curves else []
     for name, curve in data.curves.items():
         found = summary(curve.mean)
         if found["last"] is not None:
-            lines.append(f"  {name:16} first {found['first']:.4g}  last {found['last']:.4g}  mean {found['mean']:.4g}")
-    return "\n".join(lines) + "\n" if lines else ""
+            lines.append(
+                f"  {one_line(name, 22):22} first {found['first']:<10.4g} last {found['last']:<10.4g} mean {found['mean']:.4g}"
+            )
+    return lines
 
 
-def _resources(data: ReportData) -> str:
+def _resources(data: ReportData) -> list[str]:
     import numpy as np
 
-    lines = ["Resource use (mean, greatest)"] if data.grids else []
-    for group, grid in data.grids.items():
-        for index, metric in enumerate(grid.metrics):
-            known = grid.values[index][np.isfinite(grid.values[index])]
-            if known.size and metric not in ("memory_total_bytes",):
-                mean, most = _value(metric, float(known.mean())), _value(metric, float(known.max()))
-                lines.append(f"  {group:5} {metric:34} {mean:>12} {most:>12}")
-    return "\n".join(lines) + "\n" if lines else ""
+    lines = ["Resource use                              (mean, greatest)"] if data.usage else []
+    for group, usage in data.usage.items():
+        for at, metric in enumerate(usage.metrics):
+            taken = int(usage.samples[at].sum())
+            if taken and metric not in _LEFT_OUT:
+                total = float(np.nansum(usage.mean[at] * usage.samples[at]))
+                mean, most = quantity(metric, total / taken), quantity(metric, float(np.nanmax(usage.most[at])))
+                lines.append(f"  {group:5} {one_line(metric, 34):34} {mean:>12} {most:>12}")
+    return lines
 
 
-def _value(metric: str, value: float) -> str:
+def quantity(metric: str, value: float) -> str:
+    """Return a sample as people read it, by its metric's name."""
     if "bytes" in metric:
         return format_size(value) + ("/s" if metric.endswith("per_second") else "")
     return f"{value:.1%}" if metric.endswith("busy_ratio") else f"{value:.2f}"
 
 
-def _troubles(data: ReportData) -> str:
-    lines = []
-    attempts = [entry for entry in data.state.attempts if entry.get("outcome") not in (None, "finished")]
-    lines += [f"  attempt {entry['attempt']} {entry['outcome']}: {entry.get('reason')}" for entry in attempts]
-    lines += [f"  {finding.severity}: {finding.text}" for finding in data.state.findings]
-    lines += [f"  not shown: {text}" for text in data.missing]
-    if lines:
-        lines.insert(0, "Troubles")
+def _troubles(data: ReportData) -> list[str]:
+    texts = [f"{finding.severity}: {finding.text}" for finding in data.state.findings]
+    for entry in data.state.attempts:
+        if entry.get("outcome") not in (None, "finished"):
+            texts.append(f"attempt {entry['attempt']} {entry['outcome']}: {entry.get('reason')}")
+            texts += [
+                failure_text(failure)
+                for failure in data.state.failures
+                if failure.get("attempt") == entry["attempt"] and failure.get("message")
+            ]
+    hidden = len(texts) - _MOST_TROUBLES
+    lines = [f"  {hidden} earlier ones are in report.json"] if hidden > 0 else []
+    for text in texts[max(0, hidden) :] + [f"not shown: {text}" for text in data.missing]:
+        lines += _wrapped(text, "    ", "  ")
+    return ["Troubles", *lines] if lines else []
+
+
+def failure_text(failure: dict[str, object]) -> str:
+    """Return who failed how, and what it said last."""
+    how = failure.get("signal") or ("" if failure.get("code") is None else f"code {failure['code']}")
+    who = (
+        f"node {failure.get('node')}"
+        if failure.get("rank") is None
+        else f"rank {failure['rank']} on {failure.get('node')}"
+    )
+    return f"{who}{f' ended with {how}' if how else ''}: {failure.get('message') or 'no message'}"
+
+
+def _last(data: ReportData) -> list[str]:
+    lines: list[str] = []
     if data.state.state == "failed":
         for rank, last in data.last_lines.items():
-            lines += [f"Last lines of rank {rank}", *(f"  {text}" for text in last)]
-    return "\n".join(lines) + "\n" if lines else ""
+            lines.append(f"Last lines of {'set-up' if rank < 0 else f'rank {rank}'}")
+            lines += [f"  {clean(text).expandtabs(4)[: COLUMNS - 2]}".rstrip() for text in last]
+    return lines
