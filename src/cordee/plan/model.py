@@ -22,6 +22,7 @@ class Scheduler(Frozen):
     constraint: str | None = None
     reservation: str | None = None
     options: tuple[str, ...] = ()
+    exclusive: bool = False
 
 
 class Request(Frozen):
@@ -81,11 +82,15 @@ class RestartPolicy(Frozen):
 
 
 class SegmentPolicy(Frozen):
-    """How long one segment may take and how many there may be."""
+    """How long one segment may take, how many there may be, and how the next one is had.
+
+    `next` is requeue (the same job goes back into the queue), resubmit (a new job), or forbidden (the run ends).
+    """
 
     limit_s: float | None
     grace_s: float
     max_segments: int
+    next: Literal["requeue", "resubmit", "forbidden"] = "requeue"
 
 
 class Step(Frozen):
@@ -117,7 +122,11 @@ class Sampling(Frozen):
 
 
 class Plan(Frozen):
-    """Everything that will happen, decided before anything is submitted."""
+    """Everything that will happen, decided before anything is submitted.
+
+    `python` is the interpreter of the node side on compute nodes (None: this one); `network_interface` is where the
+    supervisor listens and ranks meet (None: where the node's own name leads).
+    """
 
     schema_: Literal["cordee.plan/1"] = "cordee.plan/1"
     run: str
@@ -131,6 +140,8 @@ class Plan(Frozen):
     steps: tuple[Step, ...]
     timeouts: Timeouts
     sampling: Sampling
+    python: str | None = None
+    network_interface: str | None = None
 
     @property
     def step(self) -> Step:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 
 from cordee.errors import SubmitError
-from cordee.submit._base import Submitter
+from cordee.submit._base import Standing, Submitter
+
+__all__ = ["Standing", "Submitter", "submitter"]
 
 _BACKENDS = {"local": "cordee.submit.local:LocalSubmitter"}
 

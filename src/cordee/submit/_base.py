@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from cordee.runs.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands with its place.
+
+    Attributes:
+        state: waiting (to be given nodes), running, gone (the place holds nothing of it), or unknown (the place could
+            not be asked).
+        job: the place's own name for it, None when it has none.
+        reason: why it waits, how it ended, or why the place could not be asked, in the place's words.
+    """
+
+    state: Literal["waiting", "running", "gone", "unknown"]
+    job: str | None = None
+    reason: str = ""
 
 
 class Submitter(ABC):
     """Places a run somewhere and knows whether it is still there.
 
-    Called by the command line only, one call at a time per run. All methods raise SubmitError when the place cannot be
-    reached or refuses; none changes the plan.
+    Called by the command line only, one call at a time per run. `submit` and `cancel` raise SubmitError when the place
+    refuses or cannot be reached for long; `standings` never raises for that, it says unknown. None changes the plan.
+
+    Attributes:
+        script_name: the file in the run's `submit/` folder that holds what was submitted.
     """
+
+    script_name = "commands.txt"
 
     @abstractmethod
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
@@ -24,9 +46,17 @@ class Submitter(ABC):
         """Place the run and return the place's own name for it; a run that is placed already is not placed twice."""
 
     @abstractmethod
-    def active(self, folder: RunFolder) -> bool:
-        """Return whether the place still holds the run: waiting or running."""
+    def standings(self, folders: list[RunFolder]) -> list[Standing]:
+        """Return where runs stand, in their order, with at most one question to the place; it may be half a minute old."""
 
     @abstractmethod
     def cancel(self, folder: RunFolder) -> None:
-        """Take the run away when its supervisor cannot be asked any more."""
+        """Take the run away when its supervisor cannot be asked any more, or has not started yet."""
+
+    def standing(self, folder: RunFolder) -> Standing:
+        """Return where one run stands."""
+        return self.standings([folder])[0]
+
+    def active(self, folder: RunFolder) -> bool:
+        """Return whether the place still holds the run, or may hold it."""
+        return self.standing(folder).state != "gone"

@@ -9,7 +9,7 @@ from typing import Any
 from cordee.errors import SubmitError
 from cordee.node import processes
 from cordee.runs.folder import RunFolder
-from cordee.submit._base import Submitter
+from cordee.submit._base import Standing, Submitter
 from cordee.supervise.place import keeper_command, keeper_record, living_record, start_keeper
 
 
@@ -47,9 +47,16 @@ class LocalSubmitter(Submitter):
                 f"cannot start the keeper: {error.strerror}", given=shlex.join(keeper_command(folder))
             ) from error
 
-    def active(self, folder: RunFolder) -> bool:
-        """Return whether the run's keeper or any process of the run lives on this machine."""
-        return bool(keeper_record(folder)) or bool(processes.with_marker(f"{folder.id}/"))
+    def standings(self, folders: list[RunFolder]) -> list[Standing]:
+        """Return whether the runs' keepers or any of their processes live on this machine."""
+        return [self._standing(folder) for folder in folders]
+
+    @staticmethod
+    def _standing(folder: RunFolder) -> Standing:
+        record = keeper_record(folder)
+        if record:
+            return Standing("running", f"pid {record['pid']}")
+        return Standing("running" if processes.with_marker(f"{folder.id}/") else "gone")
 
     def cancel(self, folder: RunFolder) -> None:
         """Kill every process of the run; for a run whose supervisor does not answer."""

@@ -102,7 +102,7 @@ def create_run(prepared: Prepared) -> RunFolder:
             loaded.folder, folder.code, folder.code_manifest, without=(Path(plan.step.checkpoint.path),)
         )
         write_node_zip(folder.node_zip)
-        write_atomically(folder.submit / "commands.txt", prepared.script)
+        write_atomically(folder.submit / submitter(plan.backend).script_name, prepared.script)
         os.makedirs(plan.step.checkpoint.path, exist_ok=True)
         frozen = plan.model_copy(update={"code_digest": digest})
         write_atomically(folder.plan, json.dumps(frozen.document(), indent=1))

@@ -1,0 +1,190 @@
+"""Slurm's commands as both sides use them: run with a time limit, with busy told from refused, and their records parsed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from typing import Callable, Mapping, Optional, Sequence
+
+from cordee.errors import CordeeError
+
+COMMENT_PREFIX = "cordee:"
+_COMMAND_S = 30.0
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 15.0
+_BUSY = re.compile(
+    r"unable to contact slurm controller|socket timed out|connection (refused|timed out|reset)|zero bytes were transmitted|"
+    r"temporarily unable|try again|communication connection failure|slurmdbd.*(down|not responding)|"
+    r"primary.*not responding|controller not (responding|ready)|backup.*standby|message (send|receive) failure|"
+    r"transport endpoint|in standby mode|unexpected message received",
+    re.IGNORECASE,
+)
+_FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w:/.-]*)=")
+ENDED_STATES = frozenset(
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    ]
+)
+WAITING_STATES = frozenset(["PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "CONFIGURING"])
+
+
+class SlurmError(CordeeError):
+    """A Slurm command failed.
+
+    Attributes:
+        busy: the controller could not be reached or was too busy; the same command may succeed later.
+        missing: the command is not installed here.
+        said: what it wrote to standard error.
+    """
+
+    kind = "submit"
+
+    def __init__(self, argv: Sequence[str], said: str, *, busy: bool = False, missing: bool = False) -> None:
+        words = " ".join(said.split())
+        super().__init__(f"{argv[0]}: {words[:600] or 'failed without a word'}", given=" ".join(argv)[:300])
+        self.said, self.busy, self.missing = said, busy, missing
+
+
+def run_command(
+    argv: Sequence[str],
+    *,
+    timeout_s: float = _COMMAND_S,
+    stdin: Optional[str] = None,
+    env: Optional[Mapping[str, str]] = None,
+) -> str:
+    """Run a Slurm command once and return its standard output.
+
+    Raises:
+        SlurmError: it failed, took longer than `timeout_s` (busy), or is not installed (missing).
+    """
+    try:
+        done = subprocess.run(
+            list(argv),
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            env=dict(os.environ if env is None else env, LC_ALL="C", SLURM_TIME_FORMAT="standard"),
+            check=False,
+        )
+    except FileNotFoundError:
+        raise SlurmError(argv, "not found: Slurm's commands are not on PATH", missing=True) from None
+    except subprocess.TimeoutExpired:
+        raise SlurmError(argv, f"no answer within {timeout_s:.0f} s", busy=True) from None
+    except OSError as error:
+        raise SlurmError(argv, str(error)) from error
+    if done.returncode != 0:
+        said = done.stderr or done.stdout
+        raise SlurmError(argv, said, busy=bool(_BUSY.search(said)))
+    return done.stdout
+
+
+def patiently(
+    ask: Callable[[], str],
+    *,
+    most_s: float,
+    waiting: Optional[Callable[[SlurmError], None]] = None,
+) -> str:
+    """Call `ask` until the controller answers, with growing pauses.
+
+    Args:
+        ask: calls `run_command`.
+        most_s: give up after this time and raise the last error.
+        waiting: called with the error before each pause; it may raise to stop.
+
+    Raises:
+        SlurmError: refused, or still busy after `most_s`.
+    """
+    deadline, pause = time.monotonic() + most_s, _FIRST_PAUSE_S
+    while True:
+        try:
+            return ask()
+        except SlurmError as error:
+            if not error.busy or time.monotonic() + pause > deadline:
+                raise
+            if waiting is not None:
+                waiting(error)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def parse_records(text: str) -> list[dict[str, str]]:
+    """Return the records of `scontrol show ... --oneliner`: one dictionary of `Key=value` for each line."""
+    records = []
+    for line in text.splitlines():
+        fields = list(_FIELD.finditer(line))
+        ends = [field.start() for field in fields[1:]] + [len(line)]
+        record = {field.group(1): line[field.end() : end].strip() for field, end in zip(fields, ends)}
+        if record:
+            records.append(record)
+    return records
+
+
+def job_record(job: str, *, timeout_s: float = _COMMAND_S) -> Optional[dict[str, str]]:
+    """Return what the controller knows of a job (`JobState`, `Reason`, `Restarts`, `BatchHost`, ...); None when it has
+    forgotten it.
+
+    Raises:
+        SlurmError: the controller does not answer.
+    """
+    try:
+        records = parse_records(run_command(["scontrol", "show", "job", "--oneliner", job], timeout_s=timeout_s))
+    except SlurmError as error:
+        if "Invalid job id" in error.said:
+            return None
+        raise
+    return records[0] if records else None
+
+
+def expand_nodes(nodes: str) -> list[str]:
+    """Return the names in a compressed list such as `n[1-3,07],login1`, in its order.
+
+    Raises:
+        CordeeError: the list is malformed.
+    """
+    names: list[str] = []
+    for part in _split_outside_brackets(nodes):
+        names += _expand(part, nodes)
+    return names
+
+
+def _split_outside_brackets(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for index, char in enumerate(text):
+        depth += (char == "[") - (char == "]")
+        if char == "," and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    parts.append(text[start:])
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _expand(part: str, whole: str) -> list[str]:
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        return [part]
+    inside, closing, tail = rest.partition("]")
+    if not closing:
+        raise CordeeError("a list of nodes has no closing bracket", given=whole, allowed="n[1-3,7]")
+    tails = _expand(tail, whole) if tail else [""]
+    names = []
+    for piece in inside.split(","):
+        low, dash, high = piece.partition("-")
+        if not low.isdigit() or (dash and not high.isdigit()):
+            raise CordeeError("a list of nodes has a range that is none", given=whole, allowed="n[1-3,7]")
+        for number in range(int(low), int(high if dash else low) + 1):
+            names += [f"{head}{number:0{len(low)}d}{end}" for end in tails]
+    return names
