@@ -22,6 +22,7 @@ LAYERS = (
     ("errors", "node", "one error base, and the only table of exit codes"),
     ("findings", "node", "one Finding for documents, scans, vetting and insight"),
     ("units", "node", "sizes, durations and times"),
+    ("slurm", "node", "Slurm's commands: busy told from refused, records parsed"),
     ("wire", "node", "the authenticated framed protocol"),
     (
         "runs",

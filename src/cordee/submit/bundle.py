@@ -19,6 +19,7 @@ NODE_SIDE = (
     "errors.py",
     "findings.py",
     "units.py",
+    "slurm.py",
     "wire",
     "client",
     "checkpoint",
