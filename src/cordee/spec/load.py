@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from cordee.findings import Finding
-from cordee.spec.cluster import LOCAL, ClusterProfile, load_cluster, profile_files
+from cordee.spec.cluster import load_cluster, profile_files
 from cordee.spec.faults import (
     Place,
     annotation_at,
@@ -27,6 +27,7 @@ from cordee.spec.faults import (
 from cordee.spec.files import config_folder, read_toml
 from cordee.spec.job import Job
 from cordee.spec.merge import Merge, Origin
+from cordee.spec.profile import LOCAL, ClusterProfile
 from cordee.spec.toml_lines import Keys, find_line
 
 FILE_NAME = "cordee.toml"
