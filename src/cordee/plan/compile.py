@@ -100,6 +100,7 @@ def _request(loaded: LoadedJob, placement: Placement) -> model.Request:
             constraint=need.constraint,
             reservation=need.reservation,
             options=loaded.job.slurm.options,
+            gpu_type=placement.gpu_type,
             exclusive=takes_whole_nodes(need, ranks, cpus, placement),
         ),
     )

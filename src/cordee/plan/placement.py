@@ -29,6 +29,7 @@ class Placement:
         limit: of one job.
         shapes: the kinds of nodes in the partition that can hold one node's share, the smallest first; all kinds when
             none can.
+        gpu_type: the kind of GPU to ask for, None when any in the partition will do.
     """
 
     partition: str | None = None
@@ -38,6 +39,7 @@ class Placement:
     account: Account | None = None
     limit: Limit = Limit()
     shapes: tuple[NodeGroup, ...] = ()
+    gpu_type: str | None = None
 
 
 def place(need: Need, cluster: ClusterProfile) -> Placement:
@@ -57,6 +59,7 @@ def place(need: Need, cluster: ClusterProfile) -> Placement:
         account=account_of(need, cluster),
         limit=limit_of(need, cluster, partition, qos, name),
         shapes=_shapes(need, cluster, facts),
+        gpu_type=_gpu_type(need, cluster, facts),
     )
 
 
@@ -131,6 +134,17 @@ def _usable(need: Need, cluster: ClusterProfile, entry: JobClass) -> bool:
 def _shapes(need: Need, cluster: ClusterProfile, facts: Partition | None) -> tuple[NodeGroup, ...]:
     shapes = facts.shapes if facts else ()
     return tuple(shape for shape in shapes if holds(shape, need, cluster)) or shapes
+
+
+def _gpu_type(need: Need, cluster: ClusterProfile, facts: Partition | None) -> str | None:
+    """Return the model that most nodes have of those that meet the requirement, when others do not meet it."""
+    shapes = [shape for shape in (facts.shapes if facts else ()) if shape.gpus and shape.gpu_model]
+    able = [shape for shape in shapes if holds(shape, need, cluster)]
+    if not need.gpus_per_node or not need.gpu or len({shape.gpu_model for shape in shapes}) < 2 or not able:
+        return None
+    if {shape.gpu_model for shape in able} == {shape.gpu_model for shape in shapes}:
+        return None
+    return max(able, key=lambda shape: shape.nodes or 0).gpu_model
 
 
 def holds(shape: NodeGroup, need: Need, cluster: ClusterProfile) -> bool:
