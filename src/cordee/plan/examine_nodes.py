@@ -196,7 +196,7 @@ def _nodes(
             f"the job asks for {asked} nodes{' with the spares' if request.spare_nodes else ''}, and {partition} has "
             f"{total or 'no'} {kind}",
             given=request.spare_nodes if spares else request.nodes,
-            allowed=f"at most {total} with the spares",
+            allowed=f"at most {total}{' with the spares' if request.spare_nodes else ''}",
             next=others.hint(lambda shapes: (_sum([shape.nodes for shape in shapes]) or 0) >= asked, fewer),
         )
     elif total is not None and up is not None and asked > up:

@@ -28,7 +28,7 @@ def describe(model: str, known: Mapping[str, GpuModel]) -> str:
         least, most = map(format_size, facts.memory)
         parts.append(least if least == most else f"{least} to {most}")
     if facts.capability is not None:
-        parts.append(f"capability {facts.capability:g}")
+        parts.append(f"capability {facts.capability:.1f}")
     return f"{model} ({', '.join(parts)})" if parts else f"{model} (nothing known of it)"
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cordee.errors import UsageError
+from cordee.errors import CordeeError, UsageError
 from cordee.slurm import SlurmError
 from cordee.spec.faults import Place, document_error, findings_of
 from cordee.spec.files import config_folder, read_toml
 from cordee.spec.machine import this_machine
 from cordee.spec.merge import Merge, Origin
-from cordee.spec.profile import LOCAL, ClusterProfile
+from cordee.spec.profile import LOCAL, SHAPE_KEYS, ClusterProfile
 from cordee.spec.slurm_ask import ask_slurm
 from cordee.spec.slurm_site import site_values
 from cordee.spec.toml_lines import Keys, find_line
@@ -98,12 +98,35 @@ def load_cluster(name: str, environ: Mapping[str, str] = os.environ) -> ClusterP
     merge.add(_facts_of_slurm(name, files, environ), lambda keys: Origin("slurm"))
     for file in files:
         merge.add(file.document, file.origin)
+        _lay_over_groups(merge.values.get("partitions"), file.document.get("partitions"))
     last = files[-1] if files else None
     try:
         return ClusterProfile.model_validate(merge.values)
     except ValidationError as error:
         fallback = Place(str(last.path), 1) if last else Place()
         raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
+
+
+def _lay_over_groups(partitions: Any, given: Any) -> None:
+    """Make what a file says of all nodes of a partition hold for the groups that lie under it."""
+    for name, table in given.items() if isinstance(given, dict) and isinstance(partitions, dict) else ():
+        groups = partitions[name].get("groups") if isinstance(table, dict) and "groups" not in table else None
+        if isinstance(groups, list):
+            over = {key: table[key] for key in SHAPE_KEYS if key in table}
+            partitions[name]["groups"] = [{**group, **over} if isinstance(group, dict) else group for group in groups]
+
+
+def no_slurm(error: SlurmError, environ: Mapping[str, str]) -> CordeeError:
+    """Return what to raise where Slurm's facts are needed and it did not give them."""
+    if error.busy:
+        error.next = "try again when its controller answers"
+        return error
+    return UsageError(
+        f"no Slurm answers here: {' '.join(error.said.split())[:300]}",
+        given=SLURM,
+        allowed=[LOCAL, *sorted(_names_of_files(environ) - {LOCAL})],
+        next="run it on a login node of the cluster, set SLURM_CONF, or use --on local",
+    )
 
 
 def _facts_of_slurm(name: str, files: list[ProfileFile], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -115,17 +138,7 @@ def _facts_of_slurm(name: str, files: list[ProfileFile], environ: Mapping[str, s
         try:
             return _live(environ, _PATIENCE_S)
         except SlurmError as error:
-            if error.busy:
-                error.next = (
-                    "try again when its controller answers, or write a profile: `cordee cluster discover --write`"
-                )
-                raise
-            raise UsageError(
-                f"no Slurm answers here: {' '.join(error.said.split())[:300]}",
-                given=name,
-                allowed=list_clusters(environ),
-                next="run it on a login node of the cluster, set SLURM_CONF, or use --on local",
-            ) from None
+            raise no_slurm(error, environ) from None
     if given.get("scheduler", SLURM if name == SLURM else LOCAL) != SLURM:
         return {}
     values = _slurm_values(environ, most_s=0.0)

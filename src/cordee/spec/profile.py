@@ -9,6 +9,7 @@ from pydantic import Field
 from cordee.spec.fields import Count, CountOrZero, Document, Duration, Lines, Name, Size
 
 LOCAL = "local"
+SHAPE_KEYS = ("cores", "memory", "gpus", "gpu_model")
 Requeue = Literal["requeue", "resubmit", "forbidden"]
 
 
@@ -25,10 +26,10 @@ class NodeGroup(Document):
 
 
 class Partition(Document):
-    """`[partitions.NAME]`: limits of one partition, and what one of its nodes has for jobs.
+    """`[partitions.NAME]`: limits of one partition, and what the smallest of its nodes has for jobs.
 
-    Without `groups` all nodes are alike; beside them, `cores`, `memory`, `gpus` and `gpu_model` hold for every group.
-    `accounts` and `allow_qos` are those that may use it, None: all. `qos` is the one that limits every job in it.
+    `groups` are its kinds of nodes where they are not all alike. `accounts` and `allow_qos` are those that may use it,
+    None: all. `qos` is the one that limits every job in it.
     """
 
     max_time: Duration | None = None
@@ -50,12 +51,12 @@ class Partition(Document):
 
     @property
     def shapes(self) -> tuple[NodeGroup, ...]:
-        """The kinds of nodes that it has, the smallest first."""
-        over = {key: getattr(self, key) for key in ("cores", "memory", "gpus", "gpu_model")}
-        given = {key: value for key, value in over.items() if value is not None}
+        """The kinds of nodes that it has, the smallest first; what a group does not say is as in the partition."""
+        plain = {key: getattr(self, key) for key in SHAPE_KEYS}
         if not self.groups:
-            return (NodeGroup(nodes=self.nodes, up=self.up, features=self.features, **given),)
-        groups = [group.model_copy(update=given) for group in self.groups]
+            return (NodeGroup(nodes=self.nodes, up=self.up, features=self.features, **plain),)
+        missing = [{key: value for key, value in plain.items() if getattr(group, key) is None} for group in self.groups]
+        groups = [group.model_copy(update=update) for group, update in zip(self.groups, missing, strict=True)]
         return tuple(sorted(groups, key=lambda group: (group.cores or 0, group.memory or 0, group.gpus or 0)))
 
 

@@ -105,8 +105,10 @@ def _partitions(answers: Answers, config: dict[str, str]) -> dict[str, Any]:
             "state": _STATES.get(record.get("State", "UP"), "up"),
             "nodes": sum(kind["nodes"] for kind in kinds),
             "up": sum(kind["up"] for kind in kinds),
-            "groups": kinds,
+            **_smallest(kinds),
         }
+        if len(kinds) > 1:
+            entry["groups"] = kinds
         optional = {
             "max_time": duration_of(record.get("MaxTime", "")),
             "default_time": duration_of(record.get("DefaultTime", "")),
@@ -117,6 +119,20 @@ def _partitions(answers: Answers, config: dict[str, str]) -> dict[str, Any]:
         }
         found[name] = {**entry, **{key: value for key, value in optional.items() if value is not None}}
     return found
+
+
+def _smallest(kinds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what every node of a partition has at least; what is not known of one of them is left out."""
+    found: dict[str, Any] = {}
+    for key in ("cores", "memory", "gpus"):
+        values = [kind[key] for kind in kinds if key in kind]
+        if values and len(values) == len(kinds):
+            found[key] = min(values)
+    models = {kind.get("gpu_model") for kind in kinds if kind["gpus"]}
+    if len(models) == 1 and None not in models:
+        found["gpu_model"] = models.pop()
+    common = [name for name in kinds[0]["features"] if all(name in kind["features"] for kind in kinds)] if kinds else []
+    return {**found, "features": common} if common else found
 
 
 def _groups(answers: Answers) -> dict[str, list[dict[str, Any]]]:
