@@ -38,10 +38,11 @@ class _Others:
 
     def __init__(self, loaded: LoadedJob, placement: Placement) -> None:
         need, cluster = loaded.job.need, loaded.cluster
+        nodes = need.nodes + need.spare_nodes
         self._able = {
             name: [shape for shape in facts.shapes if holds(shape, need, cluster)]
             for name, facts in cluster.partitions.items()
-            if name != placement.partition and facts.state == "up"
+            if name != placement.partition and facts.state == "up" and nodes <= (facts.max_nodes or nodes)
         }
 
     def hint(self, fits: Callable[[list[NodeGroup]], bool], otherwise: str) -> str:
