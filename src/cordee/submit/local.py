@@ -8,9 +8,10 @@ from typing import Any
 
 from cordee.errors import SubmitError
 from cordee.node import processes
+from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
 from cordee.submit._base import Standing, Submitter
-from cordee.supervise.place import keeper_command, keeper_record, living_record, start_keeper
+from cordee.supervise.place import keeper_command, keeper_record, start_keeper
 
 
 class LocalSubmitter(Submitter):
@@ -47,7 +48,7 @@ class LocalSubmitter(Submitter):
                 f"cannot start the keeper: {error.strerror}", given=shlex.join(keeper_command(folder))
             ) from error
 
-    def standings(self, folders: list[RunFolder]) -> list[Standing]:
+    def standings(self, folders: list[RunFolder], *, age_s: float = 30.0) -> list[Standing]:
         """Return whether the runs' keepers or any of their processes live on this machine."""
         return [self._standing(folder) for folder in folders]
 
