@@ -78,9 +78,12 @@ def test_a_person_puts_it_up_uses_it_and_takes_it_down(folder):
     assert cordee("testing", "slurm", "up", folder, "--nodes", 2, "--gpus", 2).returncode == 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     shell = f'eval "$({shlex.quote(sys.executable)} -m cordee.cli testing slurm env {folder})" && '
-    use = shell + "sinfo --noheader --format='%D %t' && srun -N2 --gpus-per-node=2 printenv CUDA_VISIBLE_DEVICES"
+    use = (
+        shell
+        + "sinfo --noheader --partition=normal --format='%D %t' && srun -N2 --gpus-per-node=2 printenv CUDA_VISIBLE_DEVICES"
+    )
     used = subprocess.run(["bash", "-c", use], capture_output=True, text=True, check=True)
-    assert used.stdout.split() == ["2", "idle", "2", "idle", "0,1", "0,1"]
+    assert used.stdout.split() == ["2", "idle", "0,1", "0,1"]
     document = json.loads(cordee("testing", "slurm", "env", folder, "--json").stdout)
     assert document["env"] == {"SLURM_CONF": f"{folder}/etc/slurm.conf"}
     again = cordee("testing", "slurm", "up", folder)
@@ -175,9 +178,11 @@ def test_a_controller_that_cannot_start_shows_its_log_and_leaves_nothing(folder)
 
 @slow
 def test_what_is_not_ready_in_time_shows_its_logs(folder):
-    with pytest.raises(DisposableSlurmError, match="in time") as caught:
-        DisposableSlurm(folder, nodes=1).up(timeout_s=0.0)
-    assert "munged.log" in str(caught.value)
+    honest = {"SlurmdParameters": "numa_node_as_socket"}  # slurmd tells what this machine has, which is less
+    with pytest.raises(DisposableSlurmError, match="not all nodes became idle in time") as caught:
+        DisposableSlurm(folder, nodes=1, cpus=5000, settings=honest).up(timeout_s=5.0)
+    assert "--- n1.log" in str(caught.value)
+    assert "--- slurmctld.log" in str(caught.value)
     assert not folder.exists()
 
 
@@ -231,7 +236,7 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(folder, 
     monkeypatch.setattr("cordee.testing.slurm.daemons.shutil.which", lambda name, path: None)
     with pytest.raises(DisposableSlurmError) as caught:
         DisposableSlurm(folder, accounting=True).up()
-    assert caught.value.next == "sudo apt-get install mariadb-server munge slurm-client slurmctld slurmd slurmdbd"
+    assert caught.value.next == "sudo apt-get install mariadb-client-core mariadb-server-core munge slurm-client slurmctld slurmd slurmdbd"
     assert not folder.exists()
 
 
@@ -291,7 +296,6 @@ class TestFaults:
         job = submit("-N1")
         assert wait_until(lambda: running(job), 60)
         slurm.stop_controller()
-        assert slurm.states() == {}
         with pytest.raises(SlurmError) as caught:
             slurm.command("squeue")
         assert caught.value.busy

@@ -9,7 +9,7 @@ from cordee.slurm import SlurmError, run_command
 from cordee.testing.slurm.configuration import Shape, host_name, user_name
 from cordee.testing.slurm.daemons import DisposableSlurmError, find_program
 
-PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db")
+PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "my_print_defaults")
 ACCOUNT = "research"
 _INSTALL_S = 120.0
 
@@ -21,7 +21,7 @@ def make_database(folder: Path) -> None:
         DisposableSlurmError: its installer failed; with its words.
     """
     command = [
-        str(find_program("mariadb-install-db")),
+        str(find_program("mariadb-install-db", "my_print_defaults")),
         "--no-defaults",
         f"--datadir={folder}/database/data",
         f"--user={user_name()}",

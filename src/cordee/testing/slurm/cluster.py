@@ -180,6 +180,7 @@ class DisposableSlurm:
         if "slurmctld" in dead:
             self.start_controller()
         self._start_nodes([name for name in dead if name != "slurmctld"])
+        self._wait(self._all_known, _WAIT_S, "its nodes did not register")
         faults = [f"{name} was dead" for name in dead]
         for node, state in self.states().items():
             if {"DRAIN", "FAIL", "FAILING"} & _words(state) or ("DOWN" in _words(state) and node not in dead):
@@ -332,6 +333,10 @@ class DisposableSlurm:
             return parse_records(self.command("scontrol", "show", "nodes", "--oneliner"))
         except SlurmError:
             return []
+
+    def _all_known(self) -> bool:
+        states = self.states()
+        return bool(states) and not any("UNKNOWN" in _words(state) for state in states.values())
 
     def _all_idle(self) -> bool:
         states = self.states()

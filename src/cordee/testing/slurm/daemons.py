@@ -24,8 +24,9 @@ _PACKAGES = {
     "slurmd": "slurmd",
     "scontrol": "slurm-client",
     "slurmdbd": "slurmdbd",
-    "mariadbd": "mariadb-server",
-    "mariadb-install-db": "mariadb-server",
+    "mariadbd": "mariadb-server-core",
+    "mariadb-install-db": "mariadb-server-core",
+    "my_print_defaults": "mariadb-client-core",
 }
 # The shell writes its own line of /proc before it becomes the daemon: whatever happens to the one who starts it, no
 # daemon runs without a record of its pid and start time.
