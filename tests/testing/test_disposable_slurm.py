@@ -236,7 +236,10 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(folder, 
     monkeypatch.setattr("cordee.testing.slurm.daemons.shutil.which", lambda name, path: None)
     with pytest.raises(DisposableSlurmError) as caught:
         DisposableSlurm(folder, accounting=True).up()
-    assert caught.value.next == "sudo apt-get install mariadb-client-core mariadb-server-core munge slurm-client slurmctld slurmd slurmdbd"
+    assert (
+        caught.value.next
+        == "sudo apt-get install mariadb-client-core mariadb-server-core munge slurm-client slurmctld slurmd slurmdbd"
+    )
     assert not folder.exists()
 
 

@@ -21,7 +21,7 @@ def make_database(folder: Path) -> None:
         DisposableSlurmError: its installer failed; with its words.
     """
     command = [
-        str(find_program("mariadb-install-db", "my_print_defaults")),
+        str(find_program("mariadb-install-db")),
         "--no-defaults",
         f"--datadir={folder}/database/data",
         f"--user={user_name()}",
