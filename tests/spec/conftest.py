@@ -80,10 +80,6 @@ class FakeSlurm:
         """Let the command behind an answer fail from now on."""
         (self.answers / f"{name}.error").write_text(words)
 
-    def heal(self, name: str) -> None:
-        """Let it answer again."""
-        (self.answers / f"{name}.error").unlink()
-
     def edit(self, name: str, old: str, new: str) -> None:
         """Change what is said."""
         path = self.answers / f"{name}.txt"
@@ -103,6 +99,6 @@ class FakeSlurm:
 
 
 @pytest.fixture
-def slurm(tmp_path: Path) -> FakeSlurm:
+def fake_slurm(tmp_path: Path) -> FakeSlurm:
     """A Slurm that repeats what a real one said."""
     return FakeSlurm(tmp_path)

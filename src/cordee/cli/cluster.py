@@ -90,7 +90,7 @@ def _partitions(profile: ClusterProfile) -> str:
             shown = (
                 name + ("*" if partition.default else "") + ("" if partition.state == "up" else f" ({partition.state})")
             )
-            rows.append((shown, limit, *counts, memory, gpus, ",".join(shape.features) or "-"))
+            rows.append((shown, limit, *counts, memory, gpus, ",".join(shape.features or ()) or "-"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -175,14 +175,16 @@ def _features(saying: Saying, request: Request, facts: Partition, partition: str
     constraint = request.scheduler.constraint
     if constraint is None or any(has_features(shape, constraint) for shape in facts.shapes):
         return
-    known = sorted({name for shape in facts.shapes for name in shape.features})
+    known = sorted({name for shape in facts.shapes for name in shape.features or ()})
     saying.error(
         "need.constraint",
         "unknown-feature",
         f"no node in {partition} has {constraint}",
         given=constraint,
-        allowed=known,
-        next=others.hint(lambda shapes: bool(shapes), "name a feature that nodes have"),
+        allowed=known or "none: its nodes have no features",
+        next=others.hint(
+            lambda shapes: bool(shapes), "name a feature that nodes have" if known else "remove constraint"
+        ),
     )
 
 

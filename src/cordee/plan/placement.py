@@ -161,7 +161,7 @@ def holds(shape: NodeGroup, need: Need, cluster: ClusterProfile) -> bool:
 def has_features(shape: NodeGroup, constraint: str | None) -> bool:
     """Return whether nodes have the features of a constraint; one that is more than names joined by `&` is not judged."""
     names = plain_features(constraint)
-    return names is None or not shape.features or all(name in shape.features for name in names)
+    return names is None or shape.features is None or all(name in shape.features for name in names)
 
 
 def plain_features(constraint: str | None) -> list[str] | None:

@@ -118,7 +118,8 @@ def options(folder: RunFolder, plan: dict[str, Any]) -> list[str]:
     elif request["memory_bytes"]:
         found.append(f"--mem={math.ceil(request['memory_bytes'] / _MIB)}M")
     if request["gpus_per_node"]:
-        found.append(f"--gres=gpu:{request['gpus_per_node']}")
+        kind = f"{scheduler['gpu_type']}:" if scheduler.get("gpu_type") else ""
+        found.append(f"--gres=gpu:{kind}{request['gpus_per_node']}")
     if segment["limit_s"]:
         found.append(f"--time={math.ceil(segment['limit_s'] / 60)}")
         found.append(f"--signal=B:USR1@{math.ceil(segment['grace_s'])}")
