@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,19 @@ def test_answers_are_remembered_for_a_minute(fake_slurm: FakeSlurm) -> None:
     assert fake_slurm.calls.read_text().splitlines().count("sinfo nodes") == 2
     ask_slurm(fake_slurm.environ, fresh=True)
     assert fake_slurm.calls.read_text().splitlines().count("sinfo nodes") == 3
+
+
+def test_accounting_is_asked_seldom_and_only_where_it_is_enforced(fake_slurm: FakeSlurm) -> None:
+    for _ in range(2):
+        assert load_cluster("slurm", fake_slurm.environ).accounts
+        fake_slurm.forget()
+    assert fake_slurm.calls.read_text().splitlines().count("sacctmgr user") == 1
+    ask_slurm(fake_slurm.environ, fresh=True)
+    assert fake_slurm.calls.read_text().splitlines().count("sacctmgr user") == 2
+    fake_slurm.edit("config", "associations,limits,qos", "none")
+    shutil.rmtree(fake_slurm.environ["XDG_CACHE_HOME"])
+    load_cluster("slurm", fake_slurm.environ)
+    assert fake_slurm.calls.read_text().splitlines().count("sacctmgr user") == 2
 
 
 def test_a_memory_that_is_torn_or_cannot_be_written_only_costs_the_commands(fake_slurm: FakeSlurm) -> None:
