@@ -119,6 +119,18 @@ def test_the_shortest_class_that_holds_the_time_is_chosen(site: Make, need: str,
     assert (plan.step.request.scheduler.partition, plan.step.request.scheduler.qos) == (partition, qos)
 
 
+def test_a_class_whose_nodes_cannot_hold_the_job_is_passed_over(site: Make) -> None:
+    profile = SITE.replace("nodes = 8\n", "nodes = 8\ngpus = 0\n") + CLASSES
+    request = site('time = "13h"\ngpus_per_node = 4', profile)[1].step.request
+    assert request.scheduler.partition == "gpu"
+    assert site('time = "1h"\nmemory = "1TB"', profile)[1].step.request.scheduler.partition == "gpu"
+
+
+def test_the_class_that_was_chosen_is_said(site: Make) -> None:
+    (found,) = [finding for finding in site('time = "3h"', SITE + CLASSES)[2] if finding.rule == "class"]
+    assert found.text == "3 h is of class long: partition normal, QOS long"
+
+
 def test_a_class_limits_its_segments(site: Make) -> None:
     _, plan, findings = site('time = "40h"', SITE + CLASSES)
     assert (plan.step.segment.limit_s, plan.step.segment.max_segments) == (20 * H, 3)

@@ -153,6 +153,10 @@ def _length(saying: Saying, plan: Plan, placement: Placement) -> None:
         what = "give [need] time: shorter jobs start sooner, and a longer time becomes a chain"
         saying.info("need.time", "no-time", text, next=what)
         return
+    if placement.job_class is not None:
+        asked = [f"partition {placement.partition}"] + ([f"QOS {placement.qos}"] if placement.qos else [])
+        text = f"{format_duration(time_s)} is of class {placement.job_class}: {', '.join(asked)}"
+        saying.info("need.time", "class", text, given=time_s)
     if segment.max_segments == 1 or segment.limit_s is None:
         return
     limit, whole = format_duration(segment.limit_s), format_duration(time_s)

@@ -111,6 +111,7 @@ def _choose_class(need: Need, cluster: ClusterProfile) -> tuple[str | None, JobC
     if need.partition or need.qos or need.time is None:
         return None, None
     usable = [(name, entry) for name, entry in cluster.classes.items() if _usable(need, cluster, entry)]
+    usable = [(name, entry) for name, entry in usable if _fits(need, cluster, entry)] or usable
     if not usable:
         return None, None
 
@@ -129,6 +130,12 @@ def _usable(need: Need, cluster: ClusterProfile, entry: JobClass) -> bool:
         return False
     account = account_of(need, cluster)
     return not (entry.qos and account and account.qos and entry.qos not in account.qos)
+
+
+def _fits(need: Need, cluster: ClusterProfile, entry: JobClass) -> bool:
+    """Return whether the nodes of a class can hold one node's share of a job, as far as that is known."""
+    facts = cluster.partitions.get(entry.partition or default_partition(cluster) or "")
+    return facts is None or any(holds(shape, need, cluster) for shape in facts.shapes)
 
 
 def _shapes(need: Need, cluster: ClusterProfile, facts: Partition | None) -> tuple[NodeGroup, ...]:
