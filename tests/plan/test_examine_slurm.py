@@ -134,6 +134,14 @@ def test_a_qos_that_the_partition_does_not_take_is_refused(site: Make) -> None:
     assert (found.rule, found.given, found.allowed) == ("qos-not-allowed", "long", ["normal"])
 
 
+def test_a_limit_is_told_with_whose_it_is(site: Make) -> None:
+    profile = SITE.replace("[accounts.a1]\n", "[accounts.a1]\nmax_nodes = 2\nmax_cpus = 100\n")
+    found = _one(_said(site("nodes = 3\ncpus_per_rank = 1", profile)[2]))
+    assert found.text == "the job asks for 3 nodes, and account a1 allows one job 2"
+    found = _one(_said(site("nodes = 2", profile)[2]))
+    assert found.text == "the job asks for 128 cores, and account a1 allows one job 100"
+
+
 def test_nodes_that_are_down_are_a_warning(site: Make) -> None:
     found = _one([finding for finding in site("nodes = 5", SITE)[2] if finding.rule == "nodes-down"])
     assert found.severity == "warn"

@@ -7,7 +7,7 @@ from typing import Any
 
 from cordee.findings import Finding
 from cordee.plan.model import Plan, Request
-from cordee.plan.placement import Placement, has_features, holds, job_qos
+from cordee.plan.placement import Placement, account_name, has_features, holds, job_qos
 from cordee.plan.requirement import describe, meets
 from cordee.plan.saying import Saying, counted
 from cordee.spec.load import LoadedJob
@@ -57,7 +57,7 @@ def _limits(saying: Saying, loaded: LoadedJob, request: Request, placement: Plac
     of_person: list[tuple[str, Any]] = [
         (f"QOS {name}", limits) for name, limits in job_qos(need, cluster, placement.partition, placement.qos)
     ]
-    of_person.append((f"account {need.account or 'by default'}", placement.account))
+    of_person.append((f"account {account_name(need, cluster)}", placement.account))
     of_partition = [(f"partition {placement.partition}", placement.facts)]
     nodes = request.nodes + request.spare_nodes
     asked = {

@@ -6,7 +6,7 @@ from cordee.findings import Finding
 from cordee.plan.examine_nodes import examine_nodes
 from cordee.plan.examine_options import examine_options
 from cordee.plan.model import Plan
-from cordee.plan.placement import Placement
+from cordee.plan.placement import Placement, account_name
 from cordee.plan.saying import Saying, nearest
 from cordee.spec.load import LoadedJob
 from cordee.units import format_duration
@@ -81,7 +81,7 @@ def _account(saying: Saying, loaded: LoadedJob, placement: Placement) -> None:
     accounts = cluster.accounts
     if accounts is None:
         return
-    name = need.account or next((name for name, account in accounts.items() if account.default), None)
+    name = account_name(need, cluster)
     if name is None or name not in accounts:
         known = sorted(accounts)
         saying.error(

@@ -69,12 +69,15 @@ def default_partition(cluster: ClusterProfile) -> str | None:
     return names[0] if names else next(iter(cluster.partitions)) if len(cluster.partitions) == 1 else None
 
 
+def account_name(need: Need, cluster: ClusterProfile) -> str | None:
+    """Return the account of a job: the one given, else the person's default one; None when that is not known."""
+    accounts = cluster.accounts or {}
+    return need.account or next((name for name, account in accounts.items() if account.default), None)
+
+
 def account_of(need: Need, cluster: ClusterProfile) -> Account | None:
     """Return what is known of the account of a job."""
-    accounts = cluster.accounts or {}
-    if need.account is not None:
-        return accounts.get(need.account)
-    return next((account for account in accounts.values() if account.default), None)
+    return (cluster.accounts or {}).get(account_name(need, cluster) or "")
 
 
 def job_qos(need: Need, cluster: ClusterProfile, partition: str | None, qos: str | None) -> list[tuple[str, Qos]]:
@@ -96,7 +99,7 @@ def limit_of(
     of_job = job_qos(need, cluster, partition, qos)
     account = account_of(need, cluster)
     walls = [Limit(limits_.max_time, f"QOS {name}") for name, limits_ in of_job]
-    walls.append(Limit(account.max_time if account else None, f"account {need.account or 'by default'}"))
+    walls.append(Limit(account.max_time if account else None, f"account {account_name(need, cluster)}"))
     limits += [limit for limit in walls if limit.seconds][:1]
     facts = cluster.partitions.get(partition) if partition else None
     if facts is not None and facts.max_time and not any(limits_.over_partition for _, limits_ in of_job):

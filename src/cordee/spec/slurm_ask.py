@@ -124,12 +124,13 @@ class _Outcome:
 
 
 def _run_all(commands: Mapping[str, tuple[str, ...]], environ: Mapping[str, str], timeout_s: float) -> _Outcome:
-    """Run commands at the same time."""
+    """Run commands at the same time, without the person's own defaults for sinfo."""
     outcome = _Outcome({}, {})
+    env = {name: value for name, value in environ.items() if not name.startswith("SINFO_")}
 
     def run(name: str, argv: tuple[str, ...]) -> None:
         try:
-            outcome.texts[name] = run_command(argv, env=environ, timeout_s=timeout_s)
+            outcome.texts[name] = run_command(argv, env=env, timeout_s=timeout_s)
         except SlurmError as error:
             outcome.errors[name] = error
 
@@ -168,7 +169,7 @@ def _cache_path(environ: Mapping[str, str]) -> Path:
     """Return the file that answers are kept in: another configuration or another PATH has another one."""
     configuration = environ.get("SLURM_CONF", "")
     parts = [shutil.which("sinfo", path=environ.get("PATH", "")) or "", configuration, str(os.getuid())]
-    parts += [environ.get(name, "") for name in ("SLURM_CLUSTERS", "SINFO_ALL", "SLURM_CONF_SERVER")]
+    parts += [environ.get(name, "") for name in ("SLURM_CLUSTERS", "SLURM_CONF_SERVER")]
     try:
         parts.append(str(os.stat(configuration).st_mtime_ns))
     except OSError:
