@@ -57,6 +57,8 @@ class Answers:
 def ask_slurm(environ: Mapping[str, str] = os.environ, *, fresh: bool = False, most_s: float = 0.0) -> Answers:
     """Return what Slurm says of itself, at most a minute old, and of this person, at most ten minutes old.
 
+    While its controller is busy, what it said before is returned, however old.
+
     Args:
         environ: where PATH, SLURM_CONF and the cache folder are looked up.
         fresh: ask everything again, whatever is remembered.
@@ -77,6 +79,7 @@ def ask_slurm(environ: Mapping[str, str] = os.environ, *, fresh: bool = False, m
         if not error.busy:
             raise
         if known is not None:
+            _keep(path, known)  # for the next minute nobody waits for it again
             return known
         patiently(lambda: run_command(_COMMANDS["config"], env=environ, timeout_s=_ANSWER_S), most_s=most_s)
         answers = _ask(environ, None, everything=fresh)
