@@ -41,7 +41,7 @@ def chain_at_its_end(situation: Situation) -> Iterator[Finding]:
     if state.reason not in ("time_limit", "segments") and situation.scheduler.state != "TIMEOUT":
         return
     if policy.get("next") == "forbidden":
-        text = "the cluster's profile forbids a next segment (requeue = \"forbidden\")"
+        text = 'the cluster\'s profile forbids a next segment (requeue = "forbidden")'
         yield note("chain-forbidden", text, "warn", next="`cordee resume` begins one by hand")
     elif policy.get("max_segments", 1) > 1 and state.segments >= policy["max_segments"]:
         text = f"all {policy['max_segments']} segments that its time allows were used"
@@ -57,7 +57,9 @@ def repeated_failure(situation: Situation) -> Iterator[Finding]:
     elif reason == "retries":
         retries = situation.part("restart").get("retries")
         text = f"it failed more often than [restart] retries = {retries} allows without a new checkpoint"
-        yield note("retries", text, "info", next="mend the cause, or save more often; failures with progress do not count")
+        yield note(
+            "retries", text, "info", next="mend the cause, or save more often; failures with progress do not count"
+        )
 
 
 def nothing_saved(situation: Situation) -> Iterator[Finding]:
@@ -126,7 +128,9 @@ def disks_are_full(situation: Situation) -> Iterator[Finding]:
             text = f"{disk.what} ({disk.path}) cannot be written from here"
             yield note("disk-read-only", text, "error", next="choose a place that you may write", path=disk.path)
         elif disk.free_bytes < min(_LEAST_BYTES, _FULL * disk.total_bytes):
-            text = f"{disk.what} ({disk.path}) has {format_size(disk.free_bytes)} left of {format_size(disk.total_bytes)}"
+            text = (
+                f"{disk.what} ({disk.path}) has {format_size(disk.free_bytes)} left of {format_size(disk.total_bytes)}"
+            )
             yield note("disk-short", text, "warn", next="make room: old runs and checkpoints first", path=disk.path)
         elif disk.files_free is not None and disk.files_free < _FEW_FILES:
             text = f"{disk.what} ({disk.path}) can take {disk.files_free} more files"

@@ -31,9 +31,15 @@ _SIGNALS = {
     ),
     "SIGABRT": ("a library gave up (SIGABRT)", "see its last lines with `cordee logs`"),
     "SIGFPE": ("a library divided by zero (SIGFPE)", "see its last lines with `cordee logs`"),
-    "SIGTERM": ("something outside of Cordée ended it (SIGTERM)", "`cordee resume`; who may signal your processes there?"),
+    "SIGTERM": (
+        "something outside of Cordée ended it (SIGTERM)",
+        "`cordee resume`; who may signal your processes there?",
+    ),
     "SIGINT": ("something outside of Cordée interrupted it (SIGINT)", "`cordee resume`"),
-    "SIGHUP": ("its terminal was closed (SIGHUP)", "`cordee resume`; let the ranks keep the session that they start in"),
+    "SIGHUP": (
+        "its terminal was closed (SIGHUP)",
+        "`cordee resume`; let the ranks keep the session that they start in",
+    ),
     "SIGXCPU": ("it used more CPU time than `ulimit -t` allows (SIGXCPU)", 'add "ulimit -t unlimited" to setup'),
     "SIGXFSZ": ("it wrote a larger file than `ulimit -f` allows (SIGXFSZ)", 'add "ulimit -f unlimited" to setup'),
     "SIGPIPE": ("it wrote to a program that had ended (SIGPIPE)", "see its last lines with `cordee logs`"),
@@ -134,17 +140,18 @@ def vetting(situation: Situation) -> Iterator[Finding]:
             if result.get("status") in ("fail", "unknown"):
                 check = result.get("check")
                 text = f"node {node.node} did not pass {check}: {result.get('evidence')}"
-                yield note(f"vetting-{check}", text, "error", next=_CHECKS.get(str(check), "mend it, then `cordee resume`"))
+                yield note(
+                    f"vetting-{check}", text, "error", next=_CHECKS.get(str(check), "mend it, then `cordee resume`")
+                )
 
 
 _CHECKS = {
     "setup": "mend the setup lines; `cordee shell` or an interactive job on a node shows what they do there",
-    "commands": "add what brings the command to setup, or remove it from [vet] commands",
-    "command": "add what brings the command to setup, or give its full path in run",
-    "modules": "install the module into the environment that run uses, or add what brings it to setup",
-    "memory": "choose other nodes, or a smaller [vet] min_memory",
-    "disk": "make room on the node, or choose a smaller [vet] min_disk",
-    "load": "somebody else's processes are on the node: choose others, or a larger [vet] max_load",
+    "host.commands": "add what brings the command to setup, or remove it from [vet] commands",
+    "host.modules": "install the module into the environment that run uses, or add what brings it to setup",
+    "host.memory": "choose other nodes, or a smaller [vet] min_memory",
+    "host.disk": "make room on the node, or choose a smaller [vet] min_disk",
+    "host.load": "somebody else's processes are on the node: choose others, or a larger [vet] max_load",
 }
 
 
@@ -194,7 +201,9 @@ def gone(situation: Situation) -> Iterator[Finding]:
     meaning = how.get(facts.state) or filled((STATES.get(facts.state) or explain(facts.reason)).meaning, situation)
     code = f" (code {facts.exit_code})" if facts.exit_code else f" (signal {facts.signal})" if facts.signal else ""
     text = f"it stopped without a last word: {meaning}{code}"
-    yield note("gone", text, "error", next=f"`cordee resume {situation.run}` goes on with it; control/*.log may say more")
+    yield note(
+        "gone", text, "error", next=f"`cordee resume {situation.run}` goes on with it; control/*.log may say more"
+    )
 
 
 def unexplained(situation: Situation) -> Iterator[Finding]:

@@ -49,7 +49,9 @@ def scheduler_reason(situation: Situation) -> Iterator[Finding]:
 
 
 def _of(situation: Situation, name: str, reason: Reason, **more: object) -> Finding:
-    text = filled(reason.meaning, situation) + (f" ({situation.scheduler.detail})" if situation.scheduler.detail else "")
+    text = filled(reason.meaning, situation) + (
+        f" ({situation.scheduler.detail})" if situation.scheduler.detail else ""
+    )
     rule = f"waits-{name.casefold().replace(' ', '-').replace('_', '-')}"
     more.setdefault("next", filled(reason.next, situation) or None)
     return note(rule, text, _SEVERITY[reason.outlook], reason=name, outlook=reason.outlook, **more)  # type: ignore[arg-type]
@@ -101,7 +103,7 @@ def _time_limit(situation: Situation) -> Finding:
         ways.append(f"set {setting('need.time', change['need.time'])}")
     ways += [f"set {setting('need.partition', name)}" for name in fitting[:2] if name != facts.partition]
     if most:
-        profile = f"[partitions.{facts.partition}] max_time = \"{time_value(most)}\""
+        profile = f'[partitions.{facts.partition}] max_time = "{time_value(most)}"'
         ways.append(f"write {profile} into the cluster's profile, so that a longer training is split into segments")
     given = f"time limit {format_duration(wanted)}" if wanted else "no time limit"
     allowed = f"at most {format_duration(most)} in {facts.partition}" if most else None
@@ -198,12 +200,16 @@ def _constraints(situation: Situation) -> Finding:
 
 def _account(situation: Situation) -> Finding:
     facts = situation.scheduler
-    return _of(situation, facts.reason, explain(facts.reason), given=facts.account or None, allowed=facts.accounts or None)
+    return _of(
+        situation, facts.reason, explain(facts.reason), given=facts.account or None, allowed=facts.accounts or None
+    )
 
 
 def _qos(situation: Situation) -> Finding:
     facts = situation.scheduler
-    return _of(situation, facts.reason, explain(facts.reason), given=facts.qos or None, allowed=facts.qos_allowed or None)
+    return _of(
+        situation, facts.reason, explain(facts.reason), given=facts.qos or None, allowed=facts.qos_allowed or None
+    )
 
 
 def _queue(situation: Situation) -> Finding:
@@ -262,7 +268,9 @@ def too_few_usable_nodes(situation: Situation) -> Iterator[Finding]:
         yield note(
             "too-few-nodes",
             f"{usable} nodes of partition {facts.partition} are usable and it asks for {situation.nodes_asked}",
-            next=f"wait for the operators, or set {setting('need.nodes', least)}" if usable else "wait for the operators",
+            next=f"wait for the operators, or set {setting('need.nodes', least)}"
+            if usable
+            else "wait for the operators",
             change={"need.nodes": least} if usable else None,
             given=f"{situation.nodes_asked} nodes",
             allowed=[_described(group) for group in broken[:_MOST_GROUPS]],

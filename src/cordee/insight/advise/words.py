@@ -196,7 +196,12 @@ SAYINGS = (
         "the script does not take the arguments of run",
         "mend run, or the resume arguments of [checkpoint]",
     ),
-    _saying("syntax", r"SyntaxError|IndentationError", "the script is no valid Python here", "mend it; is it the right Python?"),
+    _saying(
+        "syntax",
+        r"SyntaxError|IndentationError",
+        "the script is no valid Python here",
+        "mend it; is it the right Python?",
+    ),
     _saying(
         "exception",
         r"^(?P<name>[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit|Warning)): ?(?P<text>.*)",

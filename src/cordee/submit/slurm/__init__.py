@@ -1,0 +1,1 @@
+"""Slurm: jobs placed with sbatch, asked for with squeue, sacct and scontrol."""

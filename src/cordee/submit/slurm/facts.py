@@ -1,0 +1,348 @@
+"""What Slurm says of a run: its newest job, the limits around it, and the nodes; what cannot be asked is said so."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from cordee.errors import CordeeError
+from cordee.insight.advise.limits import read_limit
+from cordee.insight.advise.reasons import split_reason
+from cordee.insight.advise.situation import NodeGroup, Partition, SchedulerFacts
+from cordee.runs.folder import RunFolder
+from cordee.slurm import (
+    COMMENT_PREFIX,
+    ENDED_STATES,
+    WAITING_STATES,
+    SlurmError,
+    job_record,
+    parse_records,
+    run_command,
+)
+from cordee.units import parse_duration
+
+_COMMAND_S = 10.0
+_TAIL_LINES = 40
+_TAIL_BYTES = 32 << 10
+_NOTHING = ("", "(null)", "N/A", "Unknown", "None", "NONE", "none", "UNLIMITED", "INVALID")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+_SACCT = (
+    "JobIDRaw",
+    "State",
+    "ExitCode",
+    "DerivedExitCode",
+    "MaxRSS",
+    "ReqMem",
+    "TimelimitRaw",
+    "ElapsedRaw",
+    "NNodes",
+    "Partition",
+    "Account",
+    "QOS",
+    "Submit",
+    "Reason",
+    "NodeList",
+)
+
+
+class _Asking:
+    """Asks one thing after the other and remembers what could not be asked."""
+
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+        self._down = False
+
+    def ask(self, what: str, *argv: str) -> str | None:
+        """Return a command's output; None when it fails, is missing, or the controller did not answer before."""
+        found: str | None = self.call(what, lambda: run_command(argv, timeout_s=_COMMAND_S), argv[0])
+        return found
+
+    def call(self, what: str, ask: Callable[[], Any], command: str) -> Any:
+        """Return what `ask` returns; None when it raises SlurmError."""
+        if self._down and command != "sacct":
+            self.unknown.append(f"{what}: the controller does not answer")
+            return None
+        try:
+            return ask()
+        except SlurmError as error:
+            self._down = self._down or (error.busy and command != "sacct")
+            self.unknown.append(f"{what}: {error.text}")
+            return None
+
+
+def collect_facts(folder: RunFolder, events: list[dict[str, Any]]) -> SchedulerFacts:
+    """Return what Slurm knows of a run's newest job with a handful of quick commands; never raises for Slurm's sake.
+
+    Args:
+        events: the run's journal; its newest event with a `job` names the job. Without one it is looked for by comment.
+    """
+    asking = _Asking()
+    own = asking.ask("your jobs", "squeue", "--me", "--noheader", "--format=%i|%T|%r|%k")
+    jobs = [line.split("|", 3) for line in (own or "").splitlines() if line.count("|") >= 3]
+    facts = SchedulerFacts("slurm", _newest_job(folder, events, jobs), own_jobs=_by_state(jobs))
+    if facts.job is not None:
+        record = asking.call("the job", lambda: job_record(str(facts.job), timeout_s=_COMMAND_S), "scontrol")
+        facts = _from_record(facts, record) if record else _from_queue(facts, jobs)
+    if facts.state in ENDED_STATES or not facts.state:
+        facts = _with_accounting(facts, folder, asking)
+    if facts.state in WAITING_STATES or not facts.state:
+        facts = _with_site(facts, asking)
+        facts = _with_rights(facts, asking)
+    output = _batch_output(folder, facts.job)
+    return replace(facts, batch_output=output, unknown=tuple(asking.unknown))
+
+
+def _newest_job(folder: RunFolder, events: list[dict[str, Any]], jobs: list[list[str]]) -> str | None:
+    named = [str(event["job"]) for event in events if event.get("job")]
+    listed = [job[0] for job in jobs if job[3].strip() == f"{COMMENT_PREFIX}{folder.id}"]
+    fresh = [job for job in listed if job not in named]
+    return (max(fresh, key=_number) if fresh else None) or (named[-1] if named else None)
+
+
+def _number(job: str) -> int:
+    digits = re.match(r"\d+", job)
+    return int(digits.group()) if digits else 0
+
+
+def _by_state(jobs: list[list[str]]) -> dict[str, int]:
+    states = [job[1] for job in jobs]
+    return {state: states.count(state) for state in dict.fromkeys(states)}
+
+
+def _from_record(facts: SchedulerFacts, record: dict[str, str]) -> SchedulerFacts:
+    reason, detail = split_reason(record.get("Reason", ""))
+    code, _, signal = record.get("ExitCode", "").partition(":")
+    state = record.get("JobState", "").split()[0] if record.get("JobState") else ""
+    waiting = state in WAITING_STATES
+    return replace(
+        facts,
+        state=state,
+        reason=reason,
+        detail=detail,
+        submitted_at=_moment(record.get("SubmitTime")),
+        eligible_at=_moment(record.get("EligibleTime")),
+        starts_at=_moment(record.get("StartTime")) if waiting else None,
+        exit_code=_whole(code),
+        signal=_whole(signal) or None,
+        time_limit_s=_duration(record.get("TimeLimit")),
+        elapsed_s=None if waiting else _duration(record.get("RunTime")),
+        memory_bytes=_size(record.get("MinMemoryNode")),
+        node_count=_whole(record.get("NumNodes", "").partition("-")[0]),
+        nodes=_text(record.get("NodeList")),
+        restarts=_whole(record.get("Restarts")),
+        partition=_text(record.get("Partition")),
+        account=_text(record.get("Account")),
+        qos=_text(record.get("QOS")),
+        features=_text(record.get("Features")),
+        dependency=_text(record.get("Dependency")),
+        reservation=_text(record.get("Reservation")),
+    )
+
+
+def _from_queue(facts: SchedulerFacts, jobs: list[list[str]]) -> SchedulerFacts:
+    for number, state, text, _ in jobs:
+        if number == facts.job:
+            reason, detail = split_reason(text)
+            return replace(facts, state=state, reason=reason, detail=detail)
+    return facts
+
+
+def _with_accounting(facts: SchedulerFacts, folder: RunFolder, asking: _Asking) -> SchedulerFacts:
+    """Add what accounting kept: the state of a job that the controller forgot, the largest memory of its steps."""
+    if facts.job is None:
+        return facts
+    argv = ["sacct", "--noheader", "--parsable2", "--duplicates", f"--jobs={facts.job}", f"--format={','.join(_SACCT)}"]
+    rows = [
+        dict(zip(_SACCT, line.split("|"), strict=False))
+        for line in (asking.ask("accounting", *argv) or "").splitlines()
+    ]
+    own = [row for row in rows if row.get("JobIDRaw") == facts.job]
+    if not own:
+        return facts
+    row = own[-1]
+    code, _, signal = row.get("ExitCode", "").partition(":")
+    derived = row.get("DerivedExitCode", "").partition(":")[0]
+    reason, detail = split_reason(row.get("Reason", ""))
+    rss = [_size(other.get("MaxRSS")) or 0 for other in rows]
+    steps_oom = any(other.get("State", "").startswith("OUT_OF_ME") for other in rows)
+    state = facts.state or row.get("State", "").split()[0]
+    return replace(
+        facts,
+        state="OUT_OF_MEMORY" if steps_oom and state == "FAILED" else state,
+        reason=facts.reason or reason,
+        detail=facts.detail or detail,
+        exit_code=facts.exit_code if facts.exit_code is not None else _whole(code) or _whole(derived),
+        signal=facts.signal or _whole(signal) or None,
+        submitted_at=facts.submitted_at or _moment(row.get("Submit")),
+        most_rss_bytes=max(rss, default=0) or None,
+        memory_bytes=facts.memory_bytes or _size(row.get("ReqMem")),
+        time_limit_s=facts.time_limit_s or (60.0 * minutes if (minutes := _whole(row.get("TimelimitRaw"))) else None),
+        elapsed_s=facts.elapsed_s or _whole(row.get("ElapsedRaw")),
+        node_count=facts.node_count or _whole(row.get("NNodes")),
+        nodes=facts.nodes or _text(row.get("NodeList")),
+        partition=facts.partition or _text(row.get("Partition")),
+        account=facts.account or _text(row.get("Account")),
+        qos=facts.qos or _text(row.get("QOS")),
+    )
+
+
+def _with_site(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
+    """Add the partitions' limits and their nodes."""
+    shown = asking.ask("partitions", "scontrol", "show", "partition", "--oneliner") or ""
+    partitions = tuple(
+        Partition(
+            record.get("PartitionName", ""),
+            record.get("State", "UP"),
+            _duration(record.get("MaxTime")),
+            _whole(record.get("MaxNodes")),
+            record.get("Default") == "YES",
+        )
+        for record in parse_records(shown)
+    )
+    listed = asking.ask("nodes", "sinfo", "--noheader", "--format=%R|%t|%D|%c|%m|%G|%f|%N|%E") or ""
+    groups = [_group(line.split("|", 8)) for line in listed.splitlines() if line.count("|") >= 8]
+    return replace(facts, partitions=partitions, node_groups=tuple(groups))
+
+
+def _group(fields: list[str]) -> NodeGroup:
+    partition, state, count, cores, memory, gres, features, nodes, reason = fields
+    gpus = sum(int(number or 1) for number in re.findall(r"\bgpu(?::[^:,(]+)*?(?::(\d+))?(?=[,(]|$)", gres))
+    return NodeGroup(
+        partition,
+        state,
+        _whole(count) or 0,
+        nodes,
+        _whole(cores.rstrip("+")) or 0,
+        (_whole(memory.rstrip("+")) or 0) << 20,
+        gpus,
+        tuple(name for name in features.split(",") if name not in _NOTHING),
+        _text(reason),
+    )
+
+
+def _with_rights(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
+    """Add limits, accounts, QOS and priority where the reason makes them worth asking for."""
+    reason = facts.reason
+    if reason == "Priority":
+        return replace(facts, priority=_priority(facts, asking))
+    limit = read_limit(reason)
+    if limit is None and not re.search(r"account|qos|assoc", reason, re.IGNORECASE):
+        return facts
+    user = getpass.getuser()
+    shown = asking.ask("your accounts", "sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={user}",
+                       "format=Account,QOS,MaxJobs,MaxSubmit,MaxWall,MaxTRES,GrpTRES,GrpTRESMins,GrpTRESRunMins")  # fmt: skip
+    rows = [line.split("|") for line in (shown or "").splitlines() if line.count("|") == 8]
+    accounts = tuple(dict.fromkeys(row[0] for row in rows))
+    qos = tuple(dict.fromkeys(name for row in rows for name in row[1].split(",") if name))
+    facts = replace(facts, accounts=accounts, qos_allowed=qos)
+    if limit is None:
+        return facts
+    if limit.owner == "QOS":
+        return replace(facts, limits=_limits_of_qos(facts.qos, asking))
+    names = ("MaxJobs", "MaxSubmit", "MaxWall", "MaxTRES", "GrpTRES", "GrpTRESMins", "GrpTRESRunMins")
+    own = [row for row in rows if row[0] == facts.account] or rows
+    return replace(
+        facts, limits={name: value for row in own for name, value in zip(names, row[2:], strict=True) if value}
+    )
+
+
+_QOS_LIMITS = (
+    "MaxWall",
+    "MaxJobsPU",
+    "MaxSubmitPU",
+    "MaxJobsPA",
+    "MaxSubmitPA",
+    "MaxTRES",
+    "MaxTRESMins",
+    "MaxTRESPerNode",
+    "MaxTRESPU",
+    "MaxTRESPA",
+    "MinTRES",
+    "GrpJobs",
+    "GrpSubmit",
+    "GrpWall",
+    "GrpTRES",
+    "GrpTRESMins",
+    "GrpTRESRunMins",
+)
+
+
+def _limits_of_qos(qos: str, asking: _Asking) -> dict[str, str]:
+    """Return the limits of a QOS that are set, by the names of sacctmgr."""
+    if not qos:
+        return {}
+    argv = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", qos, f"format={','.join(_QOS_LIMITS)}")
+    lines = (asking.ask(f"limits of QOS {qos}", *argv) or "").splitlines()
+    values = lines[0].split("|") if lines else []
+    return {name: value for name, value in zip(_QOS_LIMITS, values, strict=False) if value}
+
+
+def _priority(facts: SchedulerFacts, asking: _Asking) -> dict[str, float]:
+    """Return the weighted parts of the job's priority; empty without the multifactor plug-in."""
+    shown = asking.ask("priority", "sprio", "--noheader", "--format=%Y|%A|%F|%J|%P|%Q", f"--jobs={facts.job}") or ""
+    names = ("total", "age", "fairshare", "size", "partition", "qos")
+    fields = shown.strip().split("|")
+    found = {name: _float(text) for name, text in zip(names, fields, strict=False)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _batch_output(folder: RunFolder, job: str | None) -> tuple[str, ...]:
+    """Return the last lines that the batch script wrote into the run folder."""
+    found = [path for path in folder.submit.glob("*.out") if path.is_file()]
+    found += [path for path in folder.control.glob("*.out") if path.is_file()]
+    own = [path for path in found if job and job in path.name] or found
+    if not own:
+        return ()
+    try:
+        newest = max(own, key=lambda path: path.stat().st_mtime)
+        with open(newest, "rb") as file:
+            file.seek(max(0, newest.stat().st_size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ()
+    return tuple(line[:500] for line in lines[-_TAIL_LINES:])
+
+
+def _text(value: str | None) -> str:
+    return "" if value is None or value in _NOTHING else value
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def _float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _moment(text: str | None) -> float | None:
+    """Return epoch seconds of a time that Slurm writes in this machine's zone."""
+    try:
+        return datetime.fromisoformat(text or "").timestamp()
+    except ValueError:
+        return None
+
+
+def _duration(text: str | None) -> float | None:
+    """Return seconds; Slurm writes `[D-]HH:MM:SS` and, in limits, `MM:SS`."""
+    if text is None or text in _NOTHING or text == "Partition_Limit":
+        return None
+    try:
+        return parse_duration(text) if ":" in text else 60.0 * int(text)
+    except (ValueError, CordeeError):
+        return None
+
+
+def _size(text: str | None) -> int | None:
+    """Return bytes of `16000M`, `4Gn`, `1.5T` or `7324K`; a bare number is MiB as Slurm reads it."""
+    found = re.match(r"([\d.]+)([KMGTP]?)", text or "")
+    if found is None or _float(found.group(1)) is None:
+        return None
+    return int(float(found.group(1)) * _UNITS[found.group(2) or "M"]) or None
