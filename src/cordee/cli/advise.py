@@ -28,9 +28,6 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
     if as_json:
         print_json(advice.document())
     else:
-        click.echo(f"{advice.run}: {advice.verdict}")
-        for finding in advice.findings:
-            click.echo(str(finding))
-        for text in advice.facts["unknown"]:
-            click.echo(f"unknown: {text}")
+        for line in advice.lines():
+            click.echo(line)
     raise click.exceptions.Exit(EXIT_BAD if advice.failed else EXIT_DONE)

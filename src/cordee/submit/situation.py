@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -23,6 +25,7 @@ _COLLECTORS = {"slurm": "cordee.submit.slurm.facts:collect_facts"}
 _LAST_LINES = 60
 _LONGEST_LINE = 500
 _SETUP = -1
+_KILLED = re.compile(r"Killed process (\d+)")
 
 
 def collect_situation(folder: RunFolder) -> Situation:
@@ -84,7 +87,8 @@ def _output(folder: RunFolder, state: RunState) -> tuple[str, ...]:
 
 
 def _memory(folder: RunFolder, plan: dict[str, Any], state: RunState, unknown: list[str]) -> MemoryFacts:
-    kills = _oom_kills() if plan.get("backend") == "local" and state.started_at is not None else None
+    here = plan.get("backend") == "local" and any(rank.signal == "SIGKILL" for rank in state.ranks)
+    kills = _killed_for_memory() if here else None
     try:
         import numpy as np
 
@@ -92,36 +96,26 @@ def _memory(folder: RunFolder, plan: dict[str, Any], state: RunState, unknown: l
 
         run = Run(folder)
         if "node" not in run.groups():
-            return MemoryFacts(oom_kills=kills)
+            return MemoryFacts(killed_for_memory=kills)
         grid = run.grid("node", ["memory_used_bytes", "memory_total_bytes"])
         used, total = grid.values[0], grid.values[1]
         if not np.isfinite(used).any():
-            return MemoryFacts(oom_kills=kills)
+            return MemoryFacts(killed_for_memory=kills)
         at = np.unravel_index(int(np.nanargmax(used)), used.shape)
         limit = float(total[at])
         return MemoryFacts(float(used[at]), limit if np.isfinite(limit) else None, kills)
     except (CordeeError, OSError, ValueError) as error:
         unknown.append(f"memory use: {error}")
-        return MemoryFacts(oom_kills=kills)
+        return MemoryFacts(killed_for_memory=kills)
 
 
-def _oom_kills() -> int | None:
-    """Return how often the kernel ended a process of this cgroup for memory; None when it does not say."""
+def _killed_for_memory() -> tuple[int, ...] | None:
+    """Return the pids that this machine's kernel ended for memory since it started; None when its log is closed to us."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
+        done = subprocess.run(["dmesg"], capture_output=True, text=True, errors="replace", timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    for line in lines:
-        _, controllers, path = (*line.split(":", 2), "", "")[:3]
-        for place in (f"/sys/fs/cgroup{path}/memory.events", f"/sys/fs/cgroup/memory{path}/memory.oom_control"):
-            if controllers and "memory" not in controllers.split(","):
-                continue
-            try:
-                words = Path(place).read_text().split()
-                return int(words[words.index("oom_kill") + 1])
-            except (OSError, ValueError, IndexError):
-                continue
-    return None
+    return tuple(int(pid) for pid in _KILLED.findall(done.stdout)) if done.returncode == 0 else None
 
 
 def _disks(folder: RunFolder, plan: dict[str, Any]) -> list[DiskFacts]:

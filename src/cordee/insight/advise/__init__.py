@@ -52,6 +52,14 @@ class Advice:
         """Whether the run failed."""
         return self.where == "failed"
 
+    def lines(self) -> list[str]:
+        """Return what `cordee advise` prints: the verdict with the cause's details below it, then the other findings."""
+        lines = [f"{self.run}: {self.verdict}"]
+        for finding in self.findings:
+            first, *details = str(finding).splitlines()
+            lines += details if self.verdict.endswith(finding.text) else [first, *details]
+        return lines + [f"unknown: {text}" for text in self.facts["unknown"]]
+
     def document(self) -> dict[str, Any]:
         """Return the document of `cordee advise --json`."""
         return {

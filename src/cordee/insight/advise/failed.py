@@ -63,16 +63,19 @@ def memory(situation: Situation) -> Iterator[Finding]:
     facts, measured = situation.scheduler, situation.memory
     killed = _signal(situation) == "SIGKILL"
     near = measured.share is not None and measured.share >= _NEAR
+    pids = {rank.pid for rank in situation.state.ranks if rank.signal == "SIGKILL"}
+    by_kernel = bool(pids & set(measured.killed_for_memory or ()))
     by_slurm = facts.state == "OUT_OF_MEMORY" or facts.reason == "OutOfMemory"
     spoken = next((found for found in said(situation) if found.rule == "memory"), None)
-    if not (by_slurm or spoken or (killed and (near or measured.oom_kills))):
+    if not (by_slurm or spoken or (killed and (near or by_kernel))):
         return
     asked = situation.part("request").get("memory_bytes") or facts.memory_bytes
     limit = asked or measured.limit_bytes
     peak = max(filter(None, (measured.peak_bytes, facts.most_rss_bytes)), default=None)
     text = f"it used more memory than the {format_size(limit)} of a node" if limit else "its node ran out of memory"
     if not (by_slurm or spoken):
-        text = "the kernel ended it (SIGKILL) when the memory of its node was full"
+        sure = "the kernel's log says" if by_kernel else "as its use of memory suggests"
+        text = f"the kernel ended it (SIGKILL) because the memory of its node was full, {sure}"
     change, advice = None, "use fewer workers of the data loader, or a node with more memory"
     if limit and (facts.scheduler == "slurm" or asked):
         more = size_value(max(limit, peak or 0) * _MORE, up=True)
@@ -80,7 +83,7 @@ def memory(situation: Situation) -> Iterator[Finding]:
         advice = f"set {setting('need.memory', more)}, or use fewer workers of the data loader"
     given = f"a peak of {format_size(peak)} was measured" if peak else None
     allowed = f"{format_size(limit)} on a node" if limit else None
-    evidence = {"peak_bytes": peak, "limit_bytes": limit, "oom_kills": measured.oom_kills}
+    evidence = {"peak_bytes": peak, "limit_bytes": limit}
     yield note("memory", text, "error", next=advice, change=change, given=given, allowed=allowed, **evidence)
 
 

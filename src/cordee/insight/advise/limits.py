@@ -45,6 +45,15 @@ _KEYS = {
     "nodes": "nodes",
     "GPUs or other devices": "gpus_per_node or nodes",
 }
+_TRES_NAMES = {
+    "cores": "cpu",
+    "memory": "mem",
+    "nodes": "node",
+    "GPUs or other devices": "gres/gpu",
+    "billing units": "billing",
+    "energy": "energy",
+}
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _SACCTMGR = {  # (kind, thing, per) to the columns of sacctmgr that hold the value
     ("max", "running jobs", "user"): ("MaxJobsPU", "MaxJobs"),
     ("max", "jobs in the queue", "user"): ("MaxSubmitPU", "MaxSubmit"),
@@ -97,6 +106,11 @@ class Limit(NamedTuple):
         return _KEYS.get(self.thing)
 
     @property
+    def tres(self) -> str:
+        """Slurm's name of the thing in lists such as `cpu=4,mem=400M`, empty when it is none of them."""
+        return _TRES_NAMES.get(self.thing, "")
+
+    @property
     def is_budget(self) -> bool:
         """Whether it is used up over time and does not come back when jobs end."""
         return self.minutes == "minutes" or (self.kind == "grp" and self.thing == "running time")
@@ -120,6 +134,15 @@ def read_limit(name: str) -> Limit | None:
     minutes = "" if not found["minutes"] else ("run minutes" if found["spent"] else "minutes")
     owner = "account" if (found["owner"] or "").casefold().startswith("assoc") else "QOS"
     return Limit(owner, kind, _THINGS.get(thing, ""), per, minutes)
+
+
+def read_tres(text: str) -> dict[str, float]:
+    """Return `cpu=4,mem=400M,gres/gpu=3` as numbers by name; memory in bytes, a bare number of it is MiB."""
+    found = {}
+    for name, number, unit in re.findall(r"([\w/:.-]+)=([\d.]+)([KMGTP]?)", text):
+        scale = _UNITS[unit or "M"] if name == "mem" else 1
+        found[name] = float(number) * scale
+    return found
 
 
 def explain_limit(limit: Limit) -> Reason:

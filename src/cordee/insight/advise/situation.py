@@ -12,6 +12,7 @@ from cordee.slurm import ENDED_STATES, WAITING_STATES
 
 Where = Literal["waiting", "starting", "running", "finished", "failed", "cancelled"]
 
+_UNUSABLE = ("down", "drain", "drng", "fail", "maint", "resv", "unk", "futr", "no_resp", "inval", "block")
 STARTING_STATES = frozenset(["CONFIGURING", "POWER_UP_NODE"])
 GONE = "GONE"  # the place holds nothing of the run
 
@@ -32,12 +33,12 @@ class NodeGroup:
 
     @property
     def usable(self) -> bool:
-        """Whether jobs can be given these nodes, now or when others end."""
-        return self.state.rstrip("*~#!%$@^-+") in ("idle", "mix", "mixed", "alloc", "allocated", "comp", "completing")
+        """Whether jobs can be given these nodes, now or when others end; a state with `*` does not answer."""
+        return "*" not in self.state and not self.state.startswith(_UNUSABLE)
 
     @property
     def idle(self) -> bool:
-        return self.state.rstrip("~#!%$@^-+") == "idle"
+        return self.state.startswith(("idle", "plnd", "planned")) and self.usable
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,16 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class Reservation:
+    """Nodes that are kept for somebody from one time to another, in epoch seconds."""
+
+    name: str
+    starts_at: float | None = None
+    ends_at: float | None = None
+    nodes: str = ""
+
+
+@dataclass(frozen=True)
 class SchedulerFacts:
     """What the scheduler says of a run's newest job; empty and None mean that it did not say.
 
@@ -62,8 +73,10 @@ class SchedulerFacts:
         starts_at, eligible_at: epoch seconds: the scheduler's estimate, and the earliest time that is allowed.
         exit_code, signal: of the batch script.
         time_limit_s, elapsed_s: of this job.
+        cores, gpus_per_node: asked for, in all and on a node.
         memory_bytes, most_rss_bytes: asked for on a node; the largest that accounting saw of a task.
         nodes: names, compressed.
+        tres: what it asks for in all, by Slurm's names (`cpu`, `mem`, `node`, `gres/gpu`), in bytes and counts.
         limits: names of limits as sacctmgr has them, with their values: of the QOS and of the association.
         accounts, qos_allowed: what the person may use.
         own_jobs: the person's jobs by state.
@@ -84,6 +97,8 @@ class SchedulerFacts:
     signal: int | None = None
     time_limit_s: float | None = None
     elapsed_s: float | None = None
+    cores: int | None = None
+    gpus_per_node: int | None = None
     memory_bytes: int | None = None
     most_rss_bytes: int | None = None
     node_count: int | None = None
@@ -95,8 +110,10 @@ class SchedulerFacts:
     features: str = ""
     dependency: str = ""
     reservation: str = ""
+    tres: Mapping[str, float] = field(default_factory=dict)
     partitions: tuple[Partition, ...] = ()
     node_groups: tuple[NodeGroup, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
     limits: Mapping[str, str] = field(default_factory=dict)
     accounts: tuple[str, ...] = ()
     qos_allowed: tuple[str, ...] = ()
@@ -118,12 +135,13 @@ class SchedulerFacts:
 class MemoryFacts:
     """Memory of the node that used most of it, in bytes; None where nothing was measured.
 
-    `oom_kills` is how many processes this machine's kernel has ended for memory, where a run's own cgroup says so.
+    `killed_for_memory` are the pids that the log of this machine's kernel says it ended for memory, None where it may
+    not be read.
     """
 
     peak_bytes: float | None = None
     limit_bytes: float | None = None
-    oom_kills: int | None = None
+    killed_for_memory: tuple[int, ...] | None = None
 
     @property
     def share(self) -> float | None:

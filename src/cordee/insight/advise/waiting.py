@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from cordee.findings import Finding
-from cordee.insight.advise.limits import Limit, explain, read_limit
+from cordee.insight.advise.limits import Limit, explain, read_limit, read_tres
 from cordee.insight.advise.reasons import STATES, Reason
-from cordee.insight.advise.situation import NodeGroup, Situation, note, setting, size_value, time_value
-from cordee.units import format_duration, utc_text
+from cordee.insight.advise.situation import NodeGroup, Situation, note, setting, time_value
+from cordee.units import format_duration, format_size, utc_text
 
 _SEVERITY = {"turn": "info", "act": "warn", "never": "error", "ended": "error"}
 _MOST_GROUPS = 6
 _SOON_S = 60.0
+_LEAST_ROOM_S = 300.0
+_ROOM = 0.9  # of the time before a reservation: a job also needs some to start
 
 Rule = Callable[[Situation], Iterable[Finding]]
 
@@ -73,9 +76,14 @@ def _limit(situation: Situation, limit: Limit) -> Finding:
         given = f"your jobs: {counts}"
     allowed = f"{column} = {value}" if column else None
     reason = explain(facts.reason)
-    if advice is None:
-        return _of(situation, facts.reason, reason, given=given, allowed=allowed)
-    return _of(situation, facts.reason, reason, given=given, allowed=allowed, change=change, next=advice)
+    most, wanted = read_tres(value or "").get(limit.tres), facts.tres.get(limit.tres)
+    if wanted is not None and most is not None and not limit.is_budget and not limit.minutes:
+        given = f"{limit.tres} = {wanted:.0f}"
+        if wanted > most and limit.kind != "min":
+            advice = f"ask for less with [need] {limit.key}, or use another [need] {_owner_key(limit)}"
+            reason = reason._replace(meaning=f"{reason.meaning} and it asks for more by itself", outlook="never")
+    more = {"next": advice} if advice else {}
+    return _of(situation, facts.reason, reason, given=given, allowed=allowed, change=change, **more)
 
 
 def _owner_key(limit: Limit) -> str:
@@ -130,22 +138,21 @@ def _node_limit(situation: Situation) -> Finding:
 def _node_config(situation: Situation) -> Finding:
     facts = situation.scheduler
     groups = facts.groups_of(facts.partition)
-    sizes = {
-        f"{group.cores} cores, {size_value(group.memory_bytes)} memory, {group.gpus} GPUs": None for group in groups
-    }
-    request = situation.part("request")
-    ranks = int(request.get("ranks_per_node") or 1)
-    wanted = [f"{ranks * int(request['cpus_per_rank'])} cores"] if request.get("cpus_per_rank") else []
-    memory = request.get("memory_bytes") or facts.memory_bytes
-    wanted += [f"{size_value(memory)} memory"] if memory else []
-    wanted += [f"{request['gpus_per_node']} GPUs"] if request.get("gpus_per_node") else []
-    given = "on each node: " + ", ".join(wanted) if wanted else None
+    sizes = {_size_of(group.cores, group.memory_bytes, group.gpus): None for group in groups}
+    cores = -(-facts.cores // situation.nodes_asked) if facts.cores else 0
+    wanted = _size_of(cores, facts.memory_bytes or 0, facts.gpus_per_node or 0)
+    given = f"on each node: {wanted}" if wanted else None
     ways = ["ask for less [need] memory, cpus_per_rank, ranks_per_node or gpus_per_node, or for another partition"]
     return _change(situation, given, "; ".join(sizes) or None, ways, {})
 
 
+def _size_of(cores: int, memory_bytes: int, gpus: int) -> str:
+    parts = (f"{cores} cores" if cores else "", f"{format_size(memory_bytes)} memory" if memory_bytes else "")
+    return ", ".join(part for part in (*parts, f"{gpus} GPUs" if gpus else "") if part)
+
+
 def _change(
-    situation: Situation, given: str | None, allowed: str | None, ways: list[str], change: dict[str, object]
+    situation: Situation, given: str | None, allowed: str | None, ways: list[str], change: Mapping[str, object]
 ) -> Finding:
     name = situation.scheduler.reason
     advice = " or ".join(ways) or filled(explain(name).next, situation)
@@ -155,12 +162,45 @@ def _change(
 def _not_available(situation: Situation) -> Finding:
     facts = situation.scheduler
     reason = explain(facts.reason)
+    if "reserved" in facts.detail.casefold():
+        return _reserved_for_others(situation, reason)
     broken = [_described(group) for group in facts.groups_of(facts.partition) if not group.usable]
-    if facts.detail.casefold().startswith("may be reserved"):
-        text = "nodes that it needs are reserved for others before it would end"
-        advice = "ask for a [need] time that ends before the reservation begins (`scontrol show reservation`), or wait"
-        return _of(situation, facts.reason, reason._replace(meaning=text), next=advice, allowed=broken or None)
-    return _of(situation, facts.reason, reason, allowed=broken or None)
+    named = f": {'; '.join(broken[:_MOST_GROUPS])}" if broken else f": {facts.detail}" if facts.detail else ""
+    plain = replace(situation, scheduler=replace(facts, detail=""))
+    return _of(plain, facts.reason, reason._replace(meaning=reason.meaning + _escaped(named)), nodes=broken or None)
+
+
+def _reserved_for_others(situation: Situation, reason: Reason) -> Finding:
+    facts = situation.scheduler
+    coming = [one for one in facts.reservations if one.starts_at and one.starts_at > situation.now]
+    text = "nodes that it needs are reserved before it would end"
+    advice = "ask for a [need] time that ends before the reservation begins (`scontrol show reservation`), or wait"
+    given = f"time limit {format_duration(facts.time_limit_s)}" if facts.time_limit_s else "no time limit"
+    if not coming or coming[0].starts_at is None:
+        return _of(situation, facts.reason, reason._replace(meaning=text, outlook="turn"), given=given, next=advice)
+    room = coming[0].starts_at - situation.now
+    allowed = f"{coming[0].name} begins in {format_duration(room)}, at {utc_text(coming[0].starts_at)[:16]}Z"
+    change = {"need.time": time_value(room * _ROOM // 60 * 60)} if room > _LEAST_ROOM_S else None
+    if change:
+        advice = f"set {setting('need.time', change['need.time'])} so that it ends before, or wait"
+    text += f" (reservation {coming[0].name})"
+    plain = replace(situation, scheduler=replace(facts, detail=""))
+    reason = reason._replace(meaning=_escaped(text), outlook="turn")
+    return _of(plain, facts.reason, reason, given=given, allowed=allowed, next=advice, change=change)
+
+
+def _reservation(situation: Situation) -> Finding:
+    facts = situation.scheduler
+    reason = explain(facts.reason)
+    own = next((one for one in facts.reservations if one.name == facts.reservation), None)
+    if own is None or own.starts_at is None or own.starts_at < situation.now:
+        return _of(situation, facts.reason, reason, given=facts.reservation or None)
+    text = f"its reservation {own.name} begins at {utc_text(own.starts_at)[:16]}Z"
+    return _of(situation, facts.reason, reason._replace(meaning=_escaped(text)))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def _described(group: NodeGroup) -> str:
@@ -233,6 +273,7 @@ _DETAILED: dict[str, Callable[[Situation], Finding]] = {
     "ReqNodeNotAvail": _not_available,
     "Nodes required for job are DOWN": _not_available,
     "NodeDown": _not_available,
+    "Reservation": _reservation,
     "Dependency": _dependency,
     "DependencyNeverSatisfied": _dependency,
     "BeginTime": _begin_time,
@@ -253,7 +294,7 @@ def not_known_to_the_scheduler(situation: Situation) -> Iterator[Finding]:
         if facts.unknown:
             yield note("scheduler-unknown", "the scheduler could not be asked", next="try again in a minute")
         else:
-            text = "it was not handed to the scheduler, or the scheduler has forgotten it"
+            text = "the scheduler has no job of it: it was never placed, or ended before its first word"
             yield note("no-job", text, "error", next=f"`cordee resume {situation.run}` submits it again")
 
 
@@ -267,13 +308,12 @@ def too_few_usable_nodes(situation: Situation) -> Iterator[Finding]:
         least = max(1, usable)
         yield note(
             "too-few-nodes",
-            f"{usable} nodes of partition {facts.partition} are usable and it asks for {situation.nodes_asked}",
+            f"it asks for {situation.nodes_asked} nodes and partition {facts.partition} has {usable} usable ones",
             next=f"wait for the operators, or set {setting('need.nodes', least)}"
             if usable
             else "wait for the operators",
             change={"need.nodes": least} if usable else None,
-            given=f"{situation.nodes_asked} nodes",
-            allowed=[_described(group) for group in broken[:_MOST_GROUPS]],
+            nodes=[_described(group) for group in broken],
         )
 
 

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from cordee.errors import CordeeError
-from cordee.insight.advise.limits import read_limit
+from cordee.insight.advise.limits import read_limit, read_tres
 from cordee.insight.advise.reasons import split_reason
-from cordee.insight.advise.situation import NodeGroup, Partition, SchedulerFacts
+from cordee.insight.advise.situation import NodeGroup, Partition, Reservation, SchedulerFacts
 from cordee.runs.folder import RunFolder
 from cordee.slurm import (
     COMMENT_PREFIX,
@@ -130,9 +130,12 @@ def _from_record(facts: SchedulerFacts, record: dict[str, str]) -> SchedulerFact
         signal=_whole(signal) or None,
         time_limit_s=_duration(record.get("TimeLimit")),
         elapsed_s=None if waiting else _duration(record.get("RunTime")),
+        cores=_whole(record.get("NumCPUs", "").partition("-")[0]),
+        gpus_per_node=_gpus(record.get("TresPerNode", "")) or None,
         memory_bytes=_size(record.get("MinMemoryNode")),
         node_count=_whole(record.get("NumNodes", "").partition("-")[0]),
         nodes=_text(record.get("NodeList")),
+        tres=read_tres(record.get("ReqTRES") or record.get("TRES", "")),
         restarts=_whole(record.get("Restarts")),
         partition=_text(record.get("Partition")),
         account=_text(record.get("Account")),
@@ -205,12 +208,27 @@ def _with_site(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
     )
     listed = asking.ask("nodes", "sinfo", "--noheader", "--format=%R|%t|%D|%c|%m|%G|%f|%N|%E") or ""
     groups = [_group(line.split("|", 8)) for line in listed.splitlines() if line.count("|") >= 8]
-    return replace(facts, partitions=partitions, node_groups=tuple(groups))
+    reservations = _reservations(asking) if facts.reason.startswith(("ReqNodeNotAvail", "Reservation")) else ()
+    return replace(facts, partitions=partitions, node_groups=tuple(groups), reservations=reservations)
+
+
+def _reservations(asking: _Asking) -> tuple[Reservation, ...]:
+    records = parse_records(asking.ask("reservations", "scontrol", "show", "reservation", "--oneliner") or "")
+    found = [
+        Reservation(
+            record["ReservationName"],
+            _moment(record.get("StartTime")),
+            _moment(record.get("EndTime")),
+            _text(record.get("Nodes")),
+        )
+        for record in records
+        if "ReservationName" in record
+    ]
+    return tuple(sorted(found, key=lambda reservation: reservation.starts_at or 0.0))
 
 
 def _group(fields: list[str]) -> NodeGroup:
     partition, state, count, cores, memory, gres, features, nodes, reason = fields
-    gpus = sum(int(number or 1) for number in re.findall(r"\bgpu(?::[^:,(]+)*?(?::(\d+))?(?=[,(]|$)", gres))
     return NodeGroup(
         partition,
         state,
@@ -218,10 +236,15 @@ def _group(fields: list[str]) -> NodeGroup:
         nodes,
         _whole(cores.rstrip("+")) or 0,
         (_whole(memory.rstrip("+")) or 0) << 20,
-        gpus,
+        _gpus(gres),
         tuple(name for name in features.split(",") if name not in _NOTHING),
         _text(reason),
     )
+
+
+def _gpus(gres: str) -> int:
+    """Return the GPUs in `gpu:a100:4(S:0-3),nic:2` or `gres/gpu:4`."""
+    return sum(int(number or 1) for number in re.findall(r"\bgpu(?::[^:,(]+)*?(?::(\d+))?(?=[,(]|$)", gres))
 
 
 def _with_rights(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
