@@ -47,11 +47,19 @@ def collect_situation(folder: RunFolder) -> Situation:
         _output(folder, state),
         _memory(folder, plan, state, unknown),
         tuple(_disks(folder, plan)),
-        tuple(event for event in events if event["event"] == "segment_ended"),
+        _segments(events),
         now,
         max(0.0, now - max((parse_utc(event["time"]) for event in events), default=now)),
         tuple(unknown),
     )
+
+
+def _segments(events: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Return the ends of segments since the run was last asked for by a person."""
+    begun = max((at for at, event in enumerate(events) if event["event"] == "resume_requested"), default=0)
+    keys = ("segment", "reason", "checkpoint", "progress", "next")
+    ends = [event for event in events[begun:] if event["event"] == "segment_ended"]
+    return tuple({key: event.get(key) for key in keys} for event in ends)
 
 
 def _plan(folder: RunFolder, unknown: list[str]) -> dict[str, Any]:

@@ -11,15 +11,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cordee.findings import Finding
-from cordee.insight.advise.course import COURSE, chain_without_progress
+from cordee.insight.advise.course import COURSE, between_segments, chain_without_progress, disks_are_full
 from cordee.insight.advise.failed import CAUSES
 from cordee.insight.advise.situation import Situation
-from cordee.insight.advise.waiting import WAITING, Rule
+from cordee.insight.advise.waiting import WAITING
+from cordee.insight.advise.wording import Rule
 
 SCHEMA = "cordee.advise/1"
 
 _TABLES: dict[str, tuple[Rule, ...]] = {
-    "waiting": WAITING,
+    "waiting": (*WAITING, between_segments, disks_are_full),
     "starting": (),
     "running": COURSE,
     "finished": (),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cordee.findings import Finding
-from cordee.insight.advise.situation import Situation, note, setting, size_value, time_value
-from cordee.insight.advise.waiting import Rule
+from cordee.insight.advise.situation import Situation
+from cordee.insight.advise.wording import Rule, note, setting, size_value, time_value
 from cordee.units import format_duration, format_size
 
 _NEAR = 0.9
@@ -14,36 +14,45 @@ _FULL = 0.03
 _LEAST_BYTES = 1 << 30
 _FEW_FILES = 1000
 _SILENT_S = 300.0
+_ENDS_A_SEGMENT = ("time_limit", "preempted", "requeued", "node_lost", "no_agents", "killed", "lost")
 
 
 def chain_without_progress(situation: Situation) -> Iterator[Finding]:
-    """Say that the last segment left no new checkpoint, which ends a chain."""
-    ended = situation.segments[-1] if situation.segments else None
-    if ended is None or ended.get("progress") or situation.state.state == "finished":
+    """Say that a segment left no new checkpoint, which ends a chain."""
+    if situation.state.reason != "no_progress":
         return
-    segment, policy = ended.get("segment"), situation.part("segment")
-    limit = policy.get("limit_s")
-    every = situation.part("checkpoint").get("every_s")
-    text = f"segment {segment} ended without a new complete checkpoint, and the next would repeat it"
-    advice = "save more often than a segment lasts"
-    change = None
+    limit, every = situation.part("segment").get("limit_s"), situation.part("checkpoint").get("every_s")
+    change, advice = None, "save more often than a segment lasts"
     if limit and (every is None or every >= limit):
         change = {"checkpoint.every": time_value(max(60.0, limit / 4))}
         advice = f"set {setting('checkpoint.every', change['checkpoint.every'])}, or save more often in the script"
-    pattern = situation.part("checkpoint").get("pattern")
-    advice += f"; a complete one must match [checkpoint] pattern = {pattern!r}"
-    yield note("chain-no-progress", text, "error", next=advice, change=change, segment=segment)
+    advice += f"; a complete one must match [checkpoint] pattern = {situation.part('checkpoint').get('pattern')!r}"
+    yield note("chain-no-progress", situation.state.text, "error", next=advice, change=change)
+
+
+def between_segments(situation: Situation) -> Iterator[Finding]:
+    """Say what the run goes on from when it waits for its next segment."""
+    ended = situation.segments[-1] if situation.segments else None
+    if ended is None:
+        return
+    where = f"from {ended['checkpoint']}" if ended.get("checkpoint") else "at zero"
+    text = f"segment {ended.get('segment')} has ended ({ended.get('reason')}) and the next goes on {where}"
+    if ended.get("progress"):
+        yield note("next-segment", text, "info")
+    else:
+        text += ": it left no new checkpoint"
+        yield note("next-segment", text, "warn", next="save more often: a segment without progress is repeated in vain")
 
 
 def chain_at_its_end(situation: Situation) -> Iterator[Finding]:
     """Say that no further segment is allowed."""
     policy, state = situation.part("segment"), situation.state
-    if state.reason not in ("time_limit", "segments") and situation.scheduler.state != "TIMEOUT":
+    if state.reason not in _ENDS_A_SEGMENT and situation.scheduler.state != "TIMEOUT":
         return
     if policy.get("next") == "forbidden":
         text = 'the cluster\'s profile forbids a next segment (requeue = "forbidden")'
         yield note("chain-forbidden", text, "warn", next="`cordee resume` begins one by hand")
-    elif policy.get("max_segments", 1) > 1 and state.segments >= policy["max_segments"]:
+    elif policy.get("max_segments", 1) > 1 and state.reason == "time_limit":
         text = f"all {policy['max_segments']} segments that its time allows were used"
         yield note("chain-used-up", text, "warn", next="`cordee resume`, or ask for more [need] time")
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from cordee.findings import Finding
 from cordee.insight.advise.limits import explain
 from cordee.insight.advise.reasons import STATES
-from cordee.insight.advise.situation import GONE, Situation, note, setting, size_value, time_value
-from cordee.insight.advise.waiting import Rule, filled
+from cordee.insight.advise.refusals import explain_refusal
+from cordee.insight.advise.situation import GONE, Situation
+from cordee.insight.advise.wording import Rule, filled, note, setting, size_value, time_value
 from cordee.insight.advise.words import said
 from cordee.slurm import ENDED_STATES
 from cordee.units import format_duration, format_size
@@ -44,6 +45,7 @@ _SIGNALS = {
     "SIGXFSZ": ("it wrote a larger file than `ulimit -f` allows (SIGXFSZ)", 'add "ulimit -f unlimited" to setup'),
     "SIGPIPE": ("it wrote to a program that had ended (SIGPIPE)", "see its last lines with `cordee logs`"),
 }
+_REFUSED = ("not_continued", "submit", "not_submitted", "refused")
 _OWN_REASONS = {
     "no_agents": ("too few of its agents came up on the nodes", "see control/agent-*.log in the run folder"),
     "no_port": ("no free port was found on the first node", "`cordee resume`"),
@@ -171,6 +173,15 @@ def lost_nodes(situation: Situation) -> Iterator[Finding]:
     yield note("node-lost", text, "error", next=advice, change=change)
 
 
+def refused(situation: Situation) -> Iterator[Finding]:
+    """Say why the scheduler did not take the job, or its next segment."""
+    if situation.state.reason in _REFUSED:
+        request = situation.part("request").get("scheduler") or {}
+        found = explain_refusal(situation.state.text, qos=request.get("qos"), account=request.get("account"))
+        if found is not None:
+            yield found
+
+
 def not_started(situation: Situation) -> Iterator[Finding]:
     """Say that the command of the ranks could not be started at all."""
     if situation.state.reason == "not_started":
@@ -222,6 +233,7 @@ CAUSES: tuple[Rule, ...] = (
     time_limit,
     not_started,
     lost_nodes,
+    refused,
     said,
     by_signal,
     killed,

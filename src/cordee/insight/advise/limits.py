@@ -53,7 +53,7 @@ _TRES_NAMES = {
     "billing units": "billing",
     "energy": "energy",
 }
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _SACCTMGR = {  # (kind, thing, per) to the columns of sacctmgr that hold the value
     ("max", "running jobs", "user"): ("MaxJobsPU", "MaxJobs"),
     ("max", "jobs in the queue", "user"): ("MaxSubmitPU", "MaxSubmit"),
@@ -140,7 +140,7 @@ def read_tres(text: str) -> dict[str, float]:
     """Return `cpu=4,mem=400M,gres/gpu=3` as numbers by name; memory in bytes, a bare number of it is MiB."""
     found = {}
     for name, number, unit in re.findall(r"([\w/:.-]+)=([\d.]+)([KMGTP]?)", text):
-        scale = _UNITS[unit or "M"] if name == "mem" else 1
+        scale = MEMORY_UNITS[unit or "M"] if name == "mem" else 1
         found[name] = float(number) * scale
     return found
 

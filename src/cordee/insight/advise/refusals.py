@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cordee.findings import Finding
 from cordee.insight.advise.limits import explain, read_limit
 from cordee.insight.advise.reasons import known_reason
-from cordee.insight.advise.situation import note
+from cordee.insight.advise.wording import note
 
 _CODE = re.compile(r"\berror: ((?:QOS|Assoc|Max)\w+|\w+(?:Limit|NotAllowed))\b")
 

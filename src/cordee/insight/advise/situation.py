@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cordee.findings import Finding
 from cordee.runs.state import RunState
 from cordee.slurm import ENDED_STATES, WAITING_STATES
 
@@ -169,7 +168,7 @@ class Situation:
         state: the replay of the journal.
         plan: plan.json, empty when it cannot be read.
         output: last lines of the rank that failed first, or of the set-up lines.
-        segments: the journal's `segment_ended` events, the oldest first.
+        segments: how its segments ended, the oldest first: `{segment, reason, checkpoint, progress, next}`.
         now: epoch seconds.
         silent_s: seconds since the last sign of life in the journal.
     """
@@ -220,45 +219,3 @@ class Situation:
         if self.state.state == "running":
             return "running"
         return "starting" if job else "waiting"
-
-
-def note(
-    rule: str,
-    text: str,
-    severity: str = "warn",
-    *,
-    next: str | None = None,
-    change: Mapping[str, Any] | None = None,
-    given: Any = None,
-    allowed: Any = None,
-    **evidence: Any,
-) -> Finding:
-    """Return a finding whose text can stand after "because"; `change` is what to set in cordee.toml, by dotted key."""
-    facts = {name: value for name, value in evidence.items() if value is not None}
-    if change:
-        facts["change"] = dict(change)
-    return Finding(text, severity, rule, given=given, allowed=allowed, next=next, evidence=facts or None)
-
-
-def setting(key: str, value: Any) -> str:
-    """Return a dotted key and its value as cordee.toml has them: `[need] time = "30min"`."""
-    table, _, name = key.rpartition(".")
-    text = f'"{value}"' if isinstance(value, str) else str(value)
-    if isinstance(value, (list, tuple)):
-        text = "[" + ", ".join(f'"{item}"' for item in value) + "]"
-    return f"[{table}] {name} = {text}"
-
-
-def time_value(seconds: float) -> str:
-    """Return a duration as one writes it in cordee.toml: `2h`, `90min`, `45s`; never longer than it is."""
-    whole = int(seconds)
-    for size, unit in ((3600, "h"), (60, "min")):
-        if whole >= size and whole % size == 0:
-            return f"{whole // size}{unit}"
-    return f"{whole // 60}min" if whole >= 3600 else f"{whole}s"
-
-
-def size_value(size_bytes: float, *, up: bool = False) -> str:
-    """Return a size as one writes it in cordee.toml, in whole GB (MB below 2 GB), rounded down, or up."""
-    unit, name = (10**9, "GB") if size_bytes >= 2 * 10**9 else (10**6, "MB")
-    return f"{-int(-size_bytes // unit) if up else int(size_bytes // unit)}{name}"

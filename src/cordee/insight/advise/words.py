@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from cordee.findings import Finding
-from cordee.insight.advise.situation import Situation, note
+from cordee.insight.advise.situation import Situation
+from cordee.insight.advise.wording import note
 
 _MOST_EVIDENCE = 300
 

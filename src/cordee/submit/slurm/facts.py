@@ -6,10 +6,8 @@ import getpass
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
-from cordee.errors import CordeeError
 from cordee.insight.advise.limits import read_limit, read_tres
 from cordee.insight.advise.reasons import split_reason
 from cordee.insight.advise.situation import NodeGroup, Partition, Reservation, SchedulerFacts
@@ -23,13 +21,11 @@ from cordee.slurm import (
     parse_records,
     run_command,
 )
-from cordee.units import parse_duration
+from cordee.submit.slurm.values import NOTHING, gpus, moment, number, seconds, size_bytes, text_of, whole
 
 _COMMAND_S = 10.0
 _TAIL_LINES = 40
 _TAIL_BYTES = 32 << 10
-_NOTHING = ("", "(null)", "N/A", "Unknown", "None", "NONE", "none", "UNLIMITED", "INVALID")
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _SACCT = (
     "JobIDRaw",
     "State",
@@ -81,7 +77,7 @@ def collect_facts(folder: RunFolder, events: list[dict[str, Any]]) -> SchedulerF
         events: the run's journal; its newest event with a `job` names the job. Without one it is looked for by comment.
     """
     asking = _Asking()
-    own = asking.ask("your jobs", "squeue", "--me", "--noheader", "--format=%i|%T|%r|%k")
+    own = asking.ask("your jobs", "squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%k")
     jobs = [line.split("|", 3) for line in (own or "").splitlines() if line.count("|") >= 3]
     facts = SchedulerFacts("slurm", _newest_job(folder, events, jobs), own_jobs=_by_state(jobs))
     if facts.job is not None:
@@ -100,16 +96,16 @@ def _newest_job(folder: RunFolder, events: list[dict[str, Any]], jobs: list[list
     named = [str(event["job"]) for event in events if event.get("job")]
     listed = [job[0] for job in jobs if job[3].strip() == f"{COMMENT_PREFIX}{folder.id}"]
     fresh = [job for job in listed if job not in named]
-    return (max(fresh, key=_number) if fresh else None) or (named[-1] if named else None)
+    return (max(fresh, key=_job_number) if fresh else None) or (named[-1] if named else None)
 
 
-def _number(job: str) -> int:
+def _job_number(job: str) -> int:
     digits = re.match(r"\d+", job)
     return int(digits.group()) if digits else 0
 
 
 def _by_state(jobs: list[list[str]]) -> dict[str, int]:
-    states = [job[1] for job in jobs]
+    states = [job[1] for job in jobs if job[1] not in ENDED_STATES]
     return {state: states.count(state) for state in dict.fromkeys(states)}
 
 
@@ -123,26 +119,26 @@ def _from_record(facts: SchedulerFacts, record: dict[str, str]) -> SchedulerFact
         state=state,
         reason=reason,
         detail=detail,
-        submitted_at=_moment(record.get("SubmitTime")),
-        eligible_at=_moment(record.get("EligibleTime")),
-        starts_at=_moment(record.get("StartTime")) if waiting else None,
-        exit_code=_whole(code),
-        signal=_whole(signal) or None,
-        time_limit_s=_duration(record.get("TimeLimit")),
-        elapsed_s=None if waiting else _duration(record.get("RunTime")),
-        cores=_whole(record.get("NumCPUs", "").partition("-")[0]),
-        gpus_per_node=_gpus(record.get("TresPerNode", "")) or None,
-        memory_bytes=_size(record.get("MinMemoryNode")),
-        node_count=_whole(record.get("NumNodes", "").partition("-")[0]),
-        nodes=_text(record.get("NodeList")),
+        submitted_at=moment(record.get("SubmitTime")),
+        eligible_at=moment(record.get("EligibleTime")),
+        starts_at=moment(record.get("StartTime")) if waiting else None,
+        exit_code=whole(code),
+        signal=whole(signal) or None,
+        time_limit_s=seconds(record.get("TimeLimit")),
+        elapsed_s=None if waiting else seconds(record.get("RunTime")),
+        cores=whole(record.get("NumCPUs", "").partition("-")[0]),
+        gpus_per_node=gpus(record.get("TresPerNode", "")) or None,
+        memory_bytes=size_bytes(record.get("MinMemoryNode")),
+        node_count=whole(record.get("NumNodes", "").partition("-")[0]),
+        nodes=text_of(record.get("NodeList")),
         tres=read_tres(record.get("ReqTRES") or record.get("TRES", "")),
-        restarts=_whole(record.get("Restarts")),
-        partition=_text(record.get("Partition")),
-        account=_text(record.get("Account")),
-        qos=_text(record.get("QOS")),
-        features=_text(record.get("Features")),
-        dependency=_text(record.get("Dependency")),
-        reservation=_text(record.get("Reservation")),
+        restarts=whole(record.get("Restarts")),
+        partition=text_of(record.get("Partition")),
+        account=text_of(record.get("Account")),
+        qos=text_of(record.get("QOS")),
+        features=text_of(record.get("Features")),
+        dependency=text_of(record.get("Dependency")),
+        reservation=text_of(record.get("Reservation")),
     )
 
 
@@ -170,7 +166,7 @@ def _with_accounting(facts: SchedulerFacts, folder: RunFolder, asking: _Asking) 
     code, _, signal = row.get("ExitCode", "").partition(":")
     derived = row.get("DerivedExitCode", "").partition(":")[0]
     reason, detail = split_reason(row.get("Reason", ""))
-    rss = [_size(other.get("MaxRSS")) or 0 for other in rows]
+    rss = [size_bytes(other.get("MaxRSS")) or 0 for other in rows]
     steps_oom = any(other.get("State", "").startswith("OUT_OF_ME") for other in rows)
     state = facts.state or row.get("State", "").split()[0]
     return replace(
@@ -178,18 +174,18 @@ def _with_accounting(facts: SchedulerFacts, folder: RunFolder, asking: _Asking) 
         state="OUT_OF_MEMORY" if steps_oom and state == "FAILED" else state,
         reason=facts.reason or reason,
         detail=facts.detail or detail,
-        exit_code=facts.exit_code if facts.exit_code is not None else _whole(code) or _whole(derived),
-        signal=facts.signal or _whole(signal) or None,
-        submitted_at=facts.submitted_at or _moment(row.get("Submit")),
+        exit_code=facts.exit_code if facts.exit_code is not None else whole(code) or whole(derived),
+        signal=facts.signal or whole(signal) or None,
+        submitted_at=facts.submitted_at or moment(row.get("Submit")),
         most_rss_bytes=max(rss, default=0) or None,
-        memory_bytes=facts.memory_bytes or _size(row.get("ReqMem")),
-        time_limit_s=facts.time_limit_s or (60.0 * minutes if (minutes := _whole(row.get("TimelimitRaw"))) else None),
-        elapsed_s=facts.elapsed_s or _whole(row.get("ElapsedRaw")),
-        node_count=facts.node_count or _whole(row.get("NNodes")),
-        nodes=facts.nodes or _text(row.get("NodeList")),
-        partition=facts.partition or _text(row.get("Partition")),
-        account=facts.account or _text(row.get("Account")),
-        qos=facts.qos or _text(row.get("QOS")),
+        memory_bytes=facts.memory_bytes or size_bytes(row.get("ReqMem")),
+        time_limit_s=facts.time_limit_s or (60.0 * minutes if (minutes := whole(row.get("TimelimitRaw"))) else None),
+        elapsed_s=facts.elapsed_s or whole(row.get("ElapsedRaw")),
+        node_count=facts.node_count or whole(row.get("NNodes")),
+        nodes=facts.nodes or text_of(row.get("NodeList")),
+        partition=facts.partition or text_of(row.get("Partition")),
+        account=facts.account or text_of(row.get("Account")),
+        qos=facts.qos or text_of(row.get("QOS")),
     )
 
 
@@ -200,8 +196,8 @@ def _with_site(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
         Partition(
             record.get("PartitionName", ""),
             record.get("State", "UP"),
-            _duration(record.get("MaxTime")),
-            _whole(record.get("MaxNodes")),
+            seconds(record.get("MaxTime")),
+            whole(record.get("MaxNodes")),
             record.get("Default") == "YES",
         )
         for record in parse_records(shown)
@@ -217,9 +213,9 @@ def _reservations(asking: _Asking) -> tuple[Reservation, ...]:
     found = [
         Reservation(
             record["ReservationName"],
-            _moment(record.get("StartTime")),
-            _moment(record.get("EndTime")),
-            _text(record.get("Nodes")),
+            moment(record.get("StartTime")),
+            moment(record.get("EndTime")),
+            text_of(record.get("Nodes")),
         )
         for record in records
         if "ReservationName" in record
@@ -232,19 +228,14 @@ def _group(fields: list[str]) -> NodeGroup:
     return NodeGroup(
         partition,
         state,
-        _whole(count) or 0,
+        whole(count) or 0,
         nodes,
-        _whole(cores.rstrip("+")) or 0,
-        (_whole(memory.rstrip("+")) or 0) << 20,
-        _gpus(gres),
-        tuple(name for name in features.split(",") if name not in _NOTHING),
-        _text(reason),
+        whole(cores.rstrip("+")) or 0,
+        (whole(memory.rstrip("+")) or 0) << 20,
+        gpus(gres),
+        tuple(name for name in features.split(",") if name not in NOTHING),
+        text_of(reason),
     )
-
-
-def _gpus(gres: str) -> int:
-    """Return the GPUs in `gpu:a100:4(S:0-3),nic:2` or `gres/gpu:4`."""
-    return sum(int(number or 1) for number in re.findall(r"\bgpu(?::[^:,(]+)*?(?::(\d+))?(?=[,(]|$)", gres))
 
 
 def _with_rights(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
@@ -309,7 +300,7 @@ def _priority(facts: SchedulerFacts, asking: _Asking) -> dict[str, float]:
     shown = asking.ask("priority", "sprio", "--noheader", "--format=%Y|%A|%F|%J|%P|%Q", f"--jobs={facts.job}") or ""
     names = ("total", "age", "fairshare", "size", "partition", "qos")
     fields = shown.strip().split("|")
-    found = {name: _float(text) for name, text in zip(names, fields, strict=False)}
+    found = {name: number(text) for name, text in zip(names, fields, strict=False)}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -328,44 +319,3 @@ def _batch_output(folder: RunFolder, job: str | None) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(line[:500] for line in lines[-_TAIL_LINES:])
-
-
-def _text(value: str | None) -> str:
-    return "" if value is None or value in _NOTHING else value
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
-
-
-def _float(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _moment(text: str | None) -> float | None:
-    """Return epoch seconds of a time that Slurm writes in this machine's zone."""
-    try:
-        return datetime.fromisoformat(text or "").timestamp()
-    except ValueError:
-        return None
-
-
-def _duration(text: str | None) -> float | None:
-    """Return seconds; Slurm writes `[D-]HH:MM:SS` and, in limits, `MM:SS`."""
-    if text is None or text in _NOTHING or text == "Partition_Limit":
-        return None
-    try:
-        return parse_duration(text) if ":" in text else 60.0 * int(text)
-    except (ValueError, CordeeError):
-        return None
-
-
-def _size(text: str | None) -> int | None:
-    """Return bytes of `16000M`, `4Gn`, `1.5T` or `7324K`; a bare number is MiB as Slurm reads it."""
-    found = re.match(r"([\d.]+)([KMGTP]?)", text or "")
-    if found is None or _float(found.group(1)) is None:
-        return None
-    return int(float(found.group(1)) * _UNITS[found.group(2) or "M"]) or None
