@@ -29,7 +29,7 @@ _TABLES: dict[str, tuple[Rule, ...]] = {
 }
 # A rule that ran hides those that would say the same in weaker words.
 _HIDES = {
-    "memory": {"signal", "killed", "job-out-of-memory", "memory-short", "failed", "gone", "exception"},
+    "memory": {"memory", "signal", "killed", "job-out-of-memory", "memory-short", "failed", "gone", "exception"},
     "chain-no-progress": {"time", "failed", "no-checkpoint", "gone"},
     "time": {"failed", "gone", "signal"},
     "disk-full": {"failed"},

@@ -14,6 +14,7 @@ _FULL = 0.03
 _LEAST_BYTES = 1 << 30
 _FEW_FILES = 1000
 _SILENT_S = 300.0
+_WORTH_SAVING_S = 60.0
 _ENDS_A_SEGMENT = ("time_limit", "preempted", "requeued", "node_lost", "no_agents", "killed", "lost")
 
 
@@ -78,7 +79,7 @@ def nothing_saved(situation: Situation) -> Iterator[Finding]:
         return
     trained = (state.ended_at or situation.now) - state.attempts[0]["started_at"]
     every = situation.part("checkpoint").get("every_s") or 3600.0
-    if state.state == "failed" or state.restarts or trained > 2 * every:
+    if (trained > _WORTH_SAVING_S and (state.state == "failed" or state.restarts)) or trained > 2 * every:
         declared = situation.part("checkpoint").get("declared")
         text = f"no complete checkpoint was seen in {format_duration(trained)} of training: a restart begins at zero"
         advice = "call cordee.checkpointer in the script, or set [checkpoint] path, pattern and resume"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from cordee.findings import Finding
@@ -17,6 +18,7 @@ from cordee.units import format_duration, format_size
 _NEAR = 0.9
 _MORE = 1.5
 _MOST_NODES = 6
+_ENDED_FOR_IT = re.compile(r"exceed|oom|killed", re.IGNORECASE)
 _SIGNALS = {
     "SIGSEGV": (
         "it touched memory that is not its own (SIGSEGV), as a faulty library or extension does",
@@ -63,21 +65,12 @@ def _signal(situation: Situation) -> str | None:
 def memory(situation: Situation) -> Iterator[Finding]:
     """Say that it ran out of memory: by Slurm's word, the kernel's, the program's, or by what was sampled."""
     facts, measured = situation.scheduler, situation.memory
-    killed = _signal(situation) == "SIGKILL"
-    near = measured.share is not None and measured.share >= _NEAR
-    pids = {rank.pid for rank in situation.state.ranks if rank.signal == "SIGKILL"}
-    by_kernel = bool(pids & set(measured.killed_for_memory or ()))
-    by_slurm = facts.state == "OUT_OF_MEMORY" or facts.reason == "OutOfMemory"
-    spoken = next((found for found in said(situation) if found.rule == "memory"), None)
-    if not (by_slurm or spoken or (killed and (near or by_kernel))):
-        return
     asked = situation.part("request").get("memory_bytes") or facts.memory_bytes
     limit = asked or measured.limit_bytes
     peak = max(filter(None, (measured.peak_bytes, facts.most_rss_bytes)), default=None)
-    text = f"it used more memory than the {format_size(limit)} of a node" if limit else "its node ran out of memory"
-    if not (by_slurm or spoken):
-        sure = "the kernel's log says" if by_kernel else "as its use of memory suggests"
-        text = f"the kernel ended it (SIGKILL) because the memory of its node was full, {sure}"
+    text = _memory_text(situation, f"the {format_size(limit)} of a node" if limit else "its node has")
+    if text is None:
+        return
     change, advice = None, "use fewer workers of the data loader, or a node with more memory"
     if limit and (facts.scheduler == "slurm" or asked):
         more = size_value(max(limit, peak or 0) * _MORE, up=True)
@@ -87,6 +80,31 @@ def memory(situation: Situation) -> Iterator[Finding]:
     allowed = f"{format_size(limit)} on a node" if limit else None
     evidence = {"peak_bytes": peak, "limit_bytes": limit}
     yield note("memory", text, "error", next=advice, change=change, given=given, allowed=allowed, **evidence)
+
+
+def _memory_text(situation: Situation, of_node: str) -> str | None:
+    """Return how memory ended it as a clause, None when nothing says that it did."""
+    facts, measured = situation.scheduler, situation.memory
+    near = measured.share is not None and measured.share >= _NEAR
+    spoken = next((found for found in said(situation) if found.rule == "memory"), None)
+    words = str((spoken.evidence or {}).get("line")) if spoken else ""
+    if (
+        facts.state == "OUT_OF_MEMORY"
+        or facts.reason == "OutOfMemory"
+        or near
+        and spoken
+        or _ENDED_FOR_IT.search(words)
+    ):
+        return f"it used more memory than {of_node}"
+    if spoken:
+        return f"it asked for more memory than was left of {of_node}"
+    if _signal(situation) != "SIGKILL":
+        return None
+    pids = {rank.pid for rank in situation.state.ranks if rank.signal == "SIGKILL"}
+    if pids & set(measured.killed_for_memory or ()):
+        return "the kernel ended it (SIGKILL) because the memory of its node was full, as the kernel's log says"
+    suggested = "the kernel ended it (SIGKILL) because the memory of its node was full, as its use of memory suggests"
+    return suggested if near else None
 
 
 def killed(situation: Situation) -> Iterator[Finding]:

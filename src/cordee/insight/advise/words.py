@@ -160,8 +160,8 @@ SAYINGS = (
     ),
     _saying(
         "command",
-        r"command not found|not found on PATH|No such file or directory: '(?P<name>[^/']+)'$",
-        "a command was not found",
+        r"(?P<name>[^\s:]+): command not found|not found on PATH|No such file or directory: '(?P<name2>[^/']+)'$",
+        "a command was not found: {name}",
         "give its full path in run or setup, or add what brings it to setup; [vet] commands finds it early",
     ),
     _saying(
@@ -236,7 +236,8 @@ def _finding(saying: Saying, match: re.Match[str], line: str) -> Finding:
     groups.setdefault("name", groups.get("name2", "see the last lines"))
     groups.setdefault("text", "")
     text = re.sub(r"\{(\w+)\}", lambda found: groups.get(found.group(1), "")[:200], saying.meaning).rstrip(": ")
-    return note(saying.rule, text, "error", next=saying.next, line=line.strip()[:_MOST_EVIDENCE])
+    said_so = line.strip()[:_MOST_EVIDENCE]
+    return note(saying.rule, text, "error", next=saying.next, given=None if said_so in text else said_so, line=said_so)
 
 
 def said(situation: Situation) -> Iterator[Finding]:

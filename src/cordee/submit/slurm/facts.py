@@ -143,8 +143,8 @@ def _from_record(facts: SchedulerFacts, record: dict[str, str]) -> SchedulerFact
 
 
 def _from_queue(facts: SchedulerFacts, jobs: list[list[str]]) -> SchedulerFacts:
-    for number, state, text, _ in jobs:
-        if number == facts.job:
+    for job, state, text, _ in jobs:
+        if job == facts.job:
             reason, detail = split_reason(text)
             return replace(facts, state=state, reason=reason, detail=detail)
     return facts

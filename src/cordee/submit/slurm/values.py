@@ -14,7 +14,7 @@ NOTHING = ("", "(null)", "N/A", "Unknown", "None", "NONE", "none", "UNLIMITED", 
 
 def gpus(gres: str) -> int:
     """Return the GPUs in `gpu:a100:4(S:0-3),nic:2` or `gres/gpu:4`."""
-    return sum(int(number or 1) for number in re.findall(r"\bgpu(?::[^:,(]+)*?(?::(\d+))?(?=[,(]|$)", gres))
+    return sum(int(number or 1) for number in re.findall(r"\bgpu(?::[^:,(]+)*?(?:[:=](\d+))?(?=[,(]|$)", gres))
 
 
 def text_of(value: str | None) -> str:
