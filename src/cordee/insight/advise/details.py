@@ -132,9 +132,9 @@ def _not_available(situation: Situation) -> Finding:
     if "reserved" in facts.detail.casefold():
         return _reserved_for_others(situation, reason)
     broken = [described(group) for group in facts.groups_of(facts.partition) if not group.usable]
-    named = f": {'; '.join(broken[:_MOST_GROUPS])}" if broken else f": {facts.detail}" if facts.detail else ""
-    plain = replace(situation, scheduler=replace(facts, detail=""))
-    return told(plain, facts.reason, reason._replace(meaning=reason.meaning + named), nodes=broken or None)
+    named = "; ".join(broken[:_MOST_GROUPS]) or ("" if facts.reason.startswith("Nodes") else facts.detail)
+    detailed = replace(situation, scheduler=replace(facts, detail=named))
+    return told(detailed, facts.reason, reason, nodes=broken or None)
 
 
 def _reserved_for_others(situation: Situation, reason: Reason) -> Finding:

@@ -91,8 +91,7 @@ def _memory_text(situation: Situation, of_node: str) -> str | None:
     if (
         facts.state == "OUT_OF_MEMORY"
         or facts.reason == "OutOfMemory"
-        or near
-        and spoken
+        or (near and spoken)
         or _ENDED_FOR_IT.search(words)
     ):
         return f"it used more memory than {of_node}"

@@ -205,8 +205,8 @@ _BY_KEY = {_key(name): (name, reason) for name, reason in REASONS.items()}
 
 
 def split_reason(text: str) -> tuple[str, str]:
-    """Return (code, detail) of a reason as Slurm writes it: `ReqNodeNotAvail,_UnavailableNodes:n3`, in any spelling."""
-    head, _, detail = text.strip().strip("()").partition(",")
+    """Return (code, detail) of a reason as Slurm writes it: `ReqNodeNotAvail,_UnavailableNodes:n3`, `RaisedSignal:9(Killed)`."""
+    head, _, detail = re.sub(r"^(\w+):", r"\1,", text.strip().strip("()"), count=1).partition(",")
     name = _BY_KEY.get(_key(head), (head.replace("_", " ").strip(), None))[0]
     return ("" if name in ("None", "(null)") else name), detail.replace("_", " ").strip()
 

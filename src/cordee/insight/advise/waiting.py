@@ -63,6 +63,16 @@ def too_few_usable_nodes(situation: Situation) -> Iterator[Finding]:
         )
 
 
+def failing_prolog(situation: Situation) -> Iterator[Finding]:
+    """Say so when a node was drained because the site's preparation failed on it, perhaps for this very job."""
+    facts = situation.scheduler
+    nodes = [group.nodes for group in facts.groups_of(facts.partition) if "prolog" in group.reason.casefold()]
+    if nodes and (facts.restarts or "launch" in facts.reason):
+        text = f"the site's preparation of nodes (Prolog) failed on {', '.join(nodes)}"
+        advice = "tell the operators; Slurm leaves these nodes out from now on"
+        yield note("prolog", text, "warn", next=advice, nodes=",".join(nodes))
+
+
 def expected_start(situation: Situation) -> Iterator[Finding]:
     """Say when the scheduler expects to start it."""
     facts = situation.scheduler
@@ -91,6 +101,7 @@ WAITING: tuple[Rule, ...] = (
     scheduler_reason,
     not_known_to_the_scheduler,
     too_few_usable_nodes,
+    failing_prolog,
     expected_start,
     longer_than_needed,
 )

@@ -178,7 +178,7 @@ def _with_accounting(facts: SchedulerFacts, folder: RunFolder, asking: _Asking) 
         signal=facts.signal or whole(signal) or None,
         submitted_at=facts.submitted_at or moment(row.get("Submit")),
         most_rss_bytes=max(rss, default=0) or None,
-        memory_bytes=facts.memory_bytes or size_bytes(row.get("ReqMem")),
+        memory_bytes=facts.memory_bytes or _memory_of_a_node(row),
         time_limit_s=facts.time_limit_s or (60.0 * minutes if (minutes := whole(row.get("TimelimitRaw"))) else None),
         elapsed_s=facts.elapsed_s or whole(row.get("ElapsedRaw")),
         node_count=facts.node_count or whole(row.get("NNodes")),
@@ -187,6 +187,13 @@ def _with_accounting(facts: SchedulerFacts, folder: RunFolder, asking: _Asking) 
         account=facts.account or text_of(row.get("Account")),
         qos=facts.qos or text_of(row.get("QOS")),
     )
+
+
+def _memory_of_a_node(row: dict[str, str]) -> int | None:
+    """Return the memory asked for on a node: of all nodes together since Slurm 21.08, `4Gn` or `4Gc` before."""
+    asked, nodes = row.get("ReqMem", ""), whole(row.get("NNodes")) or 1
+    found = None if asked.endswith("c") else size_bytes(asked)
+    return found if found is None or asked.endswith("n") else found // nodes
 
 
 def _with_site(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
