@@ -228,8 +228,12 @@ def gone(situation: Situation) -> Iterator[Finding]:
     facts, state = situation.scheduler, situation.state
     if state.ended or facts.state in ("TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"):
         return
-    how = {GONE: "nothing of it is left on this machine", "": "the scheduler does not know it any more"}
-    meaning = how.get(facts.state) or filled((STATES.get(facts.state) or explain(facts.reason)).meaning, situation)
+    nothing = "nothing of it is left on this machine" if facts.job is None else "the scheduler has forgotten its job"
+    meaning = (
+        nothing
+        if facts.state == GONE
+        else filled((STATES.get(facts.state) or explain(facts.reason)).meaning, situation)
+    )
     code = f" (code {facts.exit_code})" if facts.exit_code else f" (signal {facts.signal})" if facts.signal else ""
     text = f"it stopped without a last word: {meaning}{code}"
     yield note(

@@ -10,7 +10,7 @@ from typing import Any
 
 from cordee.insight.advise.limits import read_limit, read_tres
 from cordee.insight.advise.reasons import split_reason
-from cordee.insight.advise.situation import NodeGroup, Partition, Reservation, SchedulerFacts
+from cordee.insight.advise.situation import GONE, NodeGroup, Partition, Reservation, SchedulerFacts
 from cordee.runs.folder import RunFolder
 from cordee.slurm import (
     COMMENT_PREFIX,
@@ -80,11 +80,16 @@ def collect_facts(folder: RunFolder, events: list[dict[str, Any]]) -> SchedulerF
     own = asking.ask("your jobs", "squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%k")
     jobs = [line.split("|", 3) for line in (own or "").splitlines() if line.count("|") >= 3]
     facts = SchedulerFacts("slurm", _newest_job(folder, events, jobs), own_jobs=_by_state(jobs))
+    forgotten = False
     if facts.job is not None:
+        asked = len(asking.unknown)
         record = asking.call("the job", lambda: job_record(str(facts.job), timeout_s=_COMMAND_S), "scontrol")
+        forgotten = record is None and len(asking.unknown) == asked
         facts = _from_record(facts, record) if record else _from_queue(facts, jobs)
     if facts.state in ENDED_STATES or not facts.state:
-        facts = _with_accounting(facts, folder, asking)
+        facts = _with_accounting(facts, asking)
+    if forgotten and not facts.state:
+        facts = replace(facts, state=GONE)
     if facts.state in WAITING_STATES or not facts.state:
         facts = _with_site(facts, asking)
         facts = _with_rights(facts, asking)
@@ -150,7 +155,7 @@ def _from_queue(facts: SchedulerFacts, jobs: list[list[str]]) -> SchedulerFacts:
     return facts
 
 
-def _with_accounting(facts: SchedulerFacts, folder: RunFolder, asking: _Asking) -> SchedulerFacts:
+def _with_accounting(facts: SchedulerFacts, asking: _Asking) -> SchedulerFacts:
     """Add what accounting kept: the state of a job that the controller forgot, the largest memory of its steps."""
     if facts.job is None:
         return facts
