@@ -287,8 +287,8 @@ def test_a_failing_prolog_is_told_when_the_job_came_back():
 
 
 def test_between_segments_it_says_where_the_next_goes_on():
-    segments = ({"segment": 1, "reason": "time_limit", "checkpoint": "step-10", "progress": True, "next": "requeue"},)
-    advice = advise(replace(waiting("Priority"), segments=segments))
+    chain = [{"segment": 1, "reason": "time_limit", "checkpoint": "step-10", "progress": True, "next": "requeue"}]
+    advice = advise(replace(waiting("Priority"), state=RunState(chain=chain)))
     assert advice.findings[-1].text == "segment 1 has ended (time_limit) and the next goes on from step-10"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import json
 import os
 import subprocess
@@ -13,15 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cordee.testing.slurm import DisposableSlurm
 
 from cordee.cli.group import COMMANDS
+from cordee.errors import SubmitError
 from cordee.insight.advise import Advice, advise
 from cordee.insight.advise.refusals import explain_refusal
 from cordee.runs.folder import RunFolder
+from cordee.runs.journal import read_journal
+from cordee.runs.state import replay
 from cordee.slurm import SlurmError, job_record, run_command
+from cordee.submit import plan_of, submitter
 from cordee.submit.prepare import create_run, prepare
 from cordee.submit.situation import collect_situation
+from cordee.testing.slurm import DisposableSlurm
 
 pytestmark = pytest.mark.slow
 
@@ -47,8 +53,8 @@ def accounted() -> Iterator[DisposableSlurm]:
         Path(tempfile.mkdtemp(prefix="cordee-advise-")), gpus=4, accounting=True, settings=_SETTINGS
     ) as cluster:
         cluster.command("sacctmgr", "--immediate", "add", "qos", "tiny")
-        cluster.command("sacctmgr", "--immediate", "modify", "qos", "tiny", "set", *_QOS[:-1])
-        cluster.command("sacctmgr", "--immediate", "modify", "account", "research", "set", "qos+=tiny")
+        cluster.command("sacctmgr", "--immediate", "modify", "qos", "tiny", "set", *_QOS)
+        cluster.command("sacctmgr", "--immediate", "modify", "user", getpass.getuser(), "set", "qos+=tiny")
         yield cluster
 
 
@@ -72,10 +78,19 @@ def run(tmp_path: Path) -> RunFolder:
     job.mkdir()
     (job / "train.py").write_text("")
     (job / "cordee.toml").write_text('name = "t"\nrun = "python train.py"\n')
-    folder = create_run(prepare(str(job), "local", {}, tmp_path / "runs"))
-    plan = json.loads(folder.plan.read_text())
-    folder.plan.write_text(json.dumps({**plan, "backend": "slurm"}))
-    return folder
+    return made(job, tmp_path)
+
+
+def made(job: Path, tmp_path: Path) -> RunFolder:
+    """Return the run of a job on the cluster `slurm`, not submitted."""
+    profiles = tmp_path / "clusters"
+    profiles.mkdir()
+    (profiles / "slurm.toml").write_text('name = "slurm"\nscheduler = "slurm"\n')
+    os.environ["CORDEE_CLUSTERS_PATH"] = str(profiles)
+    try:
+        return create_run(prepare(str(job), "slurm", {}, tmp_path / "runs"))
+    finally:
+        del os.environ["CORDEE_CLUSTERS_PATH"]
 
 
 def submit(run: RunFolder, *options: str, script: str = "sleep 300") -> str:
@@ -155,7 +170,7 @@ def test_a_second_job_over_a_limit_of_jobs_waits_for_the_first(cluster, run):
 
 def test_an_account_that_was_taken_away_is_told_with_those_that_are_left(cluster, run):
     cluster.command("sacctmgr", "--immediate", "add", "account", "closing")
-    user = cluster.command("sacctmgr", "--noheader", "--parsable2", "show", "user", "format=User").split()[-1]
+    user = getpass.getuser()
     cluster.command("sacctmgr", "--immediate", "add", "user", user, "account=closing")
     job = submit(run, "--account=closing", "--hold")
     cluster.command("sacctmgr", "--immediate", "delete", "user", user, "account=closing")
@@ -303,3 +318,36 @@ def test_a_controller_that_is_down_is_said_and_is_no_failure(cluster, run):
     assert not advice.failed
     assert advice.findings[0].rule == "scheduler-unknown"
     assert any("squeue" in text for text in advice.facts["unknown"])
+
+
+def submitted(job: Path, tmp_path: Path, script: str, toml: str) -> RunFolder:
+    """Return a run that was handed to Slurm as `cordee run` does; a refusal is in its journal."""
+    job.mkdir()
+    (job / "train.py").write_text(script)
+    (job / "cordee.toml").write_text(f'name = "t"\nrun = "python train.py"\n{toml}')
+    folder = made(job, tmp_path)
+    with contextlib.suppress(SubmitError):
+        submitter("slurm").submit(folder, plan_of(folder))
+    return folder
+
+
+def test_a_run_of_ours_that_slurm_refused_failed_for_that_reason(cluster, tmp_path):
+    folder = submitted(tmp_path / "refused", tmp_path, "", '[need]\naccount = "nobody"\n')
+    advice = advised(folder)
+    assert advice.failed
+    assert advice.findings[0].rule == "refused-account"
+
+
+def test_a_run_of_ours_that_is_held_waits(cluster, tmp_path):
+    folder = submitted(tmp_path / "held", tmp_path, "", '[need]\ntime = "5min"\n[slurm]\noptions = ["--hold"]\n')
+    assert advised(folder).verdict == "it waits because you hold it"
+
+
+def test_a_run_of_ours_that_failed_on_its_nodes_is_explained_by_its_ranks(cluster, tmp_path):
+    toml = '[need]\ntime = "5min"\n[vet]\nmin_memory = "1MB"\nmin_disk = "1MB"\n[restart]\nretries = 0\n'
+    folder = submitted(tmp_path / "failing", tmp_path, "raise OSError(122, 'Disk quota exceeded')\n", toml)
+    deadline = time.monotonic() + 2 * _WAIT_S
+    while not replay(read_journal(folder.journal)).ended and time.monotonic() < deadline:
+        time.sleep(0.2)
+    advice = advised(folder)
+    assert advice.verdict == "it failed because your disk quota is used up"

@@ -11,6 +11,7 @@ import pytest
 from cordee.insight.advise import advise
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.state import replay
 from cordee.submit.prepare import create_run, prepare
 from cordee.submit.situation import collect_situation
 from cordee.submit.slurm.facts import collect_facts
@@ -105,11 +106,11 @@ def slurm(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
 
 
 def facts_of(run: RunFolder):
-    return collect_facts(run, read_journal(run.journal))
+    return collect_facts(run, replay(read_journal(run.journal)).job)
 
 
 def test_a_job_is_found_by_its_comment_and_read_in_22_05(run, slurm):
-    slurm.say("squeue", ("--me", QUEUE_22))
+    slurm.say("squeue", ("--user", QUEUE_22))
     slurm.say("scontrol", ("show job", JOB_22), ("show partition", PARTITIONS))
     slurm.say("sinfo", ("", NODES))
     slurm.say("sprio", ("", "1000|400|100|500|0|0\n"))
@@ -127,7 +128,7 @@ def test_a_job_is_found_by_its_comment_and_read_in_22_05(run, slurm):
 
 
 def test_a_newer_slurm_is_read_as_well(run, slurm):
-    slurm.say("squeue", ("--me", QUEUE_22.replace("Priority", "ReqNodeNotAvail, UnavailableNodes:n[3-4]")))
+    slurm.say("squeue", ("--user", QUEUE_22.replace("Priority", "ReqNodeNotAvail, UnavailableNodes:n[3-4]")))
     slurm.say(
         "scontrol",
         ("show job", JOB_23),
@@ -145,7 +146,7 @@ def test_a_newer_slurm_is_read_as_well(run, slurm):
 
 def test_a_job_that_the_controller_forgot_is_asked_for_in_accounting(run, slurm):
     client_journal(run.journal).append("placed", job="12")
-    slurm.say("squeue", ("--me", ""))
+    slurm.say("squeue", ("--user", ""))
     slurm.say("scontrol", ("show job", FORGOTTEN), code=1)
     slurm.say("sacct", ("--jobs=12", SACCT_OOM))
     facts = facts_of(run)
@@ -160,7 +161,7 @@ def test_a_job_that_the_controller_forgot_is_asked_for_in_accounting(run, slurm)
 
 def test_without_sacct_a_forgotten_job_is_over_and_how_is_unknown(run, slurm):
     client_journal(run.journal).append("placed", job="12")
-    slurm.say("squeue", ("--me", ""))
+    slurm.say("squeue", ("--user", ""))
     slurm.say("scontrol", ("show job", FORGOTTEN), code=1)
     facts = facts_of(run)
     assert (facts.job, facts.state) == ("12", "GONE")
@@ -180,7 +181,7 @@ def test_without_any_of_slurms_commands_everything_is_unknown(run, slurm):
 
 def test_a_controller_that_does_not_answer_is_asked_once(run, slurm):
     client_journal(run.journal).append("placed", job="12")
-    slurm.say("squeue", ("--me", BUSY), code=1)
+    slurm.say("squeue", ("--user", BUSY), code=1)
     slurm.say("scontrol", ("", BUSY), code=1)
     slurm.say("sinfo", ("", BUSY), code=1)
     slurm.say(
@@ -196,14 +197,14 @@ def test_the_newest_job_of_a_chain_is_the_one(run, slurm):
     journal = client_journal(run.journal)
     journal.append("placed", job="10")
     journal.append("continued", how="resubmit", job="11")
-    slurm.say("squeue", ("--me", "10|COMPLETED|None|{comment}\n11|RUNNING|None|{comment}\n"))
+    slurm.say("squeue", ("--user", "10|COMPLETED|None|{comment}\n11|RUNNING|None|{comment}\n"))
     slurm.say("scontrol", ("show job --oneliner 11", JOB_22.replace("=12 ", "=11 ").replace("PENDING", "RUNNING")))
     assert (facts_of(run).job, facts_of(run).state) == ("11", "RUNNING")
 
 
 def test_limits_of_a_qos_and_ones_rights_are_asked_for_only_when_they_matter(run, slurm):
     reason = "QOSMaxJobsPerUserLimit"
-    slurm.say("squeue", ("--me", QUEUE_22.replace("Priority", reason)))
+    slurm.say("squeue", ("--user", QUEUE_22.replace("Priority", reason)))
     slurm.say("scontrol", ("show job", JOB_22.replace("=Priority ", f"={reason} ")), ("show partition", PARTITIONS))
     slurm.say("sinfo", ("", NODES))
     slurm.say("sacctmgr", ("show assoc", "a1|normal,tiny|||||||\n"), ("show qos tiny", "00:10:00|1|3||||||||||||||\n"))
@@ -216,7 +217,7 @@ def test_limits_of_a_qos_and_ones_rights_are_asked_for_only_when_they_matter(run
 def test_the_batch_scripts_last_words_count(run, slurm):
     client_journal(run.journal).append("placed", job="12")
     (run.submit / "slurm-12.out").write_text("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=12.batch.\n")
-    slurm.say("squeue", ("--me", ""))
+    slurm.say("squeue", ("--user", ""))
     slurm.say("scontrol", ("show job", JOB_22.replace("PENDING Reason=Priority", "FAILED Reason=NonZeroExitCode")))
     advice = advise(collect_situation(run))
     assert advice.findings[0].rule == "memory"

@@ -38,7 +38,7 @@ def collect_situation(folder: RunFolder) -> Situation:
     state, now = replay(events, folder.id), time.time()
     unknown: list[str] = []
     plan = _plan(folder, unknown)
-    scheduler = _scheduler(folder, plan, events)
+    scheduler = _scheduler(folder, plan, state)
     return Situation(
         folder.id,
         state,
@@ -47,19 +47,10 @@ def collect_situation(folder: RunFolder) -> Situation:
         _output(folder, state),
         _memory(folder, plan, state, unknown),
         tuple(_disks(folder, plan)),
-        _segments(events),
         now,
         max(0.0, now - max((parse_utc(event["time"]) for event in events), default=now)),
         tuple(unknown),
     )
-
-
-def _segments(events: list[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Return the ends of segments since the run was last asked for by a person."""
-    begun = max((at for at, event in enumerate(events) if event["event"] == "resume_requested"), default=0)
-    keys = ("segment", "reason", "checkpoint", "progress", "next")
-    ends = [event for event in events[begun:] if event["event"] == "segment_ended"]
-    return tuple({key: event.get(key) for key in keys} for event in ends)
 
 
 def _plan(folder: RunFolder, unknown: list[str]) -> dict[str, Any]:
@@ -71,12 +62,12 @@ def _plan(folder: RunFolder, unknown: list[str]) -> dict[str, Any]:
     return plan if isinstance(plan, dict) else {}
 
 
-def _scheduler(folder: RunFolder, plan: dict[str, Any], events: list[dict[str, Any]]) -> SchedulerFacts:
+def _scheduler(folder: RunFolder, plan: dict[str, Any], state: RunState) -> SchedulerFacts:
     backend = str(plan.get("backend", ""))
     if backend in _COLLECTORS:
         module, _, name = _COLLECTORS[backend].partition(":")
         collect: Callable[..., SchedulerFacts] = getattr(import_module(module), name)
-        return collect(folder, events)
+        return collect(folder, state.job)
     try:
         standing = submitter(backend).standing(folder)
     except CordeeError as error:

@@ -119,6 +119,6 @@ def _facts(situation: Situation) -> dict[str, Any]:
         "memory": asdict(situation.memory),
         "disks": [asdict(disk) for disk in situation.disks],
         "output": list(situation.output),
-        "segments": list(situation.segments),
+        "segments": situation.state.chain,
         "unknown": [*situation.unknown, *situation.scheduler.unknown],
     }

@@ -33,7 +33,7 @@ def chain_without_progress(situation: Situation) -> Iterator[Finding]:
 
 def between_segments(situation: Situation) -> Iterator[Finding]:
     """Say what the run goes on from when it waits for its next segment."""
-    ended = situation.segments[-1] if situation.segments else None
+    ended = situation.state.chain[-1] if situation.state.chain else None
     if ended is None:
         return
     where = f"from {ended['checkpoint']}" if ended.get("checkpoint") else "at zero"

@@ -10,7 +10,7 @@ from cordee.insight.advise.limits import explain, read_limit
 from cordee.insight.advise.reasons import known_reason
 from cordee.insight.advise.wording import note
 
-_CODE = re.compile(r"\berror: ((?:QOS|Assoc|Max)\w+|\w+(?:Limit|NotAllowed))\b")
+_CODE = re.compile(r"\b((?:QOS|Assoc|Max)\w*(?:Limit|Minutes|Per\w+|Satisfied|GRES)|Partition(?:Time|Node)Limit)\b")
 
 
 class Refusal(NamedTuple):
@@ -139,18 +139,19 @@ def explain_refusal(said: str, *, qos: str | None = None, account: str | None = 
         said: what sbatch wrote to standard error.
         qos, account: what the job asked for.
     """
+    words = " ".join(said.split())[-400:]
     names = {"qos": qos or "(the default)", "account": account or "(the default)", "partition": "", "job": "JOB"}
     for code in _CODE.findall(said):
-        if known_reason(code) or read_limit(code) or code.startswith(("QOS", "Assoc")):
+        if known_reason(code) or read_limit(code):
             reason = explain(code)
             return note(
                 f"refused-{code.casefold()}",
                 reason.meaning.format(**names),
                 "error",
                 next=reason.next.format(**names),
-                said=said.strip()[-400:],
+                given=words,
             )
     for refusal in REFUSALS:
         if refusal.pattern.search(said):
-            return note(refusal.rule, refusal.meaning, "error", next=refusal.next, said=said.strip()[-400:])
+            return note(refusal.rule, refusal.meaning, "error", next=refusal.next, given=words)
     return None

@@ -168,7 +168,6 @@ class Situation:
         state: the replay of the journal.
         plan: plan.json, empty when it cannot be read.
         output: last lines of the rank that failed first, or of the set-up lines.
-        segments: how its segments ended, the oldest first: `{segment, reason, checkpoint, progress, next}`.
         now: epoch seconds.
         silent_s: seconds since the last sign of life in the journal.
     """
@@ -180,7 +179,6 @@ class Situation:
     output: tuple[str, ...] = ()
     memory: MemoryFacts = MemoryFacts()
     disks: tuple[DiskFacts, ...] = ()
-    segments: tuple[dict[str, Any], ...] = ()
     now: float = 0.0
     silent_s: float = 0.0
     unknown: tuple[str, ...] = ()

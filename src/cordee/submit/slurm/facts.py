@@ -16,8 +16,10 @@ from cordee.slurm import (
     COMMENT_PREFIX,
     ENDED_STATES,
     WAITING_STATES,
+    Job,
     SlurmError,
     job_record,
+    my_jobs,
     parse_records,
     run_command,
 )
@@ -70,16 +72,15 @@ class _Asking:
             return None
 
 
-def collect_facts(folder: RunFolder, events: list[dict[str, Any]]) -> SchedulerFacts:
+def collect_facts(folder: RunFolder, job: str | None) -> SchedulerFacts:
     """Return what Slurm knows of a run's newest job with a handful of quick commands; never raises for Slurm's sake.
 
     Args:
-        events: the run's journal; its newest event with a `job` names the job. Without one it is looked for by comment.
+        job: the newest job by the journal; one that Slurm lists with the run's comment and is active counts before it.
     """
     asking = _Asking()
-    own = asking.ask("your jobs", "squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%k")
-    jobs = [line.split("|", 3) for line in (own or "").splitlines() if line.count("|") >= 3]
-    facts = SchedulerFacts("slurm", _newest_job(folder, events, jobs), own_jobs=_by_state(jobs))
+    jobs: list[Job] = asking.call("your jobs", lambda: my_jobs(timeout_s=_COMMAND_S), "squeue") or []
+    facts = SchedulerFacts("slurm", _newest_job(folder, job, jobs), own_jobs=_by_state(jobs))
     forgotten = False
     if facts.job is not None:
         asked = len(asking.unknown)
@@ -97,11 +98,11 @@ def collect_facts(folder: RunFolder, events: list[dict[str, Any]]) -> SchedulerF
     return replace(facts, batch_output=output, unknown=tuple(asking.unknown))
 
 
-def _newest_job(folder: RunFolder, events: list[dict[str, Any]], jobs: list[list[str]]) -> str | None:
-    named = [str(event["job"]) for event in events if event.get("job")]
-    listed = [job[0] for job in jobs if job[3].strip() == f"{COMMENT_PREFIX}{folder.id}"]
-    fresh = [job for job in listed if job not in named]
-    return (max(fresh, key=_job_number) if fresh else None) or (named[-1] if named else None)
+def _newest_job(folder: RunFolder, named: str | None, jobs: list[Job]) -> str | None:
+    listed = [job for job in jobs if job.comment == f"{COMMENT_PREFIX}{folder.id}"]
+    active = [job.id for job in listed if job.active]
+    newest = max((job.id for job in listed), key=_job_number, default=None)
+    return max(active, key=_job_number, default=None) or named or newest
 
 
 def _job_number(job: str) -> int:
@@ -109,8 +110,8 @@ def _job_number(job: str) -> int:
     return int(digits.group()) if digits else 0
 
 
-def _by_state(jobs: list[list[str]]) -> dict[str, int]:
-    states = [job[1] for job in jobs if job[1] not in ENDED_STATES]
+def _by_state(jobs: list[Job]) -> dict[str, int]:
+    states = [job.state for job in jobs if job.active]
     return {state: states.count(state) for state in dict.fromkeys(states)}
 
 
@@ -147,11 +148,11 @@ def _from_record(facts: SchedulerFacts, record: dict[str, str]) -> SchedulerFact
     )
 
 
-def _from_queue(facts: SchedulerFacts, jobs: list[list[str]]) -> SchedulerFacts:
-    for job, state, text, _ in jobs:
-        if job == facts.job:
-            reason, detail = split_reason(text)
-            return replace(facts, state=state, reason=reason, detail=detail)
+def _from_queue(facts: SchedulerFacts, jobs: list[Job]) -> SchedulerFacts:
+    for job in jobs:
+        if job.id == facts.job:
+            reason, detail = split_reason(job.reason)
+            return replace(facts, state=job.state, reason=reason, detail=detail)
     return facts
 
 
