@@ -226,6 +226,12 @@ def test_drained_nodes_are_named_with_the_operators_words():
     assert advice.findings[1].evidence["change"] == {"need.nodes": 3}
 
 
+def test_slurms_long_reason_for_drained_nodes_is_no_reservation():
+    words = "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions"
+    verdict = advise(waiting(words)).verdict
+    assert verdict.endswith("are down, drained or kept for higher partitions (n4 drain: ECC errors)")
+
+
 def test_a_reservation_ahead_is_told_with_the_time_that_fits_before_it():
     ahead = (Reservation("maintenance", NOW + 7200.0, NOW + 9000.0, "n[1-4]"),)
     facts = {"reservations": ahead, "time_limit_s": 14400.0}

@@ -41,7 +41,6 @@ _QOS = (
     "MaxJobsPerUser=1",
     "MaxWall=00:10:00",
     "MaxTRESPerUser=gres/gpu=2",
-    "Flags=DenyOnLimit",
 )
 _WAIT_S = 60.0
 
@@ -198,7 +197,13 @@ def test_a_node_that_was_named_and_is_drained_is_told(cluster, run):
 
 
 def test_a_reservation_ahead_gives_the_time_that_fits_before_it(cluster, run):
-    options = ["starttime=now+60minutes", "duration=60", "nodes=ALL", "flags=maint,ignore_jobs", "accounts=research"]
+    options = [
+        "starttime=now+60minutes",
+        "duration=60",
+        "nodes=ALL",
+        "flags=maint,ignore_jobs",
+        f"users={getpass.getuser()}",
+    ]
     cluster.command("scontrol", "create", "reservation", "reservationname=maintenance", *options)
     try:
         until(submit(run, "--time=120"), reason("ReqNodeNotAvail"))

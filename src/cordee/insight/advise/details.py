@@ -129,7 +129,7 @@ def _change(
 def _not_available(situation: Situation) -> Finding:
     facts = situation.scheduler
     reason = explain(facts.reason)
-    if "reserved" in facts.detail.casefold():
+    if facts.reason == "ReqNodeNotAvail" and "reserved" in facts.detail.casefold():
         return _reserved_for_others(situation, reason)
     broken = [described(group) for group in facts.groups_of(facts.partition) if not group.usable]
     named = "; ".join(broken[:_MOST_GROUPS]) or ("" if facts.reason.startswith("Nodes") else facts.detail)
