@@ -356,3 +356,45 @@ def test_a_run_of_ours_that_failed_on_its_nodes_is_explained_by_its_ranks(cluste
         time.sleep(0.2)
     advice = advised(folder)
     assert advice.verdict == "it failed because your disk quota is used up"
+
+
+def running(record: dict[str, str]) -> bool:
+    return record.get("JobState") == "RUNNING"
+
+
+def test_a_node_that_failed_is_named(cluster, run):
+    job = submit(run, "--no-requeue")
+    until(job, running)
+    node = (job_record(job) or {})["NodeList"]
+    cluster.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power supply")
+    until(job, ended)
+    assert advised(run).verdict == f"it failed because a node failed under it ({node})"
+
+
+def test_a_job_that_was_preempted_for_good_says_so(cluster, run):
+    job = submit(run, "--no-requeue", "--nodes=4", "--exclusive")
+    until(job, running)
+    options = ["--partition=debug", "--nodes=4", "--exclusive", "--time=5", "--output=/dev/null"]
+    run_command(["sbatch", *options, "--wrap", "sleep 60"])
+    until(job, ended)
+    assert advised(run).verdict == "it failed because a job with a higher priority took its nodes"
+
+
+def test_a_job_whose_time_was_up_asks_for_more(cluster, run):
+    job = submit(run, "--time=10")
+    until(job, running)
+    cluster.command("scontrol", "update", f"JobId={job}", "EndTime=now+2")
+    until(job, ended)
+    finding = advised(run).findings[0]
+    assert finding.rule == "time"
+    assert '[need] time = "' in finding.next
+
+
+def test_a_failing_prolog_is_told_while_the_job_waits(cluster, run):
+    cluster.set_prolog("exit 1")
+    job = submit(run)
+    until(job, lambda record: record.get("Restarts") not in (None, "0"))
+    rules = [finding.rule for finding in advised(run).findings]
+    cluster.set_prolog(None)
+    assert rules[0].startswith("waits-")
+    assert "prolog" in rules
