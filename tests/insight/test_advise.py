@@ -523,6 +523,19 @@ def test_a_job_with_nodes_and_without_a_supervisor_starts():
     assert advise(situation(scheduler=SchedulerFacts("slurm", "7", "RUNNING"))).where == "starting"
 
 
+def test_a_job_that_says_nothing_for_long_is_told_with_its_last_words():
+    scheduler = SchedulerFacts("slurm", "7", "RUNNING", elapsed_s=300.0)
+    assert "submit/slurm-7.out" in first(situation(scheduler=scheduler)).next
+    said = situation(scheduler=scheduler, own_output=("ModuleNotFoundError: No module named 'dataclasses'",))
+    assert advise(said).verdict.endswith("has not said a word: Python has no module dataclasses")
+
+
+def test_the_supervisors_own_words_count_when_the_run_vanished():
+    gone = SchedulerFacts("slurm", "7", "FAILED", exit_code=1)
+    words = ("OSError: [Errno 116] Stale file handle",)
+    assert first(situation(RunState(state="running"), gone, own_output=words)).rule == "file-system"
+
+
 def test_a_slow_run_is_told_that_its_time_will_not_do():
     attempts = [{"attempt": 1, "started_at": NOW - 1800.0}]
     state = RunState(

@@ -22,6 +22,7 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
       cordee advise last
     """
     from cordee.insight.advise import advise
+    from cordee.report.clean import clean
     from cordee.submit.situation import collect_situation
 
     advice = advise(collect_situation(found(run, runs)))
@@ -29,5 +30,5 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
         print_json(advice.document())
     else:
         for line in advice.lines():
-            click.echo(line)
+            click.echo(clean(line))
     raise click.exceptions.Exit(EXIT_BAD if advice.failed else EXIT_DONE)

@@ -19,11 +19,11 @@ from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
 from cordee.runs.state import RunState, replay
 from cordee.submit import submitter
+from cordee.submit.tails import last_lines, plain
 from cordee.units import parse_utc
 
 _COLLECTORS = {"slurm": "cordee.submit.slurm.facts:collect_facts"}
 _LAST_LINES = 60
-_LONGEST_LINE = 500
 _SETUP = -1
 _KILLED = re.compile(r"Killed process (\d+)")
 
@@ -45,6 +45,7 @@ def collect_situation(folder: RunFolder) -> Situation:
         plan,
         scheduler,
         _output(folder, state),
+        () if state.ended else last_lines(folder.control / "supervisor.log"),
         _memory(folder, plan, state, unknown),
         tuple(_disks(folder, plan)),
         now,
@@ -82,7 +83,7 @@ def _output(folder: RunFolder, state: RunState) -> tuple[str, ...]:
     if not failed:
         failed = [rank.rank for rank in state.ranks if rank.status == "failed"] or ([0] if state.attempts else [_SETUP])
     lines = LogReader(folder.logs).tail(failed[0], _LAST_LINES)
-    return tuple(line.data.decode(errors="replace").rstrip("\r\n")[:_LONGEST_LINE] for line in lines)
+    return tuple(plain(line.data.decode(errors="replace")) for line in lines)
 
 
 def _memory(folder: RunFolder, plan: dict[str, Any], state: RunState, unknown: list[str]) -> MemoryFacts:

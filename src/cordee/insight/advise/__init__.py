@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cordee.findings import Finding
-from cordee.insight.advise.course import COURSE, between_segments, chain_without_progress, disks_are_full
+from cordee.insight.advise.course import COURSE, between_segments, chain_without_progress, disks_are_full, no_first_word
 from cordee.insight.advise.failed import CAUSES
 from cordee.insight.advise.situation import Situation
 from cordee.insight.advise.waiting import WAITING
@@ -21,7 +21,7 @@ SCHEMA = "cordee.advise/1"
 
 _TABLES: dict[str, tuple[Rule, ...]] = {
     "waiting": (*WAITING, between_segments, disks_are_full),
-    "starting": (),
+    "starting": (no_first_word, disks_are_full),
     "running": COURSE,
     "finished": (),
     "failed": (chain_without_progress, *CAUSES, *COURSE),
@@ -98,7 +98,9 @@ def _verdict(situation: Situation, findings: list[Finding]) -> str:
         case "waiting":
             return f"it waits{because}" if because else "it waits; the scheduler gives no reason"
         case "starting":
-            return "it starts: its nodes are there and its first words are awaited"
+            if not findings:
+                return "it starts: its nodes are there and its first words are awaited"
+            return f"it starts, but {findings[0].text}"
         case "failed":
             return f"it failed{because}" if because else "it failed; nothing says why"
         case "cancelled":

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from cordee.findings import Finding
 from cordee.insight.advise.situation import Situation
 from cordee.insight.advise.wording import Rule, note, setting, size_value, time_value
+from cordee.insight.advise.words import causes
 from cordee.units import format_duration, format_size
 
 _NEAR = 0.9
@@ -15,6 +16,7 @@ _LEAST_BYTES = 1 << 30
 _FEW_FILES = 1000
 _SILENT_S = 300.0
 _WORTH_SAVING_S = 60.0
+_FIRST_WORD_S = 60.0
 _ENDS_A_SEGMENT = ("time_limit", "preempted", "requeued", "node_lost", "no_agents", "killed", "lost")
 
 
@@ -25,7 +27,7 @@ def chain_without_progress(situation: Situation) -> Iterator[Finding]:
     limit, every = situation.part("segment").get("limit_s"), situation.part("checkpoint").get("every_s")
     change, advice = None, "save more often than a segment lasts"
     if limit and (every is None or every >= limit):
-        change = {"checkpoint.every": time_value(max(60.0, limit / 4))}
+        change = {"checkpoint.every": time_value(max(1.0, limit / 4))}
         advice = f"set {setting('checkpoint.every', change['checkpoint.every'])}, or save more often in the script"
     advice += f"; a complete one must match [checkpoint] pattern = {situation.part('checkpoint').get('pattern')!r}"
     yield note("chain-no-progress", situation.state.text, "error", next=advice, change=change)
@@ -152,6 +154,18 @@ def silent(situation: Situation) -> Iterator[Finding]:
     if situation.state.state == "running" and situation.silent_s > _SILENT_S:
         text = f"nothing was heard from it for {format_duration(situation.silent_s)}"
         yield note("silent", text, "warn", next="`cordee watch` and control/supervisor.log; `cordee cancel` ends it")
+
+
+def no_first_word(situation: Situation) -> Iterator[Finding]:
+    """Say that a job has its nodes and its supervisor has not said a word."""
+    facts = situation.scheduler
+    if facts.state == "RUNNING" and (facts.elapsed_s or 0.0) > _FIRST_WORD_S:
+        text = f"its job runs for {format_duration(facts.elapsed_s or 0.0)} and its supervisor has not said a word"
+        found = next(causes((*facts.batch_output, *situation.own_output)), None)
+        if found is not None:
+            text += f": {found.text}"
+        advice = f"see submit/slurm-{facts.job}.out and control/supervisor.log in the run folder"
+        yield note("no-first-word", text, "warn", next=found.next if found else advice)
 
 
 def left_out(situation: Situation) -> Iterator[Finding]:

@@ -168,6 +168,7 @@ class Situation:
         state: the replay of the journal.
         plan: plan.json, empty when it cannot be read.
         output: last lines of the rank that failed first, or of the set-up lines.
+        own_output: last lines of the supervisor's own log, as long as the run has not ended.
         now: epoch seconds.
         silent_s: seconds since the last sign of life in the journal.
     """
@@ -177,6 +178,7 @@ class Situation:
     plan: dict[str, Any]
     scheduler: SchedulerFacts = SchedulerFacts()
     output: tuple[str, ...] = ()
+    own_output: tuple[str, ...] = ()
     memory: MemoryFacts = MemoryFacts()
     disks: tuple[DiskFacts, ...] = ()
     now: float = 0.0

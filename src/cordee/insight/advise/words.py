@@ -255,6 +255,7 @@ def said(situation: Situation) -> Iterator[Finding]:
         (message, _OTHERS),
         (output, _OTHERS),
         (batch, _OTHERS),
+        (situation.own_output, SAYINGS),
         ([situation.state.text], SAYINGS),
     )
     for lines, sayings in turns:

@@ -24,10 +24,9 @@ from cordee.slurm import (
     run_command,
 )
 from cordee.submit.slurm.values import NOTHING, gpus, moment, number, seconds, size_bytes, text_of, whole
+from cordee.submit.tails import last_lines
 
 _COMMAND_S = 10.0
-_TAIL_LINES = 40
-_TAIL_BYTES = 32 << 10
 _SACCT = (
     "JobIDRaw",
     "State",
@@ -318,17 +317,5 @@ def _priority(facts: SchedulerFacts, asking: _Asking) -> dict[str, float]:
 
 
 def _batch_output(folder: RunFolder, job: str | None) -> tuple[str, ...]:
-    """Return the last lines that the batch script wrote into the run folder."""
-    found = [path for path in folder.submit.glob("*.out") if path.is_file()]
-    found += [path for path in folder.control.glob("*.out") if path.is_file()]
-    own = [path for path in found if job and job in path.name] or found
-    if not own:
-        return ()
-    try:
-        newest = max(own, key=lambda path: path.stat().st_mtime)
-        with open(newest, "rb") as file:
-            file.seek(max(0, newest.stat().st_size - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ()
-    return tuple(line[:500] for line in lines[-_TAIL_LINES:])
+    """Return the last lines that the job's batch script wrote into the run folder."""
+    return last_lines(folder.submit / f"slurm-{job}.out") if job else ()
