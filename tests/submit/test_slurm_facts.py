@@ -224,6 +224,13 @@ def test_the_batch_scripts_last_words_count(run, slurm):
     assert "sacct" in advice.facts["unknown"][0]
 
 
+def test_the_last_words_of_an_earlier_start_of_the_job_do_not_count(run, slurm):
+    client_journal(run.journal).append("placed", job="12")
+    before = "slurmstepd: error: Detected 1 oom-kill event(s)\nslurmstepd-n1: error: *** JOB 12 CANCELLED DUE TO JOB REQUEUE ***\n"
+    (run.submit / "slurm-12.out").write_text(f"{before}new words\n")
+    assert facts_of(run).batch_output == ("new words",)
+
+
 def test_fields_of_slurm_are_values():
     assert [
         gpus(text) for text in ("gpu:a100:4(S:0-3),nic:2", "gres/gpu:4", "gres:gpu:2", "gpu:1", "(null)", "gpu")

@@ -97,7 +97,7 @@ def _memory(folder: RunFolder, plan: dict[str, Any], state: RunState, unknown: l
         run = Run(folder)
         if "node" not in run.groups():
             return MemoryFacts(killed_for_memory=kills)
-        grid = run.grid("node", ["memory_used_bytes", "memory_total_bytes"])
+        grid = run.grid("node", ["memory_used_bytes", "memory_total_bytes"], every=60, statistic="max")
         used, total = grid.values[0], grid.values[1]
         if not np.isfinite(used).any():
             return MemoryFacts(killed_for_memory=kills)

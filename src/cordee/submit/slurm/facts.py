@@ -27,6 +27,7 @@ from cordee.submit.slurm.values import NOTHING, gpus, moment, number, seconds, s
 from cordee.submit.tails import last_lines
 
 _COMMAND_S = 10.0
+_REQUEUED = "DUE TO JOB REQUEUE"
 _SACCT = (
     "JobIDRaw",
     "State",
@@ -317,5 +318,7 @@ def _priority(facts: SchedulerFacts, asking: _Asking) -> dict[str, float]:
 
 
 def _batch_output(folder: RunFolder, job: str | None) -> tuple[str, ...]:
-    """Return the last lines that the job's batch script wrote into the run folder."""
-    return last_lines(folder.submit / f"slurm-{job}.out") if job else ()
+    """Return the last lines that the job's batch script wrote into the run folder since it was last requeued."""
+    lines = last_lines(folder.submit / f"slurm-{job}.out") if job else ()
+    begun = max((at + 1 for at, line in enumerate(lines) if _REQUEUED in line), default=0)
+    return lines[begun:]
