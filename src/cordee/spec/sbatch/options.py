@@ -77,7 +77,7 @@ class Given:
         return self.option.name if self.option else ""
 
 
-def _table(fates: Mapping[str, str]) -> dict[str, Option]:
+def option_table(fates: Mapping[str, str]) -> dict[str, Option]:
     table = {}
     for fate, names in fates.items():
         for entry in names.split():
@@ -90,8 +90,8 @@ def _table(fates: Mapping[str, str]) -> dict[str, Option]:
     return table
 
 
-SBATCH_OPTIONS = _table(_SBATCH)
-SRUN_OPTIONS = {**SBATCH_OPTIONS, **_table(_SRUN)}
+SBATCH_OPTIONS = option_table(_SBATCH)
+SRUN_OPTIONS = {**SBATCH_OPTIONS, **option_table(_SRUN)}
 
 
 def parse_options(words: Sequence[str], table: Mapping[str, Option], line: int) -> tuple[list[Given], list[str]]:

@@ -198,3 +198,9 @@ def _document_end(text: str, position: int, mark: str) -> int:
         if found:
             break
     return min(position, len(text))
+
+
+def array_words(source: str) -> str:
+    """Return the words of an array's value `( ... )` on one line, without comments."""
+    inner = source.strip().removeprefix("(").removesuffix(")")
+    return " ".join(token.text for token in _tokens(inner) if token.kind == "word")
