@@ -10,9 +10,11 @@ from pathlib import PurePath
 from cordee.spec.sbatch.left import Left
 from cordee.spec.sbatch.options import SRUN_OPTIONS, parse_options
 from cordee.spec.sbatch.shell import Command, array_words, chains, read_commands
-from cordee.spec.sbatch.variables import Variables, assignment, plain_text
+from cordee.spec.sbatch.variables import Variables, assignment, plain_text, unquoted
 
 SETS = "Cordée sets these for every rank"
+OF_RANKS = "made of what only a rank knows; set it in the training script"
+IN_FOLDER = "the ranks run in the job's folder anyway"
 PRINTS = "only prints; the run's journal and report say more"
 FOR_SRUN = "meant for srun, which Cordée calls itself"
 CONTINUES = (
@@ -29,14 +31,14 @@ _EXIT = "an exit code ends nothing here: a set-up line that fails ends the attem
 _KINDS = {
     word: kind
     for kind, words in {
-        "print": "echo printf date hostname nvidia-smi rocm-smi printenv pwd whoami id which type sleep true : squeue sinfo "
+        "print": "echo printf date hostname nvidia-smi rocm-smi printenv pwd whoami id which type sleep true squeue sinfo "
         "sacct lscpu lsblk free df du uptime uname cat ls nproc ps head tail jobs sstat seff groups lstopo",
-        "setup": "module ml source . conda mamba micromamba pyenv spack eval set shopt unset mkdir",
+        "setup": ": module ml source . conda mamba micromamba pyenv spack eval set shopt unset mkdir",
         "before": "cd pushd ulimit umask",
         "continue": "sbatch",
         "condition": "[ [[ test if",
         "quiet": "wait exit return popd",
-        "launch": "srun torchrun mpirun mpiexec orterun accelerate deepspeed horovodrun",
+        "launch": "srun torchrun mpirun mpiexec orterun ibrun accelerate deepspeed horovodrun",
         "script": "bash sh",
     }.items()
     for word in words.split()
@@ -46,7 +48,10 @@ _RANKS = re.compile(
     r"(MASTER_(ADDR|PORT)|(LOCAL_|NODE_|GROUP_|GLOBAL_)?RANK|(LOCAL_|GROUP_)?WORLD_SIZE|JAX_COORDINATOR_ADDRESS|"
     r"JAX_NUM_PROCESSES|JAX_PROCESS_ID|TF_CONFIG)\Z"
 )
-_FIRST_NODE = re.compile(r"scontrol\s+show\s+host|\bhostname\b|SLURM_(JOB_)?NODELIST|SLURM_LAUNCH_NODE_IPADDR|SLURMD_NODENAME")
+_FIRST_NODE = re.compile(
+    r"scontrol\s+show\s+host|\bhostname\b|SLURM_(JOB_)?NODELIST|SLURM_LAUNCH_NODE_IPADDR|SLURMD_NODENAME"
+)
+_STAYS = ("cd $SLURM_SUBMIT_DIR", "cd .", "cd $PWD", "cd $(pwd)")
 _MODULE_PRINTS = ("list", "avail", "show", "spider", "whatis", "display", "-t")
 _NO_TRAINING = re.compile(r"-m\s+(pip|venv|ensurepip|wandb|compileall)\b|\s-c\s|\s(--version|-V)\b")
 
@@ -143,6 +148,8 @@ def _add(body: Body, command: Command) -> None:
         pass
     elif kind == "setup":
         body.setup.append(SetupLine(command.text))
+    elif kind == "before" and re.sub(r'["{}]', "", " ".join(command.words)) in _STAYS:
+        body.leave(command, IN_FOLDER)
     elif kind == "before":
         body.before.append(command.text)
         body.setup += [SetupLine(command.text)] if command.words[0] in ("cd", "pushd") else []
@@ -199,28 +206,28 @@ def _assign_all(body: Body, command: Command) -> None:
 def _assign(body: Body, command: Command, name: str, append: bool, source: str, *, exported: bool) -> None:
     variables = body.variables
     if source.startswith("("):
-        words = variables.fill(array_words(source))
-        variables.arrays[name] = f"{variables.arrays.get(name, '')} {words}".strip() if append else words
-        if _FIRST_NODE.search(source) or any(f"${alias}" in source for alias in variables.alias):
-            variables.alias[name] = "$MASTER_ADDR"
-            body.leave(command, SETS)
+        _assign_array(body, command, name, append, source)
         return
     filled = variables.fill(source)
     text = plain_text(filled)
     if text is not None and append:
         text = variables.known[name] + text if name in variables.known else None
+    first_node = _FIRST_NODE.search(filled) or (re.search(r"\$\(|`", filled) and _of_ranks(variables, filled))
     if _RANKS.match(name) or name.startswith(("SRUN_", "SLURM_")):
         body.leave(command, SETS if _RANKS.match(name) else FOR_SRUN)
         if text is not None and name.endswith("SIZE"):
             variables.known[name] = text
-    elif _FIRST_NODE.search(filled) or _stands_for(variables, filled):
-        variables.alias[name] = _stands_for(variables, filled) or "$MASTER_ADDR"
+    elif first_node or unquoted(filled) in variables.alias.values():
+        variables.alias[name] = "$MASTER_ADDR" if first_node else unquoted(filled)
         body.leave(command, SETS)
+    elif text is None and not append and _of_ranks(variables, filled):
+        variables.known[name] = unquoted(filled)
+        body.leave(command, OF_RANKS)
     elif text is not None and not any(line.name == name for line in body.setup):
         variables.known[name] = text
         if exported:
             _keep(body, name, text)
-        elif plain_text(variables.fill(f'"${name}"')) is None:
+        elif variables.fill(f"${name}") == f"${name}":
             body.setup.append(SetupLine(f"export {name}={filled}", name))
     else:
         variables.known.pop(name, None)
@@ -228,15 +235,30 @@ def _assign(body: Body, command: Command, name: str, append: bool, source: str, 
         body.setup.append(SetupLine(f"export {name}{plus}={filled}", "" if exported else name))
 
 
-def _stands_for(variables: Variables, filled: str) -> str | None:
-    """Return which variable of a rank a value stands for, such as `$GROUP_RANK`."""
-    found = [alias for alias in variables.alias.values() if re.search(re.escape(alias) + r"\b", filled)]
-    return found[0] if found else None
+def _assign_array(body: Body, command: Command, name: str, append: bool, source: str) -> None:
+    variables = body.variables
+    words = variables.fill(array_words(source))
+    if _FIRST_NODE.search(source) or words in variables.alias.values():
+        variables.alias[name] = "$MASTER_ADDR"
+        body.leave(command, SETS)
+        return
+    variables.arrays[name] = f"{variables.arrays.get(name, '')} {words}".strip() if append else words
+    body.setup.append(SetupLine(f"{name}{'+' if append else ''}=({words})", name))
+
+
+def _of_ranks(variables: Variables, filled: str) -> bool:
+    """Return whether a value is made of variables that only a rank has, such as `$GROUP_RANK`."""
+    names = "|".join(re.escape(alias[1:]) for alias in sorted(set(variables.alias.values())))
+    return bool(names and re.search(rf"\$\{{?({names}|MASTER_PORT)\b", filled))
 
 
 def _keep(body: Body, name: str, text: str) -> None:
     """Export a literal: in [env], or as a set-up line where order matters."""
-    if name.endswith("PATH") or name.startswith("CORDEE_") or any(re.match(rf"export {name}\+?=", line.text) for line in body.setup):
+    if (
+        name.endswith("PATH")
+        or name.startswith("CORDEE_")
+        or any(re.match(rf"export {name}\+?=", line.text) for line in body.setup)
+    ):
         quoted = "'" + text.replace("'", "'\\''") + "'"
         body.setup.append(SetupLine(f"export {name}={quoted}"))
     else:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from cordee.errors import DocumentError
 from cordee.spec.faults import fault_error
-from cordee.spec.sbatch.body import CONTINUES, Body, read_body
+from cordee.spec.sbatch.body import Body, read_body
 from cordee.spec.sbatch.directives import read_directives
 from cordee.spec.sbatch.launch import Launch, command_of, dropped_options, read_launch
 from cordee.spec.sbatch.layout import exported, need_keys, read_layout, stop_keys, with_step
 from cordee.spec.sbatch.left import Left
 from cordee.spec.sbatch.shell import Command
-from cordee.spec.sbatch.values import read_time
-from cordee.spec.sbatch.variables import Variables, assignment, needs_shell
+from cordee.spec.sbatch.variables import Variables
 
 LARGEST_BYTES = 256 << 10
 _OF_RANKS = {"SLURM_PROCID": "$RANK", "SLURM_NODEID": "$GROUP_RANK", "SLURM_LOCALID": "$LOCAL_RANK"}
@@ -80,6 +80,8 @@ def convert(text: str) -> Conversion:
     asked = read_layout(directives.given)
     body = read_body(text, Variables(asked.known, {}, dict(_OF_RANKS)), asked.nodes)
     result = Conversion(name=asked.text("job-name"), left=[*directives.left, *body.left])
+    folder = asked.text("chdir") or "."
+    start = [] if folder in (".", "./") else [f"cd {shlex.quote(folder)}"]
     chosen = _choose(body.launches)
     launch = read_launch(chosen, body.variables) if chosen else None
     for command in body.launches:
@@ -88,8 +90,7 @@ def convert(text: str) -> Conversion:
     if launch is not None and launch.words:
         asked = with_step(asked, launch)
         dropped_options(launch)
-        chdir = asked.text("chdir")
-        result.run = command_of(launch, [*([f"cd {_quoted(chdir)}"] if chdir else []), *body.before, *launch.before])
+        result.run = command_of(launch, [*start, *body.before, *launch.before])
         result.launch = "srun" if launch.is_mpi else "fork"
         result.restart = {} if launch.retries is None else {"retries": launch.retries}
     else:
@@ -97,7 +98,7 @@ def convert(text: str) -> Conversion:
     result.need, differences = need_keys(asked, launch)
     result.options, result.checkpoint = asked.options, stop_keys(asked.values)
     result.env = {**exported(asked), **body.env, **(launch.env if launch else {})}
-    result.setup = _used(body, launch)
+    result.setup = [*start, *_used(body, launch)]
     result.left += [*asked.left, *(launch.left if launch else []), *differences, *_unset(launch)]
     result.left = sorted(dict.fromkeys(result.left), key=lambda left: left.line)
     return result
@@ -130,7 +131,3 @@ def _used(body: Body, launch: Launch | None) -> list[str]:
 def _unset(launch: Launch | None) -> list[Left]:
     names = dict.fromkeys(match[1] for match in _UNSET.finditer(launch.source)) if launch else {}
     return [Left(launch.line, f"${name}", "is empty in a run: write its value into `run`") for name in names if launch]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from cordee.spec.sbatch.left import Left
 from cordee.spec.sbatch.options import SBATCH_OPTIONS, Given, parse_options
 
+UNKNOWN = "not an option of sbatch itself; where a plug-in of the site has it, add it to [slurm] options"
 _MARK = "#SBATCH"
 _ESCAPED = ("'", '"', "\\")
 _SEPARATORS = (["hetjob"], ["packjob"])
@@ -45,7 +46,7 @@ def _read_line(words: list[str], number: int, found: Directives) -> None:
     found.given += [one for one in given if one.option is not None]
     for one in given:
         if one.option is None:
-            found.left.append(Left(number, one.text, "sbatch has no such option"))
+            found.left.append(Left(number, one.text, UNKNOWN))
     if rest:
         found.left.append(Left(number, " ".join(rest), "not an option: sbatch refuses it"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -120,7 +121,7 @@ def _peel(launch: Launch, variables: Variables) -> None:
             launch.through = "srun"
             given, launch.words = parse_options(launch.words[1:], SRUN_OPTIONS, launch.line)
             launch.srun += [_unquoted(one) for one in given]
-        elif name in ("mpirun", "mpiexec", "orterun"):
+        elif name in ("mpirun", "mpiexec", "orterun", "ibrun"):
             launch.through = "mpi"
             _mpirun(launch)
         elif name in _SHELLS and len(launch.words) >= 3 and launch.words[1] in ("-c", "-lc", "-ec"):
@@ -198,7 +199,7 @@ def _launcher(launch: Launch) -> None:
 
 def _torch_module(words: list[str]) -> str:
     """Return the launcher in `python [-u] -m torch.distributed.run`, "" when it is another command."""
-    for flag, module in zip(words[:3], words[1:4], strict=False):
+    for flag, module in itertools.pairwise(words):
         if flag == "-m" and module in _TORCH_MODULES:
             return module
         if not flag.startswith("-"):
@@ -246,7 +247,7 @@ def dropped_options(launch: Launch) -> None:
     """Note the options of srun that are not carried over, those of one kind together."""
     kinds: dict[str, list[str]] = {}
     for one in launch.srun:
-        fate = one.option.fate if one.option else "srun has no such option"
+        fate = one.option.fate if one.option else "not an option of srun itself; a plug-in of the site may have it"
         if fate != LAYOUT:
             why = "an option of srun that Cordée does not need" if fate == DROP else fate
             kinds.setdefault(why, []).append(one.text)

@@ -110,7 +110,7 @@ def with_step(asked: Asked, launch: Launch) -> Asked:
 
 
 def _count(asked: Asked) -> None:
-    counts = {name: _number(asked, name) for name in _COUNTS}
+    counts = {name: _read(asked, name, read_count) for name in _COUNTS}
     gpus = {name: _read(asked, name, read_gpus) for name in _TOTALS}
     nodes = _read(asked, "nodes", read_nodes)
     tasks, per_node = counts["ntasks"], counts["ntasks-per-node"]
@@ -134,6 +134,10 @@ def _count(asked: Asked) -> None:
         whole = found[0] if on_node else 0
         if gpus["gpus"] and not on_node:
             whole = -(-found[0] // asked.nodes)
+            if not nodes and whole > 1:
+                asked.leave(
+                    "gpus", "without --nodes Slurm may spread them; here they are on one node: set nodes for more"
+                )
             if found[0] % asked.nodes:
                 asked.leave("gpus", f"not the same on each of {asked.nodes} nodes: {whole} per node are asked for")
         elif gpus["gpus-per-task"] and not on_node:
@@ -182,10 +186,6 @@ def exported(asked: Asked) -> dict[str, str]:
     return {name: value for name, _, value in pairs if name.isidentifier()}
 
 
-def _number(asked: Asked, name: str) -> int | None:
-    return _read(asked, name, read_count)
-
-
 def _read(asked: Asked, name: str, reader: Any) -> Any:
     text = asked.text(name)
     if text is None:
@@ -204,7 +204,9 @@ def need_keys(asked: Asked, launch: Launch | None) -> tuple[dict[str, Any], list
     if asked.fewest_nodes < asked.nodes:
         need["min_nodes"] = asked.fewest_nodes
         line = asked.values["nodes"].line
-        left.append(Left(line, long_form(asked.values["nodes"]), f"{asked.nodes} are asked for; a run goes on with fewer"))
+        left.append(
+            Left(line, long_form(asked.values["nodes"]), f"{asked.nodes} are asked for; a run goes on with fewer")
+        )
     if asked.gpus:
         need["gpus_per_node"] = asked.gpus
     need["ranks_per_node"] = ranks
@@ -213,7 +215,9 @@ def need_keys(asked: Asked, launch: Launch | None) -> tuple[dict[str, Any], list
         need["cpus_per_rank"] = max(each, 1)
         if rest or not each:
             line = launch.line if launch else 1
-            left.append(Left(line, f"{asked.cpus} cores per node", "not a multiple of the ranks: cpus_per_rank is rounded"))
+            left.append(
+                Left(line, f"{asked.cpus} cores per node", "not a multiple of the ranks: cpus_per_rank is rounded")
+            )
     if asked.memory:
         need["memory"] = size_text(asked.memory)
     if asked.model:
@@ -232,7 +236,11 @@ def _ranks(asked: Asked, launch: Launch | None, left: list[Left]) -> int | str:
         return "gpu" if asked.gpus else 1
     told = read_count(launch.ranks)
     if launch.ranks and told is None:
-        why = "not a number that could be read: one rank for each GPU" if asked.gpus else "not a number that could be read"
+        why = (
+            "not a number that could be read: one rank for each GPU"
+            if asked.gpus
+            else "not a number that could be read"
+        )
         left.append(Left(launch.line, launch.ranks, why))
         return "gpu" if asked.gpus else 1
     if told:

@@ -127,7 +127,7 @@ def _long(name: str, table: Mapping[str, Option]) -> Option | None:
 
 def _bundle(letters: str, rest: list[str], table: Mapping[str, Option], line: int) -> list[Given]:
     """Return the options of one word such as `-lu` or `-N4`; a value may be the next of `rest`, which it is taken from."""
-    given = []
+    given: list[Given] = []
     while letters:
         letter, letters = letters[0], letters[1:]
         option, value, text = table.get(letter), None, f"-{letter}"
@@ -150,5 +150,3 @@ def last_values(given: Sequence[Given]) -> dict[str, Given]:
 def long_form(one: Given) -> str:
     """Return a known option as `--name=value`."""
     return f"--{one.name}" + (f"={one.value}" if one.value is not None else "")
-
-

@@ -35,7 +35,9 @@ def read_time(text: str) -> int | None:
         return None
     days, *rest = match.groups()
     numbers = [int(part) for part in rest if part is not None]
-    units = {1: (3600,), 2: (3600, 60), 3: (3600, 60, 1)} if days is not None else {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
+    units = (
+        {1: (3600,), 2: (3600, 60), 3: (3600, 60, 1)} if days is not None else {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
+    )
     seconds = int(days or 0) * 86400 + sum(a * b for a, b in zip(numbers, units[len(numbers)], strict=True))
     return seconds if 0 < seconds < 10**9 else None
 
@@ -56,7 +58,8 @@ def read_gpus(text: str) -> tuple[int, str | None] | None:
 
 def read_gres(text: str) -> tuple[tuple[int, str | None] | None, list[str]]:
     """Return the GPUs of `gpu:a100:4,nvme:1`, and what else is asked for."""
-    gpus, others = None, []
+    gpus: tuple[int, str | None] | None = None
+    others = []
     for part in text.split(","):
         head, _, rest = part.removeprefix("gres:").removeprefix("gres/").partition(":")
         rest = re.sub(r"\((?:S|IDX):.*\)\Z", "", rest)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-_SAFE = re.compile(r"[\w@%+=:,./^ -]*\Z")
+_SAFE = re.compile(r"(?:[\w@%+=:,./^ -]|\$\w+|\$\{\w+\})*\Z")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
 _PIECE = re.compile(
     r"""(?P<escaped>\\.)
@@ -68,7 +68,7 @@ class Variables:
             return self.arrays.get(name, match.group())
         name = match["braced"] or match["plain"]
         if name in self.alias:
-            return self.alias[name]
+            return f"${{{self.alias[name][1:]}}}" if match["braced"] else self.alias[name]
         value = self.known.get(name)
         if value is None or not _SAFE.match(value):
             return match.group()
