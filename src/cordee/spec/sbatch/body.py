@@ -25,6 +25,7 @@ _COMPOUND = "a condition, loop, function or group; put it into a script of its o
 _BACKGROUND = "runs in the background; one run has one command (a second one may be a run of its own)"
 _AFTER = "comes after the training, where Cordée runs nothing"
 _EVERY_NODE = "would run on every node at once, not on the first alone; do it before, or in the script"
+_DOCUMENT = "reads a here-document; put it into a file of its own"
 _JOINED = "joined commands; put them into a script of its own"
 _EXIT = "an exit code ends nothing here: a set-up line that fails ends the attempt"
 
@@ -138,6 +139,9 @@ def _add(body: Body, command: Command) -> None:
         return
     command = _filled(body, command)
     kind = kind_of(command.words)
+    if any(redirect.startswith("<<") and not redirect.startswith("<<<") for redirect in command.redirects):
+        body.leave(command, _DOCUMENT)
+        return
     if kind == "print" and any(redirect.startswith(">") for redirect in command.redirects):
         kind = "other"
     if kind == "set":

@@ -29,12 +29,16 @@ class Conversion:
     """What the document says.
 
     Attributes:
+        directives: how many options the `#SBATCH` lines gave.
         run: the command, None when the script shows none.
+        script: the Python script in it.
         need, checkpoint, restart: keys of these tables.
         left: what is not carried over, by line.
     """
 
     name: str | None = None
+    directives: int = 0
+    script: str | None = None
     run: str | list[str] | None = None
     launch: str = "fork"
     setup: list[str] = field(default_factory=list)
@@ -79,7 +83,9 @@ def convert(text: str) -> Conversion:
     directives = read_directives(text)
     asked = read_layout(directives.given)
     body = read_body(text, Variables(asked.known, {}, dict(_OF_RANKS)), asked.nodes)
-    result = Conversion(name=asked.text("job-name"), left=[*directives.left, *body.left])
+    result = Conversion(
+        name=asked.text("job-name"), directives=len(directives.given), left=[*directives.left, *body.left]
+    )
     folder = asked.text("chdir") or "."
     start = [] if folder in (".", "./") else [f"cd {shlex.quote(folder)}"]
     chosen = _choose(body.launches)
@@ -91,15 +97,18 @@ def convert(text: str) -> Conversion:
         asked = with_step(asked, launch)
         dropped_options(launch)
         result.run = command_of(launch, [*start, *body.before, *launch.before])
+        result.script = next((word for word in launch.words if word.endswith(".py")), None)
         result.launch = "srun" if launch.is_mpi else "fork"
         result.restart = {} if launch.retries is None else {"retries": launch.retries}
     else:
         launch = None
     result.need, differences = need_keys(asked, launch)
     result.options, result.checkpoint = asked.options, stop_keys(asked.values)
+    if launch and launch.through == "shell":
+        result.checkpoint.pop("signal", None)  # sbatch tells steps, and the script's own commands are none
     result.env = {**exported(asked), **body.env, **(launch.env if launch else {})}
     result.setup = [*start, *_used(body, launch)]
-    result.left += [*asked.left, *(launch.left if launch else []), *differences, *_unset(launch)]
+    result.left += [*asked.left, *(launch.left if launch else []), *differences, *_unset(launch, result.setup)]
     result.left = sorted(dict.fromkeys(result.left), key=lambda left: left.line)
     return result
 
@@ -128,6 +137,8 @@ def _used(body: Body, launch: Launch | None) -> list[str]:
     return kept
 
 
-def _unset(launch: Launch | None) -> list[Left]:
-    names = dict.fromkeys(match[1] for match in _UNSET.finditer(launch.source)) if launch else {}
-    return [Left(launch.line, f"${name}", "is empty in a run: write its value into `run`") for name in names if launch]
+def _unset(launch: Launch | None, setup: list[str]) -> list[Left]:
+    text = "\n".join([*setup, launch.source if launch else ""])
+    names = dict.fromkeys(match[1] for match in _UNSET.finditer(text))
+    why = "is empty in a run: write its value into the document"
+    return [Left(launch.line if launch else 1, f"${name}", why) for name in names]
