@@ -44,8 +44,10 @@ def command(directory: str, source: str | None, as_json: bool) -> None:
     click.echo(f"wrote {written.path}")
     for note in written.notes:
         click.echo(f"  {note}")
+    if written.left:
+        click.echo("  not carried over, or different here:", err=True)
     for why, group in group_left(written.left).items():
-        click.echo(f"  not carried over: {why}", err=True)
+        click.echo(f"  - {why}", err=True)
         for one in group:
-            click.echo(f"    line {one.line}: {one.shown}", err=True)
+            click.echo(f"      line {one.line}: {one.shown}", err=True)
     click.echo("`cordee check` shows what would run; `cordee run` runs it.")

@@ -13,7 +13,7 @@ from cordee.spec.sbatch.shell import Command, array_words, chains, read_commands
 from cordee.spec.sbatch.variables import Variables, assignment, plain_text, unquoted
 
 SETS = "Cordée sets these for every rank"
-OF_RANKS = "made of what only a rank knows; set it in the training script"
+OF_RANKS = "made of variables that only a rank has: filled in where `run` uses it"
 IN_FOLDER = "the ranks run in the job's folder anyway"
 PRINTS = "only prints; the run's journal and report say more"
 FOR_SRUN = "meant for srun, which Cordée calls itself"

@@ -93,7 +93,7 @@ def convert(text: str) -> Conversion:
     for command in body.launches:
         if command is not chosen:
             result.left.append(Left(command.line, command.text, _OTHER_COMMAND))
-    if launch is not None and launch.words:
+    if launch is not None and "".join(launch.words[:1]).strip("'\""):
         asked = with_step(asked, launch)
         dropped_options(launch)
         result.run = command_of(launch, [*start, *body.before, *launch.before])

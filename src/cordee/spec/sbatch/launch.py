@@ -191,7 +191,9 @@ def _launcher(launch: Launch) -> None:
             return
         if name == "accelerate":
             launch.ranks = "1"
-            launch.leave(word, "stays: one on each node starts its ranks, so that Cordée sees one rank per node")
+            launch.leave(
+                word, "stays in `run`: one on each node starts that node's processes, so Cordée sees one rank per node"
+            )
             return
         if name.startswith("python") or name.endswith((".py", ".sh")):
             return
@@ -238,7 +240,7 @@ def command_of(launch: Launch, before: list[str]) -> str | list[str]:
             plain = shlex.split(launch.source) == words
         except ValueError:
             plain = False
-        return launch.source if plain and words[0] else words
+        return launch.source if plain else words
     exec_ = "" if any(map(assignment, launch.words[:1])) else "exec "
     return ["bash", "-c", " && ".join([*before, f'{exec_}{launch.source} "$@"']), "bash"]
 

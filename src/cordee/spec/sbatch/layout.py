@@ -26,6 +26,7 @@ _COUNTS = ("ntasks", "ntasks-per-node", "ntasks-per-gpu", "cpus-per-task", "cpus
 _TOTALS = ("gpus", "gpus-per-node", "gpus-per-task")
 _SIZES = ("mem", "mem-per-cpu", "mem-per-gpu")
 _OF_STEP = ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-task", "ntasks-per-gpu")
+_MOST = 1_000_000
 _FORMS = "not a form that could be read"
 
 
@@ -222,6 +223,10 @@ def need_keys(asked: Asked, launch: Launch | None) -> tuple[dict[str, Any], list
         need["memory"] = size_text(asked.memory)
     if asked.model:
         need["gpu"] = f"model = {asked.model}"
+    for key, value in list(need.items()):
+        if isinstance(value, int) and value > _MOST:
+            left.append(Left(launch.line if launch else 1, f"{key} = {value}", f"more than {_MOST}"))
+            del need[key]
     seconds = read_time(asked.text("time") or "")
     if seconds:
         need["time"] = duration_text(seconds)

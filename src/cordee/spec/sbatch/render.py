@@ -38,6 +38,9 @@ def render_conversion(
     lines += _table("env", found.env)
     lines += ["", *checkpoint]
     lines += _table("restart", found.restart)
+    if found.need.get("gpus_per_node"):
+        lines += ["", "# [on.local]         # what differs on a machine without GPUs"]
+        lines += ["# need = { nodes = 1, min_nodes = 1, gpus_per_node = 0, ranks_per_node = 1 }"]
     lines += _left(found.left, source)
     return "\n".join(lines) + "\n"
 

@@ -65,7 +65,7 @@ def read_gres(text: str) -> tuple[tuple[int, str | None] | None, list[str]]:
         rest = re.sub(r"\((?:S|IDX):.*\)\Z", "", rest)
         if head != "gpu":
             others.append(part)
-        elif rest and read_gpus(rest) is None:
+        elif re.fullmatch(r"[A-Za-z][\w.-]*", rest):
             gpus = (1, rest)
         else:
             gpus = read_gpus(rest or "1")
