@@ -13,6 +13,7 @@ SCRIPTS = sorted((Path(__file__).parent / "scripts").iterdir())
 CONF = """ClusterName=parse
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort=1
+MessageTimeout=1
 AuthType=auth/none
 CredType=cred/none
 GresTypes=gpu,tmpfs
