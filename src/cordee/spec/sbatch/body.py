@@ -103,18 +103,22 @@ def read_body(text: str, variables: Variables, nodes: int) -> Body:
 
 def kind_of(words: Iterable[str]) -> str:
     """Return what a command is: print, setup, before, continue, condition, quiet, launch, script, set, or other."""
-    rest = list(words)
-    while rest and (assignment(rest[0]) or rest[0] in _WRAPPERS):
-        rest = rest[1:]
-        while rest and rest[0].startswith("-"):
-            rest = rest[1:]
+    given = list(words)
+    first, wrapped = 0, False
+    while first < len(given) and (
+        assignment(given[first]) or given[first] in _WRAPPERS or (wrapped and given[first].startswith("-"))
+    ):
+        wrapped = wrapped or given[first] in _WRAPPERS
+        first += 1
+    rest = given[first:]
     if not rest:
-        return "set" if any(map(assignment, words)) else "print"
+        return "set" if any(map(assignment, given)) else "print"
     name, second, line = PurePath(rest[0].strip("\"'")).name, (rest[1:] or [""])[0], " ".join(rest)
     kind = _KINDS.get(name, "other")
     if name == "srun":
-        inner = kind_of(parse_options(rest[1:], SRUN_OPTIONS, 0)[1] or ["srun"])
-        return "launch" if rest[1:] and inner in ("launch", "script", "other") else inner
+        inner = parse_options(rest[1:], SRUN_OPTIONS, 0)[1]
+        within = kind_of(inner) if inner and PurePath(inner[0]).name != "srun" else "nothing"
+        return "launch" if within in ("script", "other") else within
     if name in ("module", "ml") and second in _MODULE_PRINTS:
         return "print"
     if name in ("conda", "mamba", "micromamba") and second not in ("activate", "deactivate"):

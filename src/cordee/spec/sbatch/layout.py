@@ -122,6 +122,8 @@ def _count(asked: Asked) -> None:
     on_node = gpus["gpus-per-node"] or gres
     if nodes:
         asked.fewest_nodes, asked.nodes = nodes
+        if tasks and per_node:
+            asked.fewest_nodes = min(asked.nodes, max(asked.fewest_nodes, -(-tasks // per_node)))
     elif tasks and per_node:
         asked.nodes = asked.fewest_nodes = -(-tasks // per_node)
     elif gpus["gpus"] and on_node and on_node[0]:
