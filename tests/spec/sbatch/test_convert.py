@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -84,6 +86,37 @@ def test_every_generated_document_loads_and_keeps_the_command(script, tmp_path):
     assert list(job.slurm.options) == found.options
     text = written.path.read_text()
     assert all(f"{left.line:>4}  " in text for left in written.left)
+
+
+def test_the_page_shows_the_document_that_is_written(tmp_path):
+    page = (Path(__file__).parents[3] / "docs/from-sbatch.md").read_text()
+    script, document = re.findall(r"```(?:bash|toml)\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "train.sbatch").write_text(script.partition("\n")[2])
+    assert tomllib.loads(write_draft(tmp_path).path.read_text()) == tomllib.loads(document)
+
+
+def test_the_most_likely_script_is_read_and_the_others_are_named(tmp_path):
+    header = "#!/bin/sh\n#SBATCH -N 3\n"
+    (tmp_path / "slurm").mkdir()
+    for name, body in {
+        "a.sh": "echo nothing",
+        "b.sbatch": "srun python b.py",
+        "slurm/train.sh": "srun python c.py",
+        "train.txt": "srun python d.py",
+        "plain.sh": None,
+    }.items():
+        (tmp_path / name).write_text(f"{header}{body}\n" if body else "echo\n")
+    (tmp_path / "c.sh").write_bytes(header.encode() + b"\0")
+    written = write_draft(tmp_path)
+    assert written.source == tmp_path / "slurm/train.sh"
+    assert "other job scripts: b.sbatch, a.sh; `--from FILE` reads another" in written.notes
+    assert load_job(written.path, environ={}).job.run == ("python", "c.py")
+
+
+def test_a_script_without_options_is_read_when_it_is_named(tmp_path):
+    (tmp_path / "a.sh").write_text("#!/bin/sh\nsrun python t.py\n")
+    written = write_draft(tmp_path, tmp_path / "a.sh")
+    assert "a.sh has no #SBATCH lines: what was given to sbatch by hand is not known" in written.notes
 
 
 def test_what_cannot_be_carried_over_is_listed_with_its_line():

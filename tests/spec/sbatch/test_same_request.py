@@ -36,7 +36,11 @@ Licenses=scratch:4
 NodeName=n[1-16] NodeHostname={host} NodeAddr=127.0.0.1 Port=[2-17] CPUs=512 RealMemory=900000 \
 Gres=gpu:8,tmpfs:20G Feature=v100-32g,gpu,hbm80g
 PartitionName=any Nodes=n[1-16] Default=YES
-PartitionName=normal,booster,gpu,long,standard-g Nodes=n[1-16]
+PartitionName=normal Nodes=n[1-16]
+PartitionName=booster Nodes=n[1-16]
+PartitionName=gpu Nodes=n[1-16]
+PartitionName=long Nodes=n[1-16]
+PartitionName=standard-g Nodes=n[1-16]
 """
 SHOWN = (
     "TimeLimit",
