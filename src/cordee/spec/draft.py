@@ -1,187 +1,150 @@
-"""Looks at a folder: which script is the training, what it saves, and how it goes on."""
+"""The text of a drafted cluster profile: commented TOML."""
 
 from __future__ import annotations
 
-import os
+import json
 import re
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
+from collections.abc import Iterator
+from typing import Any
 
-from cordee.spec.machine import this_machine
-from cordee.spec.sbatch.convert import Conversion
-from cordee.spec.scripts import Script, read_script
-from cordee.units import format_size
+from cordee.spec.profile import ClusterProfile, NodeGroup, Partition
 
-_SCRIPTS = ("train.py", "main.py", "pretrain.py", "finetune.py", "run.py", "run_train.py", "training.py")
-_NO_SCRIPTS = re.compile(r"(setup|conftest|__init__|noxfile|fabfile|test_.*|.*_test)\.py\Z")
-_REQUIREMENTS = ("requirements.txt", "pyproject.toml", "environment.yml", "environment.yaml", "setup.py")
-_CHECKPOINT_FOLDERS = ("checkpoints", "checkpoint", "ckpt", "ckpts", "outputs", "output", "out")
-_DATA_FOLDERS = ("data", "dataset", "datasets", "corpus")
-_NUMBERED = re.compile(r"\A(?=.*(?:step|ckpt|checkpoint|epoch|iter))[\w.-]*\*[\w.-]*\Z", re.IGNORECASE)
-_MOST_ENTRIES = 20_000
+_BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
+_FAST = ("hsn", "ib", "ens", "bond", "en")
+_TIMES = ("max_time", "default_time")
 
 
-@dataclass(frozen=True)
-class Draft:
-    """What was found in a folder.
-
-    Attributes:
-        resume: arguments for a restart with `{checkpoint}`, None when nothing says how.
-        goes_on: whether the script goes on through Cordée's interface by itself.
-        grace: from being asked to stop until the end, where a job script says so.
-        notes: sentences for the person.
-    """
-
-    name: str
-    script: str | None
-    run: str | list[str]
-    gpus: int
-    checkpoint_path: str | None
-    pattern: str | None
-    resume: str | None
-    goes_on: bool
-    signal: str | None
-    notes: list[str] = field(default_factory=list)
-    grace: str | None = None
-
-
-def inspect_folder(folder: Path, found: Conversion | None = None) -> Draft:
-    """Return what a folder holds, as far as it can be seen without running anything.
+def draft_text(
+    profile: ClusterProfile, facts: dict[str, Any], unenforced: dict[str, dict[str, Any]], unknown: list[str]
+) -> str:
+    """Return the profile as TOML with comments.
 
     Args:
-        found: what an sbatch script says; it names the script and the signal.
+        profile: what was found.
+        facts: what has no key in a profile, shown in comments.
+        unenforced: accounts and QOS that are known and not enforced, shown in comments.
+        unknown: sentences on what could not be found out.
     """
-    notes: list[str] = []
-    name = found.script if found and found.run else _best_script(folder)
-    script = read_script(folder / name, folder) if name else Script()
-    if found and found.run and (name is None or not (folder / name).is_file()):
-        script = Script()
-    elif name is None:
-        notes.append("no Python script was found: set `run` to your command")
-    elif not script.parsed:
-        notes.append(f"{name} cannot be read as Python {_version()}: what it saves and how it goes on is not known")
-    else:
-        using = ", ".join(script.frameworks)
-        notes.append(f"{name} is the script" + (f"; it uses {using}" if using else ""))
-    gpus = int(this_machine()["gpus"])
-    if gpus and found is None:
-        notes.append(f"this machine has {gpus} GPU{'s' if gpus > 1 else ''}")
-    path, pattern, resume = _checkpoints(folder, script, notes)
-    notes += _surroundings(folder)
-    signal = next((name for name in ("USR1", "USR2") if name in script.signals), None)
-    draft = Draft(
-        name=_job_name(found.name if found and found.name else folder.resolve().name),
-        script=name,
-        run=_run(name),
-        gpus=gpus,
-        checkpoint_path=path,
-        pattern=pattern,
-        resume=resume,
-        goes_on=script.goes_on,
-        signal=signal,
-        notes=notes,
-    )
-    if found and found.checkpoint:
-        return replace(draft, signal=found.checkpoint.get("signal"), grace=found.checkpoint["grace"])
-    return draft
-
-
-def _best_script(folder: Path) -> str | None:
-    names = [name for name in _entries(folder) if name.endswith(".py") and not _NO_SCRIPTS.match(name)]
-    for below in ("scripts", "src", "bin"):
-        names += [f"{below}/{name}" for name in _entries(folder / below) if name in _SCRIPTS]
-    for wanted in _SCRIPTS:
-        for name in names:
-            if PurePath(name).name == wanted:
-                return name
-    ranked = []
-    for name in sorted(names)[:50]:
-        script = read_script(folder / name)
-        score = 4 * ("train" in name.lower()) + 2 * bool(script.frameworks) + script.main_guard
-        ranked.append((-score, name))
-    return min(ranked)[1] if ranked else None
-
-
-def _checkpoints(folder: Path, script: Script, notes: list[str]) -> tuple[str | None, str | None, str | None]:
-    """Return (path, pattern, resume arguments) as far as the script and the folder show them."""
-    if script.goes_on:
-        notes.append("it goes on from checkpoints by itself (cordee.checkpointer)")
-        return None, None, None
-    place = script.option("checkpoint-dir", "ckpt-dir", "save-dir", "output-dir", "out-dir", "--out")
-    path = place.default if place and isinstance(place.default, str) and place.default else None
-    if path is None:
-        path = next((name for name in _CHECKPOINT_FOLDERS if (folder / name).is_dir()), None)
-    texts = [PurePath(text).name for text in script.texts if "*" in text and "\n" not in text and text.strip()]
-    pattern = next((text for text in texts if _NUMBERED.match(text)), None)
-    if pattern is None and "transformers" in script.frameworks:
-        pattern = "checkpoint-*"
-    option = script.option("resume", "load-checkpoint", "from-checkpoint", "ckpt-path", "load-ckpt")
-    resume = None
-    if option and option.takes_value:
-        resume = f"{option.name} {{checkpoint}}"
-        notes.append(f"it has the option {option.name}" + (f" and saves as {pattern}" if pattern else ""))
-        if pattern is None:
-            notes.append("what its checkpoints are called could not be seen: set [checkpoint] pattern")
-    elif option:
-        notes.append(f"it has the option {option.name}, which names no checkpoint: add it to `run` if it finds its own")
-    if resume is None and script.parsed:
-        saved = ", ".join(script.savers)
-        notes.append(
-            (f"it saves with {saved}, but " if saved else "") + "nothing says how it goes on: a restart begins at zero"
+    lines = [
+        f"# Cluster profile of {profile.slurm_cluster or profile.name}, drafted by `cordee cluster discover`.",
+        "# Where this Slurm answers, what it says lies under these values: a line that is removed follows Slurm.",
+        f"name = {_text(profile.name)}",
+        'scheduler = "slurm"',
+    ]
+    if profile.slurm_cluster:
+        lines.append(
+            f"slurm_cluster = {_text(profile.slurm_cluster)}  # Slurm's own name: this profile is for no other"
         )
-    return path, pattern, resume
+    lines += [*_requeue(profile, facts), *_hints(facts), "", *_remarks(facts)]
+    if unknown:
+        lines += ["#", "# Not found out:", *(f"# - {text}" for text in unknown)]
+    for name, partition in profile.partitions.items():
+        lines += ["", *_partition(name, partition, facts)]
+    for table in ("accounts", "qos"):
+        found = getattr(profile, table)
+        for name, entry in (found or {}).items():
+            lines += ["", *_entry(table, name, entry.model_dump(exclude_defaults=True))]
+        for name, values in unenforced.get(table, {}).items():
+            shown = _entry(table, name, {key: value for key, value in values.items() if value not in ([], False)})
+            lines += ["", *(f"# {line}" for line in shown)]
+    return "\n".join(lines) + "\n"
 
 
-def _surroundings(folder: Path) -> list[str]:
-    notes = []
-    found = [name for name in _REQUIREMENTS if (folder / name).is_file()]
-    if found:
-        notes.append(f"{found[0]} says what it needs: install it where `python` is")
-    for name in _DATA_FOLDERS:
-        if (folder / name).is_dir():
-            files, size, whole = _measure(folder / name)
-            least = "" if whole else "at least "
-            notes.append(f"{name} holds {least}{files} file{'s' if files != 1 else ''}, {format_size(size)}")
-    return notes
+def _requeue(profile: ClusterProfile, facts: dict[str, Any]) -> list[str]:
+    said = {
+        True: "JobRequeue=1",
+        False: "JobRequeue=0, which sbatch --requeue overrides",
+        None: "JobRequeue is not said",
+    }
+    return [f'requeue = "{profile.requeue}"  # or "resubmit", "forbidden"; {said[facts["job_requeue"]]}']
 
 
-def _measure(folder: Path) -> tuple[int, int, bool]:
-    files, size = 0, 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            try:
-                size += os.lstat(os.path.join(root, name)).st_size
-            except OSError:
-                continue
-            files += 1
-            if files >= _MOST_ENTRIES:
-                return files, size, False
-    return files, size, True
+def _hints(facts: dict[str, Any]) -> list[str]:
+    names = sorted(facts["interfaces"], key=lambda name: (not name.startswith(_FAST), name))
+    shown = ", ".join(names) or "none"
+    return [
+        f"# network_interface = {_text(names[0] if names else 'hsn0')}  # the fast one of the nodes; here there are {shown}",
+        '# python = "/usr/bin/python3"  # of the nodes, at least 3.9; only where it is another than here',
+    ]
 
 
-def _entries(folder: Path) -> list[str]:
-    try:
-        return sorted(name for name in os.listdir(folder) if name.isprintable())
-    except OSError:
-        return []
+def _remarks(facts: dict[str, Any]) -> list[str]:
+    """Return what is worth knowing of the site and has no key."""
+    expire, age = facts["cred_expire_s"], facts["min_job_age_s"]
+    rows = [
+        ("Slurm", facts["slurm_version"]),
+        ("preemption", f"{facts['preempt_type']}, {facts['preempt_mode']}" if facts["preempt_type"] else None),
+        ("accounting enforces", facts["accounting_enforce"]),
+        ("sacct", "answers" if facts["sacct"] else "does not answer"),
+        ("job comments", "kept by accounting" if facts["job_comments_kept"] else "not kept after a job's end"),
+        ("job environments", "stored by accounting: no secrets there" if facts["job_environment_stored"] else None),
+        ("credentials expire", f"after {expire} s: a requeued job waits so long" if expire is not None else None),
+        ("ended jobs", f"remembered for {age:.0f} s" if age is not None else None),
+        ("time to end", f"{facts['kill_wait_s']:.0f} s between TERM and KILL" if facts["kill_wait_s"] else None),
+    ]
+    return [f"# {name + ':':20} {value}" for name, value in rows if value]
 
 
-def _job_name(text: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64]
-    return name or "training"
-
-
-def _run(script: str | None) -> str | list[str]:
-    if script is None:
-        return "python train.py"
-    return (
-        f"python {script}"
-        if re.fullmatch(r"[\w./-]+", script) and not script.startswith("-")
-        else ["python", f"./{script}"]
+def _partition(name: str, partition: Partition, facts: dict[str, Any]) -> Iterator[str]:
+    yield f"[partitions.{_key(name)}]"
+    total, up = partition.nodes, partition.up
+    mode = facts["partition_preempt_modes"].get(name)
+    yield f"# {up} of {total} nodes are up; the partition is {partition.state}" + (
+        f"; preemption {mode}" if mode else ""
     )
+    yield from _values(partition.model_dump(exclude_defaults=True, exclude={"groups", "up", "state"}))
+    if partition.max_time is None:
+        yield "# max_time: no limit"
+    if partition.groups:
+        yield f"# {len(partition.groups)} kinds of nodes; above is the least that one has"
+    for group in partition.groups:
+        yield from _group(name, group)
 
 
-def _version() -> str:
-    import sys
+def _group(name: str, group: NodeGroup) -> Iterator[str]:
+    yield f"[[partitions.{_key(name)}.groups]]"
+    yield from _values(group.model_dump(exclude_none=True, exclude={"up"}))
 
-    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+def _entry(table: str, name: str, values: dict[str, Any]) -> Iterator[str]:
+    yield f"[{table}.{_key(name)}]"
+    yield from _values(values)
+
+
+def _values(values: dict[str, Any]) -> Iterator[str]:
+    for key, value in values.items():
+        if value in ((), []):
+            continue
+        if key in _TIMES:
+            shown = _text(_duration(value))
+        elif key == "memory":
+            shown = _text(_size(value))
+        elif isinstance(value, bool):
+            shown = "true" if value else "false"
+        elif isinstance(value, (list, tuple)):
+            shown = f"[{', '.join(_text(item) for item in value)}]"
+        else:
+            shown = str(value) if isinstance(value, int) else _text(value)
+        yield f"{key} = {shown}"
+
+
+def _duration(seconds: float) -> str:
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length and seconds % length == 0:
+            return f"{int(seconds // length)}{unit}"
+    return f"{seconds:g}s"
+
+
+def _size(size_bytes: int) -> str:
+    for power, unit in ((30, "GiB"), (20, "MiB")):
+        if size_bytes >> power and size_bytes % (1 << power) == 0:
+            return f"{size_bytes >> power}{unit}"
+    return f"{size_bytes}B"
+
+
+def _key(name: str) -> str:
+    return name if _BARE.match(name) else _text(name)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(str(value), ensure_ascii=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cordee.spec.draft import Draft, inspect_folder
+from cordee.spec.inspect_folder import Draft, inspect_folder
 from cordee.spec.faults import fault_error
 from cordee.spec.load import FILE_NAME
 from cordee.spec.sbatch.convert import Conversion, convert, read_text
