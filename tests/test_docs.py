@@ -40,7 +40,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/cordee.toml"))
 BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml))$")
+FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml|sbatch))$")
 NOT_RUN = ("git", "make", "source", "cd", "pip")  # what a person does around it; make's targets are looked up
 
 
@@ -116,7 +116,9 @@ class Reader:
             if before:
                 self.run(shlex.split(before), before)
         if block.file_name:
-            (self.folder / block.file_name).write_text(block.text)
+            whole = not block.file_name.endswith(".sbatch")  # sbatch wants the interpreter in the first line
+            text = block.text if whole else block.text.partition("\n")[2]
+            (self.folder / block.file_name).write_text(text)
         elif block.language == "python" and where:
             self.run([sys.executable, "-c", block.text], str(block))
         elif block.language == "console":
@@ -283,7 +285,7 @@ def test_links_between_files_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             rendered = page.parent / target in [
-                ROOT / "docs" / f"{name}.md" for name in ("architecture", "benchmarks", "commands")
+                ROOT / "docs" / f"{name}.md" for name in ("architecture", "benchmarks", "commands", "slurm-reasons")
             ]
             assert rendered or (page.parent / target).exists(), f"{page.name}: {target}"
 

@@ -101,6 +101,20 @@ def test_an_unknown_cluster_and_an_unknown_run_are_named(cordee):
     assert cordee.json("show", "nope", code=2)["error"]["kind"] == "run_not_found"
 
 
+def test_init_reads_an_sbatch_script_and_lists_what_it_leaves_out(cordee):
+    script = cordee.folder / "my.job.txt"
+    script.write_text("#!/bin/sh\n#SBATCH -N 2 --array=1-3\nsrun python train.py\n")
+    done = cordee("init", "--from", "my.job.txt")
+    assert done.returncode == 0
+    assert "line 2: --array=1-3" in done.stderr
+    assert "--array" not in done.stdout
+    (cordee.folder / "cordee.toml").unlink()
+    document = json.loads(cordee("init", "--from", "my.job.txt", "--json").stdout)
+    assert document["source"].endswith("my.job.txt")
+    assert [(left["line"], left["text"]) for left in document["left"]] == [(2, "--array=1-3")]
+    assert "nodes = 2" in document["text"]
+
+
 def test_init_writes_a_document_that_check_accepts_and_never_overwrites(cordee):
     (cordee.folder / "train.py").write_text(
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--resume')\np.parse_args()\n"
