@@ -246,6 +246,12 @@ def test_other_options_pass(site: Make) -> None:
     assert len(plan.step.request.scheduler.options) == 6
 
 
+def test_whole_nodes_by_an_option_have_their_memory_too(site: Make) -> None:
+    _, plan, _ = site("cpus_per_rank = 1", SITE, rest='slurm = { options = ["--exclusive"] }\n')
+    assert plan.step.request.scheduler.exclusive
+    assert not site("cpus_per_rank = 1", SITE)[1].step.request.scheduler.exclusive
+
+
 def test_a_profile_for_another_slurm_is_refused(site: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profile = f"{SITE}\n".replace('scheduler = "slurm"', 'scheduler = "slurm"\nslurm_cluster = "a"\nanswering = "b"')
     found = _one(_said(site("", profile)[2]))

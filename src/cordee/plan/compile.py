@@ -101,7 +101,7 @@ def _request(loaded: LoadedJob, placement: Placement) -> model.Request:
             reservation=need.reservation,
             options=loaded.job.slurm.options,
             gpu_type=placement.gpu_type,
-            exclusive=takes_whole_nodes(need, ranks, cpus, placement),
+            exclusive=takes_whole_nodes(need, ranks, cpus, placement) or "--exclusive" in loaded.job.slurm.options,
         ),
     )
 
