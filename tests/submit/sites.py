@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -126,7 +127,7 @@ class FakeSlurmSite(SlurmSite):
         tools = folder / "tools"
         tools.mkdir()
         for name in ("python3", "bash", "sh", "env"):
-            (tools / name).symlink_to(shutil_which(name))
+            (tools / name).symlink_to(str(shutil.which(name)))
         monkeypatch.setenv("PATH", os.pathsep.join([str(self.bin), str(tools), *without_slurm]))
 
     def jobs(self) -> dict[str, dict[str, Any]]:
@@ -150,19 +151,17 @@ class FakeSlurmSite(SlurmSite):
     def full(self) -> Any:
         return self._switched("full")
 
-    def away(self) -> Any:
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        with self._switched("away"), self._switched("sacct-away"):
+            yield
+
+    def controller_away(self) -> Any:
+        """Let only the controller be away, while the accounting answers."""
         return self._switched("away")
 
     def away_for_a_moment(self) -> Any:
         return self._switched("away", "3")
-
-
-def shutil_which(name: str) -> str:
-    import shutil
-
-    found = shutil.which(name)
-    assert found, name
-    return found
 
 
 class RealSlurmSite(SlurmSite):

@@ -4,7 +4,7 @@ The folder is $FAKE_SLURM. A file there is a switch:
 
 - `full`: nothing starts.
 - `away`: the controller answers nobody; the file holds the number of calls for which that is so, or nothing: until it
-  is removed.
+  is removed. `sacct-away`: the accounting does not answer.
 - `lose-answer`: the next submission is accepted, and its answer is lost.
 - `accounting`: sacct works.
 
@@ -52,8 +52,8 @@ def begin():
     """Note the call, and end it when the controller is away."""
     with (FOLDER / "commands.jsonl").open("a") as log:
         log.write(json.dumps([NAME, *sys.argv[1:]]) + "\n")
-    away = FOLDER / "away"
-    if away.exists() and NAME != "sacct":
+    away = FOLDER / ("sacct-away" if NAME == "sacct" else "away")
+    if away.exists():
         left = away.read_text().strip()
         if left:
             away.unlink() if int(left) <= 1 else away.write_text(str(int(left) - 1))
