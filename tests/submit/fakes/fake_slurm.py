@@ -78,7 +78,8 @@ def options(known):
         elif name in known:
             found[name] = value
         else:
-            sys.exit(f"{NAME}: unrecognized option '{name}'\nTry \"{NAME} --help\" for more information")
+            sys.stderr.write(f"{NAME}: unrecognized option '{name}'\nTry \"{NAME} --help\" for more information\n")
+            sys.exit(255)
     return found, words
 
 
