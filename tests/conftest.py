@@ -45,9 +45,10 @@ def _cluster() -> Iterator[DisposableSlurm]:
 @pytest.fixture
 def slurm(_cluster: DisposableSlurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[DisposableSlurm]:
     """A real Slurm of four healthy, idle nodes with 8 CPUs and 4 GPUs each, which the environment leads to."""
-    for name in list(os.environ):
-        if name.startswith(("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SALLOC_", "SACCT_", "SCANCEL_")):
-            monkeypatch.delenv(name)
+    from cordee.testing.slurm.daemons import clean_environment
+
+    for name in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(name)
     for name, value in _cluster.env.items():
         monkeypatch.setenv(name, value)
     # What Slurm said in another test is no answer in this one.

@@ -197,6 +197,7 @@ def test_what_a_killed_up_has_left_is_cleaned_by_down(folder):
     assert cordee("testing", "slurm", "up", folder).returncode == 2
     assert cordee("testing", "slurm", "down", folder).returncode == 0
     assert processes_of(folder) == {}
+    assert not folder.exists()
 
 
 @slow

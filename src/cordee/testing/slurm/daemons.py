@@ -32,6 +32,9 @@ _PACKAGES = {
 # daemon runs without a record of its pid and start time.
 _RECORD_AND_BECOME = 'cat "/proc/$$/stat" > "$0" && exec "$@"'
 
+# What a person's shell or the job around it tells Slurm's commands, which is about another cluster.
+_ABOUT_ANOTHER = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_")
+
 
 class DisposableSlurmError(CordeeError):
     """A disposable Slurm cannot be made, or one of its daemons does not do what it should."""
@@ -42,6 +45,11 @@ class DisposableSlurmError(CordeeError):
 def find_program(name: str) -> str | None:
     """Return the path of a program on PATH or in the system's own folders, None when it is not installed."""
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SEARCH]))
+
+
+def clean_environment() -> dict[str, str]:
+    """Return this process' environment without what is about another cluster."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_ABOUT_ANOTHER)}
 
 
 def require_programs(names: Iterable[str]) -> None:
@@ -81,7 +89,7 @@ class Daemons:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **env},
+                env={**clean_environment(), **env},
                 cwd=self.folder,
                 start_new_session=True,
             )
