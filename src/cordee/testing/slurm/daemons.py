@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -34,6 +35,15 @@ _RECORD_AND_BECOME = 'cat "/proc/$$/stat" > "$0" && exec "$@"'
 
 # What a person's shell or the job around it tells Slurm's commands, which is about another cluster.
 _ABOUT_ANOTHER = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_")
+
+# Reads until whoever started it has closed the other end, if only by dying.
+_GUARD = """
+import sys
+sys.stdin.read()
+from pathlib import Path
+from cordee.testing.slurm import DisposableSlurm
+DisposableSlurm(Path(sys.argv[1])).down()
+"""
 
 
 class DisposableSlurmError(CordeeError):
@@ -135,6 +145,12 @@ class Daemons:
             if text:
                 texts.append(f"--- {path.name}\n{text}")
         return "\n".join(texts)
+
+
+def start_guard(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a process that takes down the cluster of a folder, if there is one, as soon as this one closes its end."""
+    command = [sys.executable, "-c", _GUARD, str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
 
 
 def node_processes(conf: Path, node: str, log: Path) -> set[int]:

@@ -23,6 +23,7 @@ from cordee.testing.slurm.daemons import (
     clean_environment,
     node_processes,
     require_programs,
+    start_guard,
     wait_until,
 )
 from cordee.testing.slurm.ports import free_ports
@@ -76,11 +77,20 @@ class Cluster:
         return found
 
     def __enter__(self) -> Self:
-        self.up()
+        """Put it up; it goes with this process, even if that is killed. What `up` alone starts stays until `down`."""
+        self._guard = start_guard(self.folder)
+        try:
+            self.up()
+        except BaseException:
+            self._guard.communicate()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.down()
+        try:
+            self.down()
+        finally:
+            self._guard.communicate()
 
     @property
     def env(self) -> dict[str, str]:
@@ -122,6 +132,7 @@ class Cluster:
         """Cancel its jobs, end exactly what belongs to it and remove the folder; also after an `up` that was killed."""
         if not files.is_claimed(self.folder):
             return
+        self.shape = files.read_record(self.folder)
         if self._daemons.pid("slurmctld"):
             self._cancel_all()
         for node in self.node_names:
