@@ -127,6 +127,7 @@ def _defaults(folder: Path, port: int) -> dict[str, str]:
         "SlurmdParameters": "config_overrides",
         "GresTypes": "gpu",
         "MpiDefault": "none",
+        "MailProg": "/bin/true",
         "DefMemPerNode": "100",
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": "batch_sched_delay=0,sched_interval=2,bf_interval=2,sched_min_interval=0,nohold_on_prolog_fail",

@@ -139,11 +139,13 @@ class Daemons:
 
     def tails(self) -> str:
         """Return the last words in the daemons' logs."""
+        logs = {path.name: path.read_bytes() for path in sorted((self.folder / "log").glob("*"))}
         texts = []
-        for path in sorted((self.folder / "log").glob("*")):
-            text = path.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
-            if text:
-                texts.append(f"--- {path.name}\n{text}")
+        for name, data in logs.items():
+            # What a daemon of Slurm prints is in its log too, once it has one.
+            repeated = name.endswith(".out") and logs.get(name.removesuffix(".out") + ".log")
+            if data and not repeated:
+                texts.append(f"--- {name}\n{data[-_TAIL_BYTES:].decode(errors='replace').strip()}")
         return "\n".join(texts)
 
 

@@ -87,7 +87,6 @@ def write_files(folder: Path, shape: Shape) -> None:
     write_prolog(folder, None)
     (folder / "etc" / "slurm.conf").write_text(slurm_conf(folder, shape))
     (folder / "etc" / "gres.conf").write_text(gres_conf(folder, shape))
-    (folder / "etc" / "cgroup.conf").write_text("CgroupAutomount=no\n")
     if shape.accounting:
         _write_secret(folder / "etc" / "slurmdbd.conf", accounting.slurmdbd_conf(folder, shape).encode())
 
