@@ -26,7 +26,16 @@ from cordee.testing.slurm.daemons import wait_until
 from cordee.testing.slurm.ports import HIGHEST, LOWEST, free_ports
 
 slow = pytest.mark.slow
-SHAPE = {"nodes": 2, "cpus": 8, "memory_mb": 16000, "gpus": 0, "accounting": False, "partitions": {}, "settings": {}}
+SHAPE = {
+    "nodes": 2,
+    "cpus": 8,
+    "memory_mb": 16000,
+    "gpus": 0,
+    "accounting": False,
+    "partitions": {},
+    "settings": {},
+    "files": {},
+}
 
 
 @pytest.fixture
@@ -363,3 +372,12 @@ def test_with_accounting_sacct_knows_a_job_and_sacctmgr_the_account(folder):
         assert told.startswith("research|cordee:x|")
         assert "gres/gpu=1" in told
         assert "research" in cluster.command("sacctmgr", "-n", "-P", "show", "assoc", "format=account")
+
+
+@slow
+def test_further_files_lie_beside_slurm_conf(folder):
+    switches = {
+        "topology.conf": "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n2\nSwitchName=top Switches=leaf[1-2]\n"
+    }
+    with DisposableSlurm(folder, nodes=2, files=switches, settings={"TopologyPlugin": "topology/tree"}) as cluster:
+        assert "SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n2" in cluster.command("scontrol", "show", "topology")

@@ -25,6 +25,7 @@ class DisposableSlurm(Cluster):
         accounting: also slurmdbd with MariaDB, and the account `research`.
         partitions: name to settings; default: `normal` without a limit, and `debug` (30 min), which preempts it.
         settings: lines of slurm.conf that replace ours.
+        files: more files beside slurm.conf, name to text, as cgroup.conf, topology.conf or plugstack.conf.
         base_port: the first of `nodes` + 2 ports; default: free ones.
 
     Raises:

@@ -87,6 +87,8 @@ def write_files(folder: Path, shape: Shape) -> None:
     write_prolog(folder, None)
     (folder / "etc" / "slurm.conf").write_text(slurm_conf(folder, shape))
     (folder / "etc" / "gres.conf").write_text(gres_conf(folder, shape))
+    for name, text in shape.files.items():
+        (folder / "etc" / name).write_text(text)
     if shape.accounting:
         _write_secret(folder / "etc" / "slurmdbd.conf", accounting.slurmdbd_conf(folder, shape).encode())
 

@@ -15,7 +15,7 @@ from cordee.errors import UsageError
 from cordee.node import processes
 from cordee.slurm import SlurmError, parse_records, run_command
 from cordee.testing.slurm import accounting as database
-from cordee.testing.slurm import files
+from cordee.testing.slurm import files as folders
 from cordee.testing.slurm.configuration import PARTITIONS, Shape
 from cordee.testing.slurm.daemons import (
     Daemons,
@@ -48,9 +48,10 @@ class Cluster:
         accounting: bool = False,
         partitions: Mapping[str, Mapping[str, str]] | None = None,
         settings: Mapping[str, str] | None = None,
+        files: Mapping[str, str] | None = None,
         base_port: int | None = None,
     ) -> None:
-        self.folder = files.require_name(folder)
+        self.folder = folders.require_name(folder)
         self.shape = _shape(
             nodes=nodes,
             cpus=cpus,
@@ -59,6 +60,7 @@ class Cluster:
             accounting=accounting,
             partitions=PARTITIONS if partitions is None else partitions,
             settings=settings or {},
+            files=files or {},
             port=base_port or 1,
         )
         self._base_port = base_port
@@ -71,7 +73,7 @@ class Cluster:
         Raises:
             UsageError: there is none.
         """
-        shape = files.read_record(Path(folder).absolute())
+        shape = folders.read_record(Path(folder).absolute())
         found = cls(folder, base_port=shape.port)
         found.shape = shape
         return found
@@ -117,12 +119,12 @@ class Cluster:
         """
         require_programs(PROGRAMS + (database.PROGRAMS if self.shape.accounting else ()))
         self._remove_what_died()
-        files.claim(self.folder, self.shape)
+        folders.claim(self.folder, self.shape)
         try:
             with free_ports(self.shape.ports, self._base_port) as port:
                 self.shape = self.shape.model_copy(update={"port": port})
-                files.write_record(self.folder, self.shape)
-                files.write_files(self.folder, self.shape)
+                folders.write_record(self.folder, self.shape)
+                folders.write_files(self.folder, self.shape)
                 self._start_all(time.monotonic() + timeout_s)
         except BaseException:
             self.down()
@@ -130,9 +132,9 @@ class Cluster:
 
     def down(self) -> None:
         """Cancel its jobs, end exactly what belongs to it and remove the folder; also after an `up` that was killed."""
-        if not files.is_claimed(self.folder):
+        if not folders.is_claimed(self.folder):
             return
-        self.shape = files.read_record(self.folder)
+        self.shape = folders.read_record(self.folder)
         if self._daemons.pid("slurmctld"):
             self._cancel_all()
         for node in self.node_names:
@@ -161,7 +163,7 @@ class Cluster:
         return {record["NodeName"]: record["State"] for record in self._node_records()}
 
     def _remove_what_died(self) -> None:
-        if not files.is_claimed(self.folder):
+        if not folders.is_claimed(self.folder):
             return
         earlier = self.attach(self.folder)
         if earlier.living():
@@ -187,8 +189,8 @@ class Cluster:
     def _start_all(self, deadline: float) -> None:
         munge = self.folder / "munge"
         options = [f"--key-file={munge}/key", f"--socket={munge}/socket", f"--seed-file={munge}/seed"]
-        outputs = [f"--pid-file={munge}/pid", f"--log-file={self.folder}/log/munged.log"]
-        self._daemons.start("munged", ["munged", "--foreground", "--force", "--num-threads=4", *options, *outputs], {})
+        options.append(f"--pid-file={munge}/pid")
+        self._daemons.start("munged", ["munged", "--foreground", "--force", "--num-threads=4", *options], {})
         self._wait_until(deadline, (munge / "socket").exists, "munged did not start", "munged")
         if self.shape.accounting:
             self._start_accounting(deadline)
