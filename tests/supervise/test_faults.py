@@ -14,8 +14,8 @@ import time
 import pytest
 
 from cordee.errors import OwnershipError
-from cordee.node.processes import all_processes, read_process
 from cordee.node.identity import identity
+from cordee.node.processes import all_processes, read_process
 from cordee.supervise.ownership import Ownership
 from cordee.testing.runs import LocalRun
 
