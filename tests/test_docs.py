@@ -36,6 +36,7 @@ from cordee.node.samplers import proc
 from cordee.spec.cluster import load_cluster
 from cordee.spec.job import Job
 from cordee.spec.load import load_job
+from cordee.spec.profile import ClusterProfile
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -264,6 +265,11 @@ def test_every_key_of_a_job_is_on_its_page():
         for key in keys_of(model)
     }
     assert [key for key in sorted(known) if not re.search(rf"\b{key}\b", page)] == []
+
+
+def test_every_key_of_a_profile_is_on_its_page():
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    assert [key for key in sorted({*keys_of(ClusterProfile)}) if not re.search(rf"\b{key}\b", page)] == []
 
 
 def test_every_event_that_is_written_is_on_its_page():
