@@ -1,0 +1,12 @@
+"""A worker of torchrun: the world is nodes times workers, whoever started torchrun."""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(total)
+print("torchrun", dist.get_rank(), dist.get_world_size(), os.environ["GROUP_RANK"], int(total), flush=True)
+dist.destroy_process_group()
