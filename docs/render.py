@@ -50,10 +50,7 @@ def commands() -> str:
     group: Any = LazyGroup("cordee")
     parts = [_COMMANDS]
     for name in COMMANDS:
-        command = group.get_command(click.Context(group), name)
-        parts.append(_section(command, f"cordee {name}"))
-        if isinstance(command, click.Group):
-            parts += [_section(inner, f"cordee {name} {inner.name}") for inner in command.commands.values()]
+        parts += _sections(group.get_command(click.Context(group), name), f"cordee {name}")
     return "\n".join(parts)
 
 
@@ -73,6 +70,12 @@ standard output and everything else on standard error; an error is `{"error": {"
 
 `cordee shell RUN -- COMMAND` returns the command's own code.
 """
+
+
+def _sections(command: click.Command, title: str) -> list[str]:
+    """Return the section of a command, and of all below it."""
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    return [_section(command, title), *(part for one in inner for part in _sections(one, f"{title} {one.name}"))]
 
 
 def _section(command: click.Command, title: str) -> str:

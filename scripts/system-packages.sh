@@ -1,16 +1,25 @@
 #!/usr/bin/env bash
 # Sees to Python with venv and to the commands in COMMAND:PACKAGE ...: installs what is missing as root on Debian and
-# Ubuntu; else says what is missing and what that means.
+# Ubuntu, without starting their services; else says what is missing and what that means.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 
+PATH=$PATH:/usr/sbin:/sbin # daemons lie where not everybody's PATH leads
 missing=()
 for pair in "$@"; do
   command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair##*:}")
 done
 has_python() { [ -x .venv/bin/python ] || bash "$here/find-python.sh" >/dev/null; }
 can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }
-install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null; }
+install() {
+  local policy=/usr/sbin/policy-rc.d # what packages ask before they start a service
+  if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+  fi
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
 
 if [ ${#missing[@]} -eq 0 ] && has_python; then
   exit 0
@@ -30,7 +39,7 @@ if can_install; then
     install python3.11 python3.11-venv || true
   fi
 elif [ ${#missing[@]} -gt 0 ]; then
-  echo "missing: ${missing[*]} (sudo apt-get install ${missing[*]}); the tests that need it fail until then" >&2
+  echo "missing: ${missing[*]} (sudo apt-get install ${missing[*]}); the tests that need them fail until then" >&2
 fi
 if ! has_python; then
   echo "Cordée needs Python 3.11 to 3.14 with venv, and none was found." >&2

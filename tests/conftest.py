@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
-from typing import Any
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from cordee.testing.slurm import DisposableSlurm
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,6 +30,30 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
         if name.startswith("CORDEE_") and name != "CORDEE_FORBID_SKIPS":
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
+
+
+@pytest.fixture(scope="session")
+def _cluster() -> Iterator[DisposableSlurm]:
+    from cordee.testing.slurm import DisposableSlurm
+
+    # A short name: Slurm has sockets below it.
+    folder = Path(tempfile.mkdtemp(prefix="cordee-slurm-"))
+    with DisposableSlurm(folder, gpus=4, settings={"SlurmdTimeout": "15"}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slurm(_cluster: DisposableSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[DisposableSlurm]:
+    """A real Slurm of four healthy, idle nodes with 8 CPUs and 4 GPUs each, which the environment leads to."""
+    for name in list(os.environ):
+        if name.startswith(("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SALLOC_", "SACCT_", "SCANCEL_")):
+            monkeypatch.delenv(name)
+    for name, value in _cluster.env.items():
+        monkeypatch.setenv(name, value)
+    _cluster.heal()
+    yield _cluster
+    _cluster.heal()
+    _cluster.clear()
 
 
 @pytest.hookimpl(wrapper=True)

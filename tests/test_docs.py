@@ -192,19 +192,24 @@ def test_make_targets_in_the_docs_exist():
             assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), command
 
 
+def below(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield a command and all below it, each after the words that call it."""
+    yield words, command
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from below(inner, (*words, str(inner.name)))
+
+
 def test_the_examples_in_help_texts_are_commands():
     group = LazyGroup("cordee")
     for name in COMMANDS:
-        command = group.get_command(click.Context(group), name)
-        inner = list(command.commands.values()) if isinstance(command, click.Group) else [command]
-        for one in inner:
-            lines = [line.strip() for line in (one.help or "").splitlines() if line.strip().startswith("cordee ")]
-            assert lines, f"{name} --help has no example"
+        known = dict(below(group.get_command(click.Context(group), name), (name,)))
+        for words, command in known.items():
+            lines = [line.strip() for line in (command.help or "").splitlines() if line.strip().startswith("cordee ")]
+            assert lines, f"{' '.join(words)} --help has no example"
             for line in lines:
-                words = shlex.split(line)[1:]
-                assert words[0] == name, line
-                skip = 2 if isinstance(command, click.Group) else 1
-                one.make_context(name, words[skip:])
+                given = tuple(shlex.split(line)[1:])
+                called = max((one for one in known if given[: len(one)] == one), key=len)
+                known[called].make_context(" ".join(called), list(given[len(called) :]))
 
 
 def keys_of(model: type[BaseModel], above: str = "") -> Iterator[str]:

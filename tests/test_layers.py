@@ -38,8 +38,8 @@ LAYERS = (
     ("supervise", "node", "the supervisor and the keeper"),
     ("submit", "document", "handing a plan to whatever runs it: one small seam"),
     ("report", "document", "text, JSON and HTML, rendered once"),
+    ("testing", "document", "contract suites for every seam, and real parts: a disposable Slurm"),
     ("cli", "document", "thin faces"),
-    ("testing", "document", "contract suites and real parts for tests"),
 )
 NODE_MODULES_OF_SHARED_ROOMS = {
     "runs": {"__init__", "folder", "journal", "snapshot", "state", "blocklog", "logframes"},

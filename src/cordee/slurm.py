@@ -7,7 +7,8 @@ import re
 import subprocess
 import time
 from itertools import groupby
-from typing import Callable, Mapping, Optional, Sequence
+from pathlib import Path
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 from cordee.errors import CordeeError
 
@@ -38,6 +39,9 @@ ENDED_STATES = frozenset(
         "TIMEOUT",
     ]
 )
+# sbatch lets these variables override a script's own lines; a person may set them for what the script leaves open.
+_SITE_DEFAULTS = ("ACCOUNT", "PARTITION", "QOS", "RESERVATION", "CONSTRAINT")
+_KEPT = frozenset(["SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"])
 WAITING_STATES = frozenset(["PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "CONFIGURING"])
 
 
@@ -149,6 +153,88 @@ def job_record(job: str, *, timeout_s: float = _COMMAND_S) -> Optional[dict[str,
             return None
         raise
     return records[0] if records else None
+
+
+class Job(NamedTuple):
+    """One line of squeue: `state` as Slurm spells it (`PENDING`), `reason` why it waits, `comment` given at submission."""
+
+    id: str
+    state: str
+    reason: str
+    comment: str
+
+    @property
+    def active(self) -> bool:
+        """Whether it holds nodes or waits for them."""
+        return self.state not in ENDED_STATES and self.state != "COMPLETING"
+
+
+def my_jobs(*, timeout_s: float = _COMMAND_S) -> list[Job]:
+    """Return this user's jobs that the controller still knows, ended ones included, in one question.
+
+    Raises:
+        SlurmError: the controller does not answer, or squeue is missing.
+    """
+    argv = ["squeue", "--noheader", f"--user={os.geteuid()}", "--states=all", "--format=%i|%T|%r|%k"]
+    lines = run_command(argv, timeout_s=timeout_s).splitlines()
+    return [Job(*(field.strip() for field in line.split("|", 3))) for line in lines if line.count("|") >= 3]
+
+
+def submission_environment(script: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return `environ` without what would change a script's own lines or tell a job about another one.
+
+    Args:
+        script: the text of the batch script.
+    """
+    env = {}
+    for name, value in environ.items():
+        if name.startswith("SBATCH_"):
+            option = name[len("SBATCH_") :]
+            given = f"#SBATCH --{option.lower()}" in script
+            if option in _SITE_DEFAULTS and not given:
+                env[name] = value
+        elif name in _KEPT or not name.startswith(("SLURM_", "SLURMD_", "SRUN_", "CORDEE_")):
+            env[name] = value
+    return env
+
+
+def submit_once(
+    script: Path,
+    comment: str,
+    *,
+    most_s: float,
+    ask_first: bool,
+    after: Optional[str] = None,
+    waiting: Optional[Callable[[SlurmError], None]] = None,
+) -> str:
+    """Submit a batch script and return the job's id; a job with this comment that waits or runs is taken instead.
+
+    Args:
+        script: path of the script, which sets `comment` itself.
+        comment: what tells its jobs from all others.
+        most_s: how long to go on while the controller is busy or down.
+        ask_first: whether an earlier submission may have been accepted.
+        after: a job that must have ended before this one starts, and that does not count as one of the script's own.
+        waiting: as for `patiently`.
+
+    Raises:
+        SlurmError: refused, or still busy after `most_s`.
+        OSError: the script cannot be read.
+    """
+    env = submission_environment(script.read_text())
+    dependency = [f"--dependency=afterany:{after}"] if after else []
+    asking = ask_first
+
+    def attempt() -> str:
+        nonlocal asking
+        if asking:
+            there = [job.id for job in my_jobs() if job.comment == comment and job.active and job.id != after]
+            if there:
+                return there[0]
+        asking = True
+        return run_command(["sbatch", "--parsable", *dependency, str(script)], env=env).split(";")[0].strip()
+
+    return patiently(attempt, most_s=most_s, waiting=waiting)
 
 
 def expand_nodes(nodes: str) -> list[str]:

@@ -48,12 +48,13 @@ def test_srun_is_refused_on_one_machine(make: Make) -> None:
 
 def test_another_scheduler_is_refused(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "clusters").mkdir()
-    (tmp_path / "clusters/alps.toml").write_text('scheduler = "slurm"\n')
-    monkeypatch.setenv("CORDEE_ON", "alps")
+    (tmp_path / "clusters/pool.toml").write_text('scheduler = "htcondor"\n')
+    monkeypatch.setenv("CORDEE_ON", "pool")
     _, plan, findings = make(HEAD)
     found = _only(findings, "not-honoured")
-    assert (plan.backend, plan.cluster) == ("slurm", "alps")
-    assert (found.text, found.given, found.allowed) == ("this version cannot submit to slurm", "alps", ["local"])
+    assert (plan.backend, plan.cluster) == ("htcondor", "pool")
+    assert found.text == "this version cannot submit to htcondor"
+    assert (found.given, found.allowed) == ("pool", ["local", "slurm"])
     assert found.next == "run it here with --on local"
 
 

@@ -89,6 +89,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                         "reservation": None,
                         "options": ["--x"],
                         "exclusive": False,
+                        "gpu_type": None,
                     },
                 },
                 "tasks": {

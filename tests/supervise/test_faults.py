@@ -14,8 +14,9 @@ import time
 import pytest
 
 from cordee.errors import OwnershipError
+from cordee.node.identity import identity
 from cordee.node.processes import all_processes, read_process
-from cordee.supervise.ownership import Ownership, identity
+from cordee.supervise.ownership import Ownership
 from cordee.testing.runs import LocalRun
 
 pytestmark = pytest.mark.slow
@@ -86,7 +87,7 @@ def test_a_second_supervisor_process_leaves_the_run_alone(job, start):
     run.wait_training()
     command = [sys.executable, "-m", "cordee.supervise.supervisor", "--folder", str(run.folder.root)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 5
+    assert done.returncode == 101
     assert "owns this run already" in done.stderr
     state = run.wait_end()
     assert (state.state, state.restarts, state.epoch) == ("finished", 0, 1)

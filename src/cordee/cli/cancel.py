@@ -14,7 +14,7 @@ from cordee.errors import CordeeError
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
 from cordee.runs.state import RunState
-from cordee.submit import submitter
+from cordee.submit import submitter_of
 
 _POLL_S = 0.1
 
@@ -49,27 +49,31 @@ def cancel(folder: RunFolder, *, now: bool, wait_s: float) -> RunState:
     Raises:
         CordeeError: it has not ended within `wait_s`.
     """
-    place = submitter("local")
+    place = submitter_of(folder)
     request_cancel(folder, by="cordee cancel", now=now)
+    standing = place.standing(folder, age_s=0.0)
+    if standing.state == "waiting":
+        place.cancel(folder)
+        return _end(folder, "cancelled while it waited in the queue")
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         state = state_of(folder)
         if state.ended:
             return state
-        if not place.active(folder):
-            client_journal(folder.journal).append(
-                "ended", state="cancelled", exit_code=1, reason="cancelled", text="cancelled; nothing ran it any more"
-            )
-            return state_of(folder)
+        if place.standing(folder).state == "gone":
+            return _end(folder, "cancelled; nothing ran it any more")
         time.sleep(_POLL_S)
     if now:
         place.cancel(folder)
-        client_journal(folder.journal).append(
-            "ended", state="cancelled", exit_code=1, reason="cancelled", text="all its processes were killed"
-        )
-        return state_of(folder)
+        return _end(folder, "all its processes were killed")
     raise CordeeError(
         f"the run has not ended within {wait_s:.0f} s",
         given=folder.id,
         next="wait, or end it without saving: `cordee cancel --now`",
     )
+
+
+def _end(folder: RunFolder, text: str) -> RunState:
+    if not state_of(folder).ended:
+        client_journal(folder.journal).append("ended", state="cancelled", exit_code=1, reason="cancelled", text=text)
+    return state_of(folder)

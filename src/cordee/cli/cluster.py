@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cordee.cli.options import json_option
-from cordee.cli.output import print_json
+from cordee.cli.output import print_findings, print_json
 
 
 @click.group()
@@ -16,6 +16,7 @@ def command() -> None:
     Example:
       cordee cluster list
       cordee cluster show local
+      cordee cluster discover
     """
 
 
@@ -56,3 +57,31 @@ def show_command(name: str, as_json: bool) -> None:
     for key, value in profile.items():
         if value not in (None, [], {}):
             click.echo(f"{key:20} {value}")
+
+
+@command.command("discover")
+@click.option("--name", metavar="NAME", help="Name of the cluster (default: Slurm's own name of it).")
+@click.option("--write", is_flag=True, help="Write it into your folder of profiles instead of printing it.")
+@click.option("--force", is_flag=True, help="With --write: replace the profile that is there.")
+@json_option
+def discover_command(name: str | None, write: bool, force: bool, as_json: bool) -> None:
+    """Draft a profile of the Slurm that answers here: partitions, limits, GPUs, accounts.
+
+    \b
+    Example:
+      cordee cluster discover
+      cordee cluster discover --name alps --write
+    """
+    from cordee.spec.discover import discover
+
+    draft = discover(name)
+    if write:
+        draft.write(force=force)
+    if as_json:
+        print_json(draft.document(written=write))
+        return
+    if not write:
+        click.echo(draft.text, nl=False)
+    print_findings(list(draft.findings))
+    if write:
+        click.echo(f"cordee: wrote {draft.path}", err=True)

@@ -8,17 +8,24 @@ from pathlib import Path
 
 import click
 
+from cordee.cli.standing import words
+from cordee.cli.watch_reading import JournalTail
 from cordee.errors import CordeeError
+from cordee.report.clean import one_line
 from cordee.runs.folder import RunFolder
-from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.journal import client_journal
 from cordee.runs.logframes import Frame, read_frames
-from cordee.runs.state import RunState, replay
-from cordee.submit import submitter
+from cordee.runs.state import RunState
+from cordee.submit import Standing, submitter_of
+from cordee.submit.settling import settle
 from cordee.units import format_duration
 
 _POLL_S = 0.1
 _REPORT_S = 120.0
 _GONE_S = 5.0
+_CLOCKS_S = 2.0
+_STANDING_S = 1.0
+_QUEUE_WORDS_S = 30.0
 _LONGEST_LINE = 4096
 
 
@@ -83,20 +90,24 @@ class Follower:
     def __init__(self, folder: RunFolder, *, quiet: bool = False) -> None:
         self.folder = folder
         self._quiet = quiet
+        self._place = submitter_of(folder)
+        self._journal = JournalTail(folder)
+        self._next_standing = 0.0
+        self._gone_since: float | None = None
+        self._queue_words = ("", 0.0)
         self._lines = LineTail(folder.logs)
         self._said: set[str] = set()
         self._status = _StatusLine(folder) if not quiet and sys.stderr.isatty() else None
 
     def follow(self) -> RunState:
         """Return the run's last state: ended, or as it was when the person chose to detach."""
-        gone_since = None
         while True:
             try:
                 state = self._once()
                 if state.ended:
                     self._finish(state)
                     return state
-                gone_since = self._look_after(state, gone_since)
+                self._look_after()
                 time.sleep(_POLL_S)
             except KeyboardInterrupt:
                 if self._asked() == "detach":
@@ -106,7 +117,7 @@ class Follower:
 
     def state(self) -> RunState:
         """Return the run's state now."""
-        return replay(read_journal(self.folder.journal), self.folder.id)
+        return self._journal.read()
 
     def _once(self) -> RunState:
         state = self.state()
@@ -116,7 +127,7 @@ class Follower:
         for text in milestones(state):
             if text not in self._said:
                 self._said.add(text)
-                click.echo(f"cordee: {text}", err=True)
+                click.echo(f"cordee: {one_line(text)}", err=True)
         self._print(self._lines.read(), state)
         if self._status is not None:
             self._status.show(state)
@@ -135,23 +146,44 @@ class Follower:
             self._clear()
             self._print(self._lines.read() + self._lines.rest(), state)
         deadline = time.monotonic() + _REPORT_S
-        place = submitter("local")
-        while place.active(self.folder) and time.monotonic() < deadline:
+        while not self._reported(state) and self._place.active(self.folder) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
 
-    def _look_after(self, state: RunState, gone_since: float | None) -> float | None:
-        """Notice that nothing runs the job any more, which only happens when all its processes were killed."""
-        if submitter("local").active(self.folder):
-            return None
-        if gone_since is None:
-            return time.monotonic()
-        if time.monotonic() - gone_since > _GONE_S and not self.state().ended:
+    def _reported(self, state: RunState) -> bool:
+        """Return whether the report was rendered after the end, as far as two machines' clocks agree."""
+        try:
+            rendered = (self.folder.report / "index.html").stat().st_mtime
+        except OSError:
+            return False
+        return rendered > (state.ended_at or 0.0) - _CLOCKS_S
+
+    def _look_after(self) -> None:
+        """Say why the run waits, and notice when its place has let go of it without a word in the journal."""
+        now = time.monotonic()
+        if now < self._next_standing:
+            return
+        self._next_standing = now + _STANDING_S
+        standing = self._place.standing(self.folder)
+        self._tell_queue(standing, now)
+        if standing.state != "gone":
+            self._gone_since = None
+        elif self._gone_since is None:
+            self._gone_since = now
+        elif now - self._gone_since > _GONE_S and not self.state().ended and not settle(self.folder, standing).ended:
             raise CordeeError(
                 "nothing runs this job any more: its keeper, supervisor and agents are gone",
                 given=self.folder.id,
                 next=f"`cordee resume {self.folder.id}` goes on from its newest checkpoint",
             )
-        return gone_since
+
+    def _tell_queue(self, standing: Standing, now: float) -> None:
+        text, said = self._queue_words
+        if self._quiet or standing.state not in ("waiting", "unknown"):
+            return
+        if words(standing) != text or now - said > _QUEUE_WORDS_S:
+            self._queue_words = (words(standing), now)
+            self._clear()
+            click.echo(f"cordee: {one_line(words(standing))}", err=True)
 
     def _asked(self) -> str:
         self._clear()

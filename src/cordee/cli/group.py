@@ -20,6 +20,7 @@ COMMANDS = {
     "report": ("cordee.cli.report", "Render a run's report: text, JSON and one HTML file."),
     "shell": ("cordee.cli.shell", "Open a shell inside a running job, on one of its nodes."),
     "cluster": ("cordee.cli.cluster", "Show what Cordée knows of clusters."),
+    "testing": ("cordee.cli.testing", "Real parts to try things on: a private Slurm on this machine."),
 }
 
 

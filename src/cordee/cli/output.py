@@ -58,6 +58,8 @@ def run_document(folder: Any, state: RunState) -> dict[str, Any]:
         "failures": state.failures,
         "findings": [finding.document() for finding in state.findings],
         "attempt": state.attempt,
+        "job": state.job,
+        "chain": state.chain,
         "submitted_at": state.submitted_at,
         "started_at": state.started_at,
         "ended_at": state.ended_at,

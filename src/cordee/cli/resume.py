@@ -23,13 +23,13 @@ def command(run: str, detach: bool, runs: str | None, as_json: bool) -> None:
       cordee resume last
     """
     from cordee.cli.run import conclude, submit
-    from cordee.submit import submitter
+    from cordee.submit import submitter_of
 
     folder = found(run, runs)
     state = state_of(folder)
     if state.state == "finished":
         raise UsageError("this run has finished", given=folder.id, next="`cordee run` starts a new one")
-    if not state.ended and submitter("local").active(folder):
+    if not state.ended and submitter_of(folder).standing(folder, age_s=0.0).state != "gone":
         raise UsageError("this run is still going on", given=folder.id, next=f"`cordee watch {folder.id}` shows it")
     client_journal(folder.journal).append("resume_requested")
     submit(folder)

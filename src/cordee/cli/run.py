@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from cordee.cli.options import cluster_name, flags, json_option, runs_folder, runs_option, spec_arguments
@@ -54,10 +52,9 @@ def command(
 
 def submit(folder: RunFolder) -> None:
     """Hand a run's frozen plan to its back end."""
-    from cordee.submit import submitter
+    from cordee.submit import plan_of, submitter_of
 
-    plan = json.loads(folder.plan.read_text())
-    submitter(plan["backend"]).submit(folder, plan)
+    submitter_of(folder).submit(folder, plan_of(folder))
 
 
 def conclude(folder: RunFolder, *, detach: bool, as_json: bool) -> None:

@@ -8,8 +8,12 @@ import click
 
 from cordee.cli.options import json_option, runs_folder, runs_option
 from cordee.cli.output import print_json
+from cordee.cli.standing import stand_all, words
+from cordee.runs.folder import RunFolder
 from cordee.runs.index import list_runs
 from cordee.units import format_duration, utc_text
+
+_OPEN = ("queued", "running")
 
 
 @click.command()
@@ -25,9 +29,15 @@ def command(state: str | None, runs: str | None, as_json: bool) -> None:
     Example:
       cordee runs --state failed
     """
+    waiting = [RunFolder(summary.folder) for summary in list_runs(runs_folder(runs)) if summary.state in _OPEN]
+    standings = stand_all(waiting)
     summaries = [summary for summary in list_runs(runs_folder(runs)) if state in (None, summary.state)]
     if as_json:
-        print_json({"schema": "cordee.runs/1", "runs": [vars(summary) for summary in summaries]})
+        rows = [
+            {**vars(summary), "standing": vars(standings[summary.id]) if summary.id in standings else None}
+            for summary in summaries
+        ]
+        print_json({"schema": "cordee.runs/1", "runs": rows})
         return
     if not summaries:
         click.echo(f"no runs in {runs_folder(runs)}; `cordee run` starts one", err=True)
@@ -38,4 +48,8 @@ def command(state: str | None, runs: str | None, as_json: bool) -> None:
         submitted = utc_text(summary.submitted_at)[:19].replace("T", " ") if summary.submitted_at else "-"
         ago = f"({format_duration(time.time() - summary.submitted_at)} ago)" if summary.submitted_at else ""
         step = "-" if summary.step is None else str(summary.step)
-        click.echo(f"{summary.id:{width}}  {summary.state:9}  {submitted:20}  {summary.nodes:5}  {step:>6}  {ago}")
+        standing = standings.get(summary.id)
+        where = f"  {words(standing)}" if standing is not None and summary.state in _OPEN else ""
+        click.echo(
+            f"{summary.id:{width}}  {summary.state:9}  {submitted:20}  {summary.nodes:5}  {step:>6}  {ago}{where}"
+        )

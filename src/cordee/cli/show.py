@@ -7,6 +7,7 @@ import click
 from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json, run_document
+from cordee.cli.standing import stand, words
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
 from cordee.units import format_duration, utc_text
@@ -24,12 +25,14 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
       cordee show last --json
     """
     folder = found(run, runs)
-    state = state_of(folder)
+    state, standing = stand(folder, state_of(folder))
     if as_json:
-        print_json(run_document(folder, state))
+        print_json({**run_document(folder, state), "standing": vars(standing) if standing else None})
         return
     for line in describe(folder, state):
         click.echo(line)
+    if standing is not None and not state.ended:
+        click.echo(f"scheduler   {words(standing)}")
 
 
 def describe(folder: RunFolder, state: RunState) -> list[str]:
@@ -40,6 +43,9 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
     if state.started_at is not None and state.ended_at is not None:
         lines.append(f"took        {format_duration(state.ended_at - state.started_at)}")
     lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
+    for segment in state.chain:
+        kept = f", checkpoint {segment['checkpoint']}" if segment["checkpoint"] else ", no checkpoint"
+        lines.append(f"  segment {segment['segment']} ended: {segment['reason']}{kept}; next: {segment['next']}")
     if state.step is not None:
         lines.append(f"step        {state.step}" + (f" of {state.total}" if state.total else ""))
     if state.checkpoint:

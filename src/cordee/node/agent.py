@@ -21,10 +21,12 @@ from typing import Any, Callable, NamedTuple, Optional
 from cordee import wire
 from cordee.errors import CordeeError
 from cordee.node import processes
+from cordee.node.allocation import Allocation
 from cordee.node.channels import RankChannels
 from cordee.node.launching import Launch, RankCommand, make_launch
 from cordee.node.output import OutputLog, Tail
 from cordee.node.ranks import base_environment, rank_command, rank_environment
+from cordee.node.rescue import Rescue, claim_node
 from cordee.node.setup_lines import read_environment, setup_script
 from cordee.node.shells import Shells
 from cordee.node.tasks import STDERR, Task, TaskExit, TaskRunner
@@ -39,6 +41,7 @@ _CONNECT_PAUSE_S = 0.02
 _CONNECT_PAUSE_MOST_S = 1.0
 _STOP_POLL_S = 0.02
 _KEEPER_AFTER_S = 3.0
+_SUPERVISOR_FIRST_S = 5.0
 _SETTLE_S = 2.0
 
 
@@ -57,10 +60,12 @@ class Agent:
         folder: the run's folder.
         node: this node's name.
         incarnation: counts the agents that this node has had in this run; greater replaces smaller.
+        rescue: brings the run back when nobody else can; None where a keeper does.
     """
 
-    def __init__(self, folder: RunFolder, node: str, incarnation: int) -> None:
+    def __init__(self, folder: RunFolder, node: str, incarnation: int, rescue: Optional[Rescue] = None) -> None:
         self.folder, self.node, self.incarnation = folder, node, incarnation
+        self._rescue = rescue
         self.plan: dict[str, Any] = json.loads(folder.plan.read_text())
         self.step: dict[str, Any] = self.plan["steps"][0]
         self.run = self.plan["run"]
@@ -77,6 +82,7 @@ class Agent:
         self.launch: Optional[Launch] = None
         self._full = False
         self._stop_poll: Optional[asyncio.Task[None]] = None
+        self._last_act: Optional[asyncio.Task[None]] = None
         processes.become_subreaper()
         processes.sweep(f"{self.run}/{self.node}/")
         self.channels = RankChannels(self.run, self.node)
@@ -120,6 +126,8 @@ class Agent:
                     code = 1
                     break
                 await self._wait_any(self.disconnected, self.ending)
+            if self._last_act is not None:
+                await self._last_act
         finally:
             ticker.cancel()
             await self._end_launch()
@@ -161,8 +169,10 @@ class Agent:
             if time.monotonic() > deadline or not self.folder.root.is_dir():
                 self.tasks.kill_everything()
                 say(f"cordee agent {self.node}: no supervisor, giving up: {refused}")
+                if self._rescue is not None and self.folder.root.is_dir():
+                    await self._rescue.orphaned()
                 return False
-            if self.plan["backend"] == "local" and time.monotonic() > next_keeper:
+            if self._rescue is None and time.monotonic() > next_keeper:
                 next_keeper = time.monotonic() + _KEEPER_AFTER_S
                 self._start_keeper()
             await asyncio.sleep(pause)
@@ -432,6 +442,20 @@ class Agent:
         self.ending.set()
 
     def _terminated(self) -> None:
+        if self._rescue is None:
+            self._end()
+        elif self._last_act is None:
+            self._last_act = asyncio.ensure_future(self._end_with_the_job(self._rescue))
+
+    async def _end_with_the_job(self, rescue: Rescue) -> None:
+        """Slurm ends the job: the supervisor, told the same, has the first word on what becomes of the ranks."""
+        await rescue.terminated()
+        try:
+            await asyncio.wait_for(self.ending.wait(), _SUPERVISOR_FIRST_S)
+        except asyncio.TimeoutError:
+            self._end()
+
+    def _end(self) -> None:
         if self.launch is not None:
             self.launch.stop(0.0)
         self.ending.set()
@@ -467,17 +491,29 @@ class Agent:
 
 
 def main() -> int:
-    """Run an agent: `python -m cordee.node.agent --folder RUN --node NAME --incarnation N`."""
+    """Run an agent: `python -m cordee.node.agent --folder RUN [--node NAME --incarnation N | --replaces N]`."""
     parser = argparse.ArgumentParser(prog="cordee.node.agent")
     parser.add_argument("--folder", required=True, type=Path)
-    parser.add_argument("--node", required=True)
+    parser.add_argument("--node", help="this node's name (default: Slurm's)")
     parser.add_argument("--incarnation", type=int, default=1)
+    parser.add_argument("--replaces", type=int, default=0, help="in a Slurm job: the incarnation that makes room")
     options = parser.parse_args()
+    folder = RunFolder(options.folder)
+    here = None if options.node else Allocation.here()
+    if here is None:
+        if not options.node:
+            parser.error("--node is needed outside of a Slurm job")
+        return asyncio.run(_serve(folder, options.node, options.incarnation, None))
+    incarnation = claim_node(folder, here, options.replaces)
+    if incarnation is None:
+        say(f"cordee agent {here.node}: another agent serves this node")
+        return 0
+    plan = json.loads(folder.plan.read_text())
+    return asyncio.run(_serve(folder, here.node, incarnation, Rescue(folder, plan, here)))
 
-    async def serve() -> int:
-        return await Agent(RunFolder(options.folder), options.node, options.incarnation).serve()
 
-    return asyncio.run(serve())
+async def _serve(folder: RunFolder, node: str, incarnation: int, rescue: Optional[Rescue]) -> int:
+    return await Agent(folder, node, incarnation, rescue).serve()
 
 
 if __name__ == "__main__":

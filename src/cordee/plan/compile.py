@@ -10,6 +10,9 @@ from cordee.findings import Finding
 from cordee.plan import model
 from cordee.plan.examine import examine
 from cordee.plan.interpreter import interpreter_path
+from cordee.plan.placement import Placement, place
+from cordee.plan.segments import segments
+from cordee.plan.share import cpus_of_a_rank, takes_whole_nodes
 from cordee.spec.job import Checkpoint
 from cordee.spec.load import LoadedJob
 from cordee.spec.scripts import launches_itself
@@ -24,6 +27,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     """
     job, cluster = loaded.job, loaded.cluster
     folder = loaded.folder
+    placement = place(job.need, cluster)
     workdir = folder if job.code == "live" else run_folder / "code"
     tasks = model.Tasks(
         argv=job.run,
@@ -36,7 +40,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     checkpoint = _checkpoint(job.checkpoint, folder, run_folder)
     step = model.Step(
         name="main",
-        request=_request(loaded),
+        request=_request(loaded, placement),
         tasks=tasks,
         vet=model.VetPolicy(
             commands=job.vet.commands,
@@ -48,9 +52,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         ),
         checkpoint=checkpoint,
         restart=model.RestartPolicy(retries=job.restart.retries, backoff_s=job.restart.backoff),
-        segment=model.SegmentPolicy(
-            limit_s=job.need.time, grace_s=_grace(job.need.time, checkpoint.grace_s), max_segments=1
-        ),
+        segment=segments(job.need.time, checkpoint.grace_s, placement, cluster.requeue),
     )
     plan = model.Plan(
         run=run_id,
@@ -70,32 +72,37 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
             kill_s=job.timeouts.kill,
         ),
         sampling=model.Sampling(interval_s=job.sampling.interval),
+        python=cluster.python,
+        network_interface=cluster.network_interface,
     )
-    return plan, examine(loaded, plan)
+    return plan, examine(loaded, plan, placement)
 
 
-def _request(loaded: LoadedJob) -> model.Request:
+def _request(loaded: LoadedJob, placement: Placement) -> model.Request:
     need = loaded.job.need
     given = need.ranks_per_node
     by_itself = 1 if launches_itself(loaded.job.run) else max(1, need.gpus_per_node)
     ranks = given if isinstance(given, int) else by_itself
+    cpus = need.cpus_per_rank or cpus_of_a_rank(need, ranks, placement)
     return model.Request(
         nodes=need.nodes,
         spare_nodes=need.spare_nodes,
         min_nodes=need.min_nodes or need.nodes,
         gpus_per_node=need.gpus_per_node,
         ranks_per_node=ranks,
-        cpus_per_rank=need.cpus_per_rank,
+        cpus_per_rank=cpus,
         memory_bytes=need.memory,
         time_s=need.time,
         gpu=need.gpu,
         scheduler=model.Scheduler(
             account=need.account,
-            partition=need.partition,
-            qos=need.qos,
+            partition=placement.partition if loaded.cluster.scheduler == "slurm" else need.partition,
+            qos=placement.qos if loaded.cluster.scheduler == "slurm" else need.qos,
             constraint=need.constraint,
             reservation=need.reservation,
             options=loaded.job.slurm.options,
+            gpu_type=placement.gpu_type,
+            exclusive=takes_whole_nodes(need, ranks, cpus, placement),
         ),
     )
 
@@ -114,7 +121,3 @@ def _checkpoint(document: Checkpoint | None, folder: Path, run_folder: Path) -> 
         ignore={checkpoint.name: checkpoint.mtime_ns for checkpoint in there},
         declared=document is not None,
     )
-
-
-def _grace(limit_s: float | None, grace_s: float) -> float:
-    return grace_s if limit_s is None else min(grace_s, limit_s / 2)

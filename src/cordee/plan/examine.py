@@ -7,7 +7,9 @@ from typing import Any
 from cordee.findings import Finding
 from cordee.plan.examine_checkpoint import examine_checkpoint
 from cordee.plan.examine_command import examine_command
+from cordee.plan.examine_slurm import examine_slurm
 from cordee.plan.model import Plan
+from cordee.plan.placement import Placement
 from cordee.spec.load import LoadedJob
 from cordee.units import format_size
 
@@ -16,13 +18,14 @@ _SCHEDULER_ONLY = ("account", "partition", "qos", "constraint", "reservation")
 _ORDER = {"error": 0, "warn": 1, "info": 2}
 
 
-def examine(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+def examine(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[Finding]:
     """Return the findings on a plan, the errors first."""
     findings = [
         *loaded.findings,
         *_not_honoured(loaded, plan),
         *examine_command(loaded, plan),
         *_resources(loaded, plan),
+        *(examine_slurm(loaded, plan, placement) if plan.backend == "slurm" else []),
         *examine_checkpoint(loaded, plan),
     ]
     return sorted(findings, key=lambda finding: _ORDER[finding.severity])
@@ -56,6 +59,8 @@ def _not_honoured(loaded: LoadedJob, plan: Plan) -> list[Finding]:
                     next=f"remove {key}",
                 )
             )
+    if plan.backend == "slurm":
+        return findings
     if plan.backend != "local":
         findings.append(
             Finding(
@@ -63,7 +68,7 @@ def _not_honoured(loaded: LoadedJob, plan: Plan) -> list[Finding]:
                 "error",
                 "not-honoured",
                 given=plan.cluster,
-                allowed=["local"],
+                allowed=["local", "slurm"],
                 next="run it here with --on local",
             )
         )

@@ -58,7 +58,11 @@ def _restart(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
         text = "a restart begins at zero: nothing says how the script goes on from a checkpoint"
         given, what = shlex.join(loaded.job.run), f"save with cordee.checkpointer(...), or add {what}"
     allowed = "resume with {checkpoint} in it, or a script that calls cordee.checkpointer"
-    return [Finding(text, "warn", "restart-from-zero", file=file, line=line, given=given, allowed=allowed, next=what)]
+    severity, count = "warn", plan.step.segment.max_segments
+    if count > 1:
+        severity = "error"
+        text = f"each of the {count} segments of this chain would begin at zero: {text.partition(': ')[2]}"
+    return [Finding(text, severity, "restart-from-zero", file=file, line=line, given=given, allowed=allowed, next=what)]
 
 
 def _signal(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:

@@ -14,7 +14,11 @@ class Frozen(BaseModel):
 
 
 class Scheduler(Frozen):
-    """What only a scheduler understands."""
+    """What only a scheduler understands.
+
+    `exclusive` says that the job takes all cores, or all GPUs, of its nodes: without a size given, all their memory is
+    its own too. `gpu_type` is the kind of GPU to ask for where only some in the partition meet the requirement.
+    """
 
     account: str | None = None
     partition: str | None = None
@@ -23,6 +27,7 @@ class Scheduler(Frozen):
     reservation: str | None = None
     options: tuple[str, ...] = ()
     exclusive: bool = False
+    gpu_type: str | None = None
 
 
 class Request(Frozen):

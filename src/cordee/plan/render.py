@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from cordee.plan.model import Plan, Request, Step
+from cordee.plan.model import Plan, Request, Scheduler, Step
 from cordee.spec.load import LoadedJob
 from cordee.units import format_duration, format_size
 
@@ -15,6 +15,7 @@ def render_plan(plan: Plan, script: str) -> str:
     rows = [
         ("job", f"{plan.name} on {plan.cluster} ({plan.backend})"),
         ("command", shlex.join(step.tasks.argv)),
+        *(_scheduler(step.request.scheduler) if plan.backend != "local" else ()),
         ("in", plan.workdir + (" (a snapshot of the job's folder)" if plan.workdir != plan.job_folder else "")),
         *_resources(step.request),
         *_surroundings(step),
@@ -60,6 +61,10 @@ def _resources(request: Request) -> list[tuple[str, str]]:
         rows.append(("cores", f"{request.cpus_per_rank} per rank"))
     if request.gpus_per_node:
         rows.append(("gpus", f"{request.gpus_per_node} per node" + (f", {request.gpu}" if request.gpu else "")))
+        if request.scheduler.gpu_type:
+            rows.append(("gpu type", request.scheduler.gpu_type))
+    if request.scheduler.exclusive:
+        rows.append(("share", "whole nodes, with all their memory" if not request.memory_bytes else "whole nodes"))
     if request.memory_bytes:
         rows.append(("memory", f"{format_size(request.memory_bytes)} per node"))
     return rows
@@ -67,9 +72,7 @@ def _resources(request: Request) -> list[tuple[str, str]]:
 
 def _surroundings(step: Step) -> list[tuple[str, str]]:
     rows = []
-    if step.request.time_s:
-        grace = format_duration(step.segment.grace_s)
-        rows.append(("time", f"{format_duration(step.request.time_s)}; the ranks are asked to stop {grace} before"))
+    rows += _time(step)
     rows += [("set-up", line) for line in step.tasks.setup]
     rows += [("env", f"{name}={shlex.quote(value)}") for name, value in step.tasks.env.items()]
     if step.tasks.path_prepend:
@@ -78,6 +81,27 @@ def _surroundings(step: Step) -> list[tuple[str, str]]:
     memory, disk = format_size(step.vet.min_memory_bytes), format_size(step.vet.min_disk_bytes)
     rows.append(("vetting", ", ".join([f"{memory} of memory", f"{disk} of disk", *wanted]) + " on every node"))
     return rows
+
+
+def _scheduler(scheduler: Scheduler) -> list[tuple[str, str]]:
+    """Return what is asked of a scheduler, one row for each."""
+    document = scheduler.model_dump()
+    names = ("partition", "account", "qos", "constraint", "reservation")
+    rows = [(name, str(document[name])) for name in names if document[name]]
+    return rows + [("option", option) for option in scheduler.options]
+
+
+def _time(step: Step) -> list[tuple[str, str]]:
+    segment, time_s = step.segment, step.request.time_s
+    if segment.limit_s is None:
+        return []
+    grace = format_duration(segment.grace_s)
+    if segment.max_segments == 1:
+        return [("time", f"{format_duration(segment.limit_s)}; the ranks are asked to stop {grace} before")]
+    whole, one = format_duration(time_s or 0), format_duration(segment.limit_s)
+    how = {"requeue": "requeued", "resubmit": "submitted again", "forbidden": "not continued"}[segment.next]
+    text = f"{segment.max_segments} of {one}; each saves {grace} before its end and is {how}"
+    return [("time", whole), ("segments", text)]
 
 
 def _checkpoints(step: Step) -> list[tuple[str, str]]:

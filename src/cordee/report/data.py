@@ -16,6 +16,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.reader import Run
 from cordee.runs.state import RunState, replay
+from cordee.submit import submitter_of
 from cordee.units import format_duration, parse_utc
 
 if TYPE_CHECKING:
@@ -133,9 +134,10 @@ def _note_silence(data: ReportData, events: list[dict[str, Any]]) -> None:
 
 def _plan(run: Run, data: ReportData) -> None:
     try:
-        with open(data.folder.submit / "commands.txt", "rb") as file:
+        script = submitter_of(data.folder).script_name
+        with open(data.folder.submit / script, "rb") as file:
             data.submitted = file.read(_MOST_COMMAND_BYTES).decode(errors="replace").strip()
-    except OSError:
+    except (OSError, CordeeError, KeyError, TypeError):
         data.submitted = ""
     plan = json.loads(data.folder.plan.read_bytes())
     if not isinstance(plan, dict):

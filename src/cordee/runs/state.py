@@ -48,7 +48,14 @@ class RankState:
 
 @dataclass
 class RunState:
-    """Everything that the journal says about a run, at the moment it was read."""
+    """Everything that the journal says about a run, at the moment it was read.
+
+    Attributes:
+        job: the scheduler's name of the job that holds the run, or will.
+        allocation: `{job, requeues}` of the newest supervisor; None where there is no scheduler.
+        segment_checkpoint: the newest complete checkpoint when the segment began.
+        chain: the segments that have ended before the run did: `{segment, reason, checkpoint, progress, next}`.
+    """
 
     run: str = ""
     state: str = "queued"
@@ -75,6 +82,10 @@ class RunState:
     ended_at: Optional[float] = None
     cancel_requested: bool = False
     sealed_until: Optional[float] = None
+    job: Optional[str] = None
+    allocation: Optional[dict[str, Any]] = None
+    segment_checkpoint: Optional[str] = None
+    chain: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def ended(self) -> bool:
@@ -132,11 +143,24 @@ def _submitted(state: RunState, event: dict[str, Any], at: float) -> None:
 def _resume_requested(state: RunState, event: dict[str, Any], at: float) -> None:
     state.state, state.exit_code, state.ended_at = "queued", None, None
     state.cancel_requested, state.reason, state.text = False, "", ""
+    state.chain = []
     _enter(state, "queue", at)
 
 
 def _cancel_requested(state: RunState, event: dict[str, Any], at: float) -> None:
     state.cancel_requested = True
+
+
+def _placed(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.job = event["job"]
+
+
+def _segment_ended(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.chain.append({key: event.get(key) for key in ("segment", "reason", "checkpoint", "progress", "next")})
+    state.state = "queued"
+    for node in state.nodes:
+        node.ranks = []
+    _enter(state, "queue", at)
 
 
 def _supervisor_started(state: RunState, event: dict[str, Any], at: float) -> None:
@@ -145,6 +169,11 @@ def _supervisor_started(state: RunState, event: dict[str, Any], at: float) -> No
         state.started_at = at
     if event.get("segment", 0) > state.segments:
         state.segments = event["segment"]
+        state.segment_checkpoint = event.get("checkpoint")
+        state.nodes = []
+    if event.get("job"):
+        state.job = event["job"]
+        state.allocation = {"job": event["job"], "requeues": event.get("requeues", 0)}
     if not state.ended:
         state.state = "running"
     if state.attempts and "outcome" not in state.attempts[-1]:
@@ -184,10 +213,17 @@ def _setup_started(state: RunState, event: dict[str, Any], at: float) -> None:
 
 
 def _attempt_started(state: RunState, event: dict[str, Any], at: float) -> None:
-    state.restarts += 1 if state.attempts else 0
+    state.restarts += 1 if state.attempts and state.attempts[-1].get("segment") == state.segments else 0
     state.attempt, state.world_size = event["attempt"], event["world_size"]
     state.resume_step = event.get("resume_step")
-    state.attempts.append({"attempt": event["attempt"], "started_at": at, "resume_step": event.get("resume_step")})
+    state.attempts.append(
+        {
+            "attempt": event["attempt"],
+            "segment": state.segments,
+            "started_at": at,
+            "resume_step": event.get("resume_step"),
+        }
+    )
     state.ranks = []
     for node in state.nodes:
         node.ranks = []
@@ -249,6 +285,9 @@ def _ended(state: RunState, event: dict[str, Any], at: float) -> None:
 
 _HANDLERS: dict[str, Callable[[RunState, dict[str, Any], float], None]] = {
     "submitted": _submitted,
+    "placed": _placed,
+    "continued": _placed,
+    "segment_ended": _segment_ended,
     "resume_requested": _resume_requested,
     "cancel_requested": _cancel_requested,
     "supervisor_started": _supervisor_started,

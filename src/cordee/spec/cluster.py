@@ -7,82 +7,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from cordee.errors import UsageError
+from cordee.errors import CordeeError, UsageError
+from cordee.slurm import SlurmError
 from cordee.spec.faults import Place, document_error, findings_of
-from cordee.spec.fields import Count, CountOrZero, Document, Duration, Name, Size
 from cordee.spec.files import config_folder, read_toml
 from cordee.spec.machine import this_machine
 from cordee.spec.merge import Merge, Origin
+from cordee.spec.profile import LOCAL, SHAPE_KEYS, ClusterProfile
+from cordee.spec.slurm_ask import ask_slurm
+from cordee.spec.slurm_site import site_values
 from cordee.spec.toml_lines import Keys, find_line
 
-LOCAL = "local"
+SLURM = "slurm"
 SITE_FOLDER = Path("/etc/cordee/clusters")
-
-
-class Partition(Document):
-    """`[partitions.NAME]`: limits of one partition."""
-
-    max_time: Duration | None = None
-    max_nodes: Count | None = None
-    cores: Count | None = None
-    memory: Size | None = None
-    gpus: CountOrZero = 0
-    gpu_model: str | None = None
-    default: bool = False
-
-
-class GpuModel(Document):
-    """`[gpu.MODEL]`: what one GPU can do; `tflops_bf16` dense, `bandwidth` of its memory per second, `power` in W."""
-
-    memory: Size
-    capability: Annotated[float, Field(gt=0)] | None = None
-    tflops_bf16: Annotated[float, Field(gt=0)] | None = None
-    bandwidth: Size | None = None
-    power: Annotated[float, Field(gt=0)] | None = None
-
-
-class StorageTier(Document):
-    """`[storage.NAME]`: a place for data; `bandwidth` per second, quotas of one person."""
-
-    path: str
-    kind: Literal["memory", "node", "shared"] = "shared"
-    size: Size | None = None
-    bandwidth: Size | None = None
-    quota_files: Count | None = None
-    quota: Size | None = None
-    purge: Duration | None = None
-
-
-class JobClass(Document):
-    """`[classes.NAME]`: a length of job that the site favours."""
-
-    max_time: Duration
-    partition: str | None = None
-    qos: str | None = None
-
-
-class ClusterProfile(Document):
-    """A whole cluster profile; `switches` names the nodes below each switch, `defaults` is laid under every job."""
-
-    name: Name = LOCAL
-    scheduler: Literal["local", "slurm", "htcondor"] = "local"
-    cores: Count | None = None
-    memory: Size | None = None
-    gpus: CountOrZero = 0
-    python: str | None = None
-    runs: str | None = None
-    network_interface: str | None = None
-    requeue: Literal["requeue", "resubmit", "forbidden"] = "requeue"
-    partitions: dict[Name, Partition] = Field(default_factory=dict)
-    classes: dict[Name, JobClass] = Field(default_factory=dict)
-    gpu_models: dict[str, GpuModel] = Field(default_factory=dict, alias="gpu")
-    storage: dict[Name, StorageTier] = Field(default_factory=dict)
-    switches: dict[str, str] = Field(default_factory=dict)
-    defaults: dict[str, Any] = Field(default_factory=dict)
+_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -108,13 +50,10 @@ def profile_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
 
 
 def list_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the names of all clusters that have a profile, `local` first."""
-    names: set[str] = set()
-    for folder in profile_folders(environ):
-        try:
-            names.update(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml"))
-        except OSError:
-            continue
+    """Return the names of all clusters: `local`, those that have a profile, and `slurm` where one answers."""
+    names = _names_of_files(environ)
+    if SLURM not in names and _slurm_values(environ, most_s=0.0) is not None:
+        names.add(SLURM)
     return [LOCAL, *sorted(names - {LOCAL})]
 
 
@@ -126,8 +65,8 @@ def profile_files(name: str, environ: Mapping[str, str] = os.environ) -> list[Pr
         DocumentError: one of them cannot be read.
     """
     folders = profile_folders(environ)
-    known = list_clusters(environ)
-    if name not in known:
+    if name not in {LOCAL, SLURM, *_names_of_files(environ)}:
+        known = list_clusters(environ)
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"write {folders[-1] / 'NAME.toml'} for it, or use --on local"
         raise UsageError(f"there is no cluster {name}", given=name, allowed=known, next=hint)
@@ -143,8 +82,12 @@ def profile_files(name: str, environ: Mapping[str, str] = os.environ) -> list[Pr
 def load_cluster(name: str, environ: Mapping[str, str] = os.environ) -> ClusterProfile:
     """Return a cluster's profile: the site's values, with the user's over them.
 
+    Under a profile for Slurm lies what the Slurm that answers here says of itself, unless the profile names another
+    `slurm_cluster`; the cluster `slurm` needs no file.
+
     Raises:
-        UsageError: no cluster has this name.
+        UsageError: no cluster has this name, or it is `slurm`, has no file, and no Slurm answers.
+        SlurmError: it is `slurm`, has no file, and its controller was busy for a minute.
         DocumentError: a profile is wrong; all its faults are in `findings`.
     """
     files = profile_files(name, environ)
@@ -152,11 +95,76 @@ def load_cluster(name: str, environ: Mapping[str, str] = os.environ) -> ClusterP
     merge.add({"name": name}, lambda keys: Origin("default"))
     if name == LOCAL:
         merge.add(this_machine(), lambda keys: Origin("this machine"))
+    merge.add(_facts_of_slurm(name, files, environ), lambda keys: Origin("slurm"))
     for file in files:
         merge.add(file.document, file.origin)
+        _lay_over_groups(merge.values.get("partitions"), file.document.get("partitions"))
     last = files[-1] if files else None
     try:
         return ClusterProfile.model_validate(merge.values)
     except ValidationError as error:
         fallback = Place(str(last.path), 1) if last else Place()
         raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
+
+
+def _lay_over_groups(partitions: Any, given: Any) -> None:
+    """Make what a file says of all nodes of a partition hold for the groups that lie under it."""
+    for name, table in given.items() if isinstance(given, dict) and isinstance(partitions, dict) else ():
+        groups = partitions[name].get("groups") if isinstance(table, dict) and "groups" not in table else None
+        if isinstance(groups, list):
+            over = {key: table[key] for key in SHAPE_KEYS if key in table}
+            partitions[name]["groups"] = [{**group, **over} if isinstance(group, dict) else group for group in groups]
+
+
+def no_slurm(error: SlurmError, environ: Mapping[str, str]) -> CordeeError:
+    """Return what to raise where Slurm's facts are needed and it did not give them."""
+    if error.busy:
+        error.next = "try again when its controller answers"
+        return error
+    return UsageError(
+        f"no Slurm answers here: {' '.join(error.said.split())[:300]}",
+        given=SLURM,
+        allowed=[LOCAL, *sorted(_names_of_files(environ) - {LOCAL})],
+        next="run it on a login node of the cluster, set SLURM_CONF, or use --on local",
+    )
+
+
+def _facts_of_slurm(name: str, files: list[ProfileFile], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what lies under the files of a cluster: the facts of the Slurm here if it is that one."""
+    given = {
+        key: file.document[key] for file in files for key in ("scheduler", "slurm_cluster") if key in file.document
+    }
+    if name == SLURM and not files:
+        try:
+            return _live(environ, _PATIENCE_S)
+        except SlurmError as error:
+            raise no_slurm(error, environ) from None
+    if given.get("scheduler", SLURM if name == SLURM else LOCAL) != SLURM:
+        return {}
+    values = _slurm_values(environ, most_s=0.0)
+    if values is None:
+        return {"scheduler": SLURM}
+    if given.get("slurm_cluster") not in (None, values["answering"]):
+        return {"scheduler": SLURM, "answering": values["answering"]}
+    return values
+
+
+def _slurm_values(environ: Mapping[str, str], *, most_s: float) -> dict[str, Any] | None:
+    try:
+        return _live(environ, most_s)
+    except SlurmError:
+        return None
+
+
+def _live(environ: Mapping[str, str], most_s: float) -> dict[str, Any]:
+    return site_values(ask_slurm(environ, most_s=most_s))
+
+
+def _names_of_files(environ: Mapping[str, str]) -> set[str]:
+    names: set[str] = set()
+    for folder in profile_folders(environ):
+        try:
+            names.update(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml"))
+        except OSError:
+            continue
+    return names

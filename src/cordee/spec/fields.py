@@ -97,8 +97,13 @@ def _gpu(value: Any) -> str:
     return ", ".join(parts)
 
 
+def is_name(value: str) -> bool:
+    """Return whether a text can be the name of a job or cluster."""
+    return _NAME.match(value) is not None
+
+
 def _name(value: str) -> str:
-    if _NAME.match(value) is None:
+    if not is_name(value):
         raise wrong("is not a name", NAME_FORMS)
     return value
 

@@ -21,6 +21,12 @@ def config_folder(environ: Mapping[str, str]) -> Path:
     return (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~/.config"))) / "cordee"
 
 
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder for what can be made again."""
+    base = environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~/.cache"))) / "cordee"
+
+
 def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
     """Return a TOML file's text and content.
 

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from cordee.findings import Finding
-from cordee.spec.cluster import LOCAL, ClusterProfile, load_cluster, profile_files
+from cordee.spec.cluster import load_cluster, profile_files
 from cordee.spec.faults import (
     Place,
     annotation_at,
@@ -27,6 +27,7 @@ from cordee.spec.faults import (
 from cordee.spec.files import config_folder, read_toml
 from cordee.spec.job import Job
 from cordee.spec.merge import Merge, Origin
+from cordee.spec.profile import LOCAL, ClusterProfile
 from cordee.spec.toml_lines import Keys, find_line
 
 FILE_NAME = "cordee.toml"
@@ -81,8 +82,8 @@ def load_job(
 ) -> LoadedJob:
     """Return the job in `spec`, a cordee.toml or the folder that holds one.
 
-    Precedence: flag, `CORDEE_*` environment, [on.CLUSTER], document, the person's defaults.toml and profile, the
-    site's profile, default.
+    Precedence: flag, `CORDEE_*` environment, [on.CLUSTER], [on.SCHEDULER], document, the person's defaults.toml and
+    profile, the site's profile, default.
 
     Args:
         spec: path of the document or its folder.
@@ -97,9 +98,9 @@ def load_job(
     path = _find_document(Path(spec))
     text, document = read_toml(path)
     name = cluster or environ.get("CORDEE_ON") or LOCAL
-    reading = _Reading(path, text, document, name, environ, flags or {})
     profile = load_cluster(name, environ)
-    merge = reading.merged(name)
+    reading = _Reading(path, text, document, (profile.scheduler, name), environ, flags or {})
+    merge = reading.merged()
     findings: list[Finding] = []
     job = None
     try:
@@ -116,34 +117,35 @@ def load_job(
 
 
 class _Reading:
-    """One document with all that lies under and over it."""
+    """One document with all that lies under and over it; `names` are the scheduler's and the cluster's."""
 
     def __init__(
         self,
         path: Path,
         text: str,
         document: dict[str, Any],
-        cluster: str,
+        names: tuple[str, str],
         environ: Mapping[str, str],
         flags: Mapping[str, Any],
     ) -> None:
         self.path, self.text = path, text
         self.document = {key: value for key, value in document.items() if key != "on"}
         self.overrides = document.get("on", {})
-        self._cluster, self._environ, self._flags = cluster, environ, flags
+        self._cluster, self._environ, self._flags = names[-1], environ, flags
+        self._applies = tuple(dict.fromkeys(names))
 
-    def merged(self, cluster: str) -> Merge:
-        """Return everything that applies on `cluster`, in the order of precedence."""
+    def merged(self) -> Merge:
+        """Return everything that applies on the cluster, in the order of precedence."""
         merge = Merge()
-        for file in profile_files(cluster, self._environ):
+        for file in profile_files(self._cluster, self._environ):
             defaults = file.document.get("defaults", {})
             if isinstance(defaults, dict):
                 merge.add(defaults, _origins(file.kind, file.path, file.text, ("defaults",)))
         own = config_folder(self._environ) / "defaults.toml"
         if own.is_file():
             own_text, own_document = read_toml(own)
-            _add(merge, own_document, cluster, "user profile", own, own_text)
-        self._add_document(merge, cluster)
+            _add(merge, own_document, self._applies, "user profile", own, own_text)
+        self._add_document(merge, self._applies)
         for keys, value, variable in _settings(self._environ):
             merge.set(keys, value, _elsewhere("environment", variable))
         for dotted, value in self._flags.items():
@@ -160,14 +162,16 @@ class _Reading:
         for name, table in self.overrides.items():
             if not isinstance(table, dict):
                 findings.append(self._no_table(("on", name), table, "a table of the keys of a job"))
-        for name in (*self.overrides, None) if self.overrides else ():
-            if name != self._cluster:
-                findings += self._faults_of_document(name)
+        for name in self.overrides:
+            if name not in self._applies:
+                findings += self._faults_of_document((name,))
+        if self.overrides:
+            findings += self._faults_of_document(())
         return findings
 
-    def _faults_of_document(self, cluster: str | None) -> list[Finding]:
+    def _faults_of_document(self, overrides: tuple[str, ...]) -> list[Finding]:
         merge = Merge()
-        self._add_document(merge, cluster)
+        self._add_document(merge, overrides)
         try:
             Job.model_validate(merge.values)
         except ValidationError as error:
@@ -176,8 +180,8 @@ class _Reading:
             return [finding for finding in found if finding.rule != "missing-key"]
         return []
 
-    def _add_document(self, merge: Merge, cluster: str | None) -> None:
-        _add(merge, {**self.document, "on": self.overrides}, cluster, "document", self.path, self.text)
+    def _add_document(self, merge: Merge, overrides: tuple[str, ...]) -> None:
+        _add(merge, {**self.document, "on": self.overrides}, overrides, "document", self.path, self.text)
 
     def _no_table(self, path: Keys, value: Any, allowed: str) -> Finding:
         text = f"{'.'.join(str(part) for part in path)} is not a table"
@@ -188,13 +192,14 @@ class _Reading:
         )
 
 
-def _add(merge: Merge, document: dict[str, Any], cluster: str | None, kind: str, path: Path, text: str) -> None:
-    """Lay a document over what is there, then what it says of one cluster."""
+def _add(merge: Merge, document: dict[str, Any], overrides: tuple[str, ...], kind: str, path: Path, text: str) -> None:
+    """Lay a document over what is there, then its tables `[on.NAME]` for these names, the last one on top."""
     merge.add({key: value for key, value in document.items() if key != "on"}, _origins(kind, path, text, ()))
-    overrides = document.get("on")
-    chosen = overrides.get(cluster) if isinstance(overrides, dict) and cluster else None
-    if isinstance(chosen, dict):
-        merge.add(chosen, _origins(kind, path, text, ("on", str(cluster))))
+    tables = document.get("on")
+    for name in overrides:
+        table = tables.get(name) if isinstance(tables, dict) else None
+        if isinstance(table, dict):
+            merge.add(table, _origins(kind, path, text, ("on", name)))
 
 
 def _origins(kind: str, path: Path, text: str, prefix: tuple[str, ...]) -> Callable[[Keys], Origin]:

@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
+from typing import Any
 
 from cordee.errors import SubmitError
+from cordee.runs.folder import RunFolder
 from cordee.submit._base import Standing, Submitter
 
-__all__ = ["Standing", "Submitter", "submitter"]
+__all__ = ["Standing", "Submitter", "has_submitter", "plan_of", "submitter", "submitter_of"]
 
-_BACKENDS = {"local": "cordee.submit.local:LocalSubmitter"}
+_BACKENDS = {
+    "local": "cordee.submit.local:LocalSubmitter",
+    "slurm": "cordee.submit.slurm:SlurmSubmitter",
+}
+
+
+def submitter_of(folder: RunFolder) -> Submitter:
+    """Return the submitter of a run that has been written.
+
+    Raises:
+        SubmitError: its plan cannot be read, or this version has no such back end.
+    """
+    return submitter(plan_of(folder)["backend"])
+
+
+def plan_of(folder: RunFolder) -> dict[str, Any]:
+    """Return a run's frozen plan.
+
+    Raises:
+        SubmitError: it cannot be read.
+    """
+    try:
+        plan: dict[str, Any] = json.loads(folder.plan.read_text())
+        return plan
+    except (OSError, ValueError) as error:
+        raise SubmitError(f"the plan cannot be read: {error}", given=str(folder.plan)) from error
+
+
+def has_submitter(backend: str) -> bool:
+    """Return whether this version can submit to a back end."""
+    return backend in _BACKENDS
 
 
 def submitter(backend: str) -> Submitter:

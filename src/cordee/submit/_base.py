@@ -46,16 +46,21 @@ class Submitter(ABC):
         """Place the run and return the place's own name for it; a run that is placed already is not placed twice."""
 
     @abstractmethod
-    def standings(self, folders: list[RunFolder]) -> list[Standing]:
-        """Return where runs stand, in their order, with at most one question to the place; it may be half a minute old."""
+    def standings(self, folders: list[RunFolder], *, age_s: float = 30.0) -> list[Standing]:
+        """Return where runs stand, in their order, with one question to the place.
+
+        Args:
+            folders: runs of this back end.
+            age_s: an answer of this age is good enough; 0 asks now.
+        """
 
     @abstractmethod
     def cancel(self, folder: RunFolder) -> None:
         """Take the run away when its supervisor cannot be asked any more, or has not started yet."""
 
-    def standing(self, folder: RunFolder) -> Standing:
+    def standing(self, folder: RunFolder, *, age_s: float = 30.0) -> Standing:
         """Return where one run stands."""
-        return self.standings([folder])[0]
+        return self.standings([folder], age_s=age_s)[0]
 
     def active(self, folder: RunFolder) -> bool:
         """Return whether the place still holds the run, or may hold it."""

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from typing import Any
 
 from cordee.errors import SubmitError
 from cordee.node import processes
+from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
 from cordee.submit._base import Standing, Submitter
-from cordee.supervise.place import keeper_command, keeper_record, living_record, start_keeper
+from cordee.supervise.ownership import Ownership
+from cordee.supervise.place import keeper_command, keeper_record, start_keeper
+
+_START_S = 20.0
+_POLL_S = 0.01
 
 
 class LocalSubmitter(Submitter):
@@ -36,18 +42,32 @@ class LocalSubmitter(Submitter):
         return "\n".join(lines) + "\n"
 
     def submit(self, folder: RunFolder, plan: dict[str, Any]) -> str:
-        """Start the keeper, unless one runs already."""
+        """Start the keeper, unless one runs already, and return once it has the run: from then on it can be found."""
         record = keeper_record(folder)
         if record:
             return f"pid {record['pid']}"
+        keepers = Ownership(folder.control / "keepers")
+        before = keepers.newest()
         try:
-            return f"pid {start_keeper(folder)}"
+            pid = start_keeper(folder)
         except OSError as error:
-            raise SubmitError(
-                f"cannot start the keeper: {error.strerror}", given=shlex.join(keeper_command(folder))
-            ) from error
+            raise self._failed(folder, str(error)) from error
+        deadline = time.monotonic() + _START_S
+        while not (record := keeper_record(folder)) and _lives(pid) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        if not record and keepers.newest() == before:
+            raise self._failed(folder, "it ended at once" if not _lives(pid) else f"not within {_START_S:.0f} s")
+        return f"pid {record.get('pid', pid)}"
 
-    def standings(self, folders: list[RunFolder]) -> list[Standing]:
+    @staticmethod
+    def _failed(folder: RunFolder, why: str) -> SubmitError:
+        return SubmitError(
+            f"cannot start the keeper: {why}",
+            given=shlex.join(keeper_command(folder)),
+            next=f"see {folder.control / 'keeper.log'}",
+        )
+
+    def standings(self, folders: list[RunFolder], *, age_s: float = 30.0) -> list[Standing]:
         """Return whether the runs' keepers or any of their processes live on this machine."""
         return [self._standing(folder) for folder in folders]
 
@@ -68,3 +88,8 @@ class LocalSubmitter(Submitter):
             if living:
                 processes.kill_all([living["pid"]])
         processes.sweep(f"{folder.id}/")
+
+
+def _lives(pid: int) -> bool:
+    process = processes.read_process(pid)
+    return process is not None and process.state not in ("Z", "X")

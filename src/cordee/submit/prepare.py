@@ -18,7 +18,7 @@ from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.runs.journal import client_journal
 from cordee.runs.snapshot import snapshot_code
 from cordee.spec.load import LoadedJob, load_job
-from cordee.submit import submitter
+from cordee.submit import has_submitter, submitter
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def prepare(spec: str, cluster: str, flags: dict[str, Any], runs: Path) -> Prepa
     run_id = new_run_id(loaded.job.name)
     folder = RunFolder(runs / run_id)
     plan, findings = make_plan(loaded, run_id=run_id, run_folder=folder.root)
-    script = submitter(plan.backend).script(folder, plan.document()) if plan.backend == "local" else ""
+    script = submitter(plan.backend).script(folder, plan.document()) if has_submitter(plan.backend) else ""
     return Prepared(loaded, plan, findings, script)
 
 

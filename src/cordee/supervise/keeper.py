@@ -18,11 +18,12 @@ from typing import Any, Optional
 
 from cordee.errors import CordeeError, OwnershipError
 from cordee.node import processes
+from cordee.node.identity import agent_file, alive_here, identity, read_record
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
-from cordee.supervise.ownership import Ownership, alive_here, identity
-from cordee.supervise.place import LocalPlace, agent_file, node_side_environment, read_record
+from cordee.supervise.ownership import Ownership
+from cordee.supervise.place import LocalPlace, node_side_environment
 
 _POLL_S = 0.05
 _MOST_STARTS = 10

@@ -4,34 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from cordee.errors import OwnershipError, RunFolderError
-from cordee.node.processes import is_same_process, read_process
+from cordee.node.identity import alive_here, identity
 from cordee.runs.folder import write_atomically
 
 _UNWRITTEN_S = 2.0
-
-
-def identity() -> dict[str, Any]:
-    """Return what tells this process from any other, also after a reboot or on another host."""
-    process = read_process(os.getpid())
-    return {
-        "pid": os.getpid(),
-        "start_ticks": process.start_ticks if process else 0,
-        "host": socket.gethostname(),
-        "boot": _boot(),
-    }
-
-
-def alive_here(owner: dict[str, Any]) -> bool:
-    """Return whether the process that `identity` described still runs on this host."""
-    if owner.get("host") != socket.gethostname() or owner.get("boot") != _boot():
-        return False
-    return is_same_process(owner["pid"], owner["start_ticks"])
 
 
 class Ownership:
@@ -40,11 +21,18 @@ class Ownership:
     Args:
         parent: `control/epochs` for supervisors, `control/keepers` for keepers.
         alive: answers whether an earlier owner still runs; under a scheduler this asks the scheduler.
+        who: describes this process to those who come later.
     """
 
-    def __init__(self, parent: Path, alive: Callable[[dict[str, Any]], bool] = alive_here) -> None:
+    def __init__(
+        self,
+        parent: Path,
+        alive: Callable[[dict[str, Any]], bool] = alive_here,
+        who: Callable[[], dict[str, Any]] = identity,
+    ) -> None:
         self._parent = parent
         self._alive = alive
+        self._who = who
         self.epoch = 0
 
     def claim(self) -> int:
@@ -77,7 +65,7 @@ class Ownership:
                 next="make room or restore the folder, then `cordee resume` the run",
             ) from error
         self.epoch = newest + 1
-        write_atomically(self._parent / str(self.epoch) / "owner.json", json.dumps(identity()))
+        write_atomically(self._parent / str(self.epoch) / "owner.json", json.dumps(self._who()))
         return self.epoch
 
     def current(self) -> bool:
@@ -103,10 +91,3 @@ class Ownership:
                 if time.monotonic() > deadline:
                     return None
                 time.sleep(0.02)
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any, Optional
 
 from cordee import wire
 from cordee.errors import CordeeError
+from cordee.node.identity import agent_file, alive_here, identity, living_record, read_record
 from cordee.runs.folder import RunFolder, say, write_atomically
-from cordee.supervise.ownership import Ownership, alive_here
+from cordee.runs.state import RunState
+from cordee.supervise.ownership import Ownership
 
 _KEEPER_PAUSE_S = 1.0
 
@@ -24,11 +25,29 @@ class Place:
     Args:
         folder: the run's folder.
         plan: its plan.
+
+    Attributes:
+        chains: whether the run can come back here after its allocation has ended.
+        allocation: what tells this allocation from others; empty where there is only one.
     """
+
+    chains = False
 
     def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
         self.folder = folder
         self.plan = plan
+
+    @property
+    def allocation(self) -> dict[str, Any]:
+        return {}
+
+    def identity(self) -> dict[str, Any]:
+        """Return what tells this supervisor from any other."""
+        return identity()
+
+    def age_s(self) -> float:
+        """Return the seconds for which the allocation has been ours already."""
+        return 0.0
 
     def node_names(self) -> list[str]:
         """Return the names of all nodes of the allocation, spares included, in their order."""
@@ -45,6 +64,22 @@ class Place:
     def owner_alive(self, owner: dict[str, Any]) -> bool:
         """Return whether an earlier supervisor still runs."""
         return alive_here(owner)
+
+    def duplicate_of(self, before: RunState) -> Optional[str]:
+        """Return the job that leads this run instead of this one; None when this one does."""
+        return None
+
+    def fate(self) -> str:
+        """Return why the supervisor was told to end, in the words of `Allocation.fate`; may take seconds, in a thread."""
+        return "cancelled"
+
+    def go_on(self, how: str) -> dict[str, Any]:
+        """Have the run begin another segment, and return `{how, job}`; may take minutes, in a thread.
+
+        Raises:
+            CordeeError: it cannot be had.
+        """
+        raise CordeeError("nothing here can run this job again", given=how)
 
     def replace_agent(self, node: str, incarnation: int) -> None:
         """Ask for a new agent on a node whose agent (of this incarnation) is hung or gone; does nothing where none can be had."""
@@ -138,21 +173,13 @@ def place_of(folder: RunFolder, plan: dict[str, Any]) -> Place:
     """
     if plan["backend"] == "local":
         return LocalPlace(folder, plan)
-    raise CordeeError("this plan is for a back end that this version lacks", given=plan["backend"], allowed=["local"])
+    if plan["backend"] == "slurm":
+        from cordee.supervise.slurm import SlurmPlace
 
-
-def agent_file(folder: RunFolder, node: str) -> Path:
-    """Return where the keeper records a node's agent."""
-    return folder.control / f"agent-{node}.json"
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Return a small JSON document of the control folder, empty when it is not there or torn."""
-    try:
-        record = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
+        return SlurmPlace(folder, plan)
+    raise CordeeError(
+        "this plan is for a back end that this version lacks", given=plan["backend"], allowed=["local", "slurm"]
+    )
 
 
 def node_side_environment(folder: RunFolder) -> dict[str, str]:
@@ -160,12 +187,6 @@ def node_side_environment(folder: RunFolder) -> dict[str, str]:
     zipped = str(folder.node_zip)
     rest = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != zipped]
     return dict(os.environ, PYTHONPATH=os.pathsep.join([zipped, *rest]))
-
-
-def living_record(path: Path) -> dict[str, Any]:
-    """Return the record of a process that still runs on this machine, else an empty one."""
-    record = read_record(path)
-    return record if record and alive_here(record) else {}
 
 
 def keeper_record(folder: RunFolder) -> dict[str, Any]:

@@ -13,42 +13,39 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from cordee import wire
-from cordee.checkpoint.folder import Checkpoint, newest_complete
+from cordee.checkpoint.folder import Checkpoint
 from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import replay
-from cordee.supervise import remarks
-from cordee.supervise.agreement import StopAgreement
+from cordee.supervise import remarks, segments
 from cordee.supervise.attempt import Attempt, Outcome
+from cordee.supervise.chain import BY_SCHEDULER, Chain
+from cordee.supervise.early_end import EarlyEnd
+from cordee.supervise.ends import Ended, SegmentOver
 from cordee.supervise.intake import Intake
 from cordee.supervise.nodes import Node, usable
-from cordee.supervise.ownership import Ownership, identity
+from cordee.supervise.ownership import Ownership
 from cordee.supervise.place import Place, place_of
 from cordee.supervise.restart import Failure, RestartPolicy
 from cordee.supervise.shells import Shells
 from cordee.supervise.vetting import NodePreparation
 
+# The batch script of a Slurm job knows these two; any other code but 0 makes it start the next supervisor.
+EXIT_ENDED = 100
+EXIT_NOT_OURS = 101
 _TICK_S = 0.2
+_LATE_S = 1.0
 _SECOND_S = 1.0
 _PROGRESS_S = 2.0
 _CHECKPOINT_S = 2.0
-_CANCEL_STOP_S = 10.0
 _CANCEL_GRACE_S = 5.0
 _RANK_GRACE_S = 5.0
 _FULL_DISK_S = 3600.0
 _SEAL_S = 600.0
-
-
-class Ended(Exception):
-    """The run is over: how, with which exit code, and why."""
-
-    def __init__(self, state: str, exit_code: int, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.state, self.exit_code, self.reason, self.text = state, exit_code, reason, text
 
 
 class Supervisor:
@@ -66,59 +63,88 @@ class Supervisor:
         self.request: dict[str, Any] = self.step["request"]
         self.timeouts: dict[str, float] = self.plan["timeouts"]
         self.place = place or place_of(folder, self.plan)
-        self.ownership = Ownership(folder.control / "epochs", self.place.owner_alive)
+        self._refuse_a_second_job()
+        self.ownership = Ownership(folder.control / "epochs", self.place.owner_alive, self.place.identity)
         self.epoch = self.ownership.claim()
         self.place.beat()
-        events = read_journal(folder.journal)
-        self.before = replay(events, folder.id)
         self.journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch)
-        self.segment = self.before.segments + (1 if self.before.state == "queued" else 0)
+        self.before = segments.state_at_start(self.journal, folder, self.place, self.step)
+        self.left_over = segments.left_over(self.before, self.place)
+        self.segment = self.before.segments + (self.before.state == "queued" and self.left_over is None)
+        self.segment_checkpoint = self.before.segment_checkpoint
+        self.chain = Chain(self.step["segment"], self.place.chains)
         self.nodes = {name: Node(name) for name in self.place.node_names()}
         self.intake = Intake(folder.telemetry, self.epoch)
         self.shells = Shells(self.nodes)
         self.policy = RestartPolicy(self.step["restart"]["retries"], self.step["restart"]["backoff_s"])
         self.attempt: Optional[Attempt] = None
-        self.agreement: Optional[StopAgreement] = None
         self.newest: Optional[Checkpoint] = None
         self.changed = asyncio.Event()
-        self.over: Optional[Ended] = None
+        self.early = EarlyEnd(self.step, self.journal, self.place, lambda: self.attempt, self.changed)
         self._preparing: dict[str, NodePreparation] = {}
         self._preparations: set[asyncio.Task[None]] = set()
         self._ports: Optional[asyncio.Future[dict[str, Any]]] = None
         self._attempts = self.before.attempt
-        self._stops: set[asyncio.Task[None]] = set()
         self._progress: tuple[Optional[int], Optional[int]] = (None, None)
-        self._started = time.monotonic()
-        self._ending = False
+        self._ending = self._released = False
         self._sealing: Optional[asyncio.Task[Optional[float]]] = None
 
+    def _refuse_a_second_job(self) -> None:
+        before = replay(read_journal(self.folder.journal), self.folder.id)
+        other = self.place.duplicate_of(before)
+        if before.ended and self.place.chains:
+            raise OwnershipError(f"the run has {before.state} already", given=self.folder.id)
+        if other is not None:
+            raise OwnershipError(f"job {other} leads this run, not this one", given=self.folder.id)
+
     async def serve(self) -> int:
-        """Lead the run to its end and return 0, or 5 when this supervisor lost the run."""
+        """Lead the run to the end of its segment.
+
+        Returns:
+            0 when the run finished or goes on in another segment, EXIT_ENDED when it is over in another way.
+
+        Raises:
+            OwnershipError: a newer supervisor owns the run.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled)
+        loop.add_signal_handler(signal.SIGUSR1, self.early.time_is_near)
         address = self.place.address()
         token = wire.new_token()
         self.server = await wire.serve(address, None, token, self._connected, epoch=self.epoch)
-        self.journal.append("supervisor_started", **identity(), segment=self.segment)
+        if self.segment != self.before.segments:
+            newest = self._newest_checkpoint()
+            self.segment_checkpoint = newest.name if newest else None
+        self.journal.append(
+            "supervisor_started",
+            **self.place.identity(),
+            segment=self.segment,
+            checkpoint=self.segment_checkpoint,
+        )
         if self.segment != self.before.segments:
             for finding in remarks.changed_code(self.folder, self.plan):
                 self.journal.append("finding", finding=finding.document())
         wire.write_rendezvous(self.folder.rendezvous, address, self.server.port, self.epoch, token)
         ticker = asyncio.ensure_future(self._tick())
+        clock = asyncio.ensure_future(self.early.watch_clock())
         lead = asyncio.ensure_future(self._lead())
         done, _ = await asyncio.wait({ticker, lead}, return_when=asyncio.FIRST_COMPLETED)
         if ticker in done:
             lead.cancel()
             ticker.result()
-            return EXIT_INTERNAL
-        ended = lead.result()
-        await self._end(ended)
+        clock.cancel()
+        over = lead.result()
+        ended = await self._end_segment(over) if isinstance(over, SegmentOver) else over
+        if ended is not None:
+            await self._end(ended)
         ticker.cancel()
-        return 0
+        return 0 if ended is None or ended.state == "finished" else EXIT_ENDED
 
-    async def _lead(self) -> Ended:
+    async def _lead(self) -> Union[Ended, SegmentOver]:
         try:
+            if self.left_over is not None:
+                return self.left_over
             if self.before.cancel_requested:
                 return Ended("cancelled", 1, "cancelled", "cancelled before it started")
             await self._gather()
@@ -126,8 +152,8 @@ class Supervisor:
                 nodes = self._choose()
                 outcome = await self._run_attempt(nodes)
                 await self._after(outcome)
-        except Ended as ended:
-            return ended
+        except (Ended, SegmentOver) as over:
+            return over
 
     async def _gather(self) -> None:
         """Wait until all nodes are connected and vetted, or their time is up."""
@@ -145,7 +171,7 @@ class Supervisor:
             text = (
                 f"{len(connected)} of {len(self.nodes)} agents connected, {self.request['min_nodes']} nodes are needed"
             )
-            raise Ended("failed", EXIT_INTERNAL, "no_agents", text + f"; see {self.folder.control}/agent-*.log")
+            raise SegmentOver("no_agents", text + f"; see {self.folder.control}/agent*.log", EXIT_INTERNAL)
         while self._preparations:
             await self._wait_change(None)
         for node in self.nodes.values():
@@ -183,7 +209,7 @@ class Supervisor:
         self.newest = self._newest_checkpoint()
         per_node, launch = self.request["ranks_per_node"], self.step["tasks"]["launch"]
         self.attempt = Attempt(self._attempts, nodes, per_node, launch, self.journal)
-        self.agreement = None
+        self.early.agreement = None
         self.intake.new_attempt()
         self.journal.append(
             "attempt_started",
@@ -195,13 +221,9 @@ class Supervisor:
             resume_step=self.newest.step if self.newest else None,
         )
         self.attempt.start(ports, str(self.newest.path) if self.newest else None)
-        limit = asyncio.ensure_future(self._watch_limit())
-        try:
-            outcome = await self.attempt.ended()
-        finally:
-            limit.cancel()
+        outcome = await self.attempt.ended()
         if not self.attempt.all_ended():
-            grace = 0.0 if outcome.kind == "node_lost" else self._grace(outcome)
+            grace = 0.0 if outcome.kind in ("node_lost", "segment") else self._grace(outcome)
             if not await self.attempt.stop(grace, grace + self.timeouts["kill_s"] + _SECOND_S):
                 self._fence()
         return outcome
@@ -236,10 +258,9 @@ class Supervisor:
         )
         if outcome.kind == "finished":
             raise Ended("finished", 0, "finished", "all ranks exited with code 0")
-        if outcome.kind == "cancelled":
-            raise Ended("cancelled", 1, "cancelled", outcome.reason)
-        if outcome.kind == "time_limit":
-            raise Ended("failed", 1, "time_limit", outcome.reason)
+        if self.place.chains and outcome.failure is not None and outcome.failure.signal == "SIGTERM":
+            await self.early.termination()
+        self.early.raise_if_over()
         assert outcome.failure is not None
         decision = self.policy.decide(outcome.failure, progressed)
         if decision.crash_loop:
@@ -258,24 +279,20 @@ class Supervisor:
         deadline = time.monotonic() + delay_s
         while time.monotonic() < deadline:
             await self._wait_change(deadline - time.monotonic())
-            self._raise_if_over()
+            self.early.raise_if_over()
         deadline = time.monotonic() + self.timeouts["connect_s"]
         while self._preparations or len(usable(list(self.nodes.values()))) < self.request["nodes"]:
-            self._raise_if_over()
+            self.early.raise_if_over()
             left = deadline - time.monotonic()
             if left <= 0 and not self._preparations:
                 break
             await self._wait_change(left if left > 0 else None)
-        self._raise_if_over()
+        self.early.raise_if_over()
         if len(usable(list(self.nodes.values()))) < self.request["min_nodes"]:
             lost = [node.name for node in self.nodes.values() if node.connection is None]
             if lost:
                 text = f"{', '.join(lost)} did not come back within {self.timeouts['connect_s']:.0f} s and no spare is left"
-                raise Ended("failed", 1, "node_lost", text)
-
-    def _raise_if_over(self) -> None:
-        if self.over is not None:
-            raise self.over
+                raise SegmentOver("node_lost", text)
 
     async def _free_ports(self, node: Node) -> Optional[list[int]]:
         loop = asyncio.get_running_loop()
@@ -288,37 +305,6 @@ class Supervisor:
         if not answer["ports"]:
             raise Ended("failed", EXIT_INTERNAL, "no_port", f"no free port on {node.name}: {answer['text']}")
         return list(answer["ports"])
-
-    async def _watch_limit(self) -> None:
-        segment = self.step["segment"]
-        if segment["limit_s"] is None:
-            return
-        left = segment["limit_s"] - segment["grace_s"] - (time.monotonic() - self._started)
-        await asyncio.sleep(max(0.0, left))
-        await self._stop_in_time(
-            "time_limit", segment["grace_s"], f"the time limit of {segment['limit_s']:.0f} s is near"
-        )
-
-    async def _stop_in_time(self, kind: str, most_s: float, reason: str) -> None:
-        """Give ranks that can save a chance to, within `most_s`, then end the attempt as `kind`."""
-        attempt = self.attempt
-        if attempt is None or attempt.all_ended():
-            return
-        self.journal.append("stop_requested", reason=reason)
-        deadline = time.monotonic() + most_s
-        name = self.step["checkpoint"].get("signal")
-        if name:
-            for node in attempt.nodes:
-                node.send({"t": "signal", "group": attempt.group, "signal": name})
-        self.agreement = StopAgreement(attempt)
-        agreed = await self.agreement.agree(most_s / 2)
-        if agreed is not None:
-            self.journal.append("stop_agreed", step=agreed)
-        if agreed is not None or name:
-            attempt.told_to_stop = Outcome(kind, reason=reason)
-        while (agreed is not None or name) and time.monotonic() < deadline and not attempt.all_ended():
-            await asyncio.sleep(_TICK_S)
-        attempt.interrupt(Outcome(kind, reason=reason))
 
     # Connections
 
@@ -361,8 +347,8 @@ class Supervisor:
             attempt.rank_started(message["rank"], node.name, message["pid"])
         elif message["t"] == "rank_exit":
             attempt.rank_ended(message["rank"], node.name, message)
-        elif message["t"] == "stop_answers" and self.agreement is not None:
-            self.agreement.answered(message["answers"])
+        elif message["t"] == "stop_answers" and self.early.agreement is not None:
+            self.early.agreement.answered(message["answers"])
 
     def _hello(self, node: Node, connection: wire.Connection, hello: dict[str, Any]) -> None:
         if hello["incarnation"] < node.incarnation:
@@ -408,7 +394,7 @@ class Supervisor:
         def done(task: asyncio.Task[None]) -> None:
             self._preparations.discard(task)
             if not task.cancelled() and task.exception() is not None:
-                self.over = Ended("failed", EXIT_INTERNAL, "internal", f"vetting broke: {task.exception()!r}")
+                self.early.over = Ended("failed", EXIT_INTERNAL, "internal", f"vetting broke: {task.exception()!r}")
             self.changed.set()
 
         task.add_done_callback(done)
@@ -446,9 +432,13 @@ class Supervisor:
             "checkpoint": 0.0,
             "seal": time.monotonic() + _SEAL_S,
         }
+        last = time.monotonic()
         while True:
             await asyncio.sleep(_TICK_S)
             now = time.monotonic()
+            if now - last > _LATE_S:
+                self._forgive_silence(now - last)
+            last = now
             self.intake.tick()
             self._read_requests()
             self.place.beat()
@@ -469,6 +459,11 @@ class Supervisor:
                 self._write_progress()
                 self.journal.flush()
 
+    def _forgive_silence(self, seconds: float) -> None:
+        """Do not blame the nodes for time in which this process was held up, by a slow file system for example."""
+        for node in self.nodes.values():
+            node.last_heard += seconds
+
     def _look_for_silence(self) -> None:
         for node in self.nodes.values():
             lost = self.attempt is not None and node in self.attempt.nodes and not self.attempt.all_ended()
@@ -481,22 +476,11 @@ class Supervisor:
     def _read_requests(self) -> None:
         for request in self.place.requests():
             if request.get("request") == "cancel":
-                self._cancel(request)
+                self.early.cancel(str(request.get("by", "request")), now=bool(request.get("now")))
 
     def _signalled(self) -> None:
-        self._cancel({"by": "a signal to the supervisor"})
-
-    def _cancel(self, request: dict[str, Any]) -> None:
-        if self.over is not None:
-            return
-        reason = f"cancelled by {request.get('by', 'request')}"
-        self.over = Ended("cancelled", 1, "cancelled", reason)
-        self.changed.set()
-        if self.attempt is not None and not self.attempt.all_ended():
-            wait = 0.0 if request.get("now") else min(_CANCEL_STOP_S, self.step["checkpoint"]["grace_s"])
-            task = asyncio.ensure_future(self._stop_in_time("cancelled", wait, reason))
-            self._stops.add(task)
-            task.add_done_callback(self._stops.discard)
+        if not self._ending:
+            self.early.terminated()
 
     def _write_progress(self) -> None:
         now = (self.intake.step, self.intake.total)
@@ -505,8 +489,7 @@ class Supervisor:
             self.journal.append("progress", durable=False, step=now[0], total=now[1])
 
     def _newest_checkpoint(self) -> Optional[Checkpoint]:
-        checkpoint = self.step["checkpoint"]
-        return newest_complete(checkpoint["path"], checkpoint["pattern"], checkpoint["ignore"])
+        return segments.newest_of(self.step)
 
     def _note_checkpoint(self, newest: Optional[Checkpoint]) -> None:
         if newest is not None and newest.name != self.before.checkpoint:
@@ -517,29 +500,45 @@ class Supervisor:
         """Wait for news of nodes; False when the time is up."""
         if seconds is not None and seconds <= 0:
             return False
-        self._raise_if_over()
+        self.early.raise_if_over()
         self.changed.clear()
         try:
             await asyncio.wait_for(self.changed.wait(), seconds)
         except asyncio.TimeoutError:
             return False
-        self._raise_if_over()
+        self.early.raise_if_over()
         return True
 
     # The end
+
+    async def _end_segment(self, over: SegmentOver) -> Optional[Ended]:
+        """Have the run go on in another allocation and return None, or return how it ends because it cannot."""
+        self._ending = True
+        newest = self._newest_checkpoint()
+        progressed = newest is not None and newest.name != self.segment_checkpoint
+        how = self.chain.next(over.reason)
+        if self.left_over is None:
+            refusal = self.chain.refusal(over, progressed, self.before)
+            if refusal is not None:
+                return Ended("failed", over.exit_code, refusal.reason, refusal.text)
+            segments.write_end(self.journal, self.segment, over.reason, newest, progressed, how)
+        await self._release_nodes()
+        self.server.close()
+        await self._write_the_rest()
+        if how == BY_SCHEDULER:
+            return None
+        try:
+            going = await asyncio.get_running_loop().run_in_executor(None, self.place.go_on, how)
+        except CordeeError as error:
+            return Ended("failed", EXIT_INTERNAL, "not_continued", f"{over.text}, and it cannot go on: {error.text}")
+        self.journal.append("continued", **going)
+        return None
 
     async def _end(self, ended: Ended) -> None:
         self._ending = True
         for finding in remarks.closing_findings(list(self.nodes.values()), self.intake):
             self.journal.append("finding", finding=finding.document())
-        for node in self.nodes.values():
-            node.send({"t": "stop", "group": self.attempt.group if self.attempt else "", "grace_s": 0.0})
-        await asyncio.sleep(0)
-        self.intake.flush()
-        self.intake.close()
-        for node in self.nodes.values():
-            if node.send({"t": "bye"}) and node.connection is not None:
-                await node.connection.drain()
+        await self._release_nodes()
         self.journal.append("ended", state=ended.state, exit_code=ended.exit_code, reason=ended.reason, text=ended.text)
         self.server.close()
         await self._write_the_rest()
@@ -550,6 +549,20 @@ class Supervisor:
             self.journal.append("sealed", until=sealed)
             await remarks.drop_sealed(self.folder)
         await remarks.report(self.folder)
+
+    async def _release_nodes(self) -> None:
+        """Take in what the agents still have to say, and let them go; once."""
+        if self._released:
+            return
+        self._released = True
+        for node in self.nodes.values():
+            node.send({"t": "stop", "group": self.attempt.group if self.attempt else "", "grace_s": 0.0})
+        await asyncio.sleep(0)
+        self.intake.flush()
+        self.intake.close()
+        for node in self.nodes.values():
+            if node.send({"t": "bye"}) and node.connection is not None:
+                await node.connection.drain()
 
     def _seal_closed_parts(self) -> None:
         """Seal what nobody writes to any more in a child, so that a long run's tail stays short."""
@@ -585,7 +598,7 @@ def main() -> int:
         return asyncio.run(serve())
     except CordeeError as error:
         say(f"cordee supervisor: {error}")
-        return error.exit_code
+        return EXIT_NOT_OURS if isinstance(error, OwnershipError) else error.exit_code
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from cordee.node import processes
+from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
 from cordee.submit import submitter
 from cordee.submit.prepare import Prepared, create_run, prepare
-from cordee.supervise.place import keeper_record, living_record
+from cordee.supervise.place import keeper_record
 
 _POLL_S = 0.03
 

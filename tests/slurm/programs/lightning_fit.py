@@ -33,4 +33,6 @@ trainer = Trainer(
 )
 trainer.fit(Model())
 environment = type(trainer.strategy.cluster_environment).__name__
-print("lightning", trainer.global_rank, trainer.world_size, trainer.local_rank, trainer.node_rank, environment, flush=True)
+print(
+    "lightning", trainer.global_rank, trainer.world_size, trainer.local_rank, trainer.node_rank, environment, flush=True
+)

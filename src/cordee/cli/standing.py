@@ -1,0 +1,56 @@
+"""Where a run stands with its scheduler, for the commands that show it."""
+
+from __future__ import annotations
+
+from cordee.errors import CordeeError
+from cordee.runs.folder import RunFolder
+from cordee.runs.state import RunState
+from cordee.submit import Standing, plan_of, submitter, submitter_of
+from cordee.submit.settling import settle
+
+
+def stand(folder: RunFolder, state: RunState) -> tuple[RunState, Standing | None]:
+    """Return a run's state with its standing; a run that its scheduler has let go of is ended. None: nobody was asked."""
+    if state.ended:
+        return state, None
+    try:
+        plan = plan_of(folder)
+        if plan["backend"] == "local":
+            return state, None
+        standing = submitter_of(folder).standing(folder)
+    except CordeeError:
+        return state, None
+    return settle(folder, standing), standing
+
+
+def stand_all(folders: list[RunFolder]) -> dict[str, Standing]:
+    """Return the standings of runs that have not ended, by id, with one question to each scheduler; ends what is gone."""
+    by_backend: dict[str, list[RunFolder]] = {}
+    for folder in folders:
+        try:
+            by_backend.setdefault(plan_of(folder)["backend"], []).append(folder)
+        except CordeeError:
+            continue
+    by_backend.pop("local", None)
+    found = {}
+    for backend, runs in by_backend.items():
+        try:
+            standings = submitter(backend).standings(runs)
+        except CordeeError:
+            continue
+        for folder, standing in zip(runs, standings, strict=True):
+            settle(folder, standing)
+            found[folder.id] = standing
+    return found
+
+
+def words(standing: Standing) -> str:
+    """Return a standing as a person would say it: `waiting in the queue: Priority (job 12)`."""
+    job = f" (job {standing.job})" if standing.job else ""
+    reason = f": {standing.reason}" if standing.reason and standing.reason != "None" else ""
+    return {
+        "waiting": f"waiting in the queue{reason}{job}",
+        "running": f"has its nodes{job}",
+        "gone": f"left the queue{reason}{job}",
+        "unknown": f"the scheduler could not be asked{reason}{job}",
+    }[standing.state]

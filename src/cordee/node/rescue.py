@@ -1,0 +1,100 @@
+"""What an agent in a Slurm job does when no supervisor can: it takes over its node, and brings the run back to life."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Any, Optional
+
+from cordee.errors import CordeeError
+from cordee.node import processes
+from cordee.node.allocation import Allocation
+from cordee.node.identity import agent_file, alive_here, identity, read_record
+from cordee.runs.folder import RunFolder, say, write_atomically
+from cordee.runs.journal import read_journal
+from cordee.runs.state import replay
+from cordee.slurm import expand_nodes, run_command
+
+_FATE_S = 10.0
+_POLL_S = 0.5
+_ASKING_NODES = 3
+_STAGGER_S = 5.0
+
+
+def claim_node(folder: RunFolder, here: Allocation, replaces: int) -> Optional[int]:
+    """Record this process as the node's agent and return its incarnation; None when another serves the node well.
+
+    Args:
+        folder: the run's folder.
+        here: the allocation that this process runs in.
+        replaces: the greatest incarnation that is to make room; 0 when none is known to be bad.
+    """
+    path = agent_file(folder, here.node)
+    record = read_record(path)
+    earlier = int(record.get("incarnation", 0))
+    if record and alive_here(record):
+        same = {key: record.get(key) for key in here.document()} == here.document()
+        if same and earlier > replaces:
+            return None
+        processes.kill_all([record["pid"]])
+    incarnation = max(earlier, replaces) + 1
+    write_atomically(path, json.dumps({**identity(), **here.document(), "incarnation": incarnation}))
+    return incarnation
+
+
+class Rescue:
+    """Has the scheduler run a job again whose supervisor, or the node that it was on, is gone.
+
+    Args:
+        folder: the run's folder.
+        plan: its plan.
+        here: the allocation that this agent runs in.
+    """
+
+    def __init__(self, folder: RunFolder, plan: dict[str, Any], here: Allocation) -> None:
+        self._folder, self._here = folder, here
+        self._next = plan["steps"][0]["segment"].get("next", "requeue")
+
+    async def terminated(self) -> None:
+        """Slurm told this agent to end: when that is because the batch script was killed, the run must come back."""
+        index = self._index()
+        if index >= _ASKING_NODES:
+            return
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(index * _POLL_S)
+        deadline = loop.time() + _FATE_S
+        fate = "unknown"
+        while fate in ("unknown", "running") and loop.time() < deadline:
+            fate = await loop.run_in_executor(None, self._here.fate)
+            await asyncio.sleep(0.0 if fate == "killed" else _POLL_S)
+        if fate == "killed":
+            await loop.run_in_executor(None, self._bring_back)
+
+    async def orphaned(self) -> None:
+        """No supervisor came back: the lowest surviving node asks for the job to be run again, the others wait longer."""
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._index() * _STAGGER_S)
+        fate = await loop.run_in_executor(None, self._here.fate)
+        if fate in ("running", "preempted", "killed"):
+            await loop.run_in_executor(None, self._bring_back)
+
+    def _bring_back(self) -> None:
+        try:
+            if replay(read_journal(self._folder.journal), self._folder.id).ended:
+                return
+            if self._next == "forbidden":
+                run_command(["scancel", self._here.job])
+                return
+            going = self._here.go_on(self._folder, self._next)
+            say(f"cordee agent {self._here.node}: the supervisor is lost, job {going['job']}: {going['how']}")
+            if going["how"] == "resubmit":
+                run_command(["scancel", self._here.job])
+        except (CordeeError, OSError) as error:
+            say(f"cordee agent {self._here.node}: cannot bring the run back: {error}")
+
+    def _index(self) -> int:
+        try:
+            return expand_nodes(os.environ.get("SLURM_JOB_NODELIST", "")).index(self._here.node)
+        except (ValueError, CordeeError):
+            return _ASKING_NODES

@@ -1,0 +1,40 @@
+"""Findings that point at a key of the job document."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from cordee.findings import Finding
+from cordee.spec.load import LoadedJob
+
+
+class Saying:
+    """Collects what is said about one job; `error`, `warn` and `info` take the key it is about."""
+
+    def __init__(self, loaded: LoadedJob) -> None:
+        self.findings: list[Finding] = []
+        self._loaded = loaded
+
+    def error(self, key: str, rule: str, text: str, **details: Any) -> None:
+        """Say why the job must not be submitted."""
+        self._say("error", key, rule, text, details)
+
+    def warn(self, key: str, rule: str, text: str, **details: Any) -> None:
+        """Say what may go wrong."""
+        self._say("warn", key, rule, text, details)
+
+    def info(self, key: str, rule: str, text: str, **details: Any) -> None:
+        """Say what will happen."""
+        self._say("info", key, rule, text, details)
+
+    def _say(self, severity: str, key: str, rule: str, text: str, details: dict[str, Any]) -> None:
+        file, line = self._loaded.place(*key.split("."))
+        self.findings.append(Finding(text, severity, rule, file=file, line=line, **details))
+
+
+def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return `did you mean X?` for the known name that is nearest to a wrong one, else `otherwise`."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else otherwise

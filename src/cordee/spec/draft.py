@@ -1,0 +1,150 @@
+"""The text of a drafted cluster profile: commented TOML."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from cordee.spec.profile import ClusterProfile, NodeGroup, Partition
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
+_FAST = ("hsn", "ib", "ens", "bond", "en")
+_TIMES = ("max_time", "default_time")
+
+
+def draft_text(
+    profile: ClusterProfile, facts: dict[str, Any], unenforced: dict[str, dict[str, Any]], unknown: list[str]
+) -> str:
+    """Return the profile as TOML with comments.
+
+    Args:
+        profile: what was found.
+        facts: what has no key in a profile, shown in comments.
+        unenforced: accounts and QOS that are known and not enforced, shown in comments.
+        unknown: sentences on what could not be found out.
+    """
+    lines = [
+        f"# Cluster profile of {profile.slurm_cluster or profile.name}, drafted by `cordee cluster discover`.",
+        "# Where this Slurm answers, what it says lies under these values: a line that is removed follows Slurm.",
+        f"name = {_text(profile.name)}",
+        'scheduler = "slurm"',
+    ]
+    if profile.slurm_cluster:
+        lines.append(
+            f"slurm_cluster = {_text(profile.slurm_cluster)}  # Slurm's own name: this profile is for no other"
+        )
+    lines += [*_requeue(profile, facts), *_hints(facts), "", *_remarks(facts)]
+    if unknown:
+        lines += ["#", "# Not found out:", *(f"# - {text}" for text in unknown)]
+    for name, partition in profile.partitions.items():
+        lines += ["", *_partition(name, partition, facts)]
+    for table in ("accounts", "qos"):
+        found = getattr(profile, table)
+        for name, entry in (found or {}).items():
+            lines += ["", *_entry(table, name, entry.model_dump(exclude_defaults=True))]
+        for name, values in unenforced.get(table, {}).items():
+            shown = _entry(table, name, {key: value for key, value in values.items() if value not in ([], False)})
+            lines += ["", *(f"# {line}" for line in shown)]
+    return "\n".join(lines) + "\n"
+
+
+def _requeue(profile: ClusterProfile, facts: dict[str, Any]) -> list[str]:
+    said = {
+        True: "JobRequeue=1",
+        False: "JobRequeue=0, which sbatch --requeue overrides",
+        None: "JobRequeue is not said",
+    }
+    return [f'requeue = "{profile.requeue}"  # or "resubmit", "forbidden"; {said[facts["job_requeue"]]}']
+
+
+def _hints(facts: dict[str, Any]) -> list[str]:
+    names = sorted(facts["interfaces"], key=lambda name: (not name.startswith(_FAST), name))
+    shown = ", ".join(names) or "none"
+    return [
+        f"# network_interface = {_text(names[0] if names else 'hsn0')}  # the fast one of the nodes; here there are {shown}",
+        '# python = "/usr/bin/python3"  # of the nodes, at least 3.9; only where it is another than here',
+    ]
+
+
+def _remarks(facts: dict[str, Any]) -> list[str]:
+    """Return what is worth knowing of the site and has no key."""
+    expire, age = facts["cred_expire_s"], facts["min_job_age_s"]
+    rows = [
+        ("Slurm", facts["slurm_version"]),
+        ("preemption", f"{facts['preempt_type']}, {facts['preempt_mode']}" if facts["preempt_type"] else None),
+        ("accounting enforces", facts["accounting_enforce"]),
+        ("sacct", "answers" if facts["sacct"] else "does not answer"),
+        ("job comments", "kept by accounting" if facts["job_comments_kept"] else "not kept after a job's end"),
+        ("job environments", "stored by accounting: no secrets there" if facts["job_environment_stored"] else None),
+        ("credentials expire", f"after {expire} s: a requeued job waits so long" if expire is not None else None),
+        ("ended jobs", f"remembered for {age:.0f} s" if age is not None else None),
+        ("time to end", f"{facts['kill_wait_s']:.0f} s between TERM and KILL" if facts["kill_wait_s"] else None),
+    ]
+    return [f"# {name + ':':20} {value}" for name, value in rows if value]
+
+
+def _partition(name: str, partition: Partition, facts: dict[str, Any]) -> Iterator[str]:
+    yield f"[partitions.{_key(name)}]"
+    total, up = partition.nodes, partition.up
+    mode = facts["partition_preempt_modes"].get(name)
+    yield f"# {up} of {total} nodes are up; the partition is {partition.state}" + (
+        f"; preemption {mode}" if mode else ""
+    )
+    yield from _values(partition.model_dump(exclude_defaults=True, exclude={"groups", "up", "state"}))
+    if partition.max_time is None:
+        yield "# max_time: no limit"
+    if partition.groups:
+        yield f"# {len(partition.groups)} kinds of nodes; above is the least that one has"
+    for group in partition.groups:
+        yield from _group(name, group)
+
+
+def _group(name: str, group: NodeGroup) -> Iterator[str]:
+    yield f"[[partitions.{_key(name)}.groups]]"
+    yield from _values(group.model_dump(exclude_none=True, exclude={"up"}))
+
+
+def _entry(table: str, name: str, values: dict[str, Any]) -> Iterator[str]:
+    yield f"[{table}.{_key(name)}]"
+    yield from _values(values)
+
+
+def _values(values: dict[str, Any]) -> Iterator[str]:
+    for key, value in values.items():
+        if value in ((), []):
+            continue
+        if key in _TIMES:
+            shown = _text(_duration(value))
+        elif key == "memory":
+            shown = _text(_size(value))
+        elif isinstance(value, bool):
+            shown = "true" if value else "false"
+        elif isinstance(value, (list, tuple)):
+            shown = f"[{', '.join(_text(item) for item in value)}]"
+        else:
+            shown = str(value) if isinstance(value, int) else _text(value)
+        yield f"{key} = {shown}"
+
+
+def _duration(seconds: float) -> str:
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length and seconds % length == 0:
+            return f"{int(seconds // length)}{unit}"
+    return f"{seconds:g}s"
+
+
+def _size(size_bytes: int) -> str:
+    for power, unit in ((30, "GiB"), (20, "MiB")):
+        if size_bytes >> power and size_bytes % (1 << power) == 0:
+            return f"{size_bytes >> power}{unit}"
+    return f"{size_bytes}B"
+
+
+def _key(name: str) -> str:
+    return name if _BARE.match(name) else _text(name)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(str(value), ensure_ascii=False)

@@ -1,0 +1,147 @@
+"""The models of a cluster profile."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from cordee.spec.fields import Count, CountOrZero, Document, Duration, Lines, Name, Size
+
+LOCAL = "local"
+SHAPE_KEYS = ("cores", "memory", "gpus", "gpu_model")
+Requeue = Literal["requeue", "resubmit", "forbidden"]
+
+
+class NodeGroup(Document):
+    """`[[partitions.NAME.groups]]`: nodes that are alike; what one of them has for jobs, and how many are `up`."""
+
+    nodes: CountOrZero | None = None
+    up: CountOrZero | None = None
+    cores: Count | None = None
+    memory: Size | None = None
+    gpus: CountOrZero | None = None
+    gpu_model: str | None = None
+    features: Lines = ()
+
+
+class Partition(Document):
+    """`[partitions.NAME]`: limits of one partition, and what the smallest of its nodes has for jobs.
+
+    `groups` are its kinds of nodes where they are not all alike. `accounts` and `allow_qos` are those that may use it,
+    None: all. `qos` is the one that limits every job in it.
+    """
+
+    max_time: Duration | None = None
+    default_time: Duration | None = None
+    max_nodes: Count | None = None
+    nodes: CountOrZero | None = None
+    up: CountOrZero | None = None
+    cores: Count | None = None
+    memory: Size | None = None
+    gpus: CountOrZero | None = None
+    gpu_model: str | None = None
+    features: Lines = ()
+    default: bool = False
+    state: Literal["up", "down", "drain", "inactive"] = "up"
+    qos: str | None = None
+    accounts: Lines | None = None
+    allow_qos: Lines | None = None
+    groups: Annotated[tuple[NodeGroup, ...], Field(strict=False)] = ()
+
+    @property
+    def shapes(self) -> tuple[NodeGroup, ...]:
+        """The kinds of nodes that it has, the smallest first; what a group does not say is as in the partition."""
+        plain = {key: getattr(self, key) for key in SHAPE_KEYS}
+        if not self.groups:
+            return (NodeGroup(nodes=self.nodes, up=self.up, features=self.features, **plain),)
+        missing = [{key: value for key, value in plain.items() if getattr(group, key) is None} for group in self.groups]
+        groups = [group.model_copy(update=update) for group, update in zip(self.groups, missing, strict=True)]
+        return tuple(sorted(groups, key=lambda group: (group.cores or 0, group.memory or 0, group.gpus or 0)))
+
+
+class Qos(Document):
+    """`[qos.NAME]`: limits of one job (`max_time`, `max_nodes`, `max_cpus`, `max_gpus`) and of one person's jobs."""
+
+    max_time: Duration | None = None
+    max_nodes: CountOrZero | None = None
+    max_cpus: CountOrZero | None = None
+    max_gpus: CountOrZero | None = None
+    max_submit: CountOrZero | None = None
+    max_jobs: CountOrZero | None = None
+    over_partition: bool = False
+
+
+class Account(Document):
+    """`[accounts.NAME]`: what this person may use of an account; limits as in `[qos.NAME]`, which go before these."""
+
+    qos: Lines = ()
+    default_qos: str | None = None
+    partitions: Lines | None = None
+    default: bool = False
+    max_time: Duration | None = None
+    max_nodes: CountOrZero | None = None
+    max_cpus: CountOrZero | None = None
+    max_gpus: CountOrZero | None = None
+    max_submit: CountOrZero | None = None
+    max_jobs: CountOrZero | None = None
+
+
+class GpuModel(Document):
+    """`[gpu.MODEL]`: what one GPU can do; `tflops_bf16` dense, `bandwidth` of its memory per second, `power` in W."""
+
+    memory: Size
+    capability: Annotated[float, Field(gt=0)] | None = None
+    tflops_bf16: Annotated[float, Field(gt=0)] | None = None
+    bandwidth: Size | None = None
+    power: Annotated[float, Field(gt=0)] | None = None
+
+
+class StorageTier(Document):
+    """`[storage.NAME]`: a place for data; `bandwidth` per second, quotas of one person."""
+
+    path: str
+    kind: Literal["memory", "node", "shared"] = "shared"
+    size: Size | None = None
+    bandwidth: Size | None = None
+    quota_files: Count | None = None
+    quota: Size | None = None
+    purge: Duration | None = None
+
+
+class JobClass(Document):
+    """`[classes.NAME]`: a length of job that the site favours."""
+
+    max_time: Duration
+    partition: str | None = None
+    qos: str | None = None
+
+
+class ClusterProfile(Document):
+    """A whole cluster profile; `switches` names the nodes below each switch, `defaults` is laid under every job.
+
+    `slurm_cluster` is Slurm's own name of the cluster, and `answering` the name of the Slurm that answers here: its facts
+    lie under the profile's files. `accounts`, `qos` and `reservations` are None where nothing is known of them.
+    """
+
+    name: Name = LOCAL
+    scheduler: Literal["local", "slurm", "htcondor"] = "local"
+    cores: Count | None = None
+    memory: Size | None = None
+    gpus: CountOrZero = 0
+    python: str | None = None
+    runs: str | None = None
+    network_interface: str | None = None
+    requeue: Requeue = "requeue"
+    slurm_cluster: str | None = None
+    slurm_version: str | None = None
+    answering: str | None = None
+    partitions: dict[str, Partition] = Field(default_factory=dict)
+    accounts: dict[str, Account] | None = None
+    qos: dict[str, Qos] | None = None
+    reservations: Lines | None = None
+    classes: dict[Name, JobClass] = Field(default_factory=dict)
+    gpu_models: dict[str, GpuModel] = Field(default_factory=dict, alias="gpu")
+    storage: dict[Name, StorageTier] = Field(default_factory=dict)
+    switches: dict[str, str] = Field(default_factory=dict)
+    defaults: dict[str, Any] = Field(default_factory=dict)

@@ -1,0 +1,40 @@
+"""Ending a run in its journal when the place that held it has let go of it and nobody in it could write the end."""
+
+from __future__ import annotations
+
+from cordee.errors import EXIT_INTERNAL
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.state import RunState, replay
+from cordee.submit._base import Standing
+
+_WORDS = {
+    "CANCELLED": "its job was cancelled",
+    "TIMEOUT": "its job reached the time limit before the run could be queued again",
+    "DEADLINE": "its job missed its deadline",
+    "NODE_FAIL": "a node of its job failed",
+    "BOOT_FAIL": "a node of its job did not start",
+    "OUT_OF_MEMORY": "its job ran out of memory",
+    "PREEMPTED": "its job was preempted",
+    "COMPLETED": "its job ended without a last word",
+    "FAILED": "its job failed",
+}
+
+
+def settle(folder: RunFolder, standing: Standing) -> RunState:
+    """Return the run's state, ended by what the scheduler says when the job is gone and the journal has no end."""
+    state = replay(read_journal(folder.journal), folder.id)
+    if state.ended or standing.state != "gone" or standing.job is None:
+        return state
+    word = standing.reason.split(" ")[0]
+    cancelled = word == "CANCELLED" or state.cancel_requested
+    what = _WORDS.get(word, standing.reason)
+    text = f"{what} (job {standing.job}: {standing.reason}); see {folder.submit}/slurm-{standing.job}.out"
+    client_journal(folder.journal).append(
+        "ended",
+        state="cancelled" if cancelled else "failed",
+        exit_code=1 if cancelled or word in _WORDS else EXIT_INTERNAL,
+        reason="cancelled" if cancelled else f"job_{word.lower()}" if word in _WORDS else "job_gone",
+        text=text,
+    )
+    return replay(read_journal(folder.journal), folder.id)

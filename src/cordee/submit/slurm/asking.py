@@ -1,0 +1,148 @@
+"""What Slurm says of this user's jobs: one answer shared by all commands, and never more than two questions a minute."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cordee.errors import CordeeError
+from cordee.runs.folder import write_atomically
+from cordee.slurm import SlurmError, my_jobs, run_command
+
+_PER_MINUTE = 2
+_MINUTE_S = 60.0
+_LONGEST_BACKOFF_S = 600.0
+_WITHOUT_SACCT_S = 3600.0
+_ASK_S = 20.0
+
+
+class JobStatus(NamedTuple):
+    """A job's state as Slurm spells it, with the reason why it waits and what its script ended with."""
+
+    state: str
+    reason: str
+    comment: str
+
+
+class Answer(NamedTuple):
+    """What is known of jobs by id.
+
+    Attributes:
+        at: when it was asked, UTC epoch seconds.
+        asked_for: the ids that were asked for.
+        jobs: by id; a job that was asked for and is missing is unknown to Slurm, if `complete`.
+        complete: whether the controller itself answered.
+        trouble: why it did not.
+    """
+
+    at: float
+    asked_for: frozenset[str]
+    jobs: dict[str, JobStatus]
+    complete: bool
+    trouble: str
+
+
+class SlurmAsking:
+    """Asks sacct, and squeue where there is none, and where a job is not simply running: sacct lags, and does not say why
+    a job waits.
+
+    Args:
+        cache: the file that holds the last answer, one per cluster and user.
+    """
+
+    def __init__(self, cache: Path | None = None) -> None:
+        self._cache = cache or _cache_path()
+
+    def answer(self, ids: Collection[str], *, age_s: float) -> Answer:
+        """Return an answer about `ids`, at most `age_s` old if the budget of questions allows it."""
+        kept = self._read()
+        answer = Answer(
+            kept.get("at", 0.0),
+            frozenset(kept.get("asked_for", [])),
+            {job: JobStatus(*status) for job, status in kept.get("jobs", {}).items()},
+            kept.get("complete", False),
+            kept.get("trouble", "never asked"),
+        )
+        fresh = 0 <= time.time() - answer.at <= age_s and answer.asked_for.issuperset(ids)
+        if fresh or (age_s > 0 and not self._may_ask(kept)):
+            return answer
+        return self._ask(sorted(ids), kept)
+
+    def _may_ask(self, kept: dict[str, Any]) -> bool:
+        now = time.time()
+        recent = [at for at in kept.get("questions", []) if 0 <= now - at < _MINUTE_S]
+        return len(recent) < _PER_MINUTE and now >= kept.get("not_before", 0.0)
+
+    def _ask(self, ids: list[str], kept: dict[str, Any]) -> Answer:
+        now = time.time()
+        questions = [at for at in kept.get("questions", []) if 0 <= now - at < _MINUTE_S]
+        jobs: dict[str, JobStatus] = {}
+        without_sacct = kept.get("without_sacct_until", 0.0)
+        if ids and now > without_sacct:
+            questions.append(now)
+            try:
+                jobs = _from_sacct(ids)
+            except SlurmError as error:
+                without_sacct = now + (_MINUTE_S if error.busy else _WITHOUT_SACCT_S)
+        complete, trouble = True, ""
+        if not ids or any(job not in jobs or jobs[job].state != "RUNNING" for job in ids):
+            questions.append(now)
+            try:
+                jobs.update(
+                    {job.id: JobStatus(job.state, job.reason, job.comment) for job in my_jobs(timeout_s=_ASK_S)}
+                )
+            except SlurmError as error:
+                complete, trouble = False, str(error.text)
+        failures = 0 if complete else kept.get("failures", 0) + 1
+        answer = Answer(now, frozenset(ids), jobs, complete, trouble)
+        self._write(
+            {
+                "at": now,
+                "asked_for": ids,
+                "jobs": jobs,
+                "complete": complete,
+                "trouble": trouble,
+                "questions": questions,
+                "without_sacct_until": without_sacct,
+                "failures": failures,
+                "not_before": now + min(_LONGEST_BACKOFF_S, _MINUTE_S * 2 ** (failures - 1)) if failures else 0.0,
+            }
+        )
+        return answer
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            kept = json.loads(self._cache.read_text())
+        except (OSError, ValueError):
+            return {}
+        return kept if isinstance(kept, dict) else {}
+
+    def _write(self, kept: dict[str, Any]) -> None:
+        try:
+            self._cache.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._cache, json.dumps(kept))
+        except (OSError, CordeeError):
+            return  # the next command asks again
+
+
+def _from_sacct(ids: list[str]) -> dict[str, JobStatus]:
+    argv = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=JobIDRaw,State,ExitCode,Comment"]
+    found = {}
+    for line in run_command([*argv, f"--jobs={','.join(ids)}"], timeout_s=_ASK_S).splitlines():
+        fields = line.split("|", 3)
+        if len(fields) == 4:
+            job, state, code, comment = fields
+            found[job] = JobStatus(state.split(" ")[0], "" if code == "0:0" else f"exit code {code}", comment)
+    return found
+
+
+def _cache_path() -> Path:
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    where = f"{socket.gethostname()} {os.environ.get('SLURM_CONF', '')}"
+    return base / "cordee" / f"slurm-jobs-{hashlib.sha256(where.encode()).hexdigest()[:12]}.json"

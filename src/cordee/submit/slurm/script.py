@@ -1,0 +1,140 @@
+"""The batch script of a run: what Slurm is asked for, and the few lines of shell that keep the control plane alive."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from cordee.runs.folder import RunFolder
+from cordee.slurm import COMMENT_PREFIX
+from cordee.supervise.slurm import AGENT_SRUN
+from cordee.supervise.supervisor import EXIT_ENDED, EXIT_NOT_OURS
+
+_HUNG_S = 60
+_MOST_STARTS = 10
+_MIB = 1 << 20
+
+_BODY = """\
+run={run}
+python={python}
+# The run's own copy of Cordée: whatever is installed later changes nothing for it.
+export PYTHONPATH="$run/node.zip${{PYTHONPATH:+:$PYTHONPATH}}"
+export CORDEE_JOB_STARTED=$(date +%s)
+export CORDEE_HEARTBEAT="${{TMPDIR:-/tmp}}/cordee-$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}.heartbeat"
+# A job step takes all memory and all cores of the job: the ranks share them below their agent.
+unset "${{!SLURM_MEM_PER_@}}"
+cores=$(tr ',' '\\n' <<< "${{SLURM_JOB_CPUS_PER_NODE//\\(x*([0-9])\\)/}}" | sort -n | head -n 1)
+
+# One agent on every node. A lost node takes none of the others with it.
+agents() {{
+  until {srun} --cpus-per-task="$cores" \\
+      "$python" -s -m cordee.node.agent --folder "$run" </dev/null; do
+    sleep 5
+  done
+}}
+
+# The supervisor touches its heartbeat every second; one that has not for long hangs and makes room for the next.
+watch() {{
+  while sleep 5; kill -0 "$1" 2>/dev/null; do
+    (( $(date +%s) - $(stat -c %Y "$CORDEE_HEARTBEAT") <= {hung} )) || kill -KILL "$1"
+  done
+}}
+
+# Slurm signals this shell; the supervisor, in the background, has the ranks save and stop in time.
+forward() {{
+  signalled=1
+  kill -s "$1" "$supervisor" 2>/dev/null
+}}
+trap 'forward USR1' USR1
+trap 'forward TERM' TERM
+
+mkdir -p "$run/control"
+agents >>"$run/control/agents.log" 2>&1 &
+starts=0 since=$SECONDS
+while :; do
+  : >"$CORDEE_HEARTBEAT"
+  "$python" -s -m cordee.supervise.supervisor --folder "$run" >>"$run/control/supervisor.log" 2>&1 </dev/null &
+  supervisor=$!
+  watch "$supervisor" & watcher=$!
+  while :; do
+    signalled=
+    wait "$supervisor"
+    code=$?
+    [[ $signalled ]] || break
+  done
+  kill "$watcher" 2>/dev/null
+  case $code in
+    0) break ;;                    # finished, or the next segment is on its way
+    {ended}) code=1; break ;;               # failed or cancelled
+    {not_ours}) code=0; break ;;               # another job leads this run
+  esac
+  # It died: the next one goes on from what it wrote down, and the agents find it.
+  (( SECONDS - since > 60 )) && starts=0 since=$SECONDS
+  if (( ++starts >= {most} )); then
+    echo "the supervisor ended $starts times in a minute, the last time with $code; see $run/control/supervisor.log"
+    code=1
+    break
+  fi
+done
+rm -f "$CORDEE_HEARTBEAT"
+exit "$code"
+"""
+
+
+def batch_script(folder: RunFolder, plan: dict[str, Any]) -> str:
+    """Return the whole script, as sbatch gets it."""
+    body = _BODY.format(
+        run=shlex.quote(str(folder.root)),
+        python=shlex.quote(plan.get("python") or sys.executable),
+        srun=" \\\n      ".join([" ".join(AGENT_SRUN[:6]), " ".join(AGENT_SRUN[6:])]),
+        hung=_HUNG_S,
+        ended=EXIT_ENDED,
+        not_ours=EXIT_NOT_OURS,
+        most=_MOST_STARTS,
+    )
+    lines = [f"#SBATCH {option}" for option in options(folder, plan)]
+    head = ["#!/bin/bash", f"# Run {folder.id} of Cordée. What Slurm is asked for:", *lines, ""]
+    return "\n".join([*head, "shopt -s extglob", body])
+
+
+def options(folder: RunFolder, plan: dict[str, Any]) -> list[str]:
+    """Return the options of sbatch that the plan stands for."""
+    step = plan["steps"][0]
+    request, segment = step["request"], step["segment"]
+    scheduler = request["scheduler"]
+    found = [
+        f"--job-name={shlex.quote(plan['name'])}",
+        f"--comment={COMMENT_PREFIX}{folder.id}",
+        f"--nodes={request['nodes'] + request['spare_nodes']}",
+        f"--ntasks-per-node={request['ranks_per_node']}",
+    ]
+    if request["cpus_per_rank"]:
+        found.append(f"--cpus-per-task={request['cpus_per_rank']}")
+    if scheduler.get("exclusive"):
+        found += ["--exclusive", "--mem=0"]
+    elif request["memory_bytes"]:
+        found.append(f"--mem={math.ceil(request['memory_bytes'] / _MIB)}M")
+    if request["gpus_per_node"]:
+        found.append(f"--gres=gpu:{request['gpus_per_node']}")
+    if segment["limit_s"]:
+        found.append(f"--time={math.ceil(segment['limit_s'] / 60)}")
+        found.append(f"--signal=B:USR1@{math.ceil(segment['grace_s'])}")
+    for name in ("account", "partition", "qos", "constraint", "reservation"):
+        if scheduler.get(name):
+            found.append(f"--{name}={shlex.quote(scheduler[name])}")
+    found += [
+        "--requeue" if segment["next"] == "requeue" else "--no-requeue",
+        "--no-kill",
+        "--open-mode=append",
+        f"--output={shlex.quote(_literal(folder.submit) + '/slurm-%j.out')}",
+        *scheduler["options"],
+    ]
+    return found
+
+
+def _literal(path: Path) -> str:
+    """Return a path in which Slurm finds nothing to fill in."""
+    return str(path).replace("%", "%%")

@@ -1,0 +1,46 @@
+"""The segments of a run in its journal: closed by whoever comes next when nobody could say how they ended."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from cordee.checkpoint.folder import Checkpoint, newest_complete
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import JournalWriter, read_journal
+from cordee.runs.state import RunState, replay
+from cordee.supervise.chain import BY_SCHEDULER
+from cordee.supervise.ends import SegmentOver
+from cordee.supervise.place import Place
+
+
+def newest_of(step: dict[str, Any]) -> Optional[Checkpoint]:
+    """Return the newest complete checkpoint of a plan's step."""
+    checkpoint = step["checkpoint"]
+    return newest_complete(checkpoint["path"], checkpoint["pattern"], checkpoint["ignore"])
+
+
+def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, step: dict[str, Any]) -> RunState:
+    """Return the run's state; a segment of another allocation that has no end in the journal gets one first."""
+    state = replay(read_journal(folder.journal), folder.id)
+    if state.state == "running" and place.allocation and state.allocation not in (None, place.allocation):
+        newest = newest_of(step)
+        progressed = newest is not None and newest.name != state.segment_checkpoint
+        write_end(journal, state.segments, "lost", newest, progressed, BY_SCHEDULER)
+        state = replay(read_journal(folder.journal), folder.id)
+    return state
+
+
+def left_over(before: RunState, place: Place) -> Optional[SegmentOver]:
+    """Return the end of this very allocation's segment, written by a supervisor that was killed before the run went on."""
+    here = place.allocation
+    if before.state != "queued" or not before.chain or not here or before.allocation != here:
+        return None
+    return SegmentOver(before.chain[-1]["reason"])
+
+
+def write_end(
+    journal: JournalWriter, segment: int, reason: str, newest: Optional[Checkpoint], progressed: bool, how: str
+) -> None:
+    """Write that a segment has ended and who has the next one start."""
+    name = newest.name if newest else None
+    journal.append("segment_ended", segment=segment, reason=reason, checkpoint=name, progress=progressed, next=how)

@@ -1,0 +1,232 @@
+"""A Slurm allocation as the supervisor's place: its nodes, its network, its fate, and new agents on its nodes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from typing import Any, Iterator, Optional
+
+from cordee.errors import CordeeError
+from cordee.node.allocation import Allocation
+from cordee.node.identity import agent_file, alive_here, identity, on_this_host, read_record
+from cordee.runs.folder import RunFolder, say
+from cordee.runs.state import RunState
+from cordee.slurm import SlurmError, expand_nodes, job_record, parse_records, patiently, run_command
+from cordee.supervise.place import Place
+
+AGENT_SRUN = (
+    "srun",
+    "--overlap",
+    "--no-kill",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+    "--mpi=none",
+    "--cpu-bind=none",
+    "--mem=0",
+    "--ntasks-per-node=1",
+)
+_SIOCGIFADDR = 0x8915
+_BEAT_S = 1.0
+_ASK_OWNER_S = 300.0
+_FIRST_RETRY_S = 5.0
+_LONGEST_RETRY_S = 120.0
+
+
+class SlurmPlace(Place):
+    """The allocation that this process runs in.
+
+    Args:
+        folder: the run's folder.
+        plan: its plan.
+
+    Raises:
+        CordeeError: this process runs in no Slurm job.
+    """
+
+    chains = True
+
+    def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
+        super().__init__(folder, plan)
+        here = Allocation.here()
+        if here is None:
+            raise CordeeError("a supervisor for Slurm was started outside of a job", given="no SLURM_JOB_ID")
+        self._here = here
+        self._starters: dict[str, _Starter] = {}
+        self._next_beat = 0.0
+
+    @property
+    def allocation(self) -> dict[str, Any]:
+        """The job, and how often it had been requeued when this allocation began."""
+        return self._here.document()
+
+    def identity(self) -> dict[str, Any]:
+        """Return this process' identity, with its allocation."""
+        return {**identity(), **self._here.document(), "node": self._here.node}
+
+    def age_s(self) -> float:
+        """Return the seconds since the batch script began."""
+        return max(0.0, time.time() - self._here.started) if self._here.started else 0.0
+
+    def node_names(self) -> list[str]:
+        """Return the names that Slurm gives to the nodes of the job."""
+        return expand_nodes(os.environ.get("SLURM_JOB_NODELIST") or os.environ["SLURM_NODELIST"])
+
+    def address(self) -> str:
+        """Return the address of this node on the network that the profile names, or the node's own name leads to."""
+        for address in _addresses(self.plan.get("network_interface"), self._here.node):
+            if _can_listen(address):
+                return address
+        return "127.0.0.1"
+
+    def owner_alive(self, owner: dict[str, Any]) -> bool:
+        """Return whether an earlier supervisor still leads the run, from here or from another job."""
+        if on_this_host(owner):
+            return alive_here(owner)
+        if not owner.get("job") or owner["job"] == self._here.job:
+            return False
+        return self._holds_nodes(str(owner["job"]))
+
+    def duplicate_of(self, before: RunState) -> Optional[str]:
+        """Return the job that was placed for this run and is not this one, as long as it waits or runs."""
+        if before.job in (None, self._here.job):
+            return None
+        return before.job if self._holds_nodes(str(before.job), or_waits=True) else None
+
+    def _holds_nodes(self, job: str, or_waits: bool = False) -> bool:
+        record: Optional[dict[str, str]] = None
+
+        def ask() -> str:
+            nonlocal record
+            record = job_record(job)
+            return ""
+
+        patiently(ask, most_s=_ASK_OWNER_S)
+        states = ("RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "CONFIGURING")
+        return record is not None and record.get("JobState") in (*states, *(["PENDING"] if or_waits else []))
+
+    def fate(self) -> str:
+        """Ask the controller why this process was told to end."""
+        return self._here.fate()
+
+    def go_on(self, how: str) -> dict[str, Any]:
+        """Have Slurm run the batch script again."""
+        return self._here.go_on(self.folder, how)
+
+    def replace_agent(self, node: str, incarnation: int) -> None:
+        """Start a new agent on the node by `srun`, again and again until one comes or the node leaves the job."""
+        if node not in self._starters or self._starters[node].done:
+            self._starters[node] = _Starter(self.folder, node, incarnation)
+
+    def agent_gone(self, node: str, incarnation: int) -> bool:
+        """Return whether a newer agent is recorded for the node, or this one ran on this host and has ended."""
+        record = read_record(agent_file(self.folder, node))
+        if not record:
+            return False
+        return record["incarnation"] > incarnation or (on_this_host(record) and not alive_here(record))
+
+    def beat(self) -> None:
+        """Touch the file that the batch script watches, and look after agents that are being started."""
+        if time.monotonic() < self._next_beat:
+            return
+        self._next_beat = time.monotonic() + _BEAT_S
+        heartbeat = os.environ.get("CORDEE_HEARTBEAT")
+        if heartbeat:
+            try:
+                os.utime(heartbeat)
+            except OSError:
+                pass
+        for starter in self._starters.values():
+            starter.look()
+
+
+class _Starter:
+    """Starts one node's agent until it is there."""
+
+    def __init__(self, folder: RunFolder, node: str, incarnation: int) -> None:
+        self._folder, self._node, self._incarnation = folder, node, incarnation
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._pause = _FIRST_RETRY_S
+        self._next = 0.0
+        self.done = False
+
+    def look(self) -> None:
+        """Start it when it is due; stop when another agent has come."""
+        if self.done:
+            return
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return
+            self._process = None
+            self._next = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_RETRY_S)
+            say(f"cordee supervisor: the agent of {self._node} ended with {code}")
+        record = read_record(agent_file(self._folder, self._node))
+        if record.get("incarnation", 0) > self._incarnation:
+            self.done = True
+        elif time.monotonic() >= self._next:
+            self._start()
+
+    def _start(self) -> None:
+        agent = [sys.executable, "-s", "-m", "cordee.node.agent", "--folder", str(self._folder.root)]
+        where = ["--nodes=1", "--ntasks=1", f"--nodelist={self._node}"]
+        try:
+            with open(self._folder.control / "agents.log", "ab") as log:
+                self._process = subprocess.Popen(
+                    [*AGENT_SRUN, *where, *agent, "--replaces", str(self._incarnation)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            say(f"cordee supervisor: cannot start an agent on {self._node}: {error}")
+            self._next = time.monotonic() + self._pause
+
+
+def _addresses(interface: Optional[str], node: str) -> Iterator[str]:
+    """Yield where this node might be reached, the best first."""
+    if interface:
+        address = _address_of_interface(interface)
+        if address is None:
+            say(f"cordee supervisor: the profile's network_interface {interface} has no IPv4 address on {node}")
+        else:
+            yield address
+    yield from (address for address in _resolve(node) if not address.startswith("127."))
+    try:
+        shown = parse_records(run_command(["scontrol", "show", "node", "--oneliner", node], timeout_s=10.0))
+    except SlurmError:
+        shown = []
+    for record in shown:
+        yield from _resolve(record.get("NodeAddr", ""))
+    yield from (address for address in _resolve(socket.gethostname()) if not address.startswith("127."))
+
+
+def _resolve(name: str) -> list[str]:
+    try:
+        return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(name, None, socket.AF_INET)))
+    except (OSError, UnicodeError):
+        return []
+
+
+def _can_listen(address: str) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _address_of_interface(interface: str) -> Optional[str]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
+        except OSError:
+            return None
+    return socket.inet_ntoa(answer[20:24])

@@ -1,0 +1,349 @@
+"""The disposable Slurm is real, private, survives what tests do to it, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cordee.errors import UsageError
+from cordee.node import processes
+from cordee.slurm import SlurmError, job_record
+from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError
+from cordee.testing.slurm.configuration import Shape, slurm_conf
+from cordee.testing.slurm.daemons import wait_until
+from cordee.testing.slurm.ports import HIGHEST, LOWEST, free_ports
+
+slow = pytest.mark.slow
+SHAPE = {"nodes": 2, "cpus": 8, "memory_mb": 16000, "gpus": 0, "accounting": False, "partitions": {}, "settings": {}}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name; whatever lives in it is ended after the test."""
+    base = Path(tempfile.mkdtemp(prefix="cordee-slurm-"))
+    base.chmod(0o777)
+    yield base / "slurm"
+    try:
+        DisposableSlurm.attach(base / "slurm").down()
+    except UsageError:
+        pass
+    left = processes_of(base)
+    processes.kill_all(left)
+    shutil.rmtree(base)
+    assert left == {}
+
+
+def processes_of(folder: Path) -> dict[int, str]:
+    """Return the processes that have a folder in their command line, with it."""
+    found = {}
+    for pid in processes.all_processes():
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            where = os.readlink(f"/proc/{pid}/cwd")
+        except OSError:
+            continue
+        if str(folder) in words or where.startswith(str(folder)):
+            found[pid] = words
+    return found
+
+
+def cordee(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "cordee.cli", *map(str, words)]
+    return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+
+
+def submit(*options: str, script: str = "sleep 1000") -> str:
+    command = ["sbatch", "--parsable", "--output=/dev/null", *options, "--wrap", script]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def running(job: str) -> bool:
+    return (job_record(job) or {}).get("JobState") == "RUNNING"
+
+
+@slow
+def test_a_person_puts_it_up_uses_it_and_takes_it_down(folder):
+    assert cordee("testing", "slurm", "up", folder, "--nodes", 2, "--gpus", 2).returncode == 0
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    shell = f'eval "$({shlex.quote(sys.executable)} -m cordee.cli testing slurm env {folder})" && '
+    use = (
+        shell
+        + "sinfo --noheader --partition=normal --format='%D %t' && srun -N2 --gpus-per-node=2 printenv CUDA_VISIBLE_DEVICES"
+    )
+    used = subprocess.run(["bash", "-c", use], capture_output=True, text=True, check=True)
+    assert used.stdout.split() == ["2", "idle", "0,1", "0,1"]
+    document = json.loads(cordee("testing", "slurm", "env", folder, "--json").stdout)
+    assert document["env"] == {"SLURM_CONF": f"{folder}/etc/slurm.conf"}
+    again = cordee("testing", "slurm", "up", folder)
+    assert again.returncode == 2
+    assert "is up here already" in again.stderr
+    assert json.loads(cordee("testing", "slurm", "down", folder, "--json").stdout)["folder"] == str(folder)
+    assert not folder.exists()
+    assert processes_of(folder.parent) == {}
+
+
+@slow
+def test_without_a_folder_it_lies_in_the_cache_folder(folder):
+    cache = {"XDG_CACHE_HOME": str(folder)}
+    document = json.loads(cordee("testing", "slurm", "up", "--nodes", 1, "--json", **cache).stdout)
+    assert document["folder"] == f"{folder}/cordee/slurm"
+    assert document["nodes"] == ["n1"]
+    assert (
+        cordee("testing", "slurm", "env", **cache).stdout == f"export SLURM_CONF={folder}/cordee/slurm/etc/slurm.conf\n"
+    )
+    assert cordee("testing", "slurm", "down", **cache).returncode == 0
+
+
+def test_where_none_is_up_env_and_down_say_so(folder):
+    for words in (["env"], ["down"], ["env", "--json"]):
+        done = cordee("testing", "slurm", words[0], folder, *words[1:])
+        assert done.returncode == 2
+        assert "no disposable Slurm lies here" in (done.stdout if "--json" in words else done.stderr)
+
+
+@slow
+def test_two_are_up_at_once_and_know_nothing_of_each_other(folder):
+    with DisposableSlurm(folder, nodes=1) as one, DisposableSlurm(folder.with_name("other"), nodes=2) as other:
+        assert one.command("sbatch", "--output=/dev/null", "--hold", "--wrap", "true")
+        assert one.command("squeue", "--noheader", "--format=%A").strip() == "1"
+        assert other.command("squeue", "--noheader", "--format=%A").strip() == ""
+        assert len(other.states()) == 2
+
+
+def test_ports_that_one_has_chosen_no_other_gets():
+    with free_ports(3) as first:
+        assert LOWEST <= first <= HIGHEST < 32768
+        with pytest.raises(DisposableSlurmError, match="taken"):
+            with free_ports(1, first + 2):
+                pass
+        with free_ports(3) as second:
+            assert abs(first - second) >= 3
+
+
+@slow
+def test_an_ordinary_user_can_have_one(folder):
+    def use() -> None:
+        with DisposableSlurm(folder, nodes=2, gpus=2) as cluster:
+            printed = cluster.command("srun", "-N2", "bash", "-c", "id -u")
+            assert printed.split() == [str(os.getuid())] * 2, printed
+            cluster.kill_node("n2")
+            assert cluster.heal() == ["n2 was dead"]
+        assert not folder.exists()
+
+    as_ordinary_user(use)
+
+
+def as_ordinary_user(use: Callable[[], None]) -> None:
+    """Call a function in a child that is not root; a failure there is one here."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if os.getuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            assert os.getuid() != 0
+            os.chdir("/")
+            use()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@slow
+def test_a_controller_that_cannot_start_shows_its_log_and_leaves_nothing(folder):
+    with pytest.raises(DisposableSlurmError) as caught:
+        DisposableSlurm(folder, nodes=1, settings={"SelectType": "select/none_such"}).up()
+    assert "slurmctld ended" in str(caught.value)
+    assert "none_such" in str(caught.value)
+    assert not folder.exists()
+
+
+@slow
+def test_what_is_not_ready_in_time_shows_its_logs(folder):
+    honest = {"SlurmdParameters": "numa_node_as_socket"}  # slurmd tells what this machine has, which is less
+    with pytest.raises(DisposableSlurmError, match="not all nodes became idle in time") as caught:
+        DisposableSlurm(folder, nodes=1, cpus=5000, settings=honest).up(timeout_s=5.0)
+    assert "--- n1.log" in str(caught.value)
+    assert "--- slurmctld.log" in str(caught.value)
+    assert not folder.exists()
+
+
+@slow
+def test_what_a_killed_up_has_left_is_cleaned_by_down(folder):
+    command = [sys.executable, "-m", "cordee.cli", "testing", "slurm", "up", str(folder), "--nodes", "4"]
+    starting = subprocess.Popen(command)
+    assert wait_until((folder / "pid" / "n2").exists, 60)
+    starting.kill()
+    starting.wait()
+    assert processes_of(folder)
+    assert cordee("testing", "slurm", "up", folder).returncode == 2
+    assert cordee("testing", "slurm", "down", folder).returncode == 0
+    assert processes_of(folder) == {}
+
+
+@slow
+def test_a_dead_one_is_replaced(folder):
+    first = DisposableSlurm(folder, nodes=1)
+    first.up()
+    for name in first.living():
+        first._daemons.end([name], signal.SIGKILL)
+    assert cordee("testing", "slurm", "env", folder).returncode == 2
+    with DisposableSlurm(folder, nodes=1) as second:
+        assert second.states() == {"n1": "IDLE"}
+
+
+def test_a_folder_that_holds_something_else_is_refused(folder):
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(UsageError, match="a folder of its own"):
+        DisposableSlurm(folder).up()
+    with pytest.raises(UsageError, match="no disposable Slurm lies here"):
+        DisposableSlurm.attach(folder).down()
+    assert (folder / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("name", ["with blank", "x" * 80, "a,b", "50%"])
+def test_a_folder_that_slurm_cannot_take_is_refused(name):
+    with pytest.raises(UsageError, match="of this name"):
+        DisposableSlurm(Path("/tmp") / name)
+
+
+@pytest.mark.parametrize("shape", [{"nodes": 0}, {"gpus": -1}, {"cpus": 0}, {"nodes": 1000}])
+def test_numbers_out_of_range_are_refused(shape):
+    with pytest.raises(UsageError, match=next(iter(shape))):
+        DisposableSlurm(Path("/tmp/none"), **shape)
+
+
+def test_missing_packages_are_named_with_the_command_that_installs_them(folder, monkeypatch):
+    monkeypatch.setattr("cordee.testing.slurm.daemons.shutil.which", lambda name, path: None)
+    with pytest.raises(DisposableSlurmError) as caught:
+        DisposableSlurm(folder, accounting=True).up()
+    assert (
+        caught.value.next
+        == "sudo apt-get install mariadb-client-core mariadb-server-core munge slurm-client slurmctld slurmd slurmdbd"
+    )
+    assert not folder.exists()
+
+
+def test_settings_replace_lines_and_partitions_are_as_given(tmp_path):
+    settings, partitions = {"SLURMDTIMEOUT": "77", "LaunchParameters": "x"}, {"big": {"MaxTime": "10"}}
+    shape = Shape(**{**SHAPE, "port": 13000, "settings": settings, "partitions": partitions})
+    lines = slurm_conf(tmp_path, shape).splitlines()
+    assert [line for line in lines if line.lower().startswith("slurmdtimeout")] == ["SLURMDTIMEOUT=77"]
+    assert "LaunchParameters=x" in lines
+    assert [line for line in lines if line.startswith("Partition")] == [
+        "PartitionName=big Nodes=ALL State=UP MaxTime=10"
+    ]
+
+
+@slow
+class TestFaults:
+    """On the cluster that tests share."""
+
+    def test_a_killed_node_loses_everything_on_it_and_comes_back(self, slurm, tmp_path):
+        started = tmp_path / "started"
+        job = submit(
+            "-N2", "-w", "n2,n3", script=f"srun -N2 bash -c 'setsid sleep 999 & touch {started}-$SLURMD_NODENAME; wait'"
+        )
+        assert wait_until(lambda: len(list(tmp_path.glob("started-*"))) == 2, 60)
+        assert running(job)
+        before = slurm._processes("n3")
+        slurm.kill_node("n3")
+        assert [
+            pid for pid in before if Path(f"/proc/{pid}").exists() and processes.read_process(pid).state != "Z"
+        ] == []
+        assert slurm._processes("n2")
+        assert "n3" not in slurm.living()
+        assert wait_until(lambda: "NOT_RESPONDING" in slurm.states()["n3"], 90)
+        slurm.start_node("n3")
+        assert "NOT_RESPONDING" not in slurm.states()["n3"]
+
+    def test_a_killed_slurmd_leaves_its_jobs_running(self, slurm):
+        job = submit("-N1", "-w", "n2")
+        assert wait_until(lambda: running(job), 60)
+        slurm.kill_slurmd("n2")
+        left = slurm._processes("n2")
+        assert len(left) >= 2
+        slurm.start_node("n2")
+        assert left <= slurm._processes("n2")
+        assert running(job)
+
+    def test_a_drained_node_takes_no_jobs_until_it_is_resumed(self, slurm):
+        slurm.drain("n1", "bad memory")
+        assert "DRAIN" in slurm.states()["n1"]
+        job = submit("-N1", "-w", "n1")
+        assert wait_until(lambda: "bad memory" in slurm.command("sinfo", "-R"), 30)
+        assert not running(job)
+        slurm.resume("n1")
+        assert wait_until(lambda: running(job), 60)
+
+    def test_jobs_outlive_a_controller_that_is_away(self, slurm):
+        job = submit("-N1")
+        assert wait_until(lambda: running(job), 60)
+        slurm.stop_controller()
+        with pytest.raises(SlurmError) as caught:
+            slurm.command("squeue")
+        assert caught.value.busy
+        slurm.start_controller()
+        assert running(job)
+
+    def test_a_failing_prolog_drains_the_node(self, slurm):
+        slurm.set_prolog("exit 1")
+        submit("-N1", "-w", "n4")
+        assert wait_until(lambda: "DRAIN" in slurm.states()["n4"], 60)
+        slurm.set_prolog(None)
+
+    def test_the_debug_partition_takes_nodes_from_normal_jobs_which_are_requeued(self, slurm):
+        low = submit("-N4", "--exclusive", "--requeue")
+        assert wait_until(lambda: running(low), 60)
+        high = submit("-N4", "--exclusive", "-p", "debug", "-t", "5")
+        assert wait_until(lambda: running(high), 60)
+        assert (job_record(low) or {})["Restarts"] == "1"
+
+    def test_healing_says_what_was_wrong_and_puts_it_right(self, slurm):
+        slurm.drain("n1", "x")
+        slurm.kill_node("n2")
+        slurm.stop_controller()
+        assert slurm.heal() == ["slurmctld was dead", "n2 was dead", "n1 was IDLE+DRAIN"]
+        assert slurm.heal() == []
+
+    def test_clearing_ends_jobs_in_every_state(self, slurm):
+        submit("-N1")
+        submit("--hold")
+        submit("-N4", "--begin=now+1hour")
+        slurm.clear()
+        assert slurm.command("squeue", "--noheader") == ""
+
+    def test_an_unknown_node_is_refused(self, slurm):
+        for method in (slurm.kill_node, slurm.start_node, slurm.resume, slurm.kill_slurmd):
+            with pytest.raises(UsageError, match="no such node"):
+                method("n9")
+
+
+@slow
+def test_with_accounting_sacct_knows_a_job_and_sacctmgr_the_account(folder):
+    with DisposableSlurm(folder, nodes=1, gpus=1, accounting=True) as cluster:
+        cluster.command("srun", "-A", "research", "--comment=cordee:x", "--gpus-per-node=1", "true")
+        assert wait_until(lambda: "COMPLETED" in cluster.command("sacct", "-n", "-X", "-o", "state"), 60)
+        told = cluster.command("sacct", "-n", "-X", "-P", "-o", "account,comment,alloctres").strip()
+        assert told.startswith("research|cordee:x|")
+        assert "gres/gpu=1" in told
+        assert "research" in cluster.command("sacctmgr", "-n", "-P", "show", "assoc", "format=account")
