@@ -185,10 +185,11 @@ def test_a_command_that_is_not_there_did_not_start(live: Live, kind: str) -> Non
 
 
 def test_ranks_that_ignore_sigterm_and_start_daemons_leave_nothing(live: Live, kind: str, tmp_path: Path) -> None:
-    script = """
+    nap = str(600 + os.getpid() / 1e7)
+    script = f"""
 import os, signal, subprocess, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-subprocess.Popen(["sleep", "601"], start_new_session=True, env={})
+subprocess.Popen(["sleep", "{nap}"], start_new_session=True, env={{}})
 print("ready")
 time.sleep(600)
 """
@@ -199,7 +200,7 @@ time.sleep(600)
 
     party = live(kind, script, during)
     assert {(end.signal, end.reason) for end in party.ended.values()} == {("SIGKILL", "stopped")}
-    assert not any(" 601" in line for line in os.popen("ps -eo args").read().splitlines() if line.startswith("sleep"))
+    assert f"sleep {nap}" not in os.popen("ps -eo args").read().splitlines()
 
 
 def test_a_stop_gives_the_ranks_time_to_save(live: Live, kind: str) -> None:

@@ -43,7 +43,7 @@ def recorded(name: str) -> dict[str, str]:
 
 
 def environment(inherited: dict[str, str], launch: str = "fork", **request: Any) -> dict[str, str]:
-    tasks = {"env": {}, "launch": launch}
+    tasks = {"env": {}, "launch": launch, "argv": ["python", "train.py"]}
     step = {"tasks": tasks, "request": {"cpus_per_rank": 2, **request}, "checkpoint": {"path": "/run/checkpoints"}}
     plan = {"backend": "slurm", "run": "r", "folder": "/run"}
     env = rank_environment(base_environment(inherited, tasks), plan, step, WORLD, 3, "/channel")

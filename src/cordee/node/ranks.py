@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from cordee.node.slurm_world import slurm_environment
 from cordee.node.world import World
@@ -111,6 +111,8 @@ def rank_environment(
         env["TF_CONFIG"] = _tf_config(world, rank)
     if "SLURM_JOB_ID" in env and plan["backend"] == "slurm" and step["tasks"]["launch"] == "fork":
         env.update(slurm_environment(base, world, rank, step["request"]["cpus_per_rank"]))
+    if len(world.nodes) > 1:
+        env.update(_torchrun_environment(step["tasks"]["argv"], world))
     env.update(_cordee_environment(plan, step, world, channel))
     env.setdefault("PYTHONUNBUFFERED", "1")
     env.setdefault("OMP_NUM_THREADS", str(_threads(plan, step, world)))
@@ -144,6 +146,20 @@ def _cordee_environment(plan: Mapping[str, Any], step: Mapping[str, Any], world:
     if step["checkpoint"].get("every_s"):
         env["CORDEE_CHECKPOINT_EVERY"] = str(step["checkpoint"]["every_s"])
     return env
+
+
+def _torchrun_environment(argv: Sequence[str], world: World) -> dict[str, str]:
+    """Return torchrun's own defaults for a command that calls it: one world over all nodes, where flags say nothing."""
+    words = " ".join(argv).split()
+    called = any(os.path.basename(word) == "torchrun" or word == "torch.distributed.run" for word in words)
+    if not called or "--standalone" in words:
+        return {}
+    return {
+        "PET_NNODES": str(len(world.nodes)),
+        "PET_NODE_RANK": str(world.node_rank),
+        "PET_MASTER_ADDR": world.master_address,
+        "PET_MASTER_PORT": str(world.master_port),
+    }
 
 
 def _tf_config(world: World, rank: int) -> str:

@@ -276,7 +276,15 @@ class DisposableSlurm:
 
     def _write_files(self) -> None:
         self._write_record()
-        for name in ("etc", "state", "log", "pid", "munge", "bin", *(f"spool/{node}" for node in self.node_names)):
+        for name in (
+            "etc",
+            "state",
+            "log",
+            "pid",
+            "munge",
+            "bin",
+            *(f"{kind}/{node}" for kind in ("spool", "tmp") for node in self.node_names),
+        ):
             (self.folder / name).mkdir(parents=True)
         key = self.folder / "munge" / "key"
         key.touch(0o600)
