@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cordee.node.processes import Process, read_process
+
 pytestmark = pytest.mark.slow
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -22,6 +24,7 @@ NEED = f"[need]\nnodes = {NODES}\nranks_per_node = {PER_NODE}\n"
 # Nodes that share a machine would take each other's shared memory for their own.
 MPI = NEED + '[env]\nOMPI_MCA_btl = "self,tcp"\nOMPI_MCA_btl_tcp_if_include = "lo"\n[slurm]\nmpi = "pmix"\n'
 WAIT_S = 240.0
+DEAD = Process(0, 0, 0, 0, "X", 0)
 
 
 @pytest.fixture
@@ -56,7 +59,10 @@ def said(run, rank: int, word: str) -> list[str]:
 
 def finish(run) -> None:
     state = run.wait_end(WAIT_S)
-    assert (state.state, state.exit_code) == ("finished", 0), (state.text, run.output().decode(errors="replace")[-4000:])
+    assert (state.state, state.exit_code) == ("finished", 0), (
+        state.text,
+        run.output().decode(errors="replace")[-4000:],
+    )
 
 
 @pytest.mark.parametrize("launch", ["fork", "srun"])
@@ -86,7 +92,7 @@ def test_lightning_takes_the_ranks_for_those_of_slurm(program, start, launch: st
 
 
 def test_a_node_that_is_left_out_is_in_nobodys_world(program, start, slurm) -> None:
-    """n2 has no room for the run folder's checks to pass, so that the ranks are on n1 and n3."""
+    """Vetting finds no tool on n2, so that the ranks are on n1 and n3."""
     toml = NEED.replace("[need]", "[need]\nspare_nodes = 1") + '[vet]\ncommands = ["only-on-n1-and-n3"]\n'
     setup = 'setup = [\'[ "$SLURMD_NODENAME" = n2 ] || export PATH="$PWD/tools:$PATH"\']\n'
     folder = program("lightning_fit.py", f"{NODES} {PER_NODE}", toml=setup + toml)
@@ -147,7 +153,7 @@ def test_ranks_of_srun_come_back_after_a_kill_and_none_is_left(job, start, part:
     run.wait_training(2, WAIT_S)
     after = {rank.rank: int(rank.pid or 0) for rank in run.state.ranks}
     assert not set(before.values()) & set(after.values())
-    assert not [pid for pid in before.values() if Path(f"/proc/{pid}").exists()]
+    assert not [pid for pid in before.values() if (read_process(pid) or DEAD).state not in ("Z", "X")]
     finish(run)
     assert b"counted to 400" in run.output(0)
     assert run.processes() == []
@@ -176,14 +182,7 @@ def srun_of(run) -> int:
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            parent = processes_parent(pid)
+            parent = (read_process(pid) or DEAD).parent
             if words[0].endswith(b"srun") and b"--distribution=block" in words and parent == run.pid("agent n1"):
                 return pid
     raise AssertionError("no srun starts ranks")
-
-
-def processes_parent(pid: int) -> int:
-    from cordee.node.processes import read_process
-
-    process = read_process(pid)
-    return process.parent if process else 0

@@ -167,6 +167,7 @@ def _reap(child: int) -> Optional[int]:
 def _kill_left_behind() -> None:
     """Kill everything below this process, which is where the orphans of the rank end up."""
     while True:
+        _reap(0)
         table = processes.all_processes()
         below = processes.descendants([os.getpid()], table)
         if not processes.kill_all(pid for pid in below if table[pid].state not in ("Z", "X", "D")):
