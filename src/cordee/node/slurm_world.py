@@ -16,7 +16,7 @@ def slurm_environment(base: Mapping[str, str], world: World, rank: int, cpus_per
     """Return Slurm's variables for one rank, over those of the agent.
 
     They describe the nodes of this attempt, not those of the job: a script that reads SLURM_JOB_NODELIST must not meet a
-    node that was left out. SLURM_STEP_ID stays unset: with it Open MPI waits for a process manager that is not there.
+    node that was left out. SLURM_STEP_ID stays unset: with it Open MPI looks for a process manager, finds none and gives up.
 
     Args:
         base: the agent's environment.

@@ -1,6 +1,6 @@
 """Ranks that srun starts, so that an MPI library finds the process manager it was built for.
 
-One srun, started by the agent of the first node, places `cordee.node.launching.srun_rank` on every node. Each of those
+One srun, started by the agent of the first node, places `cordee.node.srun_rank` on every node. Each of those
 meets the agent of its own node (see handover), gets its command and environment there, and runs it as its child. So every
 agent sees its own ranks' output byte for byte, their pids, and how each of them ended, exactly as if it had forked them.
 """
@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any, Mapping, Optional, Sequence
 
 from cordee.node import processes
+from cordee.node.handover import ERR, OUT, WORD, Handover
 from cordee.node.launching._base import Launch, LaunchHost, RankCommand
-from cordee.node.launching.handover import ERR, OUT, WORD, Handover
 from cordee.node.launching.srun_command import srun_command, srun_environment
 from cordee.node.output import Tail
 from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit

@@ -67,7 +67,7 @@ def srun_command(step: Mapping[str, Any], world: World, meeting_places: Path) ->
         options.append(f"--mpi={step['tasks']['mpi']}")
     if step["request"]["cpus_per_rank"]:
         options.append(f"--cpus-per-task={step['request']['cpus_per_rank']}")
-    module = "cordee.node.launching.srun_rank"
+    module = "cordee.node.srun_rank"
     return ("srun", *options, sys.executable, "-s", "-m", module, str(meeting_places), str(world.attempt))
 
 

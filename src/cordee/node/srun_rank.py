@@ -1,4 +1,4 @@
-"""One rank as srun starts it: `python -m cordee.node.launching.srun_rank PLACES ATTEMPT`, once for each rank.
+"""One rank as srun starts it: `python -m cordee.node.srun_rank PLACES ATTEMPT`, once for each rank.
 
 It meets the agent of its node, gets the rank's command and environment, runs it as its only child, and tells the agent
 the child's pid and how it ended. The rank's output goes straight to the agent. When the agent is gone, or this process
@@ -19,7 +19,7 @@ from typing import Any, Mapping, Optional
 
 from cordee.node import processes
 from cordee.node.commands import find_command, not_started, signal_name
-from cordee.node.launching.handover import ERR, OUT, WORD, Handover
+from cordee.node.handover import ERR, OUT, WORD, Handover
 
 _LONGEST_WAIT_S = 120.0
 _PAUSE_S = 0.02
