@@ -92,7 +92,7 @@ class Follower:
         self._quiet = quiet
         self._place = submitter_of(folder)
         self._journal = JournalTail(folder)
-        self._next_standing = 0.0
+        self._next_standing = time.monotonic() + _STANDING_S
         self._gone_since: float | None = None
         self._queue_words = ("", 0.0)
         self._lines = LineTail(folder.logs)
@@ -259,7 +259,7 @@ def milestones(state: RunState) -> list[str]:
         world = f"{state.world_size} ranks" if number == state.attempt else ""
         resumed = attempt.get("resume_step")
         if number == 1 and world:
-            active = [node.node for node in state.nodes if node.role == "active"]
+            active = list(dict.fromkeys(rank.node for rank in state.ranks))
             texts.append(f"{world} on {', '.join(active[:4])}{' ...' if len(active) > 4 else ''}")
         elif number > 1:
             texts.append(

@@ -92,6 +92,8 @@ class Allocation:
             except SlurmError as error:
                 if error.busy:
                     raise
+                if self._fate_now() == "requeued":
+                    return {"how": "requeue", "job": self.job}
                 say(f"cordee: job {self.job} cannot be requeued, another one is submitted: {error}")
         script = folder.submit / SCRIPT_NAME
         comment = COMMENT_PREFIX + folder.id

@@ -35,6 +35,14 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def be_told_when_parent_dies(number: int) -> None:
+    """Have the kernel send this signal to this process when its parent dies; at once when it is dead already."""
+    parent = os.getppid()
+    _prctl()(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), number)
+
+
 def read_process(pid: int) -> Optional[Process]:
     """Return what /proc says of a process, or None when it is gone."""
     try:

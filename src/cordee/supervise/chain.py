@@ -37,11 +37,12 @@ class Chain:
         """Return who has the next segment start: requeue, resubmit, or scheduler (it does so by itself)."""
         return BY_SCHEDULER if reason == "requeued" else self._next
 
-    def refusal(self, over: SegmentOver, progressed: bool, before: RunState) -> Optional[Refusal]:
+    def refusal(self, over: SegmentOver, segment: int, progressed: bool, before: RunState) -> Optional[Refusal]:
         """Return why the run must not go on after this segment, or None.
 
         Args:
             over: why the segment ends.
+            segment: its number, from 1.
             progressed: whether it left a new complete checkpoint.
             before: the run's state, with the segments that ended earlier.
         """
@@ -51,7 +52,7 @@ class Chain:
         if self._next == "forbidden" and over.reason != "requeued":
             return Refusal(over.reason, f"{over.text}, and the profile forbids to queue again")
         if over.reason == TIME_LIMIT and not progressed:
-            text = f"segment {before.segments} ended without a new complete checkpoint: the next would repeat it"
+            text = f"segment {segment} ended without a new complete checkpoint: the next would repeat it"
             return Refusal("no_progress", text)
         if over.reason == TIME_LIMIT and timed >= self._most:
             return Refusal("time_limit", f"the time that was asked for is over after {timed} segments")

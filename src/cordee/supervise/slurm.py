@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -12,6 +13,7 @@ import time
 from typing import Any, Iterator, Optional
 
 from cordee.errors import CordeeError
+from cordee.node import processes
 from cordee.node.allocation import Allocation
 from cordee.node.identity import agent_file, alive_here, identity, on_this_host, read_record
 from cordee.runs.folder import RunFolder, say
@@ -56,6 +58,7 @@ class SlurmPlace(Place):
         if here is None:
             raise CordeeError("a supervisor for Slurm was started outside of a job", given="no SLURM_JOB_ID")
         self._here = here
+        processes.be_told_when_parent_dies(signal.SIGTERM)
         self._starters: dict[str, _Starter] = {}
         self._next_beat = 0.0
 
@@ -84,8 +87,13 @@ class SlurmPlace(Place):
         return "127.0.0.1"
 
     def owner_alive(self, owner: dict[str, Any]) -> bool:
-        """Return whether an earlier supervisor still leads the run, from here or from another job."""
+        """Return whether an earlier supervisor still leads the run, from here or from another job.
+
+        One that was left behind by an allocation that is over, this job's before it was requeued, is killed.
+        """
         if on_this_host(owner):
+            if alive_here(owner) and _earlier_start(owner, self._here.document()):
+                processes.kill_all([owner["pid"]])
             return alive_here(owner)
         if not owner.get("job") or owner["job"] == self._here.job:
             return False
@@ -142,6 +150,10 @@ class SlurmPlace(Place):
                 pass
         for starter in self._starters.values():
             starter.look()
+
+
+def _earlier_start(owner: dict[str, Any], here: dict[str, Any]) -> bool:
+    return bool(owner.get("job") == here["job"] and owner.get("requeues", 0) < here["requeues"])
 
 
 class _Starter:

@@ -518,7 +518,7 @@ class Supervisor:
         progressed = newest is not None and newest.name != self.segment_checkpoint
         how = self.chain.next(over.reason)
         if self.left_over is None:
-            refusal = self.chain.refusal(over, progressed, self.before)
+            refusal = self.chain.refusal(over, self.segment, progressed, self.before)
             if refusal is not None:
                 return Ended("failed", over.exit_code, refusal.reason, refusal.text)
             segments.write_end(self.journal, self.segment, over.reason, newest, progressed, how)

@@ -1,4 +1,4 @@
-"""A real local run under test: written, started, watched through its journal, and ended whatever happens."""
+"""A real run under test: written, started, watched through its journal, and ended whatever happens."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
+from cordee.slurm import COMMENT_PREFIX, ENDED_STATES, my_jobs
 from cordee.submit import submitter
 from cordee.submit.prepare import Prepared, create_run, prepare
+from cordee.supervise.ownership import Ownership
 from cordee.supervise.place import keeper_record
 
 _POLL_S = 0.03
@@ -30,12 +32,14 @@ class LocalRun:
         flags: as `cordee run --set`.
     """
 
+    cluster = "local"
+
     def __init__(self, job: Path, runs: Path, **flags: Any) -> None:
         dotted = {key.replace("__", "."): value for key, value in flags.items()}
-        self.prepared: Prepared = prepare(str(job), "local", dotted, runs)
+        self.prepared: Prepared = prepare(str(job), self.cluster, dotted, runs)
         self.prepared.require_valid()
         self.folder: RunFolder = create_run(self.prepared)
-        self._place = submitter("local")
+        self._place = submitter(self.cluster)
 
     def __enter__(self) -> LocalRun:
         self.start()
@@ -74,16 +78,21 @@ class LocalRun:
             if condition(state):
                 return state
             time.sleep(_POLL_S)
-        words = {path.name: path.read_text(errors="replace")[-800:] for path in self.folder.control.glob("*.log")}
-        raise TimeoutError(f"not within {seconds} s: {self.state}\n{words}")
+        raise TimeoutError(f"not within {seconds} s: {self.state}\n{self._last_words()}")
+
+    def _last_words(self) -> dict[str, str]:
+        return {path.name: path.read_text(errors="replace")[-800:] for path in self.folder.control.glob("*.log")}
 
     def wait_end(self, seconds: float = 60.0) -> RunState:
         """Return the last state, once no process of the run is left."""
         state = self.wait(lambda state: state.ended, seconds)
         deadline = time.monotonic() + seconds
-        while self._place.active(self.folder) and time.monotonic() < deadline:
+        while self._held() and time.monotonic() < deadline:
             time.sleep(_POLL_S)
         return state
+
+    def _held(self) -> bool:
+        return self._place.active(self.folder)
 
     def wait_training(self, attempt: int = 1, seconds: float = 60.0) -> RunState:
         """Return the state once all ranks of an attempt run."""
@@ -95,18 +104,19 @@ class LocalRun:
         )
 
     def pid(self, part: str) -> int:
-        """Return the pid of `keeper`, `supervisor`, `agent local-0` or `rank 0`."""
+        """Return the pid of `keeper`, `supervisor`, `agent local-0` or `rank 0`; under Slurm `script` is the batch script's."""
         kind, _, name = part.partition(" ")
         if kind == "rank":
             return next(int(rank.pid or 0) for rank in self.state.ranks if rank.rank == int(name))
-        record = {
-            "keeper": lambda: keeper_record(self.folder),
-            "supervisor": lambda: living_record(self.folder.control / "supervisor.json"),
-            "agent": lambda: living_record(self.folder.control / f"agent-{name}.json"),
-        }[kind]()
+        record = self._record(kind, name)
         if not record:
             raise ProcessLookupError(f"no {part} lives")
         return int(record["pid"])
+
+    def _record(self, kind: str, name: str) -> dict[str, Any]:
+        if kind == "keeper":
+            return keeper_record(self.folder)
+        return living_record(self.folder.control / (f"agent-{name}.json" if kind == "agent" else "supervisor.json"))
 
     def kill(self, part: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to a part of the run."""
@@ -122,3 +132,37 @@ class LocalRun:
 
         frames = [frame for path in sorted(self.folder.logs.glob("*.log")) for frame in read_frames(path)]
         return b"".join(frame.data for frame in frames if rank in (None, frame.rank))
+
+
+class SlurmRun(LocalRun):
+    """One run on the Slurm that the environment leads to, whose nodes are all on this machine."""
+
+    cluster = "slurm"
+
+    @property
+    def job(self) -> str:
+        """The newest job of the run."""
+        return str(self.state.job)
+
+    def end(self) -> None:
+        """Cancel its jobs and kill whatever is left of it."""
+        self._place.cancel(self.folder)
+        processes.sweep(f"{self.folder.id}/")
+
+    def _last_words(self) -> dict[str, str]:
+        printed = {path.name: path.read_text(errors="replace")[-800:] for path in self.folder.submit.glob("*.out")}
+        return {**super()._last_words(), **printed, "squeue": "\n".join(map(str, my_jobs()))}
+
+    def _held(self) -> bool:
+        comment = COMMENT_PREFIX + self.folder.id
+        return any(job.comment == comment and job.state not in ENDED_STATES for job in my_jobs())
+
+    def _record(self, kind: str, name: str) -> dict[str, Any]:
+        if kind == "agent":
+            return super()._record(kind, name)
+        epochs = self.folder.control / "epochs"
+        record = living_record(epochs / str(Ownership(epochs).newest()) / "owner.json")
+        if kind == "script" and record:
+            supervisor = processes.read_process(record["pid"])
+            return {"pid": supervisor.parent} if supervisor else {}
+        return record

@@ -33,13 +33,14 @@ agents() {{
   until {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$cores" \\
       "$python" -s -m cordee.node.agent --folder "$run" </dev/null; do
     sleep 5
+    kill -0 $$ || exit
   done
 }}
 
 # The supervisor touches its heartbeat every second; one that has not for long hangs and makes room for the next.
 watch() {{
-  while sleep 5; kill -0 "$1" 2>/dev/null; do
-    (( $(date +%s) - $(stat -c %Y "$CORDEE_HEARTBEAT") <= {hung} )) || kill -KILL "$1"
+  while sleep 5; kill -0 "$1" && kill -0 $$; do
+    (( $(date +%s) - $(stat -c %Y "$CORDEE_HEARTBEAT" || date +%s) <= {hung} )) || kill -KILL "$1"
   done
 }}
 

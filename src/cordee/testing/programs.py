@@ -1,0 +1,29 @@
+"""Training scripts for tests: small, deterministic, with checkpoints."""
+
+from __future__ import annotations
+
+# `train.py STEPS PAUSE_S`: counts, saves every five steps and when it is asked to stop, goes on from a checkpoint.
+COUNTING = """
+import json, os, pathlib, sys, time
+import cordee
+steps, pause = int(sys.argv[1]), float(sys.argv[2])
+rank = int(os.environ["RANK"])
+folder = pathlib.Path(os.environ["CORDEE_CHECKPOINT_DIR"])
+start = 0
+if os.environ.get("CORDEE_RESUME_FROM"):
+    start = json.loads(pathlib.Path(os.environ["CORDEE_RESUME_FROM"]).read_text())["next"]
+print("from", start, flush=True)
+for step in range(start, steps):
+    stop = cordee.stopping(step)
+    cordee.log(step=step, steps=steps, loss=1.0 / (step + 1))
+    time.sleep(pause)
+    if rank == 0 and (stop or step % 5 == 4):
+        partial = folder / ".partial"
+        partial.write_text(json.dumps({"next": step + 1}))
+        partial.rename(folder / f"step-{step + 1:06d}")
+    if stop:
+        print("stopped at", step, flush=True)
+        break
+else:
+    print("counted to", steps, flush=True)
+"""

@@ -1,0 +1,48 @@
+"""Runs on the disposable Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cordee.testing.programs import COUNTING
+from cordee.testing.runs import SlurmRun
+
+if TYPE_CHECKING:
+    from cordee.testing.slurm import DisposableSlurm
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., Path]:
+    """Write a job folder: `job(run, toml_lines, script)`."""
+
+    def write(run: str = "python train.py 40 0.1", toml: str = "[need]\nnodes = 2", script: str = COUNTING) -> Path:
+        folder = tmp_path / "job"
+        folder.mkdir(exist_ok=True)
+        (folder / "train.py").write_text(script)
+        (folder / "cordee.toml").write_text(f'name = "t"\nrun = {run!r}\n{toml}\n')
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def start(tmp_path: Path, slurm: DisposableSlurm) -> Iterator[Callable[..., SlurmRun]]:
+    """Submit a job folder; whatever is left of the run is ended after the test."""
+    started: list[SlurmRun] = []
+
+    def begin(folder: Path, **flags: Any) -> SlurmRun:
+        flags.setdefault("vet__max_load", 1000.0)
+        flags.setdefault("timeouts__lost", 5.0)
+        flags.setdefault("timeouts__orphan", 10.0)
+        run = SlurmRun(folder, tmp_path / "runs", **flags)
+        started.append(run)
+        run.start()
+        return run
+
+    yield begin
+    for run in started:
+        run.end()

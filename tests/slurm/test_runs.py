@@ -1,0 +1,150 @@
+"""A run on a real Slurm: as on a laptop, through time limits, requeues, preemption and lost nodes."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from cordee.slurm import job_record
+
+pytestmark = pytest.mark.slow
+LONG = "python train.py 200 0.05"
+
+
+def counted(run) -> list[str]:
+    return [line for line in run.output(0).decode().splitlines() if not line.startswith("from")]
+
+
+def starts(run) -> list[int]:
+    return [int(line.split()[1]) for line in run.output(0).decode().splitlines() if line.startswith("from")]
+
+
+def test_a_run_ends_as_it_does_on_a_laptop(job, start):
+    run = start(job("python train.py 10 0.05"))
+    state = run.wait_end()
+    assert (state.state, state.exit_code, state.segments, state.restarts) == ("finished", 0, 1, 0), state.text
+    assert counted(run) == ["counted to 10"]
+    assert {node.node for node in state.nodes} == {"n1", "n2"}
+    assert job_record(run.job)["JobState"] == "COMPLETED"
+    assert job_record(run.job)["Comment"] == f"cordee:{run.folder.id}"
+
+
+def test_a_failing_run_is_a_failed_job(job, start):
+    run = start(job("python -c 'raise SystemExit(7)'", "[need]\nnodes = 1\n[restart]\nretries = 0"))
+    state = run.wait_end()
+    assert (state.state, state.exit_code) == ("failed", 7)
+    assert job_record(run.job)["JobState"] == "FAILED"
+
+
+def test_three_segments_make_one_run(job, start, slurm):
+    run = start(job(LONG, '[need]\nnodes = 2\ntime = "2h"\n[on.slurm.need]\npartition = "debug"'))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    slurm.command("scancel", "--signal=USR1", "--batch", run.job)
+    run.wait(lambda state: state.segments == 2 and state.resume_step and state.step > state.resume_step + 20)
+    slurm.command("scancel", "--signal=USR1", "--batch", run.job)
+    state = run.wait_end(120)
+    assert (state.state, state.segments, state.restarts) == ("finished", 3, 0), state.text
+    assert [segment["reason"] for segment in state.chain] == ["time_limit", "time_limit"]
+    assert all(segment["progress"] for segment in state.chain)
+    stopped = [int(line.split()[-1]) for line in counted(run) if line.startswith("stopped")]
+    assert starts(run) == [0, *(step + 1 for step in stopped)]
+    assert counted(run)[-1] == "counted to 200"
+    assert int(job_record(run.job)["Restarts"]) == 2
+
+
+def test_killed_parts_come_back_in_the_same_job(job, start):
+    run = start(job(LONG))
+    for attempt, part in enumerate(("supervisor", "agent n2", "rank 1"), 1):
+        run.wait_training(attempt)
+        run.kill(part)
+    run.wait_training(4)
+    state = run.wait_end(120)
+    assert (state.state, state.segments) == ("finished", 1), state.text
+    assert counted(run)[-1] == "counted to 200"
+
+
+def test_the_run_survives_its_batch_script(job, start):
+    run = start(job(LONG))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    run.kill("script")
+    state = run.wait_end(120)
+    assert (state.state, state.segments) == ("finished", 2), state.text
+    assert counted(run)[-1] == "counted to 200"
+
+
+def test_the_run_survives_the_batch_host(job, start, slurm):
+    run = start(job(LONG, "[need]\nnodes = 2\nspare_nodes = 1"))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    host = job_record(run.job)["BatchHost"]
+    slurm.kill_node(host)
+    state = run.wait_end(180)
+    assert (state.state, state.segments) == ("finished", 2), state.text
+    assert counted(run)[-1] == "counted to 200"
+
+
+def test_a_middle_node_is_replaced_by_the_spare(job, start, slurm):
+    run = start(job(LONG, "[need]\nnodes = 2\nspare_nodes = 1"))
+    state = run.wait(lambda state: state.step is not None and state.step > 20)
+    host = job_record(run.job)["BatchHost"]
+    lost = next(rank.node for rank in state.ranks if rank.node != host)
+    slurm.kill_node(lost)
+    state = run.wait_end(120)
+    assert (state.state, state.segments, state.restarts) == ("finished", 1, 1), state.text
+
+
+def test_scancel_ends_the_run(job, start, slurm):
+    run = start(job(LONG))
+    run.wait(lambda state: state.step is not None and state.step > 10)
+    slurm.command("scancel", run.job)
+    state = run.wait_end(60)
+    assert (state.state, state.exit_code) == ("cancelled", 1), state.text
+
+
+def test_scontrol_requeue_is_another_segment(job, start, slurm):
+    run = start(job(LONG))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    slurm.command("scontrol", "requeue", run.job)
+    state = run.wait_end(120)
+    assert (state.state, state.segments) == ("finished", 2), state.text
+    assert state.chain[0]["reason"] in ("requeued", "lost")
+
+
+def test_a_preempted_run_goes_on_later(job, start, slurm):
+    run = start(job(LONG, "[need]\nnodes = 3"))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    slurm.command("sbatch", "--partition=debug", "--nodes=4", "--exclusive", "--wrap=sleep 3")
+    state = run.wait_end(120)
+    assert (state.state, state.segments) == ("finished", 2), state.text
+    assert counted(run)[-1] == "counted to 200"
+
+
+def test_a_segment_without_progress_ends_the_chain(job, start, slurm):
+    script = "import time, cordee\nfor step in range(10**6):\n    cordee.log(step=step)\n    time.sleep(0.05)\n"
+    toml = '[need]\nnodes = 1\ntime = "2h"\npartition = "debug"\n[checkpoint]\nresume = "--resume {checkpoint}"\ngrace = "60s"'
+    run = start(job("python train.py", toml, script))
+    run.wait(lambda state: state.step)
+    slurm.command("scancel", "--signal=USR1", "--batch", run.job)
+    state = run.wait_end(60)
+    assert (state.state, state.reason) == ("failed", "no_progress"), state.text
+
+
+def test_a_second_job_of_the_run_leaves_it_alone(job, start, slurm):
+    run = start(job(LONG))
+    run.wait(lambda state: state.step is not None and state.step > 5)
+    second = slurm.command("sbatch", "--parsable", str(run.folder.submit / "job.sbatch")).strip()
+    deadline = time.monotonic() + 60
+    while job_record(second)["JobState"] != "COMPLETED" and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert job_record(second)["JobState"] == "COMPLETED"
+    state = run.wait_end(120)
+    assert (state.state, state.segments, state.restarts) == ("finished", 1, 0), state.text
+
+
+def test_submitting_again_does_not_place_it_twice(job, start, slurm):
+    run = start(job(LONG))
+    run.start()
+    assert len(slurm.command("squeue", "--noheader", "--format=%i").split()) == 1
+    assert [event["job"] for event in run.events("placed")] == [run.job] * 2
+    assert json.loads(run.folder.plan.read_text())["backend"] == "slurm"
