@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cordee.errors import DocumentError
 from cordee.node.processes import Process, read_process
 
 pytestmark = pytest.mark.slow
@@ -133,11 +134,10 @@ def test_a_failing_mpi_rank_is_named_and_the_others_end_with_it(hello, start) ->
     assert run.processes() == []
 
 
-def test_an_mpi_library_that_slurm_does_not_know_is_said(hello, start) -> None:
-    run = start(hello(), slurm__mpi="none-such", restart__retries=0)
-    state = run.wait_end(WAIT_S)
-    assert state.state == "failed"
-    assert "Invalid MPI type 'none-such'" in state.text
+def test_a_kind_of_mpi_that_slurm_does_not_have_is_refused_before_submission(hello, start) -> None:
+    with pytest.raises(DocumentError, match="no MPI of kind none-such") as refused:
+        start(hello(), slurm__mpi="none-such")
+    assert "pmix" in refused.value.allowed
 
 
 @pytest.mark.parametrize("part", ["srun", "agent n2", "rank 3", "supervisor"])
