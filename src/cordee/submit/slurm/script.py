@@ -30,7 +30,7 @@ cores=$(tr ',' '\\n' <<< "${{SLURM_JOB_CPUS_PER_NODE//\\(x*([0-9])\\)/}}" | sort
 
 # One agent on every node. A lost node takes none of the others with it.
 agents() {{
-  until {srun} --cpus-per-task="$cores" \\
+  until {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$cores" \\
       "$python" -s -m cordee.node.agent --folder "$run" </dev/null; do
     sleep 5
     kill -0 $$ || exit
