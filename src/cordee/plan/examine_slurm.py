@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cordee.findings import Finding
+from cordee.plan.examine_mpi import examine_mpi
 from cordee.plan.examine_nodes import examine_nodes
 from cordee.plan.examine_options import examine_options
 from cordee.plan.model import Plan
@@ -21,7 +22,12 @@ def examine_slurm(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[F
     _qos(saying, loaded, placement)
     _reservation(saying, loaded)
     _length(saying, plan, placement)
-    return [*saying.findings, *examine_nodes(loaded, plan, placement), *examine_options(loaded, plan)]
+    return [
+        *saying.findings,
+        *examine_nodes(loaded, plan, placement),
+        *examine_options(loaded, plan),
+        *examine_mpi(loaded),
+    ]
 
 
 def _cluster(saying: Saying, loaded: LoadedJob) -> None:
