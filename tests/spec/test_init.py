@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cordee.errors import DocumentError
-from cordee.spec.inspect_folder import Draft, inspect_folder
 from cordee.spec.init import render_toml, write_draft
+from cordee.spec.inspect_folder import Draft, inspect_folder
 from cordee.spec.load import load_job
 
 PLAIN = """

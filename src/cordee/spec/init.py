@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cordee.spec.inspect_folder import Draft, inspect_folder
 from cordee.spec.faults import fault_error
+from cordee.spec.inspect_folder import Draft, inspect_folder
 from cordee.spec.load import FILE_NAME
 from cordee.spec.sbatch.convert import Conversion, convert, read_text
 from cordee.spec.sbatch.find import find_scripts
