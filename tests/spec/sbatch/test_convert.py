@@ -150,6 +150,11 @@ def test_what_cannot_be_carried_over_is_listed_with_its_line():
         ('O=(--a "x y" --b)\nsrun bash -c "python t.py ${O[*]} --c"', "python t.py --a x y --b --c", 4),
         ("nohup python train.py > log 2>&1 &\nwait", "python train.py", 1),
         ("mpirun -np 8 --bind-to none ./solver", "./solver", 4),
+        (
+            "n=($(scontrol show hostnames $SLURM_NODELIST))\nh=${n[0]}\nsrun python t.py --at $h",
+            ["bash", "-c", 'exec python t.py --at $MASTER_ADDR "$@"', "bash"],
+            4,
+        ),
         ("A=1 srun python t.py", "python t.py", 4),
         ("conda run -n e python t.py", "conda run -n e python t.py", 1),
         ("python t.py \\\n  --a \\\n  --b 'c d'", "python t.py --a --b 'c d'", 1),

@@ -141,10 +141,10 @@ def _add(body: Body, command: Command) -> None:
         chained = re.search(r"\bsbatch\b|scontrol\s+requeue|\btrap\b", command.text)
         body.leave(command, CONTINUES if chained else _COMPOUND)
         return
-    command = _filled(body, command)
+    given, command = command, _filled(body, command)
     kind = kind_of(command.words)
     if any(redirect.startswith("<<") and not redirect.startswith("<<<") for redirect in command.redirects):
-        body.leave(command, _DOCUMENT)
+        body.leave(given, _DOCUMENT)
         return
     if kind == "print" and any(redirect.startswith(">") for redirect in command.redirects):
         kind = "other"
@@ -157,7 +157,7 @@ def _add(body: Body, command: Command) -> None:
     elif kind == "setup":
         body.setup.append(SetupLine(command.text))
     elif kind == "before" and re.sub(r'["{}]', "", " ".join(command.words)) in _STAYS:
-        body.leave(command, IN_FOLDER)
+        body.leave(given, IN_FOLDER)
     elif kind == "before":
         body.before.append(command.text)
         body.setup += [SetupLine(command.text)] if command.words[0] in ("cd", "pushd") else []
@@ -165,7 +165,7 @@ def _add(body: Body, command: Command) -> None:
         body.setup.append(SetupLine(command.text))
     elif kind != "quiet":
         after = _BACKGROUND if command.after == "&" else _AFTER if body.launches else _EVERY_NODE
-        body.leave(command, {"print": PRINTS, "continue": CONTINUES}.get(kind, after))
+        body.leave(given, {"print": PRINTS, "continue": CONTINUES}.get(kind, after))
 
 
 def _add_joined(body: Body, chain: list[Command]) -> None:

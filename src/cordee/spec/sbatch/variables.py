@@ -16,7 +16,7 @@ _PIECE = re.compile(
     |(?P<double>"(?:[^"\\]|\\.)*")
     |(?P<single>'[^']*')
     |\$\(\((?P<sum>[\w\s$\{\}+*/%()-]{1,80})\)\)
-    |\$\{(?P<braced>\w+)(?::?-(?P<default>[\w./:-]*))?\}
+    |\$\{(?P<braced>\w+)(?:\[0\])?(?::?-(?P<default>[\w./:-]*))?\}
     |\$(?P<plain>[A-Za-z_]\w*)""",
     re.DOTALL | re.VERBOSE,
 )
