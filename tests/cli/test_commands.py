@@ -10,6 +10,8 @@ import pytest
 
 from cordee.cli.group import COMMANDS
 
+from ..spec.conftest import FakeSlurm
+
 ERROR_KEYS = {"kind", "text", "file", "line", "given", "allowed", "next"}
 
 
@@ -169,3 +171,22 @@ def test_a_read_only_place_is_named(cordee):
         assert "--runs" in done.stderr
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def test_a_profile_is_drafted_where_slurm_answers_and_not_elsewhere(cordee, tmp_path):
+    env = {**os.environ, **FakeSlurm(tmp_path).environ}
+    drafted = cordee("cluster", "discover", env=env)
+    assert drafted.returncode == 0, drafted.stderr
+    assert "[partitions.debug]" in drafted.stdout
+    document = json.loads(cordee("cluster", "discover", "--name", "mine", "--write", "--json", env=env).stdout)
+    assert (document["written"], document["name"]) == (True, "mine")
+    refused = cordee("cluster", "discover", "--name", "mine", "--write", env=env)
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+    listed = cordee("cluster", "list", env=env)
+    assert listed.stdout.split() == ["local", "mine", "slurm"]
+    shown = cordee("cluster", "show", "slurm", env=env).stdout
+    assert [line.split() for line in shown.splitlines() if line.strip().startswith("debug")]
+    absent = cordee("cluster", "discover", "--json", env={**env, "SLURM_CONF": "/nowhere"})
+    assert absent.returncode == 2
+    assert json.loads(absent.stdout)["error"]["kind"] == "usage"

@@ -221,12 +221,13 @@ def _assign(body: Body, command: Command, name: str, append: bool, source: str, 
     if text is not None and append:
         text = variables.known[name] + text if name in variables.known else None
     first_node = _FIRST_NODE.search(filled) or (re.search(r"\$\(|`", filled) and _of_ranks(variables, filled))
+    bare = re.sub(r"[{}]", "", unquoted(filled))
     if _RANKS.match(name) or name.startswith(("SRUN_", "SLURM_")):
         body.leave(command, SETS if _RANKS.match(name) else FOR_SRUN)
         if text is not None and name.endswith("SIZE"):
             variables.known[name] = text
-    elif first_node or unquoted(filled) in variables.alias.values():
-        variables.alias[name] = "$MASTER_ADDR" if first_node else unquoted(filled)
+    elif first_node or bare in variables.alias.values():
+        variables.alias[name] = "$MASTER_ADDR" if first_node else bare
         body.leave(command, SETS)
     elif text is None and not append and _of_ranks(variables, filled):
         variables.known[name] = unquoted(filled)
