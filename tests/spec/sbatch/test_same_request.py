@@ -60,7 +60,7 @@ SHOWN = (
 
 def free_port() -> int:
     with socket.socket() as probe:
-        for port in range(25900, 26000):
+        for port in (25900 + (os.getpid() + step) % 100 for step in range(100)):
             try:
                 probe.bind(("127.0.0.1", port))
                 return port
