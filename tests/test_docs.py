@@ -36,12 +36,13 @@ from cordee.node.samplers import proc
 from cordee.spec.cluster import load_cluster
 from cordee.spec.job import Job
 from cordee.spec.load import load_job
+from cordee.spec.profile import ClusterProfile
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/cordee.toml"))
 BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml))$")
+FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml|sbatch))$")
 RUN = ("cordee", "sinfo", "srun")
 EVALUATED = re.compile(r'eval "\$\((.*)\)"$')
 NOT_RUN = ("git", "make", "source", "cd", "pip")  # what a person does around it; make's targets are looked up
@@ -128,7 +129,9 @@ class Reader:
             if before:
                 self.run(shlex.split(before), before)
         if block.file_name:
-            (self.folder / block.file_name).write_text(block.text)
+            whole = not block.file_name.endswith(".sbatch")  # sbatch wants the interpreter in the first line
+            text = block.text if whole else block.text.partition("\n")[2]
+            (self.folder / block.file_name).write_text(text)
         elif block.language == "python" and where:
             self.run([sys.executable, "-c", block.text], str(block))
         elif block.language == "console":
@@ -264,6 +267,11 @@ def test_every_key_of_a_job_is_on_its_page():
     assert [key for key in sorted(known) if not re.search(rf"\b{key}\b", page)] == []
 
 
+def test_every_key_of_a_profile_is_on_its_page():
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    assert [key for key in sorted({*keys_of(ClusterProfile)}) if not re.search(rf"\b{key}\b", page)] == []
+
+
 def test_every_event_that_is_written_is_on_its_page():
     page = (ROOT / "docs" / "run-folder.md").read_text()
     written = set()
@@ -297,7 +305,7 @@ def test_links_between_files_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             rendered = page.parent / target in [
-                ROOT / "docs" / f"{name}.md" for name in ("architecture", "benchmarks", "commands")
+                ROOT / "docs" / f"{name}.md" for name in ("architecture", "benchmarks", "commands", "slurm-reasons")
             ]
             assert rendered or (page.parent / target).exists(), f"{page.name}: {target}"
 

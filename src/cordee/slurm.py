@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import time
+from itertools import groupby
 from pathlib import Path
 from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
@@ -22,6 +23,7 @@ _BUSY = re.compile(
     r"transport endpoint|in standby mode|unexpected message received",
     re.IGNORECASE,
 )
+_NUMBER = re.compile(r"\d+\Z")
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w:/.-]*)=")
 ENDED_STATES = frozenset(
     [
@@ -245,6 +247,28 @@ def expand_nodes(nodes: str) -> list[str]:
     for part in _split_outside_brackets(nodes):
         names += _expand(part, nodes)
     return names
+
+
+def fold_nodes(names: Sequence[str]) -> str:
+    """Return a list of nodes as Slurm writes it, in the order given: `n[1-3,7],login1`."""
+    parts = []
+    for head, group in groupby(names, key=lambda name: _NUMBER.sub("", name)):
+        ranges: list[tuple[str, str]] = []
+        for name in group:
+            digits = name[len(head) :]
+            if digits and ranges and _follows(ranges[-1][1], digits):
+                ranges[-1] = (ranges[-1][0], digits)
+            else:
+                ranges.append((digits, digits))
+        texts = [low if low == high else f"{low}-{high}" for low, high in ranges]
+        single = len(texts) == 1 and "-" not in texts[0]
+        parts.append(head + (texts[0] if single else f"[{','.join(texts)}]"))
+    return ",".join(parts)
+
+
+def _follows(last: str, digits: str) -> bool:
+    same_form = len(last) == len(digits) or not (last.startswith("0") or digits.startswith("0"))
+    return same_form and int(digits) == int(last) + 1
 
 
 def _split_outside_brackets(text: str) -> list[str]:

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from cordee.node import processes
-from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit, TaskRunner, find_command
+from cordee.node.commands import find_command
+from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit, TaskRunner
 
 ENV = {"PATH": os.environ["PATH"]}
 

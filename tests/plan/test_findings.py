@@ -140,16 +140,27 @@ def test_an_undeclared_name_is_told(make: Make) -> None:
     assert (found.allowed, found.next) == (["lrr"], "did you mean {lrr}?")
 
 
-def test_torchrun_on_its_own_on_several_nodes_is_told(make: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("run", "given", "what"),
+    [
+        ("torchrun --standalone train.py", "--standalone", "remove --standalone"),
+        ("accelerate launch train.py", "accelerate", "run the script itself"),
+        ("mpirun -n 4 train", "mpirun", 'launch = "srun"'),
+    ],
+)
+def test_a_launcher_that_would_start_a_world_on_each_node_is_told(
+    make: Make, tmp_path: Path, run: str, given: str, what: str
+) -> None:
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/torchrun").touch(mode=0o755)
-    text = f'name = "a"\nrun = "torchrun train.py"\nenv = {{ PATH = "{tmp_path}/bin" }}\n[need]\nnodes = 2\n'
-    found = _only(make(text)[2], "torchrun-alone")
-    assert (found.severity, found.line, found.given) == ("warn", 2, "torchrun")
-    assert "2 models" in found.text
-    assert "--nnodes=2" in str(found.next)
-    assert not make(text.replace("nodes = 2", "nodes = 1"))[2]
-    assert not make(text.replace("torchrun train.py", "torchrun --nnodes=2 train.py"))[2]
+    for name in ("torchrun", "accelerate", "mpirun"):
+        (tmp_path / "bin" / name).touch(mode=0o755)
+    text = f'name = "a"\nrun = "{run}"\nenv = {{ PATH = "{tmp_path}/bin" }}\n[need]\nnodes = 2\n'
+    found = _only(make(text)[2], "launcher-alone")
+    assert (found.severity, found.line, found.given) == ("warn", 2, given)
+    assert "2 in all" in found.text
+    assert what in str(found.next)
+    for better in (text.replace("nodes = 2", "nodes = 1"), text.replace(run, "torchrun --nproc-per-node=2 train.py")):
+        assert not [finding for finding in make(better)[2] if finding.rule == "launcher-alone"]
 
 
 def test_too_many_nodes_for_one_machine_are_refused(make: Make) -> None:

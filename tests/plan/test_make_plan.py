@@ -98,6 +98,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                     "path_prepend": [],
                     "launch": "fork",
                     "setup": ["module load x"],
+                    "mpi": None,
                 },
                 "vet": {
                     "commands": ["git"],

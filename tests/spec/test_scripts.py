@@ -117,7 +117,21 @@ def test_the_script_of_a_command_is_found(command: str, script: str | None) -> N
         ("python -m torch.distributed.run train.py", True),
         ("python train.py", False),
         ("python torchrun.py", False),
+        ("bash run-with-torchrun.sh", False),
     ],
 )
 def test_a_launcher_starts_the_ranks_by_itself(command: str, expected: bool) -> None:
     assert launches_itself(tuple(command.split())) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("cd src && torchrun --nproc-per-node=4 train.py", True),
+        ("exec python -m torch.distributed.run train.py", True),
+        ("python train.py", False),
+    ],
+)
+def test_a_launcher_in_a_shells_command_line_counts_too(line: str, expected: bool) -> None:
+    assert launches_itself(("bash", "-c", line)) is expected
+    assert launches_itself(("/bin/sh", "-lc", line)) is expected

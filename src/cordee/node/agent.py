@@ -15,21 +15,23 @@ import socket
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from cordee import wire
 from cordee.errors import CordeeError
 from cordee.node import processes
 from cordee.node.allocation import Allocation
 from cordee.node.channels import RankChannels
+from cordee.node.launching import Launch, RankCommand, make_launch
 from cordee.node.output import OutputLog, Tail
-from cordee.node.ranks import World, base_environment, rank_command, rank_environment
+from cordee.node.ranks import base_environment, rank_command, rank_environment
 from cordee.node.rescue import Rescue, claim_node
 from cordee.node.setup_lines import read_environment, setup_script
+from cordee.node.shells import Shells
 from cordee.node.tasks import STDERR, Task, TaskExit, TaskRunner
 from cordee.node.telemetry import Telemetry
+from cordee.node.world import World
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.logframes import LogWriter
 
@@ -40,6 +42,15 @@ _CONNECT_PAUSE_MOST_S = 1.0
 _STOP_POLL_S = 0.02
 _KEEPER_AFTER_S = 3.0
 _SUPERVISOR_FIRST_S = 5.0
+_SETTLE_S = 2.0
+
+
+class _Watcher(NamedTuple):
+    """Who is told of a task."""
+
+    ended: Callable[[TaskExit], None]
+    started: Optional[Callable[[int], None]]
+    output: Optional[Callable[[int, bytes], None]]
 
 
 class Agent:
@@ -67,7 +78,9 @@ class Agent:
         self.world: Optional[World] = None
         self.ranks: dict[int, dict[str, Any]] = {}
         self._tails: dict[int, Tail] = {}
-        self._callbacks: dict[str, Callable[[TaskExit], None]] = {}
+        self._watchers: dict[str, _Watcher] = {}
+        self.launch: Optional[Launch] = None
+        self._full = False
         self._stop_poll: Optional[asyncio.Task[None]] = None
         self._last_act: Optional[asyncio.Task[None]] = None
         processes.become_subreaper()
@@ -97,10 +110,8 @@ class Agent:
             "stop_request": self._stop_request,
             "stop_at": self._stop_at,
             "ack": self._ack,
-            "shell": self._shell,
-            "shell_input": self._shell_input,
-            "shell_resize": self._shell_resize,
             "bye": self._bye,
+            **Shells(self.tasks, self.run_task, self._send, self._shell_environment, self.plan["workdir"]).handlers,
         }
 
     async def serve(self) -> int:
@@ -119,6 +130,7 @@ class Agent:
                 await self._last_act
         finally:
             ticker.cancel()
+            await self._end_launch()
             self.tasks.kill_everything()
             if self.connection is not None:
                 self.connection.close("the agent ends")
@@ -228,15 +240,25 @@ class Agent:
         self.log = OutputLog(LogWriter(path), self._output_pressure)
 
     def _output_pressure(self, full: bool) -> None:
-        self._loop.call_soon_threadsafe(self.tasks.pause_output, full)
+        self._loop.call_soon_threadsafe(self._pause_output, full)
+
+    def _pause_output(self, paused: bool) -> None:
+        self._full = paused
+        self.tasks.pause_output(paused)
+        if self.launch is not None:
+            self.launch.pause_output(paused)
 
     def _forget_ranks(self) -> None:
-        if self.world is not None:
+        if self.world is not None and self.launch is not None:
+            self.launch.abandon()
             for rank in self.ranks:
-                self._callbacks.pop(self._rank_task(self.world.attempt, rank), None)
                 self.channels.close(self.world.attempt, rank)
-            self.tasks.stop(self._group(self.world.attempt), 0.0)
-            self.ranks, self.world = {}, None
+            self.ranks, self.world, self.launch = {}, None, None
+
+    async def _end_launch(self) -> None:
+        if self.launch is not None:
+            await self.launch.settle(_SETTLE_S)
+        self._forget_ranks()
 
     def _setup(self, message: dict[str, Any], body: bytes) -> None:
         lines = self.step["tasks"]["setup"]
@@ -267,7 +289,14 @@ class Agent:
             group="setup",
             keeps_children=True,
         )
-        self._run(task, finished)
+        self.run_task(task, finished, output=self._own_output)
+
+    def _own_output(self, stream: int, data: bytes) -> None:
+        """Keep what set-up lines and checks print: it belongs to no rank."""
+        if NO_RANK in self._tails:
+            self._tails[NO_RANK].add(stream, data)
+        if self.log is not None:
+            self.log.write(NO_RANK, stream, 0, data)
 
     def _checks(self, message: dict[str, Any], body: bytes) -> None:
         env = dict(os.environ, PYTHONPATH=str(self.folder.node_zip))
@@ -283,11 +312,17 @@ class Agent:
             stdin=json.dumps(request).encode(),
         )
 
+        def printed(stream: int, data: bytes) -> None:
+            if stream == STDERR:
+                self._own_output(stream, data)
+            else:
+                self._send({"t": "checks_output", "id": task.id}, data)
+
         def finished(ended: TaskExit) -> None:
             done = {"t": "checks_done", "id": message["id"], "code": ended.code, "signal": ended.signal}
             self._send({**done, "reason": ended.reason, "text": ended.text})
 
-        self._run(task, finished)
+        self.run_task(task, finished, output=printed)
 
     def _port(self, message: dict[str, Any], body: bytes) -> None:
         ports: list[int] = []
@@ -301,26 +336,38 @@ class Agent:
                 ports.append(port)
         self._send({"t": "port", "ports": ports, "text": ""})
 
-    def _start_ranks(self, message: dict[str, Any], body: bytes) -> None:
-        self._forget_ranks()
-        world = World.from_message(message)
-        self.world = world
-        argv = rank_command(self.step, world)
-        for rank in world.local_ranks:
-            self._tails[rank] = Tail()
-            self.ranks[rank] = {"status": "starting"}
-            channel = self.channels.create(world.attempt, rank)
-            env = rank_environment(self.env, self.plan, self.step, world, rank, channel)
-            task = Task(
-                self._rank_task(world.attempt, rank),
-                argv,
-                env,
-                self.plan["workdir"],
-                group=self._group(world.attempt),
-            )
-            self._run(task, partial(self._rank_ended, world, rank))
+    # What a launch needs and says: see LaunchHost.
 
-    def _rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
+    @property
+    def meeting_place(self) -> Path:
+        return self.channels.folder
+
+    def run_task(
+        self,
+        task: Task,
+        ended: Callable[[TaskExit], None],
+        *,
+        started: Optional[Callable[[int], None]] = None,
+        output: Optional[Callable[[int, bytes], None]] = None,
+    ) -> None:
+        if task.id in self._watchers:
+            ended(TaskExit(task.id, None, None, "not_started", 0.0, f"a task {task.id!r} runs already"))
+            return
+        self._watchers[task.id] = _Watcher(ended, started, output)
+        self.tasks.start(task)
+
+    def rank_started(self, world: World, rank: int, pid: int) -> None:
+        if self.world is world:
+            self.ranks[rank] = {"status": "running", "pid": pid}
+            self._send({"t": "rank_started", "attempt": world.attempt, "rank": rank, "pid": pid})
+
+    def rank_output(self, world: World, rank: int, stream: int, data: bytes) -> None:
+        if self.world is world and rank in self._tails:
+            self._tails[rank].add(stream, data)
+        if self.log is not None:
+            self.log.write(rank, stream, world.attempt, data)
+
+    def rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
         if ended.text and self.log is not None:
             self.log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")
         self.telemetry.send(self._send)
@@ -337,15 +384,31 @@ class Agent:
             self.ranks[rank] = report
         self._send({"t": "rank_exit", "attempt": world.attempt, "rank": rank, **report})
 
+    def _start_ranks(self, message: dict[str, Any], body: bytes) -> None:
+        self._forget_ranks()
+        world = self.world = World.from_message(message)
+        self.launch = make_launch(message["launch"], self, self.plan, self.step, world)
+        self.launch.pause_output(self._full)
+        argv, ranks = rank_command(self.step, world), []
+        for rank in world.local_ranks:
+            self._tails[rank] = Tail()
+            self.ranks[rank] = {"status": "starting"}
+            channel = self.channels.create(world.attempt, rank)
+            env = rank_environment(self.env, self.plan, self.step, world, rank, channel)
+            ranks.append(RankCommand(rank, argv, env, self.plan["workdir"]))
+        self.launch.start(ranks)
+
     def _message_of(self, rank: int) -> Optional[str]:
         tail = self._tails.get(rank)
         return tail.message() if tail else None
 
     def _stop(self, message: dict[str, Any], body: bytes) -> None:
-        self.tasks.stop(message["group"], message["grace_s"])
+        if self.launch is not None and message["group"] == self.launch.group:
+            self.launch.stop(message["grace_s"])
 
     def _signal(self, message: dict[str, Any], body: bytes) -> None:
-        self.tasks.signal(message["group"], getattr(signal, "SIG" + message["signal"]))
+        if self.launch is not None and message["group"] == self.launch.group:
+            self.launch.signal(getattr(signal, "SIG" + message["signal"]))
 
     def _stop_request(self, message: dict[str, Any], body: bytes) -> None:
         attempt = message["attempt"]
@@ -372,28 +435,8 @@ class Agent:
     def _ack(self, message: dict[str, Any], body: bytes) -> None:
         self.telemetry.acknowledge(message["sequence"])
 
-    def _shell(self, message: dict[str, Any], body: bytes) -> None:
-        env = dict(self.env, CORDEE_RUN_ID=self.run, CORDEE_RUN_DIR=str(self.folder.root), CORDEE_NODE=self.node)
-        env["TERM"] = message.get("term") or "xterm"
-        argv = tuple(message["argv"]) or (env.get("SHELL") or "/bin/sh", "-i")
-        size = (message["rows"], message["columns"])
-        session = message["id"]
-        task = Task(session, argv, env, self.plan["workdir"], group="shell", terminal=size)
-
-        def finished(ended: TaskExit) -> None:
-            code = ended.code if ended.code is not None else 128
-            self._send({"t": "shell_exit", "id": session, "code": code, "text": ended.text})
-
-        self._run(task, finished)
-
-    def _shell_input(self, message: dict[str, Any], body: bytes) -> None:
-        if message.get("closed"):
-            self.tasks.hang_up(message["id"])
-        else:
-            self.tasks.write(message["id"], body)
-
-    def _shell_resize(self, message: dict[str, Any], body: bytes) -> None:
-        self.tasks.resize(message["id"], message["rows"], message["columns"])
+    def _shell_environment(self) -> dict[str, str]:
+        return dict(self.env, CORDEE_RUN_ID=self.run, CORDEE_RUN_DIR=str(self.folder.root), CORDEE_NODE=self.node)
 
     def _bye(self, message: dict[str, Any], body: bytes) -> None:
         self.ending.set()
@@ -413,48 +456,25 @@ class Agent:
             self._end()
 
     def _end(self) -> None:
-        if self.world is not None:
-            self.tasks.stop(self._group(self.world.attempt), 0.0)
+        if self.launch is not None:
+            self.launch.stop(0.0)
         self.ending.set()
 
-    def _run(self, task: Task, finished: Callable[[TaskExit], None]) -> None:
-        self._callbacks[task.id] = finished
-        try:
-            self.tasks.start(task)
-        except ValueError as error:
-            finished(TaskExit(task.id, None, None, "not_started", 0.0, str(error)))
-
     def _task_start(self, task: Task, pid: int) -> None:
-        rank = self._rank_of(task)
-        if rank is not None and self.world is not None:
-            self.ranks[rank] = {"status": "running", "pid": pid}
-            self._send({"t": "rank_started", "attempt": self.world.attempt, "rank": rank, "pid": pid})
+        watcher = self._watchers[task.id]
+        if watcher.started is not None:
+            watcher.started(pid)
 
     def _task_output(self, task: Task, stream: int, data: bytes) -> None:
-        if task.group == "shell":
-            self._send({"t": "shell_output", "id": task.id}, data)
-            return
-        if task.group == "checks" and stream != STDERR:
-            self._send({"t": "checks_output", "id": task.id}, data)
-            return
-        rank = self._rank_of(task)
-        line_of = NO_RANK if rank is None else rank
-        if line_of in self._tails:
-            self._tails[line_of].add(stream, data)
-        if self.log is not None:
-            attempt = int(task.id.split("-")[1]) if rank is not None else 0
-            self.log.write(line_of, stream, attempt, data)
+        watcher = self._watchers[task.id]
+        if watcher.output is not None:
+            watcher.output(stream, data)
 
     def _task_exit(self, task: Task, ended: TaskExit) -> None:
-        finished = self._callbacks.pop(task.id, None)
-        if finished is not None:
-            finished(ended)
+        self._watchers.pop(task.id).ended(ended)
 
     def _rank_pids(self) -> dict[int, int]:
-        if self.world is None:
-            return {}
-        pids = {rank: self.tasks.pid(self._rank_task(self.world.attempt, rank)) for rank in self.ranks}
-        return {rank: pid for rank, pid in pids.items() if pid is not None}
+        return self.launch.pids() if self.launch is not None else {}
 
     async def _tick(self) -> None:
         interval = self.plan["sampling"]["interval_s"]
@@ -468,18 +488,6 @@ class Agent:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
-
-    @staticmethod
-    def _group(attempt: int) -> str:
-        return f"ranks-{attempt}"
-
-    @staticmethod
-    def _rank_task(attempt: int, rank: int) -> str:
-        return f"rank-{attempt}-{rank}"
-
-    @staticmethod
-    def _rank_of(task: Task) -> Optional[int]:
-        return int(task.id.split("-")[2]) if task.group.startswith("ranks-") else None
 
 
 def main() -> int:

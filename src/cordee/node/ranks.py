@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Sequence
+
+from cordee.node.slurm_world import slurm_environment
+from cordee.node.world import World
 
 _TF_CONFIG_MOST_RANKS = 512
-_STALE_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "PALS_", "HYDI_", "TORCHELASTIC_")
+_STALE_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "PALS_", "HYDI_", "TORCHELASTIC_", "SLURM_PMIX")
 _STALE = frozenset(
     [
         "RANK",
@@ -46,6 +48,8 @@ _STALE = frozenset(
         "SLURM_SRUN_COMM_PORT",
         "SLURM_LAUNCH_NODE_IPADDR",
         "SLURM_MPI_TYPE",
+        "SLURM_CPUS_PER_TASK",
+        "SLURM_TRES_PER_TASK",
         "SLURM_CPU_BIND",
         "SLURM_CPU_BIND_LIST",
         "SLURM_CPU_BIND_TYPE",
@@ -55,48 +59,6 @@ _STALE = frozenset(
         "CORDEE_RESUME_FROM",
     ]
 )
-
-
-@dataclass(frozen=True)
-class World:
-    """One attempt's world as one node sees it; the same on all nodes but for `node` and `node_rank`.
-
-    Attributes:
-        attempt: counts from 1.
-        nodes: the node of each group, in rank order.
-        ranks_per_node: ranks on every node.
-        node, node_rank: this node and its index in `nodes`.
-        master_address, master_port, coordinator_port: of rank 0's node, the ports new at every attempt.
-        resume_from: newest complete checkpoint, or None.
-    """
-
-    attempt: int
-    nodes: tuple[str, ...]
-    addresses: tuple[str, ...]
-    ranks_per_node: int
-    node: str
-    node_rank: int
-    master_address: str
-    master_port: int
-    coordinator_port: int
-    resume_from: Optional[str] = None
-
-    @property
-    def size(self) -> int:
-        return len(self.nodes) * self.ranks_per_node
-
-    @property
-    def local_ranks(self) -> range:
-        """The global ranks on this node."""
-        first = self.node_rank * self.ranks_per_node
-        return range(first, first + self.ranks_per_node)
-
-    @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> World:
-        """Rebuild a world from a `ranks` message."""
-        values = {name: message[name] for name in cls.__dataclass_fields__}
-        values["nodes"], values["addresses"] = tuple(values["nodes"]), tuple(values["addresses"])
-        return cls(**values)
 
 
 def base_environment(inherited: Mapping[str, str], tasks: Mapping[str, Any]) -> dict[str, str]:
@@ -147,8 +109,10 @@ def rank_environment(
     )
     if world.size <= _TF_CONFIG_MOST_RANKS:
         env["TF_CONFIG"] = _tf_config(world, rank)
-    if "SLURM_JOB_ID" in env and plan["backend"] == "slurm":
-        env.update(_slurm_environment(world, rank, local))
+    if "SLURM_JOB_ID" in env and plan["backend"] == "slurm" and step["tasks"]["launch"] == "fork":
+        env.update(slurm_environment(base, world, rank, step["request"]["cpus_per_rank"]))
+    if len(world.nodes) > 1:
+        env.update(_torchrun_environment(step["tasks"]["argv"], world))
     env.update(_cordee_environment(plan, step, world, channel))
     env.setdefault("PYTHONUNBUFFERED", "1")
     env.setdefault("OMP_NUM_THREADS", str(_threads(plan, step, world)))
@@ -184,6 +148,20 @@ def _cordee_environment(plan: Mapping[str, Any], step: Mapping[str, Any], world:
     return env
 
 
+def _torchrun_environment(argv: Sequence[str], world: World) -> dict[str, str]:
+    """Return torchrun's own defaults for a command that calls it: one world over all nodes, where flags say nothing."""
+    words = " ".join(argv).split()
+    called = any(os.path.basename(word) == "torchrun" or word == "torch.distributed.run" for word in words)
+    if not called or "--standalone" in words:
+        return {}
+    return {
+        "PET_NNODES": str(len(world.nodes)),
+        "PET_NODE_RANK": str(world.node_rank),
+        "PET_MASTER_ADDR": world.master_address,
+        "PET_MASTER_PORT": str(world.master_port),
+    }
+
+
 def _tf_config(world: World, rank: int) -> str:
     workers = [
         f"{address}:{world.coordinator_port + 1 + index * world.ranks_per_node + local}"
@@ -191,28 +169,6 @@ def _tf_config(world: World, rank: int) -> str:
         for local in range(world.ranks_per_node)
     ]
     return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
-
-
-def _slurm_environment(world: World, rank: int, local: int) -> dict[str, str]:
-    ranks = str(world.ranks_per_node)
-    per_node = ranks if len(world.nodes) == 1 else f"{ranks}(x{len(world.nodes)})"
-    return {
-        "SLURM_PROCID": str(rank),
-        "SLURM_LOCALID": str(local),
-        "SLURM_NODEID": str(world.node_rank),
-        "SLURM_NTASKS": str(world.size),
-        "SLURM_NPROCS": str(world.size),
-        "SLURM_NTASKS_PER_NODE": ranks,
-        "SLURM_TASKS_PER_NODE": per_node,
-        "SLURM_STEP_NUM_TASKS": str(world.size),
-        "SLURM_STEP_NUM_NODES": str(len(world.nodes)),
-        "SLURM_STEP_TASKS_PER_NODE": per_node,
-        "SLURM_NNODES": str(len(world.nodes)),
-        "SLURM_JOB_NUM_NODES": str(len(world.nodes)),
-        "SLURM_NODELIST": ",".join(world.nodes),
-        "SLURM_JOB_NODELIST": ",".join(world.nodes),
-        "SLURM_STEP_NODELIST": ",".join(world.nodes),
-    }
 
 
 def _threads(plan: Mapping[str, Any], step: Mapping[str, Any], world: World) -> int:

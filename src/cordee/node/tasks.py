@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Callable, Optional
 
 from cordee.node import processes
+from cordee.node.commands import find_command, not_started, signal_name
 
 STDOUT, STDERR = 0, 1
 _CHUNK = 65536
@@ -235,10 +236,7 @@ class TaskRunner:
             for descriptor in (master, slave):
                 if descriptor is not None:
                     os.close(descriptor)
-            code = 127 if isinstance(error, FileNotFoundError) else 126
-            reason = getattr(error, "strerror", None) or str(error)
-            place = f" in {task.cwd}" if isinstance(error, FileNotFoundError) and not os.path.isdir(task.cwd) else ""
-            text = f"cannot start {task.argv[0]!r}{place}: {reason}"
+            code, text = not_started(error, task.argv[0], task.cwd)
             self._on_exit(task, TaskExit(task.id, code, None, "not_started", 0.0, text))
             return
         if slave is not None:
@@ -398,36 +396,3 @@ class TaskRunner:
         for writing in (entry.stdin, entry.terminal):
             if writing is not None:
                 self._loop.remove_writer(writing)
-
-
-def find_command(argv: tuple[str, ...], env: dict[str, str], cwd: str) -> list[str]:
-    """Return argv with its command looked up on the PATH of `env`, not on the agent's.
-
-    `python` stands for `python3` where only that exists.
-
-    Raises:
-        FileNotFoundError: there is no such command.
-        PermissionError: it is there and cannot be executed.
-    """
-    command = argv[0]
-    if "/" in command:
-        path = os.path.join(cwd, command)
-        if not os.path.exists(path):
-            raise FileNotFoundError(errno.ENOENT, "no such file")
-        if os.path.isdir(path) or not os.access(path, os.X_OK):
-            raise PermissionError(errno.EACCES, "not executable (chmod +x, or put its interpreter in front)")
-        return [path, *argv[1:]]
-    for name in (command, "python3") if command == "python" else (command,):
-        for folder in env.get("PATH", os.defpath).split(os.pathsep):
-            path = os.path.join(cwd, folder, name)
-            if os.path.isfile(path) and os.access(path, os.X_OK):
-                return [path, *argv[1:]]
-    raise FileNotFoundError(errno.ENOENT, "not found on PATH")
-
-
-def signal_name(number: int) -> str:
-    """Return `SIGKILL` for 9; a number without a name stays a number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

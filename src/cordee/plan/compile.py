@@ -35,6 +35,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         path_prepend=tuple(interpreter_path({**os.environ, **job.env})),
         launch=job.launch,
         setup=job.setup,
+        mpi=job.slurm.mpi,
     )
     checkpoint = _checkpoint(job.checkpoint, folder, run_folder)
     step = model.Step(

@@ -94,6 +94,7 @@ def _no_meaning_here(loaded: LoadedJob) -> list[Finding]:
         )
     idle: dict[tuple[str, ...], Any] = {("need", key): getattr(job.need, key) for key in _SCHEDULER_ONLY}
     idle["slurm", "options"] = list(job.slurm.options)
+    idle["slurm", "mpi"] = job.slurm.mpi
     for keys, value in idle.items():
         if value:
             file, line = loaded.place(*keys)

@@ -17,6 +17,7 @@ from cordee.spec.scripts import script_of
 
 _PARAMETER = re.compile(r"\{([A-Za-z_]\w*)\}")
 _MOST_NAMES = 12
+_MPI_LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
 
 def examine_command(loaded: LoadedJob, plan: Plan) -> list[Finding]:
@@ -115,19 +116,29 @@ def _parameters(loaded: LoadedJob) -> list[Finding]:
 
 
 def _launcher(loaded: LoadedJob, plan: Plan) -> list[Finding]:
-    argv, nodes = loaded.job.run, plan.step.request.nodes
-    is_torchrun = PurePath(argv[0]).name == "torchrun" or "torch.distributed.run" in argv[:4]
-    if not is_torchrun or nodes == 1 or any(word.startswith("--nnodes") for word in argv):
+    """A launcher starts on every node: that it leads to one world, and not to one for each node, must be said."""
+    nodes = plan.step.request.nodes
+    words = " ".join(loaded.job.run).split()
+    names = [PurePath(word).name for word in words]
+    if nodes == 1:
+        return []
+    if "--standalone" in words and ("torchrun" in names or "torch.distributed.run" in words):
+        given, what = "--standalone", "remove --standalone: Cordée tells torchrun the nodes and where they meet"
+        allowed = "torchrun with nothing but --nproc-per-node, or the script itself"
+    elif "accelerate" in names and not any(word.startswith(("--num_machines", "--config_file")) for word in words):
+        given, what = (
+            "accelerate",
+            "run the script itself (`python train.py`, ranks_per_node = N): it finds the same world",
+        )
+        allowed = "accelerate with --num_machines and --machine_rank, or the script itself"
+    elif names[0] in _MPI_LAUNCHERS:
+        given, what = words[0], 'write the program alone, and launch = "srun": srun starts all its ranks'
+        allowed = "the program itself"
+    else:
         return []
     file, line = loaded.place("run")
-    text = f"torchrun without --nnodes: {nodes} nodes would train {nodes} models, each on its own"
-    what = (
-        "run the script itself (`python train.py`, ranks_per_node = N): Cordée sets RANK, WORLD_SIZE and the like; or "
-        f'run = ["bash", "-c", "torchrun --nnodes={nodes} --node-rank=$GROUP_RANK --master-addr=$MASTER_ADDR '
-        '--master-port=$MASTER_PORT ..."]'
-    )
-    allowed = "torchrun with --nnodes, or the script itself"
-    return [Finding(text, "warn", "torchrun-alone", file=file, line=line, given=argv[0], allowed=allowed, next=what)]
+    text = f"{given} on {nodes} nodes: each would start a world of its own, {nodes} in all"
+    return [Finding(text, "warn", "launcher-alone", file=file, line=line, given=given, allowed=allowed, next=what)]
 
 
 def _names(folder: Path) -> list[str]:

@@ -46,13 +46,14 @@ class Request(Frozen):
 
 
 class Tasks(Frozen):
-    """What one step runs; `path_prepend` goes in front of PATH."""
+    """What one step runs; `path_prepend` goes in front of PATH, `mpi` is srun's (None: what the site set)."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
     path_prepend: tuple[str, ...]
     launch: Literal["fork", "srun"]
     setup: tuple[str, ...]
+    mpi: str | None = None
 
 
 class VetPolicy(Frozen):

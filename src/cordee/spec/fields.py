@@ -22,6 +22,7 @@ GPU_FORMS = (
 SIGNAL_FORMS = "a signal that a program can handle: USR1, USR2, TERM, INT, HUP, ..."
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 _REQUIREMENT = re.compile(r"(?:(memory)\s*>=\s*(.+)|(capability)\s*>=\s*(\d+(?:\.\d+)?)|(model)\s*=\s*([\w .-]+))\Z")
 
@@ -122,6 +123,12 @@ def _signal_name(value: str) -> str:
     return name
 
 
+def _mpi_type(value: str) -> str:
+    if _MPI_TYPE.match(value) is None:
+        raise wrong("is not a kind of MPI", 'a name that `srun --mpi=list` shows, such as "pmix" or "pmi2"')
+    return value
+
+
 def _text_of_variable(value: Any) -> str:
     if isinstance(value, str):
         text = value
@@ -142,6 +149,7 @@ GpuRequirement = Annotated[str, BeforeValidator(_gpu)]
 Name = Annotated[str, AfterValidator(_name)]
 Modules = Annotated[tuple[Annotated[str, AfterValidator(_module)], ...], BeforeValidator(_lines)]
 SignalName = Annotated[str, AfterValidator(_signal_name)]
+MpiType = Annotated[str, AfterValidator(_mpi_type)]
 VariableText = Annotated[str, BeforeValidator(_text_of_variable)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 CountOrZero = Annotated[int, Field(ge=0, le=1_000_000)]

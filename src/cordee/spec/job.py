@@ -15,6 +15,7 @@ from cordee.spec.fields import (
     GpuRequirement,
     Lines,
     Modules,
+    MpiType,
     Name,
     SignalName,
     Size,
@@ -147,9 +148,10 @@ class Timeouts(Document):
 
 
 class Slurm(Document):
-    """`[slurm]`: options for sbatch that have no key of their own."""
+    """`[slurm]`: options for sbatch that have no key of their own, and srun's kind of MPI."""
 
     options: Lines = ()
+    mpi: MpiType | None = None
 
 
 class Test(Document):

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 OTHER_LAUNCHERS = ("mpirun", "mpiexec", "srun", "horovodrun")
+_SHELLS = ("bash", "sh")
 
 _LARGEST_BYTES = 2 << 20
 _MOST_MODULES = 40
@@ -109,13 +110,14 @@ def script_of(argv: tuple[str, ...]) -> str | None:
 
 
 def launches_itself(argv: tuple[str, ...]) -> bool:
-    """Return whether the command starts the ranks of a node by itself."""
-    if PurePath(argv[0]).name in LAUNCHERS + OTHER_LAUNCHERS:
+    """Return whether the command starts the ranks of a node by itself; a shell's command line is looked into."""
+    words, first = argv, argv[:1]
+    if PurePath(argv[0]).name in _SHELLS and len(argv) > 2 and argv[1].startswith("-") and argv[1].endswith("c"):
+        words = first = tuple(argv[2].split())
+    if any(PurePath(word).name in LAUNCHERS + OTHER_LAUNCHERS for word in first):
         return True
-    return any(
-        pair in (("-m", "torch.distributed.run"), ("-m", "torch.distributed.launch"))
-        for pair in itertools.pairwise(argv)
-    )
+    modules = ("torch.distributed.run", "torch.distributed.launch")
+    return any(before == "-m" and word in modules for before, word in itertools.pairwise(words))
 
 
 def read_script(path: Path, folder: Path | None = None) -> Script:

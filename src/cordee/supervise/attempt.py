@@ -29,16 +29,20 @@ class Attempt:
         number: counts from 1 over the whole run.
         nodes: in rank order.
         ranks_per_node: the same on every node.
+        launch: how they are started, `fork` or `srun`.
         journal: where ranks' starts and ends are written.
 
     Attributes:
         told_to_stop: what it means when all ranks end well from now on, because they were asked to stop.
     """
 
-    def __init__(self, number: int, nodes: list[Node], ranks_per_node: int, journal: JournalWriter) -> None:
+    def __init__(
+        self, number: int, nodes: list[Node], ranks_per_node: int, launch: str, journal: JournalWriter
+    ) -> None:
         self.number = number
         self.nodes = nodes
         self.ranks_per_node = ranks_per_node
+        self.launch = launch
         self._journal = journal
         self.status: dict[int, str] = dict.fromkeys(range(len(nodes) * ranks_per_node), "starting")
         self._failures: list[Failure] = []
@@ -72,6 +76,7 @@ class Attempt:
         message = {
             "t": "ranks",
             "attempt": self.number,
+            "launch": self.launch,
             "nodes": [node.name for node in self.nodes],
             "addresses": [node.address for node in self.nodes],
             "ranks_per_node": self.ranks_per_node,

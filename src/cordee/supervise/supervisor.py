@@ -202,14 +202,13 @@ class Supervisor:
         return chosen
 
     async def _run_attempt(self, nodes: list[Node]) -> Outcome:
-        if self.request.get("launch") == "srun":
-            raise Ended("failed", EXIT_INTERNAL, "launch", "launch = 'srun' needs Slurm")
         ports = await self._free_ports(nodes[0])
         if ports is None:
             return Outcome("node_lost", Failure("node_lost", node=nodes[0].name, message="it gave no free port"))
         self._attempts += 1
         self.newest = self._newest_checkpoint()
-        self.attempt = Attempt(self._attempts, nodes, self.request["ranks_per_node"], self.journal)
+        per_node, launch = self.request["ranks_per_node"], self.step["tasks"]["launch"]
+        self.attempt = Attempt(self._attempts, nodes, per_node, launch, self.journal)
         self.early.agreement = None
         self.intake.new_attempt()
         self.journal.append(

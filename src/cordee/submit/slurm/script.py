@@ -30,7 +30,7 @@ cores=$(tr ',' '\\n' <<< "${{SLURM_JOB_CPUS_PER_NODE//\\(x*([0-9])\\)/}}" | sort
 
 # One agent on every node. A lost node takes none of the others with it.
 agents() {{
-  until {srun} --cpus-per-task="$cores" \\
+  until {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$cores" \\
       "$python" -s -m cordee.node.agent --folder "$run" </dev/null; do
     sleep 5
     kill -0 $$ || exit
@@ -127,11 +127,14 @@ def options(folder: RunFolder, plan: dict[str, Any]) -> list[str]:
     if request["cpus_per_rank"]:
         found.append(f"--cpus-per-task={request['cpus_per_rank']}")
     if scheduler.get("exclusive"):
-        found += ["--exclusive", "--mem=0"]
-    elif request["memory_bytes"]:
+        found.append("--exclusive")
+    if request["memory_bytes"]:
         found.append(f"--mem={math.ceil(request['memory_bytes'] / _MIB)}M")
+    elif scheduler.get("exclusive"):
+        found.append("--mem=0")
     if request["gpus_per_node"]:
-        found.append(f"--gres=gpu:{request['gpus_per_node']}")
+        kind = f"{scheduler['gpu_type']}:" if scheduler.get("gpu_type") else ""
+        found.append(f"--gres=gpu:{kind}{request['gpus_per_node']}")
     if segment["limit_s"]:
         found.append(f"--time={math.ceil(segment['limit_s'] / 60)}")
         found.append(f"--signal=B:USR1@{math.ceil(segment['grace_s'])}")

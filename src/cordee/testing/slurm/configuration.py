@@ -117,6 +117,8 @@ def _defaults(folder: Path, port: int) -> dict[str, str]:
         "AuthInfo": f"socket={folder}/munge/socket,cred_expire=5",
         "StateSaveLocation": f"{folder}/state",
         "SlurmdSpoolDir": f"{folder}/spool/%n",
+        # PMIx keeps the files of a step there, and nodes that share a machine must not share them.
+        "TmpFS": f"{folder}/tmp/%n",
         "SlurmctldPidFile": f"{folder}/spool/slurmctld.pid",
         "SlurmdPidFile": f"{folder}/spool/%n.pid",
         "SlurmctldLogFile": f"{folder}/log/slurmctld.log",

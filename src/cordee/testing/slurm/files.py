@@ -81,7 +81,8 @@ def read_record(folder: Path) -> Shape:
 
 def write_files(folder: Path, shape: Shape) -> None:
     """Write everything that the daemons read."""
-    for name in ("etc", "state", "log", "pid", "munge", "bin", *(f"spool/{node}" for node in shape.node_names)):
+    of_nodes = [f"{kind}/{node}" for kind in ("spool", "tmp") for node in shape.node_names]
+    for name in ("etc", "state", "log", "pid", "munge", "bin", *of_nodes):
         (folder / name).mkdir(parents=True)
     _write_secret(folder / "munge" / "key", os.urandom(128))
     write_prolog(folder, None)

@@ -1,0 +1,98 @@
+"""Where an agent and a rank that srun started meet: files in the node's memory, in a folder that both know.
+
+For each rank the agent makes three FIFOs (what the rank prints, and what its launcher says of it), reads them, and then
+writes the order: command, environment and working folder. The order is there only when everything else is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Mapping, Optional, Sequence
+
+WORD, OUT, ERR = "word", "out", "err"
+FIFOS = (WORD, OUT, ERR)
+
+
+class Handover:
+    """The files of one rank.
+
+    Args:
+        folder: the agent's folder on this node.
+        attempt, rank: whose files.
+    """
+
+    def __init__(self, folder: Path, attempt: int, rank: int) -> None:
+        self._folder = folder
+        self._attempt = attempt
+        self._stem = f"{attempt}-{rank}"
+
+    def fifo(self, name: str) -> str:
+        """Return the path of one of the FIFOS."""
+        return str(self._folder / f"{self._stem}.{name}")
+
+    def open_for_reading(self) -> dict[str, int]:
+        """Make the FIFOs anew and return their reading ends, which never block.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        self.remove()
+        opened: dict[str, int] = {}
+        try:
+            for name in FIFOS:
+                os.mkfifo(self.fifo(name), 0o600)
+                opened[name] = os.open(self.fifo(name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            for descriptor in opened.values():
+                os.close(descriptor)
+            raise
+        return opened
+
+    def write_order(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+        """Say what the rank is to run.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        path = self._order()
+        partial = path.with_suffix(".order-partial")
+        partial.write_text(json.dumps({"argv": list(argv), "env": dict(env), "cwd": cwd}))
+        partial.chmod(0o600)
+        os.replace(partial, path)
+
+    def read_order(self) -> Optional[dict[str, Any]]:
+        """Return `{argv, env, cwd}`, or None as long as the agent has not written it."""
+        try:
+            order = json.loads(self._order().read_text())
+        except FileNotFoundError:
+            return None
+        return dict(order)
+
+    def others(self) -> list[int]:
+        """Return the ranks that the attempt has orders for on this node."""
+        orders = self._folder.glob(f"{self._attempt}-*.order")
+        return sorted(int(path.stem.partition("-")[2]) for path in orders)
+
+    def call_off(self) -> None:
+        """Say that nothing is to start any more for this attempt on this node."""
+        self._called_off().touch()
+
+    def is_called_off(self) -> bool:
+        """Return whether the attempt is over for this node."""
+        return self._called_off().exists()
+
+    def remove(self) -> None:
+        """Delete the rank's files."""
+        for path in (self._order(), *(Path(self.fifo(name)) for name in FIFOS)):
+            try:
+                path.unlink()
+            except FileNotFoundError:
+                continue
+
+    def _order(self) -> Path:
+        return self._folder / f"{self._stem}.order"
+
+    def _called_off(self) -> Path:
+        return self._folder / f"{self._attempt}.over"

@@ -1,0 +1,324 @@
+"""Ranks that srun starts, so that an MPI library finds the process manager it was built for.
+
+One srun, started by the agent of the first node, places `cordee.node.srun_rank` on every node. Each of those
+meets the agent of its own node (see handover), gets its command and environment there, and runs it as its child. So every
+agent sees its own ranks' output byte for byte, their pids, and how each of them ended, exactly as if it had forked them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Mapping, Optional, Sequence
+
+from cordee.node import processes
+from cordee.node.handover import ERR, OUT, WORD, Handover
+from cordee.node.launching._base import Launch, LaunchHost, RankCommand
+from cordee.node.launching.srun_command import srun_command, srun_environment
+from cordee.node.output import Tail
+from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit
+from cordee.node.world import World
+
+LAUNCHER = -1
+_CHUNK = 65536
+_DRAIN_S = 0.5
+_AFTER_SRUN_S = 2.0
+_SRUN_GRACE_S = 5.0
+_SETTLE_POLL_S = 0.02
+
+
+@dataclass
+class _Rank:
+    command: RankCommand
+    meeting: Handover
+    marker: str
+    began: float
+    readers: dict[int, str] = field(default_factory=dict)
+    words: bytes = b""
+    pid: Optional[int] = None
+    launcher: Optional[int] = None
+    last_word: Optional[dict[str, Any]] = None
+    reason: str = "exited"
+    text: str = ""
+    timers: list[asyncio.TimerHandle] = field(default_factory=list)
+    ended: bool = False
+
+
+class SrunLaunch(Launch):
+    """Has srun start the ranks; see Launch.
+
+    Args:
+        host: the agent.
+        plan, step: of plan.json.
+        world: the attempt's world as this node sees it.
+    """
+
+    def __init__(self, host: LaunchHost, plan: Mapping[str, Any], step: Mapping[str, Any], world: World) -> None:
+        super().__init__(host, world)
+        self._plan, self._step = plan, step
+        self._loop = asyncio.get_running_loop()
+        self._ranks: dict[int, _Rank] = {}
+        self._abandoned = self._over = self._paused = False
+        self._said = Tail()
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def start(self, ranks: Sequence[RankCommand]) -> None:
+        """Prepare the ranks of this node, and start srun if this is the first one."""
+        for command in ranks:
+            self._prepare(command)
+        self._later(self._plan["timeouts"]["connect_s"], self._nobody_came)
+        if self.world.node_rank == 0 and ranks:
+            environment = srun_environment(ranks[0].env)
+            argv = srun_command(self._step, self.world, self.host.meeting_place.parent)
+            task = Task(self._task, argv, environment, ranks[0].cwd, group=self._task)
+            self.host.run_task(task, self._srun_ended, output=self._srun_said)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the main process of each rank."""
+        processes.kill_all(self.pids().values(), number)
+
+    def stop(self, grace_s: float) -> None:
+        """End the ranks of this node; srun ends with the last rank of all nodes, or is made to."""
+        living = self._living()
+        if not living:
+            return
+        self._over = True
+        self._call_off()
+        self._later(grace_s + _AFTER_SRUN_S, self.host.tasks.stop, self._task, _SRUN_GRACE_S)
+        for entry in living:
+            if entry.reason == "exited" and entry.last_word is None:
+                entry.reason = "stopped"
+            if entry.pid is None:
+                self._finish(entry)
+            elif grace_s > 0:
+                _terminate(entry.pid)
+                entry.timers.append(self._loop.call_later(grace_s, self._kill, entry))
+            else:
+                self._kill(entry)
+
+    def abandon(self) -> None:
+        """Kill the ranks of this node and srun, and report nothing more."""
+        self._abandoned = self._over = True
+        self._call_off()
+        for timer in self._timers:
+            timer.cancel()
+        for entry in self._living():
+            processes.kill_all(self._processes_of(entry))
+            self._finish(entry)
+        self.host.tasks.stop(self._task, 0.0)
+
+    async def settle(self, most_s: float) -> None:
+        """Wait for srun, which ends a moment after its ranks."""
+        deadline = time.monotonic() + most_s
+        while self.host.tasks.running(self._task) and time.monotonic() < deadline:
+            await asyncio.sleep(_SETTLE_POLL_S)
+
+    def pids(self) -> dict[int, int]:
+        """Return the main pid of each rank that runs."""
+        return {rank: entry.pid for rank, entry in self._ranks.items() if entry.pid is not None and not entry.ended}
+
+    def pause_output(self, paused: bool) -> None:
+        """Stop or go on reading the ranks' FIFOs: they fill up and the ranks wait, nothing is dropped."""
+        if paused == self._paused:
+            return
+        self._paused = paused
+        for entry in self._living():
+            for descriptor, name in entry.readers.items():
+                if name != WORD and paused:
+                    self._loop.remove_reader(descriptor)
+                elif name != WORD:
+                    self._loop.add_reader(descriptor, self._read, entry, descriptor, name)
+
+    # A rank's life
+
+    def _prepare(self, command: RankCommand) -> None:
+        rank = command.rank
+        marker = f"{self.host.tasks.owner}/rank-{self.world.attempt}-{rank}"
+        meeting = Handover(self.host.meeting_place, self.world.attempt, rank)
+        entry = self._ranks[rank] = _Rank(command, meeting, marker, time.monotonic())
+        try:
+            for name, descriptor in meeting.open_for_reading().items():
+                entry.readers[descriptor] = name
+                if name == WORD or not self._paused:
+                    self._loop.add_reader(descriptor, self._read, entry, descriptor, name)
+            meeting.write_order(command.argv, dict(command.env, **{processes.MARKER: marker}), command.cwd)
+        except OSError as error:
+            entry.reason, entry.text = "not_started", f"the rank cannot be prepared on {self.world.node}: {error}"
+            self._finish(entry)
+
+    def _read(self, entry: _Rank, descriptor: int, name: str) -> None:
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(descriptor)
+            del entry.readers[descriptor]
+            os.close(descriptor)
+            if name == WORD:
+                self._launcher_gone(entry)
+            elif not self._printing(entry) and WORD not in entry.readers.values():
+                self._finish(entry)
+        elif name == WORD:
+            entry.words += data
+            while b"\n" in entry.words:
+                line, _, entry.words = entry.words.partition(b"\n")
+                self._word(entry, json.loads(line))
+        else:
+            self._pass_on(entry, name, data)
+
+    def _pass_on(self, entry: _Rank, name: str, data: bytes) -> None:
+        self.host.rank_output(self.world, entry.command.rank, STDOUT if name == OUT else STDERR, data)
+
+    def _word(self, entry: _Rank, word: dict[str, Any]) -> None:
+        """Take what a rank's launcher says: `{pid, launcher}` at its start, `{code, signal, text}` at its end."""
+        if "pid" not in word:
+            entry.last_word = word
+            if entry.pid is None:
+                entry.reason = "not_started"
+            return
+        entry.pid, entry.launcher, entry.began = word["pid"], word["launcher"], time.monotonic()
+        if self._over:
+            self._kill(entry)
+        else:
+            self.host.rank_started(self.world, entry.command.rank, entry.pid)
+
+    def _launcher_gone(self, entry: _Rank) -> None:
+        """The rank has ended, or its launcher was killed, which takes the rank with it."""
+        processes.kill_all(self._processes_of(entry))
+        if entry.last_word is None and not self._over:
+            entry.text = "srun, or the process that it started the rank in, was killed"
+        if self._printing(entry):
+            entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
+        else:
+            self._finish(entry)
+
+    def _finish(self, entry: _Rank) -> None:
+        if entry.ended:
+            return
+        if self._paused and not self._abandoned and self._printing(entry):
+            entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
+            return
+        entry.ended = True
+        for timer in entry.timers:
+            timer.cancel()
+        self._close(entry)
+        entry.meeting.remove()
+        if not self._abandoned:
+            self.host.rank_ended(self.world, entry.command.rank, self._exit_of(entry))
+
+    def _close(self, entry: _Rank) -> None:
+        for descriptor, name in entry.readers.items():
+            self._loop.remove_reader(descriptor)
+            while name != WORD:
+                try:
+                    data = os.read(descriptor, _CHUNK)
+                except OSError:
+                    break
+                if not data:
+                    break
+                self._pass_on(entry, name, data)
+            os.close(descriptor)
+        entry.readers.clear()
+
+    def _exit_of(self, entry: _Rank) -> TaskExit:
+        code, name, text, reason = None, None, entry.text, entry.reason
+        if entry.last_word is not None:
+            code, name = entry.last_word["code"], entry.last_word["signal"]
+            text = entry.last_word["text"] or text
+        elif entry.pid is not None:
+            name = "SIGKILL"
+        seconds = time.monotonic() - entry.began
+        return TaskExit(f"rank-{self.world.attempt}-{entry.command.rank}", code, name, reason, seconds, text)
+
+    def _kill(self, entry: _Rank) -> None:
+        if entry.ended:
+            return
+        processes.kill_all(self._processes_of(entry))
+        entry.timers.append(self._loop.call_later(self.host.tasks.kill_s, self._give_up, entry))
+
+    def _give_up(self, entry: _Rank) -> None:
+        if not entry.ended:
+            entry.reason = "stuck"
+            self._finish(entry)
+
+    def _processes_of(self, entry: _Rank) -> set[int]:
+        if entry.pid is None:
+            return set()
+        return processes.of_task(entry.pid, entry.marker) - {entry.launcher or 0}
+
+    # srun's life
+
+    def _srun_said(self, stream: int, data: bytes) -> None:
+        self._said.add(stream, data)
+        self.host.rank_output(self.world, LAUNCHER, stream, data)
+
+    def _srun_ended(self, ended: TaskExit) -> None:
+        """Look at ranks that live on: srun ends after its ranks, so they have lost it."""
+        if self._abandoned or not self._living():
+            return
+        words = ended.text or self._said.message()
+        how = f"was ended by {ended.signal}" if ended.signal else f"ended with code {ended.code}"
+        text = f"srun {how}" + (f": {words}" if words else "")
+        if ended.reason == "not_started":
+            self._never_came(self._living(), ended.code, ended.text, "not_started")
+        elif any(entry.pid is not None for entry in self._ranks.values()):
+            self._later(_AFTER_SRUN_S, self._lost, text)
+        else:
+            self._never_came(self._living(), ended.code or 1, text, "exited")
+
+    def _nobody_came(self) -> None:
+        late = [entry for entry in self._living() if entry.pid is None and entry.last_word is None]
+        words = self._said.message()
+        text = f"srun brought no rank to {self.world.node} within {self._plan['timeouts']['connect_s']:.0f} s"
+        self._never_came(late, 1, text + (f": {words}" if words else ""), "exited")
+
+    def _never_came(self, entries: list[_Rank], code: Optional[int], text: str, reason: str) -> None:
+        if entries:
+            self._call_off()
+        for entry in entries:
+            entry.last_word, entry.reason = {"code": code, "signal": None, "text": text}, reason
+            self._finish(entry)
+
+    def _lost(self, text: str) -> None:
+        for entry in self._living():
+            entry.text = text
+            if entry.pid is None:
+                self._finish(entry)
+            else:
+                self._kill(entry)
+
+    # Small things
+
+    @property
+    def _task(self) -> str:
+        return f"srun-{self.world.attempt}"
+
+    def _living(self) -> list[_Rank]:
+        return [entry for entry in self._ranks.values() if not entry.ended]
+
+    @staticmethod
+    def _printing(entry: _Rank) -> bool:
+        return any(name in (OUT, ERR) for name in entry.readers.values())
+
+    def _call_off(self) -> None:
+        for entry in self._ranks.values():
+            try:
+                entry.meeting.call_off()
+            except OSError:
+                return
+
+    def _later(self, seconds: float, function: Any, *arguments: Any) -> None:
+        self._timers.append(self._loop.call_later(seconds, partial(function, *arguments)))
+
+
+def _terminate(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGTERM)
+    except (ProcessLookupError, PermissionError):
+        return

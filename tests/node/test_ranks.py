@@ -1,0 +1,56 @@
+"""The environment of a rank: what launchers of the field would set, and nothing that another one left."""
+
+from __future__ import annotations
+
+import pytest
+
+from cordee.node.ranks import base_environment, rank_environment
+from cordee.node.world import World
+
+
+def environment(argv: list[str], nodes: int = 2, inherited: dict[str, str] | None = None) -> dict[str, str]:
+    names = tuple(f"local-{index}" for index in range(nodes))
+    world = World(1, names, ("10.0.0.1",) * nodes, 1, names[-1], nodes - 1, "10.0.0.1", 23456, 23457)
+    tasks = {"env": {}, "launch": "fork", "argv": argv}
+    step = {"tasks": tasks, "request": {"cpus_per_rank": 1}, "checkpoint": {"path": "/run/checkpoints"}}
+    plan = {"backend": "local", "run": "r", "folder": "/run"}
+    return rank_environment(base_environment(inherited or {}, tasks), plan, step, world, nodes - 1, "/channel")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["torchrun", "--nproc-per-node=2", "train.py"],
+        ["python", "-m", "torch.distributed.run", "train.py"],
+        ["bash", "-c", "cd src && /opt/bin/torchrun train.py"],
+    ],
+)
+def test_torchrun_finds_all_nodes_without_a_flag(argv: list[str]) -> None:
+    env = environment(argv)
+    found = {key: value for key, value in env.items() if key.startswith("PET_")}
+    assert found == {
+        "PET_NNODES": "2",
+        "PET_NODE_RANK": "1",
+        "PET_MASTER_ADDR": "10.0.0.1",
+        "PET_MASTER_PORT": "23456",
+    }
+
+
+@pytest.mark.parametrize("argv", [["python", "train.py"], ["torchrun", "--standalone", "train.py"]])
+def test_who_does_not_call_torchrun_or_wants_one_node_is_left_alone(argv: list[str]) -> None:
+    assert not [key for key in environment(argv) if key.startswith("PET_")]
+    assert not [key for key in environment(["torchrun", "train.py"], nodes=1) if key.startswith("PET_")]
+
+
+def test_variables_of_other_launchers_do_not_reach_a_rank() -> None:
+    stale = {
+        "PMI_RANK": "3",
+        "PMIX_RANK": "3",
+        "OMPI_COMM_WORLD_RANK": "3",
+        "SLURM_PMIX_MAPPING_SERV": "x",
+        "KEPT": "1",
+    }
+    env = environment(["python", "train.py"], inherited={**stale, "RANK": "7", "SLURM_PROCID": "7"})
+    assert env["RANK"] == "1"
+    assert env["KEPT"] == "1"
+    assert not {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PMIX_MAPPING_SERV", "SLURM_PROCID"} & set(env)
