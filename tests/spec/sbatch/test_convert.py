@@ -146,8 +146,15 @@ def test_what_cannot_be_carried_over_is_listed_with_its_line():
         ("srun bash -c 'export RANK=$SLURM_PROCID; python t.py'", "python t.py", 4),
         ("A=t.py; B=(--x 1)\nsrun python $A ${B[@]}", "python t.py --x 1", 4),
         ('A=t.py\nC="python ${A}"\nC+=" --y"\nsrun $C', "python t.py --y", 4),
+        ('O=(--a "x y" --b)\nsrun python t.py "${O[@]}"', 'python t.py --a "x y" --b', 4),
+        ('O=(--a "x y" --b)\nsrun bash -c "python t.py ${O[*]} --c"', "python t.py --a x y --b --c", 4),
         ("nohup python train.py > log 2>&1 &\nwait", "python train.py", 1),
         ("mpirun -np 8 --bind-to none ./solver", "./solver", 4),
+        (
+            "n=($(scontrol show hostnames $SLURM_NODELIST))\nh=${n[0]}\nsrun python t.py --at $h",
+            ["bash", "-c", 'exec python t.py --at $MASTER_ADDR "$@"', "bash"],
+            4,
+        ),
         ("A=1 srun python t.py", "python t.py", 4),
         ("conda run -n e python t.py", "conda run -n e python t.py", 1),
         ("python t.py \\\n  --a \\\n  --b 'c d'", "python t.py --a --b 'c d'", 1),
@@ -179,6 +186,12 @@ def test_a_launch_line_becomes_the_command_of_a_rank(body, run, ranks):
 def test_lines_before_the_command_become_setup_or_variables(body, setup, env):
     found = of(f"{body}\nsrun python train.py")
     assert (found.setup, found.env) == (setup, env)
+
+
+def test_an_element_of_an_array_is_listed():
+    found = of("O=(a b)\nsrun python t.py ${O[1]}")
+    assert "write its words into `run`" in found.left[-1].why
+    assert found.left[-1].text == "${O[1]}"
 
 
 def test_cores_of_a_task_are_shared_by_the_ranks_of_its_launcher():

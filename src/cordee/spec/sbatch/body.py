@@ -141,10 +141,10 @@ def _add(body: Body, command: Command) -> None:
         chained = re.search(r"\bsbatch\b|scontrol\s+requeue|\btrap\b", command.text)
         body.leave(command, CONTINUES if chained else _COMPOUND)
         return
-    command = _filled(body, command)
+    given, command = command, _filled(body, command)
     kind = kind_of(command.words)
     if any(redirect.startswith("<<") and not redirect.startswith("<<<") for redirect in command.redirects):
-        body.leave(command, _DOCUMENT)
+        body.leave(given, _DOCUMENT)
         return
     if kind == "print" and any(redirect.startswith(">") for redirect in command.redirects):
         kind = "other"
@@ -157,7 +157,7 @@ def _add(body: Body, command: Command) -> None:
     elif kind == "setup":
         body.setup.append(SetupLine(command.text))
     elif kind == "before" and re.sub(r'["{}]', "", " ".join(command.words)) in _STAYS:
-        body.leave(command, IN_FOLDER)
+        body.leave(given, IN_FOLDER)
     elif kind == "before":
         body.before.append(command.text)
         body.setup += [SetupLine(command.text)] if command.words[0] in ("cd", "pushd") else []
@@ -165,7 +165,7 @@ def _add(body: Body, command: Command) -> None:
         body.setup.append(SetupLine(command.text))
     elif kind != "quiet":
         after = _BACKGROUND if command.after == "&" else _AFTER if body.launches else _EVERY_NODE
-        body.leave(command, {"print": PRINTS, "continue": CONTINUES}.get(kind, after))
+        body.leave(given, {"print": PRINTS, "continue": CONTINUES}.get(kind, after))
 
 
 def _add_joined(body: Body, chain: list[Command]) -> None:
@@ -221,12 +221,13 @@ def _assign(body: Body, command: Command, name: str, append: bool, source: str, 
     if text is not None and append:
         text = variables.known[name] + text if name in variables.known else None
     first_node = _FIRST_NODE.search(filled) or (re.search(r"\$\(|`", filled) and _of_ranks(variables, filled))
+    bare = re.sub(r"[{}]", "", unquoted(filled))
     if _RANKS.match(name) or name.startswith(("SRUN_", "SLURM_")):
         body.leave(command, SETS if _RANKS.match(name) else FOR_SRUN)
         if text is not None and name.endswith("SIZE"):
             variables.known[name] = text
-    elif first_node or unquoted(filled) in variables.alias.values():
-        variables.alias[name] = "$MASTER_ADDR" if first_node else unquoted(filled)
+    elif first_node or bare in variables.alias.values():
+        variables.alias[name] = "$MASTER_ADDR" if first_node else bare
         body.leave(command, SETS)
     elif text is None and not append and _of_ranks(variables, filled):
         variables.known[name] = unquoted(filled)

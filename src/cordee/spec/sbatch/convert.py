@@ -138,7 +138,11 @@ def _used(body: Body, launch: Launch | None) -> list[str]:
 
 
 def _unset(launch: Launch | None, setup: list[str]) -> list[Left]:
-    text = "\n".join([*setup, launch.source if launch else ""])
-    names = dict.fromkeys(match[1] for match in _UNSET.finditer(text))
-    why = "is empty in a run: write its value into the document"
-    return [Left(launch.line if launch else 1, f"${name}", why) for name in names]
+    command = launch.source if launch else ""
+    line = launch.line if launch else 1
+    names = dict.fromkeys(match[1] for match in _UNSET.finditer("\n".join([*setup, command])))
+    found = [Left(line, f"${name}", "is empty in a run: write its value into the document") for name in names]
+    arrays = dict.fromkeys(re.findall(r"\$\{\w+\[[^\]]*\]\}", command))
+    return found + [
+        Left(line, name, "an array is known to the set-up lines alone: write its words into `run`") for name in arrays
+    ]

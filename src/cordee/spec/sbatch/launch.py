@@ -124,7 +124,7 @@ def _peel(launch: Launch, variables: Variables) -> None:
         elif name in ("mpirun", "mpiexec", "orterun", "ibrun"):
             launch.through = "mpi"
             _mpirun(launch)
-        elif name in _SHELLS and len(launch.words) >= 3 and launch.words[1] in ("-c", "-lc", "-ec"):
+        elif name in _SHELLS and len(launch.words) == 3 and launch.words[1] in ("-c", "-lc", "-ec"):
             _inner(launch, variables)
             return
         else:

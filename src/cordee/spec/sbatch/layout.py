@@ -27,6 +27,7 @@ _TOTALS = ("gpus", "gpus-per-node", "gpus-per-task")
 _SIZES = ("mem", "mem-per-cpu", "mem-per-gpu")
 _OF_STEP = ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "gpus-per-task", "ntasks-per-gpu")
 _MOST = 1_000_000
+_MEMORY_UNKNOWN = "no size: a job that takes whole nodes has all their memory; others say [need] memory"
 _FORMS = "not a form that could be read"
 
 
@@ -168,14 +169,14 @@ def _memory(asked: Asked) -> None:
         if size is not None and shares[name]:
             asked.memory = size * shares[name]
         else:
-            asked.options.append(long_form(asked.values[name]))
+            asked.leave(name, _MEMORY_UNKNOWN)
 
 
 def _exclusive(asked: Asked) -> None:
     if "exclusive" in asked.values:
         asked.options.append(long_form(asked.values["exclusive"]))
     if "time" in asked.values and read_time(asked.text("time") or "") is None:
-        asked.options.append(long_form(asked.values["time"]))
+        asked.leave("time", "no length of time: without [need] time the partition's own limit holds")
     if "signal" in asked.values and read_signal(asked.text("signal") or "") is None:
         asked.leave("signal", _FORMS)
     export = asked.text("export")

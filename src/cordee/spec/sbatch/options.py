@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,21 +25,23 @@ _SBATCH = {
     LAYOUT: "account/A= chdir/D= constraint/C= cpus-per-gpu= cpus-per-task/c= exclusive? export? gpus/G= gpus-per-node= "
     "gpus-per-task= gres= job-name/J= mem= mem-per-cpu= mem-per-gpu= nodes/N= ntasks/n= ntasks-per-gpu= ntasks-per-node= "
     "partition/p= qos/q= reservation= signal= time/t= tasks-per-node=",
-    CARRY: "acctg-freq= batch= bb= bbf= begin/b= cluster-constraint= clusters/M= contiguous core-spec/S= cores-per-socket= "
-    "cpu-freq= deadline= delay-boot= exclude/x= extra-node-info/B= gid= gpu-freq= gpus-per-socket= gres-flags= hint= hold/H "
-    "licenses/L= mail-type= mail-user= mcs-label= mem-bind= mincpus= network= nice? nodefile/F= nodelist/w= oversubscribe/s? "
+    CARRY: "acctg-freq= batch= bb= bbf= begin/b= cluster-constraint= contiguous core-spec/S= cores-per-socket= "
+    "cpu-freq= deadline= delay-boot= exclude/x= extra-node-info/B= gpu-freq= gres-flags= hint= hold/H "
+    "licenses/L= mail-type= mail-user= mcs-label= mem-bind= network= nice? nodefile/F= nodelist/w= oversubscribe/s? "
     "power= prefer= priority= profile= propagate? reboot sockets-per-node= spread-job switches= thread-spec= "
-    "threads-per-core= time-min= tmp= uid= use-min-nodes wckey=",
+    "threads-per-core= tmp= use-min-nodes wckey=",
     DROP: "ignore-pbs no-kill/k? verbose/v quiet/Q wait-all-nodes=",
     _RETRIED: "requeue no-requeue",
     _LOGS: "output/o= error/e= input/i= open-mode=",
     _STEP: "array/a=",
     _ORDER: "dependency/d= kill-on-invalid-dep=",
-    _WHOM: "export-file= get-user-env?",
+    _WHOM: "export-file= get-user-env? uid= gid=",
     _CLIENT: "wait/W parsable test-only wrap=",
     _IMAGE: "container= container-image= container-mounts= container-workdir= container-name= container-env= "
     "container-mount-home no-container-mount-home container-writable container-remap-root environment= uenv= view=",
     _TASKS: "distribution/m= gpu-bind= ntasks-per-core= ntasks-per-socket= overcommit/O",
+    "choose the cluster with `--on CLUSTER`": "clusters/M=",
+    "ask for it with [need] time, cpus_per_rank or gpus_per_node": "time-min= mincpus= gpus-per-socket=",
     "it belongs to Cordée, which finds its jobs by it": "comment=",
 }
 _SRUN = {
@@ -50,6 +54,7 @@ _SRUN = {
     "a set-up line in `setup` runs before the ranks, on every node": "prolog= epilog= task-prolog= task-epilog=",
     "`cordee shell RUN` opens a shell in a run": "pty",
 }
+_QUOTED = re.compile(r"[\s'\"#\\]")
 _RENAMED = {"tasks-per-node": "ntasks-per-node"}
 
 
@@ -148,5 +153,7 @@ def last_values(given: Sequence[Given]) -> dict[str, Given]:
 
 
 def long_form(one: Given) -> str:
-    """Return a known option as `--name=value`."""
-    return f"--{one.name}" + (f"={one.value}" if one.value is not None else "")
+    """Return a known option as `--name=value`, in quotes where sbatch needs them."""
+    if one.value is None:
+        return f"--{one.name}"
+    return f"--{one.name}={shlex.quote(one.value) if _QUOTED.search(one.value) else one.value}"

@@ -16,7 +16,7 @@ _PIECE = re.compile(
     |(?P<double>"(?:[^"\\]|\\.)*")
     |(?P<single>'[^']*')
     |\$\(\((?P<sum>[\w\s$\{\}+*/%()-]{1,80})\)\)
-    |\$\{(?P<braced>\w+)(?::?-(?P<default>[\w./:-]*))?\}
+    |\$\{(?P<braced>\w+)(?:\[0\])?(?::?-(?P<default>[\w./:-]*))?\}
     |\$(?P<plain>[A-Za-z_]\w*)""",
     re.DOTALL | re.VERBOSE,
 )
@@ -58,7 +58,15 @@ class Variables:
     def _inner_piece(self, match: re.Match[str]) -> str:
         if match["single"]:
             return "'" + _PIECE.sub(self._inner_piece, match["single"][1:-1]) + "'"
-        return match.group() if match["escaped"] or match["double"] else self._value(match)
+        if match["escaped"] or match["double"]:
+            return match.group()
+        return self._joined(match) if match["list"] or match["bare_list"] else self._value(match)
+
+    def _joined(self, match: re.Match[str]) -> str:
+        """Return an array inside double quotes: its words without their own quotes."""
+        words = self.arrays.get(match["list"] or match["bare_list"], '"')
+        text = plain_text(words)
+        return text if text is not None and _SAFE.match(text) and words.count('"') % 2 == 0 else match.group()
 
     def _value(self, match: re.Match[str]) -> str:
         if match["sum"]:

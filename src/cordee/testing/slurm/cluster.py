@@ -38,8 +38,7 @@ class DisposableSlurm(Cluster):
         Raises:
             DisposableSlurmError: some do not go.
         """
-        self._cancel_all()
-        self._wait(lambda: not self._jobs(), "its jobs did not end")
+        self._wait(self._has_no_jobs, "its jobs did not end")
 
     def heal(self) -> list[str]:
         """Put right what faults have left: daemons, nodes, the Prolog; return what was wrong, empty when nothing was.

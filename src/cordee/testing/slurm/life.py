@@ -136,7 +136,7 @@ class Cluster:
             return
         self.shape = folders.read_record(self.folder)
         if self._daemons.pid("slurmctld"):
-            self._cancel_all()
+            self._cancel_jobs()
         for node in self.node_names:
             processes.kill_all(self._processes(node) - {self._daemons.pid(node)})
         living = self._daemons.living()
@@ -241,14 +241,18 @@ class Cluster:
     def _jobs(self) -> list[str]:
         return self.command("squeue", "--noheader", "--format=%A").split()
 
-    def _cancel_all(self) -> None:
+    def _cancel_jobs(self) -> None:
         try:
-            jobs = self._jobs()
-            if jobs:
-                self.command("scancel", "--quiet", *jobs)
-            wait_until(lambda: not self._jobs(), _CANCEL_S)
+            wait_until(self._has_no_jobs, _CANCEL_S)
         except SlurmError:
-            return
+            return  # what they have left is killed
+
+    def _has_no_jobs(self) -> bool:
+        """Cancel all jobs, and return whether there were none: one that ends may be requeued by then."""
+        jobs = self._jobs()
+        if jobs:
+            self.command("scancel", "--quiet", *jobs)
+        return not jobs
 
     def _processes(self, node: str) -> set[int]:
         return node_processes(self.conf, node, self.folder / "log" / f"{node}.log")
