@@ -1,21 +1,29 @@
-"""Renders the pages that are made from code: the order of rooms, every command's help, what was measured."""
+"""Renders the pages that are made from code: the order of rooms, every command's help, Slurm's reasons, what was measured."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cordee.cli.group import COMMANDS, LazyGroup
+from cordee.insight.advise.limits import explain
+from cordee.insight.advise.reasons import OUTLOOKS, REASONS, STATES
 
 
 def write_all(docs: Path) -> None:
     """Write the rendered pages beside the others, only when they change."""
     root = docs.parent
-    pages = {"architecture.md": architecture(root), "commands.md": commands(), "benchmarks.md": benchmarks(root)}
+    pages = {
+        "architecture.md": architecture(root),
+        "commands.md": commands(),
+        "benchmarks.md": benchmarks(root),
+        "slurm-reasons.md": slurm_reasons(),
+    }
     for name, text in pages.items():
         path = docs / name
         if not path.is_file() or path.read_text() != text:
@@ -81,6 +89,62 @@ def _sections(command: click.Command, title: str) -> list[str]:
 def _section(command: click.Command, title: str) -> str:
     context = click.Context(command, info_name=title, max_content_width=100, terminal_width=100)
     return f"## {title}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
+
+
+def slurm_reasons() -> str:
+    """Return the page of Slurm's reasons and job states, from the tables that `cordee advise` uses."""
+    rows = [f"| `{name}` | {reason.meaning} | {reason.next} | {reason.outlook} |" for name, reason in REASONS.items()]
+    limits = [
+        f"| `{name}` | {reason.meaning} | {reason.next} | {reason.outlook} |"
+        for name, reason in ((name, explain(name)) for name in _LIMITS)
+    ]
+    states = [f"| `{name}` | {reason.meaning} | {reason.next} |" for name, reason in STATES.items()]
+    outlooks = "; ".join(f"**{name}** {text}" for name, text in OUTLOOKS.items())
+    head = "| code | it waits or ended because | what to do | outlook |\n|---|---|---|---|"
+    state_head = "| state | because | what to do |\n|---|---|---|"
+    text = "\n".join(
+        [
+            _REASONS.format(outlooks=outlooks),
+            head,
+            *rows,
+            _LIMITS_HEAD,
+            head,
+            *limits,
+            _STATES_HEAD,
+            state_head,
+            *states,
+            "",
+        ]
+    )
+    return re.sub(r"\{(\w+)\}", lambda name: "JOB" if name[1] == "job" else f"*{name[1]}*", text)
+
+
+_REASONS = """# Slurm's reasons
+
+What `squeue` shows as the reason of a job, what it means, and what to do. `cordee advise` adds the numbers of the job. A job's
+outlook: {outlooks}.
+"""
+_LIMITS_HEAD = """
+## Limits of a QOS or an account
+
+Names such as `QOSMaxCpuPerUserLimit` are read by their parts, so that those below stand for all of their kind.
+"""
+_STATES_HEAD = "\n## States of a job\n"
+_LIMITS = (
+    "QOSMaxSubmitJobPerUserLimit",
+    "QOSMaxJobsPerUserLimit",
+    "QOSMaxWallDurationPerJobLimit",
+    "QOSMaxCpuPerUserLimit",
+    "QOSMaxGRESPerUser",
+    "QOSMaxNodePerJobLimit",
+    "QOSMinGRES",
+    "QOSGrpNodeLimit",
+    "AssocGrpCPUMinutesLimit",
+    "AssocGrpCPURunMinutesLimit",
+    "AssocGrpGRES",
+    "AssocMaxWallDurationPerJobLimit",
+    "AssocMaxJobsLimit",
+)
 
 
 def benchmarks(root: Path) -> str:

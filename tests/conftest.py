@@ -38,18 +38,21 @@ def _cluster() -> Iterator[DisposableSlurm]:
 
     # A short name: Slurm has sockets below it.
     folder = Path(tempfile.mkdtemp(prefix="cordee-slurm-"))
-    with DisposableSlurm(folder, gpus=4, settings={"SlurmdTimeout": "15"}) as cluster:
+    with DisposableSlurm(folder, gpus=4, settings={"SlurmdTimeout": "15", "MessageTimeout": "10"}) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def slurm(_cluster: DisposableSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[DisposableSlurm]:
+def slurm(_cluster: DisposableSlurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[DisposableSlurm]:
     """A real Slurm of four healthy, idle nodes with 8 CPUs and 4 GPUs each, which the environment leads to."""
-    for name in list(os.environ):
-        if name.startswith(("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SALLOC_", "SACCT_", "SCANCEL_")):
-            monkeypatch.delenv(name)
+    from cordee.testing.slurm.daemons import clean_environment
+
+    for name in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(name)
     for name, value in _cluster.env.items():
         monkeypatch.setenv(name, value)
+    # What Slurm said in another test is no answer in this one.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     _cluster.heal()
     yield _cluster
     _cluster.heal()

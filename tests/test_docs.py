@@ -5,6 +5,7 @@ A page is read as a newcomer would follow it, from top to bottom in a folder wit
 - `toml` blocks are whole job documents, or cluster profiles when their first line says so.
 - A block whose first line is `# NAME` of a file is written to that file.
 - `console` blocks are run: `$ cordee ...` must succeed, and print the lines that are shown (`...` stands for anything).
+  What `eval` of a command exports holds from there on, so that Slurm's commands can follow.
 - `python` blocks without a file name are run when a comment says where, else they must compile.
 
 Comments before a block: `<!-- in FOLDER -->` gives the page a fresh copy of an example from there on,
@@ -20,6 +21,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,12 +36,15 @@ from cordee.node.samplers import proc
 from cordee.spec.cluster import load_cluster
 from cordee.spec.job import Job
 from cordee.spec.load import load_job
+from cordee.spec.profile import ClusterProfile
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/cordee.toml"))
 BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml))$")
+FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml|sbatch))$")
+RUN = ("cordee", "sinfo", "srun")
+EVALUATED = re.compile(r'eval "\$\((.*)\)"$')
 NOT_RUN = ("git", "make", "source", "cd", "pip")  # what a person does around it; make's targets are looked up
 
 
@@ -103,7 +108,16 @@ class Reader:
     def __init__(self, folder: Path) -> None:
         self.base, self.folder, self.copies = folder, folder / "mine", 0
         self.folder.mkdir()
-        self.env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        # A short name: there are sockets below it.
+        self.cache = Path(tempfile.mkdtemp(prefix="cordee-"))
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.env = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(self.cache)}
+
+    def leave(self) -> None:
+        """End what a page that failed has left running."""
+        if (self.cache / "cordee" / "slurm").exists():
+            self.run(["cordee", "testing", "slurm", "down"], "the end of the page")
+        shutil.rmtree(self.cache)
 
     def follow(self, block: Block) -> None:
         where, _, before = block.comment.partition(", after ")
@@ -115,7 +129,9 @@ class Reader:
             if before:
                 self.run(shlex.split(before), before)
         if block.file_name:
-            (self.folder / block.file_name).write_text(block.text)
+            whole = not block.file_name.endswith(".sbatch")  # sbatch wants the interpreter in the first line
+            text = block.text if whole else block.text.partition("\n")[2]
+            (self.folder / block.file_name).write_text(text)
         elif block.language == "python" and where:
             self.run([sys.executable, "-c", block.text], str(block))
         elif block.language == "console":
@@ -124,8 +140,12 @@ class Reader:
     def console(self, block: Block) -> None:
         for command, *shown in commands_of(block):
             words = shlex.split(command, comments=True)
-            if words[0] not in NOT_RUN:
-                assert words[0] == "cordee", f"{block}: {command}"
+            evaluated = EVALUATED.match(command)
+            if evaluated:
+                exports = self.run(shlex.split(evaluated[1]), f"{block}: {command}")
+                self.env |= dict(re.findall(r"^export (\w+)=(\S+)$", exports, re.MULTILINE))
+            elif words[0] not in NOT_RUN:
+                assert words[0] in RUN, f"{block}: {command}"
                 output = self.run(words, f"{block}: {command}")
                 assert looks_like(output, shown), f"{block}: {command} printed\n{output}\nthe page shows\n{shown}"
 
@@ -170,9 +190,12 @@ FOLLOWED = [page for page in PAGES if any(block.language == "console" for block 
 @pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: page.name)
 def test_a_page_can_be_followed_from_top_to_bottom(page, tmp_path):
     reader = Reader(tmp_path)
-    reader.follow(next(block for block in of("python") if block.page.name == "quickstart.md"))
-    for block in blocks_of(page):
-        reader.follow(block)
+    try:
+        reader.follow(next(block for block in of("python") if block.page.name == "quickstart.md"))
+        for block in blocks_of(page):
+            reader.follow(block)
+    finally:
+        reader.leave()
 
 
 def test_what_is_shown_must_be_printed():
@@ -244,6 +267,11 @@ def test_every_key_of_a_job_is_on_its_page():
     assert [key for key in sorted(known) if not re.search(rf"\b{key}\b", page)] == []
 
 
+def test_every_key_of_a_profile_is_on_its_page():
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    assert [key for key in sorted({*keys_of(ClusterProfile)}) if not re.search(rf"\b{key}\b", page)] == []
+
+
 def test_every_event_that_is_written_is_on_its_page():
     page = (ROOT / "docs" / "run-folder.md").read_text()
     written = set()
@@ -277,7 +305,7 @@ def test_links_between_files_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             rendered = page.parent / target in [
-                ROOT / "docs" / f"{name}.md" for name in ("architecture", "benchmarks", "commands")
+                ROOT / "docs" / f"{name}.md" for name in ("architecture", "benchmarks", "commands", "slurm-reasons")
             ]
             assert rendered or (page.parent / target).exists(), f"{page.name}: {target}"
 

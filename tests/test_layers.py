@@ -34,7 +34,7 @@ LAYERS = (
     ("checkpoint", "node", "complete checkpoints: saved, found, restored"),
     ("plan", "document", "one frozen Plan, the only input of submit"),
     ("node", "node", "the agent, tasks, ranks, checks, samplers"),
-    ("insight", "both", "peer statistics (node side); phases and where the time went (document side)"),
+    ("insight", "both", "peer statistics (node side); where the time went, advice (document side)"),
     ("supervise", "node", "the supervisor and the keeper"),
     ("submit", "document", "handing a plan to whatever runs it: one small seam"),
     ("report", "document", "text, JSON and HTML, rendered once"),

@@ -10,6 +10,8 @@ import pytest
 
 from cordee.cli.group import COMMANDS
 
+from ..spec.conftest import FakeSlurm
+
 ERROR_KEYS = {"kind", "text", "file", "line", "given", "allowed", "next"}
 
 
@@ -99,6 +101,20 @@ def test_an_unknown_cluster_and_an_unknown_run_are_named(cordee):
     assert cordee.json("show", "nope", code=2)["error"]["kind"] == "run_not_found"
 
 
+def test_init_reads_an_sbatch_script_and_lists_what_it_leaves_out(cordee):
+    script = cordee.folder / "my.job.txt"
+    script.write_text("#!/bin/sh\n#SBATCH -N 2 --array=1-3\nsrun python train.py\n")
+    done = cordee("init", "--from", "my.job.txt")
+    assert done.returncode == 0
+    assert "line 2: --array=1-3" in done.stderr
+    assert "--array" not in done.stdout
+    (cordee.folder / "cordee.toml").unlink()
+    document = json.loads(cordee("init", "--from", "my.job.txt", "--json").stdout)
+    assert document["source"].endswith("my.job.txt")
+    assert [(left["line"], left["text"]) for left in document["left"]] == [(2, "--array=1-3")]
+    assert "nodes = 2" in document["text"]
+
+
 def test_init_writes_a_document_that_check_accepts_and_never_overwrites(cordee):
     (cordee.folder / "train.py").write_text(
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--resume')\np.parse_args()\n"
@@ -155,3 +171,22 @@ def test_a_read_only_place_is_named(cordee):
         assert "--runs" in done.stderr
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
+
+
+def test_a_profile_is_drafted_where_slurm_answers_and_not_elsewhere(cordee, tmp_path):
+    env = {**os.environ, **FakeSlurm(tmp_path).environ}
+    drafted = cordee("cluster", "discover", env=env)
+    assert drafted.returncode == 0, drafted.stderr
+    assert "[partitions.debug]" in drafted.stdout
+    document = json.loads(cordee("cluster", "discover", "--name", "mine", "--write", "--json", env=env).stdout)
+    assert (document["written"], document["name"]) == (True, "mine")
+    refused = cordee("cluster", "discover", "--name", "mine", "--write", env=env)
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+    listed = cordee("cluster", "list", env=env)
+    assert listed.stdout.split() == ["local", "mine", "slurm"]
+    shown = cordee("cluster", "show", "slurm", env=env).stdout
+    assert [line.split() for line in shown.splitlines() if line.strip().startswith("debug")]
+    absent = cordee("cluster", "discover", "--json", env={**env, "SLURM_CONF": "/nowhere"})
+    assert absent.returncode == 2
+    assert json.loads(absent.stdout)["error"]["kind"] == "usage"

@@ -37,3 +37,17 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         return loaded, plan, findings
 
     return call
+
+
+@pytest.fixture
+def site(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Return a function that plans a job with this `[need]` for a site with this profile; no Slurm answers here."""
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none"))
+    monkeypatch.setenv("CORDEE_ON", "alps")
+    (tmp_path / "clusters").mkdir()
+
+    def call(need: str, profile: str, rest: str = "") -> Made:
+        (tmp_path / "clusters/alps.toml").write_text(profile)
+        return make(f"{HEAD}{rest}[need]\n{need}\n")
+
+    return call

@@ -39,20 +39,6 @@ qos = "long"
 """
 
 
-@pytest.fixture
-def site(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Return a function that plans a job for a site with this profile and no Slurm here."""
-    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none"))
-    monkeypatch.setenv("CORDEE_ON", "alps")
-    (tmp_path / "clusters").mkdir()
-
-    def call(need: str, profile: str = SITE, rest: str = "") -> object:
-        (tmp_path / "clusters/alps.toml").write_text(profile)
-        return make(f"{HEAD}{rest}[need]\n{need}\n")
-
-    return call
-
-
 @pytest.mark.parametrize(
     ("need", "limit_s", "grace_s", "count"),
     [
@@ -71,7 +57,7 @@ def site(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 def test_a_time_over_the_limit_becomes_segments(
     site: Make, need: str, limit_s: float | None, grace_s: float, count: int
 ) -> None:
-    _, plan, _ = site(need)
+    _, plan, _ = site(need, SITE)
     segment = plan.step.segment
     assert (segment.limit_s, segment.grace_s, segment.max_segments) == (limit_s, grace_s, count)
     assert segment.next == "resubmit"
@@ -84,7 +70,7 @@ def test_the_grace_is_never_more_than_half_of_a_segment(site: Make) -> None:
 
 
 def test_a_chain_is_announced_with_its_numbers(site: Make) -> None:
-    _, _, findings = site('time = "72h"')
+    _, _, findings = site('time = "72h"', SITE)
     (found,) = [finding for finding in findings if finding.rule == "chain"]
     assert found.severity == "info"
     assert found.text.startswith("3 d becomes a chain of up to 4 segments of 1 d, the limit of partition normal")
@@ -93,10 +79,11 @@ def test_a_chain_is_announced_with_its_numbers(site: Make) -> None:
 
 def test_a_chain_that_would_begin_at_zero_each_time_is_an_error(site: Make, tmp_path: Path) -> None:
     (tmp_path / "job/train.py").write_text("")
-    (found,) = [finding for finding in site('time = "72h"')[2] if finding.rule == "restart-from-zero"]
+    (found,) = [finding for finding in site('time = "72h"', SITE)[2] if finding.rule == "restart-from-zero"]
     assert found.severity == "error"
     assert found.text.startswith("each of the 4 segments of this chain would begin at zero: ")
-    assert [f.severity for f in site('time = "2h"')[2] if f.rule == "restart-from-zero"] == ["warn"]
+    assert str(found.next).endswith(", or ask for no more than 1 d")
+    assert [f.severity for f in site('time = "2h"', SITE)[2] if f.rule == "restart-from-zero"] == ["warn"]
 
 
 def test_a_time_over_the_limit_is_an_error_where_chains_are_forbidden(site: Make) -> None:
@@ -109,7 +96,7 @@ def test_a_time_over_the_limit_is_an_error_where_chains_are_forbidden(site: Make
 
 def test_a_job_without_a_time_is_told_what_it_gets(site: Make) -> None:
     needs = ("", 'partition = "gpu"', 'partition = "bare"')
-    texts = [finding.text for need in needs for finding in site(need)[2] if finding.rule == "no-time"]
+    texts = [finding.text for need in needs for finding in site(need, SITE)[2] if finding.rule == "no-time"]
     assert texts == [
         "no time is given: the job gets 1 h, the default of partition normal",
         "no time is given: the job gets 12 h, the limit of partition gpu",
@@ -131,6 +118,18 @@ def test_a_job_without_a_time_is_told_what_it_gets(site: Make) -> None:
 def test_the_shortest_class_that_holds_the_time_is_chosen(site: Make, need: str, partition: str, qos: str) -> None:
     _, plan, _ = site(need, SITE + CLASSES)
     assert (plan.step.request.scheduler.partition, plan.step.request.scheduler.qos) == (partition, qos)
+
+
+def test_a_class_whose_nodes_cannot_hold_the_job_is_passed_over(site: Make) -> None:
+    profile = SITE.replace("nodes = 8\n", "nodes = 8\ngpus = 0\n") + CLASSES
+    request = site('time = "13h"\ngpus_per_node = 4', profile)[1].step.request
+    assert request.scheduler.partition == "gpu"
+    assert site('time = "1h"\nmemory = "1TB"', profile)[1].step.request.scheduler.partition == "gpu"
+
+
+def test_the_class_that_was_chosen_is_said(site: Make) -> None:
+    (found,) = [finding for finding in site('time = "3h"', SITE + CLASSES)[2] if finding.rule == "class"]
+    assert found.text == "3 h is of class long: partition normal, QOS long"
 
 
 def test_a_class_limits_its_segments(site: Make) -> None:
@@ -193,7 +192,7 @@ def test_the_qos_of_a_partition_goes_before_the_jobs(site: Make) -> None:
     ],
 )
 def test_a_job_gets_its_share_of_the_cores(site: Make, need: str, cpus: int | None, whole: bool) -> None:
-    request = site(need)[1].step.request
+    request = site(need, SITE)[1].step.request
     assert (request.cpus_per_rank, request.scheduler.exclusive) == (cpus, whole)
 
 
@@ -216,7 +215,7 @@ gpus = 8
 
 
 def test_what_the_profile_says_of_nodes_reaches_the_node_side(site: Make) -> None:
-    _, plan, _ = site("")
+    _, plan, _ = site("", SITE)
     assert (plan.backend, plan.python, plan.network_interface) == ("slurm", "/opt/python3.11", "hsn0")
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cordee.errors import DocumentError
-from cordee.spec.init import Draft, inspect_folder, render_toml, write_draft
+from cordee.spec.init import render_toml, write_draft
+from cordee.spec.inspect_folder import Draft, inspect_folder
 from cordee.spec.load import load_job
 
 PLAIN = """
@@ -36,7 +37,8 @@ def test_a_script_that_saves_and_resumes_is_described(folder: Path) -> None:
     (folder / "requirements.txt").write_text("torch\n")
     (folder / "data").mkdir()
     (folder / "data/a.bin").write_bytes(b"x" * 1500)
-    path, notes = write_draft(folder)
+    written = write_draft(folder)
+    path, notes = written.path, written.notes
     job = load_job(path).job
     assert (job.name, job.run) == ("my-training", ("python", "train.py"))
     assert job.checkpoint is not None
@@ -50,13 +52,14 @@ def test_a_script_that_saves_and_resumes_is_described(folder: Path) -> None:
 
 def test_a_script_that_uses_the_checkpointer_needs_no_pattern(folder: Path) -> None:
     (folder / "main.py").write_text("import cordee\ncordee.checkpointer()\n")
-    job = load_job(write_draft(folder)[0]).job
+    job = load_job(write_draft(folder).path).job
     assert (job.run, job.checkpoint) == (("python", "main.py"), None)
 
 
 def test_a_script_that_cannot_go_on_is_told(folder: Path) -> None:
     (folder / "train.py").write_text("import torch\ntorch.save({}, 'x.pt')\n")
-    path, notes = write_draft(folder)
+    written = write_draft(folder)
+    path, notes = written.path, written.notes
     assert load_job(path).job.checkpoint is None
     assert "it saves with torch.save, but nothing says how it goes on: a restart begins at zero" in notes
     assert '# resume = "--resume {checkpoint}"' in path.read_text()
@@ -64,14 +67,15 @@ def test_a_script_that_cannot_go_on_is_told(folder: Path) -> None:
 
 def test_a_resume_switch_without_a_value_is_left_to_the_person(folder: Path) -> None:
     (folder / "train.py").write_text(PLAIN.replace('("--resume")', '("--resume", action="store_true")'))
-    path, notes = write_draft(folder)
+    written = write_draft(folder)
+    path, notes = written.path, written.notes
     assert load_job(path).job.checkpoint is None
     assert any("names no checkpoint: add it to `run`" in note for note in notes)
 
 
 def test_a_handled_signal_is_used(folder: Path) -> None:
     (folder / "train.py").write_text(PLAIN + "import signal\nsignal.signal(signal.SIGUSR1, print)\n")
-    job = load_job(write_draft(folder)[0]).job
+    job = load_job(write_draft(folder).path).job
     assert job.checkpoint is not None
     assert job.checkpoint.signal == "USR1"
 
@@ -104,7 +108,8 @@ def test_the_most_likely_script_is_taken(folder: Path, names: list[str], script:
 @pytest.mark.parametrize("data", [b"print 'two'\n", b"\xff\x00", b"("])
 def test_a_broken_script_is_told_and_still_gets_a_document(folder: Path, data: bytes) -> None:
     (folder / "train.py").write_bytes(data)
-    path, notes = write_draft(folder)
+    written = write_draft(folder)
+    path, notes = written.path, written.notes
     assert load_job(path).job.run == ("python", "train.py")
     assert any("cannot be read as Python" in note for note in notes)
 
@@ -150,6 +155,6 @@ def test_every_commented_setting_can_be_taken_into_use(folder: Path, gpus: int) 
 
 def test_names_that_toml_must_escape_survive(folder: Path) -> None:
     (folder / 'a"b\\c.py').write_text("")
-    path, _ = write_draft(folder)
+    path = write_draft(folder).path
     assert load_job(path).job.run == ("python", './a"b\\c.py')
     assert os.listdir(folder)

@@ -26,7 +26,16 @@ from cordee.testing.slurm.daemons import wait_until
 from cordee.testing.slurm.ports import HIGHEST, LOWEST, free_ports
 
 slow = pytest.mark.slow
-SHAPE = {"nodes": 2, "cpus": 8, "memory_mb": 16000, "gpus": 0, "accounting": False, "partitions": {}, "settings": {}}
+SHAPE = {
+    "nodes": 2,
+    "cpus": 8,
+    "memory_mb": 16000,
+    "gpus": 0,
+    "accounting": False,
+    "partitions": {},
+    "settings": {},
+    "files": {},
+}
 
 
 @pytest.fixture
@@ -135,11 +144,15 @@ def test_ports_that_one_has_chosen_no_other_gets():
 @slow
 def test_an_ordinary_user_can_have_one(folder):
     def use() -> None:
-        with DisposableSlurm(folder, nodes=2, gpus=2) as cluster:
+        cluster = DisposableSlurm(folder, nodes=2, gpus=2)
+        cluster.up()
+        try:
             printed = cluster.command("srun", "-N2", "bash", "-c", "id -u")
             assert printed.split() == [str(os.getuid())] * 2, printed
             cluster.kill_node("n2")
             assert cluster.heal() == ["n2 was dead"]
+        finally:
+            cluster.down()
         assert not folder.exists()
 
     as_ordinary_user(use)
@@ -197,6 +210,18 @@ def test_what_a_killed_up_has_left_is_cleaned_by_down(folder):
     assert cordee("testing", "slurm", "up", folder).returncode == 2
     assert cordee("testing", "slurm", "down", folder).returncode == 0
     assert processes_of(folder) == {}
+    assert not folder.exists()
+
+
+@slow
+def test_one_that_a_process_has_put_up_for_itself_goes_with_it_even_when_that_is_killed(folder):
+    program = "import sys, time; from pathlib import Path; from cordee.testing.slurm import DisposableSlurm\n"
+    program += "with DisposableSlurm(Path(sys.argv[1]), nodes=1): print('up', flush=True); time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"up\n"
+        process.kill()
+    assert wait_until(lambda: not folder.exists(), 60)
+    assert wait_until(lambda: processes_of(folder) == {}, 10)
 
 
 @slow
@@ -347,3 +372,12 @@ def test_with_accounting_sacct_knows_a_job_and_sacctmgr_the_account(folder):
         assert told.startswith("research|cordee:x|")
         assert "gres/gpu=1" in told
         assert "research" in cluster.command("sacctmgr", "-n", "-P", "show", "assoc", "format=account")
+
+
+@slow
+def test_further_files_lie_beside_slurm_conf(folder):
+    switches = {
+        "topology.conf": "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n2\nSwitchName=top Switches=leaf[1-2]\n"
+    }
+    with DisposableSlurm(folder, nodes=2, files=switches, settings={"TopologyPlugin": "topology/tree"}) as cluster:
+        assert "SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n2" in cluster.command("scontrol", "show", "topology")

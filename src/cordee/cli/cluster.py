@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from cordee.cli.options import json_option
 from cordee.cli.output import print_findings, print_json
+
+if TYPE_CHECKING:
+    from cordee.spec.profile import ClusterProfile
 
 
 @click.group()
@@ -50,13 +56,45 @@ def show_command(name: str, as_json: bool) -> None:
     """
     from cordee.spec.cluster import load_cluster
 
-    profile = load_cluster(name).model_dump(mode="json")
+    loaded = load_cluster(name)
+    profile = loaded.model_dump(mode="json")
     if as_json:
         print_json({"schema": "cordee.cluster/1", **profile})
         return
-    for key, value in profile.items():
-        if value not in (None, [], {}):
-            click.echo(f"{key:20} {value}")
+    for key, text in _values("", {key: value for key, value in profile.items() if key != "partitions"}):
+        click.echo(f"{key:20} {text}")
+    if loaded.partitions:
+        click.echo(_partitions(loaded))
+
+
+def _values(prefix: str, table: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (dotted key, text) of everything that is given."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _values(f"{prefix}{key}.", value)
+        elif value not in (None, [], False):
+            yield prefix + key, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _partitions(profile: ClusterProfile) -> str:
+    """Return a table of the partitions, a line for each kind of nodes."""
+    from cordee.units import format_duration, format_size
+
+    rows: list[tuple[str, ...]] = [("partition", "limit", "nodes", "up", "cores", "memory", "gpus", "features")]
+    for name, partition in profile.partitions.items():
+        limit = format_duration(partition.max_time) if partition.max_time else "-"
+        for shape in partition.shapes:
+            memory = format_size(shape.memory) if shape.memory else "-"
+            gpus = f"{shape.gpus} {shape.gpu_model or ''}" if shape.gpus else "-"
+            counts = ("-" if count is None else str(count) for count in (shape.nodes, shape.up, shape.cores))
+            shown = (
+                name + ("*" if partition.default else "") + ("" if partition.state == "up" else f" ({partition.state})")
+            )
+            rows.append((shown, limit, *counts, memory, gpus, ",".join(shape.features or ()) or "-"))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 @command.command("discover")

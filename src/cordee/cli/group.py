@@ -18,6 +18,7 @@ COMMANDS = {
     "cancel": ("cordee.cli.cancel", "End a run; ranks that can save are asked to first."),
     "resume": ("cordee.cli.resume", "Go on with a run that has ended, from its newest checkpoint."),
     "report": ("cordee.cli.report", "Render a run's report: text, JSON and one HTML file."),
+    "advise": ("cordee.cli.advise", "Say why a run waits or failed, and what to change."),
     "shell": ("cordee.cli.shell", "Open a shell inside a running job, on one of its nodes."),
     "cluster": ("cordee.cli.cluster", "Show what Cordée knows of clusters."),
     "testing": ("cordee.cli.testing", "Real parts to try things on: a private Slurm on this machine."),

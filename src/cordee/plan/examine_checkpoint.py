@@ -11,6 +11,7 @@ from cordee.findings import Finding
 from cordee.plan.model import Plan
 from cordee.spec.load import LoadedJob
 from cordee.spec.scripts import Script, read_script, script_of
+from cordee.units import format_duration
 
 
 def examine_checkpoint(loaded: LoadedJob, plan: Plan) -> list[Finding]:
@@ -61,6 +62,7 @@ def _restart(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
     severity, count = "warn", plan.step.segment.max_segments
     if count > 1:
         severity = "error"
+        what += f", or ask for no more than {format_duration(plan.step.segment.limit_s or 0)}"
         text = f"each of the {count} segments of this chain would begin at zero: {text.partition(': ')[2]}"
     return [Finding(text, severity, "restart-from-zero", file=file, line=line, given=given, allowed=allowed, next=what)]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from cordee.findings import Finding
 from cordee.plan.model import Plan, Request
-from cordee.plan.placement import Placement, has_features, holds, job_qos
+from cordee.plan.placement import Placement, account_name, has_features, holds, job_qos
 from cordee.plan.requirement import describe, meets
-from cordee.plan.saying import Saying
+from cordee.plan.saying import Saying, counted
 from cordee.spec.load import LoadedJob
 from cordee.spec.profile import NodeGroup, Partition
 from cordee.units import format_size
@@ -37,10 +38,11 @@ class _Others:
 
     def __init__(self, loaded: LoadedJob, placement: Placement) -> None:
         need, cluster = loaded.job.need, loaded.cluster
+        nodes = need.nodes + need.spare_nodes
         self._able = {
             name: [shape for shape in facts.shapes if holds(shape, need, cluster)]
             for name, facts in cluster.partitions.items()
-            if name != placement.partition and facts.state == "up"
+            if name != placement.partition and facts.state == "up" and nodes <= (facts.max_nodes or nodes)
         }
 
     def hint(self, fits: Callable[[list[NodeGroup]], bool], otherwise: str) -> str:
@@ -52,30 +54,36 @@ class _Others:
 def _limits(saying: Saying, loaded: LoadedJob, request: Request, placement: Placement) -> None:
     """Refuse what the QOS, the account or the partition does not allow one job to have."""
     need, cluster = loaded.job.need, loaded.cluster
-    holders: list[tuple[str, object]] = [
+    of_person: list[tuple[str, Any]] = [
         (f"QOS {name}", limits) for name, limits in job_qos(need, cluster, placement.partition, placement.qos)
     ]
-    holders += [(f"account {need.account or 'by default'}", placement.account)]
-    holders += [(f"partition {placement.partition}", placement.facts)]
+    of_person.append((f"account {account_name(need, cluster)}", placement.account))
+    of_partition = [(f"partition {placement.partition}", placement.facts)]
     nodes = request.nodes + request.spare_nodes
     asked = {
-        "max_nodes": (nodes, "nodes", "nodes", nodes),
-        "max_gpus": (nodes * request.gpus_per_node, "GPUs", "gpus_per_node", request.gpus_per_node),
-        "max_cpus": (nodes * request.ranks_per_node * (request.cpus_per_rank or 1), "cores", "cpus_per_rank", None),
+        "max_nodes": (nodes, "node", "nodes", nodes),
+        "max_gpus": (nodes * request.gpus_per_node, "GPU", "gpus_per_node", request.gpus_per_node),
+        "max_cpus": (nodes * request.ranks_per_node * (request.cpus_per_rank or 1), "core", "cpus_per_rank", None),
     }
     for limit, (count, noun, key, given) in asked.items():
-        holding = [(getattr(holder, limit, None), name) for name, holder in holders if holder is not None]
-        most, name = next(((most, name) for most, name in holding if most is not None), (None, ""))
-        if most is not None and count > most:
-            spare = " with the spares" if noun == "nodes" and request.spare_nodes else ""
+        found = [_first(limit, holders) for holders in (of_person, of_partition)]
+        most, name = min((each for each in found if each is not None), default=(count, ""))
+        if count > most:
+            spare = " with the spares" if noun == "node" and request.spare_nodes else ""
             saying.error(
                 f"need.{key}",
                 "over-limit",
-                f"the job asks for {count} {noun}{spare}, and {name} allows one job {most}",
+                f"the job asks for {counted(count, noun)}{spare}, and {name} allows one job {most}",
                 given=given or count,
-                allowed=f"at most {most} {noun} in one job",
+                allowed=f"at most {counted(most, noun)} in one job",
                 next="ask for fewer, or choose another partition or QOS",
             )
+
+
+def _first(limit: str, holders: list[tuple[str, Any]]) -> tuple[int, str] | None:
+    """Return (limit, whose it is) of the first that has one: it goes before the others."""
+    found = [(getattr(holder, limit, None), name) for name, holder in holders]
+    return next(((most, name) for most, name in found if most is not None), None)
 
 
 def _gpus(
@@ -167,14 +175,16 @@ def _features(saying: Saying, request: Request, facts: Partition, partition: str
     constraint = request.scheduler.constraint
     if constraint is None or any(has_features(shape, constraint) for shape in facts.shapes):
         return
-    known = sorted({name for shape in facts.shapes for name in shape.features})
+    known = sorted({name for shape in facts.shapes for name in shape.features or ()})
     saying.error(
         "need.constraint",
         "unknown-feature",
         f"no node in {partition} has {constraint}",
         given=constraint,
-        allowed=known,
-        next=others.hint(lambda shapes: bool(shapes), "name a feature that nodes have"),
+        allowed=known or "none: its nodes have no features",
+        next=others.hint(
+            lambda shapes: bool(shapes), "name a feature that nodes have" if known else "remove constraint"
+        ),
     )
 
 
@@ -186,15 +196,15 @@ def _nodes(
     able = [shape for shape in facts.shapes if holds(shape, need, cluster)]
     total, up = _sum([shape.nodes for shape in able]), _sum([shape.up for shape in able])
     asked = request.nodes + request.spare_nodes
-    kind = "nodes" if len(able) == len(facts.shapes) else "such nodes"
+    kind = "node" if len(able) == len(facts.shapes) else "such node"
     if total is not None and asked > total:
         spares = request.spare_nodes and request.nodes <= total
         fewer = f"spare_nodes = {total - request.nodes}" if spares else f"nodes = {max(1, total - request.spare_nodes)}"
         saying.error(
             "need.spare_nodes" if spares else "need.nodes",
             "too-many-nodes",
-            f"the job asks for {asked} nodes{' with the spares' if request.spare_nodes else ''}, and {partition} has "
-            f"{total or 'no'} {kind}",
+            f"the job asks for {counted(asked, 'node')}{' with the spares' if request.spare_nodes else ''}, and {partition} "
+            f"has {counted(total, kind)}",
             given=request.spare_nodes if spares else request.nodes,
             allowed=f"at most {total}{' with the spares' if request.spare_nodes else ''}",
             next=others.hint(lambda shapes: (_sum([shape.nodes for shape in shapes]) or 0) >= asked, fewer),
@@ -203,7 +213,7 @@ def _nodes(
         saying.warn(
             "need.nodes",
             "nodes-down",
-            f"{up} of {total} {kind} in {partition} are up: the job waits until {asked} are",
+            f"{up} of {counted(total, kind)} in {partition} are up: the job waits until {asked} are",
             given=asked,
             allowed=f"at most {up} now",
             next=others.hint(

@@ -7,7 +7,7 @@ from cordee.plan.examine_mpi import examine_mpi
 from cordee.plan.examine_nodes import examine_nodes
 from cordee.plan.examine_options import examine_options
 from cordee.plan.model import Plan
-from cordee.plan.placement import Placement
+from cordee.plan.placement import Placement, account_name
 from cordee.plan.saying import Saying, nearest
 from cordee.spec.load import LoadedJob
 from cordee.units import format_duration
@@ -87,7 +87,7 @@ def _account(saying: Saying, loaded: LoadedJob, placement: Placement) -> None:
     accounts = cluster.accounts
     if accounts is None:
         return
-    name = need.account or next((name for name, account in accounts.items() if account.default), None)
+    name = account_name(need, cluster)
     if name is None or name not in accounts:
         known = sorted(accounts)
         saying.error(
@@ -159,6 +159,10 @@ def _length(saying: Saying, plan: Plan, placement: Placement) -> None:
         what = "give [need] time: shorter jobs start sooner, and a longer time becomes a chain"
         saying.info("need.time", "no-time", text, next=what)
         return
+    if placement.job_class is not None:
+        asked = [f"partition {placement.partition}"] + ([f"QOS {placement.qos}"] if placement.qos else [])
+        text = f"{format_duration(time_s)} is of class {placement.job_class}: {', '.join(asked)}"
+        saying.info("need.time", "class", text, given=time_s)
     if segment.max_segments == 1 or segment.limit_s is None:
         return
     limit, whole = format_duration(segment.limit_s), format_duration(time_s)

@@ -69,12 +69,15 @@ def default_partition(cluster: ClusterProfile) -> str | None:
     return names[0] if names else next(iter(cluster.partitions)) if len(cluster.partitions) == 1 else None
 
 
+def account_name(need: Need, cluster: ClusterProfile) -> str | None:
+    """Return the account of a job: the one given, else the person's default one; None when that is not known."""
+    accounts = cluster.accounts or {}
+    return need.account or next((name for name, account in accounts.items() if account.default), None)
+
+
 def account_of(need: Need, cluster: ClusterProfile) -> Account | None:
     """Return what is known of the account of a job."""
-    accounts = cluster.accounts or {}
-    if need.account is not None:
-        return accounts.get(need.account)
-    return next((account for account in accounts.values() if account.default), None)
+    return (cluster.accounts or {}).get(account_name(need, cluster) or "")
 
 
 def job_qos(need: Need, cluster: ClusterProfile, partition: str | None, qos: str | None) -> list[tuple[str, Qos]]:
@@ -96,7 +99,7 @@ def limit_of(
     of_job = job_qos(need, cluster, partition, qos)
     account = account_of(need, cluster)
     walls = [Limit(limits_.max_time, f"QOS {name}") for name, limits_ in of_job]
-    walls.append(Limit(account.max_time if account else None, f"account {need.account or 'by default'}"))
+    walls.append(Limit(account.max_time if account else None, f"account {account_name(need, cluster)}"))
     limits += [limit for limit in walls if limit.seconds][:1]
     facts = cluster.partitions.get(partition) if partition else None
     if facts is not None and facts.max_time and not any(limits_.over_partition for _, limits_ in of_job):
@@ -111,6 +114,7 @@ def _choose_class(need: Need, cluster: ClusterProfile) -> tuple[str | None, JobC
     if need.partition or need.qos or need.time is None:
         return None, None
     usable = [(name, entry) for name, entry in cluster.classes.items() if _usable(need, cluster, entry)]
+    usable = [(name, entry) for name, entry in usable if _fits(need, cluster, entry)] or usable
     if not usable:
         return None, None
 
@@ -129,6 +133,12 @@ def _usable(need: Need, cluster: ClusterProfile, entry: JobClass) -> bool:
         return False
     account = account_of(need, cluster)
     return not (entry.qos and account and account.qos and entry.qos not in account.qos)
+
+
+def _fits(need: Need, cluster: ClusterProfile, entry: JobClass) -> bool:
+    """Return whether the nodes of a class can hold one node's share of a job, as far as that is known."""
+    facts = cluster.partitions.get(entry.partition or default_partition(cluster) or "")
+    return facts is None or any(holds(shape, need, cluster) for shape in facts.shapes)
 
 
 def _shapes(need: Need, cluster: ClusterProfile, facts: Partition | None) -> tuple[NodeGroup, ...]:
@@ -161,7 +171,7 @@ def holds(shape: NodeGroup, need: Need, cluster: ClusterProfile) -> bool:
 def has_features(shape: NodeGroup, constraint: str | None) -> bool:
     """Return whether nodes have the features of a constraint; one that is more than names joined by `&` is not judged."""
     names = plain_features(constraint)
-    return names is None or not shape.features or all(name in shape.features for name in names)
+    return names is None or shape.features is None or all(name in shape.features for name in names)
 
 
 def plain_features(constraint: str | None) -> list[str] | None:

@@ -38,3 +38,8 @@ def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return `did you mean X?` for the known name that is nearest to a wrong one, else `otherwise`."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {near[0]}?" if near else otherwise
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 node`, `2 nodes`, `no nodes`."""
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"

@@ -22,7 +22,7 @@ class NodeGroup(Document):
     memory: Size | None = None
     gpus: CountOrZero | None = None
     gpu_model: str | None = None
-    features: Lines = ()
+    features: Lines | None = None
 
 
 class Partition(Document):
@@ -41,7 +41,7 @@ class Partition(Document):
     memory: Size | None = None
     gpus: CountOrZero | None = None
     gpu_model: str | None = None
-    features: Lines = ()
+    features: Lines | None = None
     default: bool = False
     state: Literal["up", "down", "drain", "inactive"] = "up"
     qos: str | None = None

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pwd
+import re
 import shutil
 import tempfile
 import time
@@ -19,6 +20,7 @@ from cordee.slurm import SlurmError, expand_nodes, patiently, run_command
 from cordee.spec.files import cache_folder
 
 KEPT_S = 60.0
+ACCOUNTING_KEPT_S = 600.0
 _ANSWER_S = 10.0
 _ACCOUNTING_S = 4.0
 _MOST_SAMPLES = 200
@@ -32,6 +34,7 @@ _QOS = (
     *("sacctmgr", "--noheader", "--parsable2", "show", "qos"),
     "format=Name,MaxWall,MaxSubmitJobsPerUser,MaxJobsPerUser,MaxTRES,MaxTRESPerUser,Flags",
 )
+_ENFORCED = re.compile(r"^AccountingStorageEnforce\s*=.*\b(associations|qos)\b", re.MULTILINE)
 _NEEDED = ("nodes", "partitions", "config")
 
 
@@ -40,20 +43,25 @@ class Answers:
     """What the commands printed.
 
     Attributes:
-        texts: standard output by name: nodes, partitions, config, reservations, samples, user, qos.
+        texts: standard output by name: nodes, partitions, config, reservations, samples; user and qos too, where
+            accounting enforces them or when everything was asked anew.
         refused: why there is no text of a name.
+        accounting_at: when user and qos were asked, in seconds of the epoch.
     """
 
     texts: dict[str, str]
     refused: dict[str, str] = field(default_factory=dict)
+    accounting_at: float = 0.0
 
 
 def ask_slurm(environ: Mapping[str, str] = os.environ, *, fresh: bool = False, most_s: float = 0.0) -> Answers:
-    """Return what Slurm says of itself and of this person, at most a minute old.
+    """Return what Slurm says of itself, at most a minute old, and of this person, at most ten minutes old.
+
+    While its controller is busy, what it said before is returned, however old.
 
     Args:
         environ: where PATH, SLURM_CONF and the cache folder are looked up.
-        fresh: ask again even when it was asked within the last minute.
+        fresh: ask everything again, whatever is remembered.
         most_s: how long a busy controller is waited for when nothing older is remembered.
 
     Raises:
@@ -64,15 +72,17 @@ def ask_slurm(environ: Mapping[str, str] = os.environ, *, fresh: bool = False, m
     kept = _kept(path)
     if kept is not None and not fresh and 0 <= time.time() - kept[0] < KEPT_S:
         return kept[1]
+    known = None if fresh or kept is None else kept[1]
     try:
-        answers = _ask(environ)
+        answers = _ask(environ, known, everything=fresh)
     except SlurmError as error:
         if not error.busy:
             raise
-        if kept is not None and not fresh:
-            return kept[1]
+        if known is not None:
+            _keep(path, known)  # for the next minute nobody waits for it again
+            return known
         patiently(lambda: run_command(_COMMANDS["config"], env=environ, timeout_s=_ANSWER_S), most_s=most_s)
-        answers = _ask(environ)
+        answers = _ask(environ, None, everything=fresh)
     _keep(path, answers)
     return answers
 
@@ -86,27 +96,50 @@ def _require_slurm(environ: Mapping[str, str]) -> None:
         raise SlurmError(["sinfo"], f"SLURM_CONF names {given}, which is no file", missing=True)
 
 
-def _ask(environ: Mapping[str, str]) -> Answers:
-    texts: dict[str, str] = {}
-    errors: dict[str, SlurmError] = {}
-
-    def ask(name: str, argv: tuple[str, ...], timeout_s: float) -> None:
-        try:
-            texts[name] = run_command(argv, env=environ, timeout_s=timeout_s)
-        except SlurmError as error:
-            errors[name] = error
-
-    jobs = [(name, argv, _ANSWER_S) for name, argv in _COMMANDS.items()]
-    jobs += [("user", _user_command(), _ACCOUNTING_S), ("qos", _QOS, _ACCOUNTING_S)]
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        list(pool.map(lambda job: ask(*job), jobs))
+def _ask(environ: Mapping[str, str], known: Answers | None, *, everything: bool) -> Answers:
+    """Ask the controller, then the accounting, which takes its time: only where it matters, and seldom."""
+    answers = _run_all(_COMMANDS, environ, _ANSWER_S)
     for name in _NEEDED:
-        if name in errors:
-            raise errors[name]
-    samples = _samples(texts["nodes"])
+        if name in answers.errors:
+            raise answers.errors[name]
+    samples = _samples(answers.texts["nodes"])
     if samples:
-        ask("samples", ("scontrol", "show", "node", "--oneliner", ",".join(samples)), _ANSWER_S)
-    return Answers(texts, {name: error.text for name, error in errors.items()})
+        shown = {"samples": ("scontrol", "show", "node", "--oneliner", ",".join(samples))}
+        answers = answers.with_more(_run_all(shown, environ, _ANSWER_S))
+    asked_at = known.accounting_at if known else 0.0
+    if known is not None and 0 <= time.time() - asked_at < ACCOUNTING_KEPT_S:
+        answers.texts.update({name: known.texts[name] for name in ("user", "qos") if name in known.texts})
+    elif everything or _ENFORCED.search(answers.texts["config"]):
+        asked_at = time.time()
+        answers = answers.with_more(_run_all({"user": _user_command(), "qos": _QOS}, environ, _ACCOUNTING_S))
+    return Answers(answers.texts, {name: error.text for name, error in answers.errors.items()}, asked_at)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What several commands printed, and the errors of those that failed."""
+
+    texts: dict[str, str]
+    errors: dict[str, SlurmError]
+
+    def with_more(self, other: _Outcome) -> _Outcome:
+        return _Outcome({**self.texts, **other.texts}, {**self.errors, **other.errors})
+
+
+def _run_all(commands: Mapping[str, tuple[str, ...]], environ: Mapping[str, str], timeout_s: float) -> _Outcome:
+    """Run commands at the same time, without the person's own defaults for sinfo."""
+    outcome = _Outcome({}, {})
+    env = {name: value for name, value in environ.items() if not name.startswith("SINFO_")}
+
+    def run(name: str, argv: tuple[str, ...]) -> None:
+        try:
+            outcome.texts[name] = run_command(argv, env=env, timeout_s=timeout_s)
+        except SlurmError as error:
+            outcome.errors[name] = error
+
+    with ThreadPoolExecutor(len(commands)) as pool:
+        list(pool.map(run, commands.keys(), commands.values()))
+    return outcome
 
 
 def _user_command() -> tuple[str, ...]:
@@ -139,7 +172,7 @@ def _cache_path(environ: Mapping[str, str]) -> Path:
     """Return the file that answers are kept in: another configuration or another PATH has another one."""
     configuration = environ.get("SLURM_CONF", "")
     parts = [shutil.which("sinfo", path=environ.get("PATH", "")) or "", configuration, str(os.getuid())]
-    parts += [environ.get(name, "") for name in ("SLURM_CLUSTERS", "SINFO_ALL", "SLURM_CONF_SERVER")]
+    parts += [environ.get(name, "") for name in ("SLURM_CLUSTERS", "SLURM_CONF_SERVER")]
     try:
         parts.append(str(os.stat(configuration).st_mtime_ns))
     except OSError:
@@ -150,7 +183,7 @@ def _cache_path(environ: Mapping[str, str]) -> Path:
 def _kept(path: Path) -> tuple[float, Answers] | None:
     try:
         document = json.loads(path.read_text())
-        return path.stat().st_mtime, Answers(document["texts"], document["refused"])
+        return path.stat().st_mtime, Answers(**document)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -132,7 +132,7 @@ def _smallest(kinds: list[dict[str, Any]]) -> dict[str, Any]:
     if len(models) == 1 and None not in models:
         found["gpu_model"] = models.pop()
     common = [name for name in kinds[0]["features"] if all(name in kind["features"] for kind in kinds)] if kinds else []
-    return {**found, "features": common} if common else found
+    return {**found, "features": common}
 
 
 def _groups(answers: Answers) -> dict[str, list[dict[str, Any]]]:

@@ -97,8 +97,20 @@ def batch_script(folder: RunFolder, plan: dict[str, Any]) -> str:
         most=_MOST_STARTS,
     )
     lines = [f"#SBATCH {option}" for option in options(folder, plan)]
-    head = ["#!/bin/bash", f"# Run {folder.id} of Cordée. What Slurm is asked for:", *lines, ""]
+    head = ["#!/bin/bash", f"# Run {folder.id} of Cordée. What Slurm is asked for:", *lines, "", *_what_runs(plan), ""]
     return "\n".join([*head, "shopt -s extglob", body])
+
+
+def _what_runs(plan: dict[str, Any]) -> list[str]:
+    """Return comments that say what the agents are going to start."""
+    request, tasks = plan["steps"][0]["request"], plan["steps"][0]["tasks"]
+    ranks = request["ranks_per_node"]
+    count = f"{ranks} {'rank' if ranks == 1 else 'ranks'} on each of {request['nodes']} nodes"
+    command = f"cd {shlex.quote(plan['workdir'])} && {shlex.join(tasks['argv'])}"
+    return [
+        f"# What the agents start, {count}, as plan.json has it:",
+        *(f"#   {line}" for line in command.splitlines()),
+    ]
 
 
 def options(folder: RunFolder, plan: dict[str, Any]) -> list[str]:
@@ -115,11 +127,14 @@ def options(folder: RunFolder, plan: dict[str, Any]) -> list[str]:
     if request["cpus_per_rank"]:
         found.append(f"--cpus-per-task={request['cpus_per_rank']}")
     if scheduler.get("exclusive"):
-        found += ["--exclusive", "--mem=0"]
-    elif request["memory_bytes"]:
+        found.append("--exclusive")
+    if request["memory_bytes"]:
         found.append(f"--mem={math.ceil(request['memory_bytes'] / _MIB)}M")
+    elif scheduler.get("exclusive"):
+        found.append("--mem=0")
     if request["gpus_per_node"]:
-        found.append(f"--gres=gpu:{request['gpus_per_node']}")
+        kind = f"{scheduler['gpu_type']}:" if scheduler.get("gpu_type") else ""
+        found.append(f"--gres=gpu:{kind}{request['gpus_per_node']}")
     if segment["limit_s"]:
         found.append(f"--time={math.ceil(segment['limit_s'] / 60)}")
         found.append(f"--signal=B:USR1@{math.ceil(segment['grace_s'])}")

@@ -54,7 +54,7 @@ class SlurmSubmitter(Submitter):
                 waiting=self._tell_waiting,
             )
         except SlurmError as error:
-            trouble = refused(error, folder.id)
+            trouble = refused(error, folder.id, plan["steps"][0]["request"]["scheduler"])
             if not error.busy:
                 journal.append(
                     "ended", state="failed", exit_code=trouble.exit_code, reason="refused", text=trouble.text

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
-from cordee.slurm import SlurmError, run_command
+from cordee.slurm import SlurmError
 from cordee.testing.slurm.configuration import Shape, host_name, user_name
-from cordee.testing.slurm.daemons import DisposableSlurmError, find_program
 
 PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "my_print_defaults")
 ACCOUNT = "research"
-_INSTALL_S = 120.0
 
 
-def make_database(folder: Path) -> None:
-    """Write the system tables of MariaDB.
-
-    Raises:
-        DisposableSlurmError: its installer failed; with its words.
-    """
-    command = [
-        str(find_program("mariadb-install-db")),
+def install_command(folder: Path) -> list[str]:
+    """Return the command line that writes the system tables of MariaDB, and ends."""
+    return [
+        "mariadb-install-db",
         "--no-defaults",
         f"--datadir={folder}/database/data",
         f"--user={user_name()}",
         "--auth-root-authentication-method=normal",
         "--skip-test-db",
     ]
-    (folder / "database").mkdir()
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_INSTALL_S, check=False)
-    if done.returncode != 0:
-        raise DisposableSlurmError(f"MariaDB cannot be set up: {(done.stderr or done.stdout).strip()[-1500:]}")
 
 
 def mariadb_command(folder: Path) -> list[str]:
@@ -70,15 +60,20 @@ def slurmdbd_conf(folder: Path, shape: Shape) -> str:
     return "".join(f"{key}={value}\n" for key, value in values.items())
 
 
-def add_associations(cluster: str, env: dict[str, str]) -> None:
-    """Make the cluster, the account `research` and this user in it known to slurmdbd; what is known already stays."""
+def add_associations(cluster: str, command: Callable[..., str]) -> None:
+    """Make the cluster, the account `research` and this user in it known to slurmdbd; what is known already stays.
+
+    Args:
+        cluster: its name.
+        command: runs a Slurm command on it.
+    """
     for words in (
         ["cluster", cluster],
         ["account", ACCOUNT, f"Cluster={cluster}"],
         ["user", user_name(), f"Account={ACCOUNT}"],
     ):
         try:
-            run_command(["sacctmgr", "--immediate", "add", *words], env=env)
+            command("sacctmgr", "--immediate", "add", *words)
         except SlurmError as error:
             if "already exist" not in error.said and "Nothing new added" not in error.said:
                 raise

@@ -29,6 +29,7 @@ class Shape(BaseModel):
         accounting: with slurmdbd and MariaDB.
         partitions: name of a partition to the settings of its line in slurm.conf.
         settings: lines of slurm.conf that replace ours.
+        files: more files beside slurm.conf, name to text, as cgroup.conf or topology.conf.
         port: the first of the ports (controller, database daemon, then one per node).
     """
 
@@ -42,6 +43,7 @@ class Shape(BaseModel):
     accounting: bool
     partitions: Mapping[str, Mapping[str, str]]
     settings: Mapping[str, str]
+    files: Mapping[str, str]
     port: int = Field(ge=1, le=65535)
 
     @property
@@ -129,6 +131,7 @@ def _defaults(folder: Path, port: int) -> dict[str, str]:
         "SlurmdParameters": "config_overrides",
         "GresTypes": "gpu",
         "MpiDefault": "none",
+        "MailProg": "/bin/true",
         "DefMemPerNode": "100",
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": "batch_sched_delay=0,sched_interval=2,bf_interval=2,sched_min_interval=0,nohold_on_prolog_fail",

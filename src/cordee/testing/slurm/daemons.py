@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -32,6 +33,18 @@ _PACKAGES = {
 # daemon runs without a record of its pid and start time.
 _RECORD_AND_BECOME = 'cat "/proc/$$/stat" > "$0" && exec "$@"'
 
+# What a person's shell or the job around it tells Slurm's commands, which is about another cluster.
+_ABOUT_ANOTHER = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_")
+
+# Reads until whoever started it has closed the other end, if only by dying.
+_GUARD = """
+import sys
+sys.stdin.read()
+from pathlib import Path
+from cordee.testing.slurm import DisposableSlurm
+DisposableSlurm(Path(sys.argv[1])).down()
+"""
+
 
 class DisposableSlurmError(CordeeError):
     """A disposable Slurm cannot be made, or one of its daemons does not do what it should."""
@@ -42,6 +55,11 @@ class DisposableSlurmError(CordeeError):
 def find_program(name: str) -> str | None:
     """Return the path of a program on PATH or in the system's own folders, None when it is not installed."""
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SEARCH]))
+
+
+def clean_environment() -> dict[str, str]:
+    """Return this process' environment without what is about another cluster."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_ABOUT_ANOTHER)}
 
 
 def require_programs(names: Iterable[str]) -> None:
@@ -81,7 +99,7 @@ class Daemons:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **env},
+                env={**clean_environment(), **env},
                 cwd=self.folder,
                 start_new_session=True,
             )
@@ -121,12 +139,20 @@ class Daemons:
 
     def tails(self) -> str:
         """Return the last words in the daemons' logs."""
+        logs = {path.name: path.read_bytes() for path in sorted((self.folder / "log").glob("*"))}
         texts = []
-        for path in sorted((self.folder / "log").glob("*")):
-            text = path.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
-            if text:
-                texts.append(f"--- {path.name}\n{text}")
+        for name, data in logs.items():
+            # What a daemon of Slurm prints is in its log too, once it has one.
+            repeated = name.endswith(".out") and logs.get(name.removesuffix(".out") + ".log")
+            if data and not repeated:
+                texts.append(f"--- {name}\n{data[-_TAIL_BYTES:].decode(errors='replace').strip()}")
         return "\n".join(texts)
+
+
+def start_guard(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a process that takes down the cluster of a folder, if there is one, as soon as this one closes its end."""
+    command = [sys.executable, "-c", _GUARD, str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
 
 
 def node_processes(conf: Path, node: str, log: Path) -> set[int]:

@@ -1,0 +1,1 @@
+"""Existing sbatch scripts, read without running anything and turned into job documents."""

@@ -1,0 +1,257 @@
+"""The command that starts a training: through srun, torchrun, mpirun and the like, down to the program."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from cordee.spec.sbatch.body import FOR_SRUN, PRINTS, SETS, read_body
+from cordee.spec.sbatch.left import Left
+from cordee.spec.sbatch.options import DROP, LAYOUT, SRUN_OPTIONS, Given, last_values, option_table, parse_options
+from cordee.spec.sbatch.shell import Command
+from cordee.spec.sbatch.variables import Variables, assignment, needs_shell, plain_text, unquoted
+
+_TORCHRUN = (
+    "nnodes= nproc-per-node= rdzv-backend= rdzv-endpoint= rdzv-id= rdzv-conf= max-restarts= monitor-interval= "
+    "start-method= role= log-dir= redirects/r= tee/t= node-rank= master-addr= master-port= local-addr= "
+    "local-ranks-filter= logs-specs= event-log-handler= signals-to-handle= numa-binding= standalone module/m no-python "
+    "run-path use-env virtual-local-rank"
+)
+_DEEPSPEED = (
+    "num-gpus= num-nodes= hostfile/H= include/i= exclude/e= master-addr= master-port= node-rank= launcher= launcher-args= "
+    "module no-python no-local-rank no-ssh no-ssh-check save-pid enable-each-rank-log= bind-cores-to-rank "
+    "bind-core-list= force-multi elastic-training ssh-port="
+)
+_MPIRUN = {
+    **dict.fromkeys(("-np", "--np", "-n", "-N", "-npernode", "--npernode", "-ppn", "-map-by", "--map-by"), 1),
+    **dict.fromkeys(("-bind-to", "--bind-to", "-rank-by", "--rank-by", "-x", "-hostfile", "--hostfile", "-f"), 1),
+    **dict.fromkeys(("-machinefile", "--machinefile", "-host", "--host", "-H", "-wdir", "--wdir"), 1),
+    **dict.fromkeys(("-mca", "--mca", "-genv", "-env"), 2),
+}
+_MPI_RANKS = {"-np": "all", "--np": "all", "-n": "all", "-npernode": "node", "--npernode": "node", "-ppn": "node"}
+_TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_SHELLS = ("bash", "sh", "zsh")
+_NO_MPI = (*_SHELLS, "apptainer", "singularity", "accelerate", "env", "numactl", "uv", "conda", "micromamba", "pixi")
+_PLAIN = ("time", "exec", "nohup", "command")
+_STARTED = "Cordée starts the ranks itself, with RANK, WORLD_SIZE, MASTER_ADDR and the like set as {0} would"
+_LOCAL_RANK = "the script is given no --local_rank: LOCAL_RANK in the environment says the same"
+_ARGUMENTS = "arguments of the job script; add them to `run`"
+
+
+def _both_spellings(names: str) -> str:
+    return names + " " + names.replace("-", "_")
+
+
+_LAUNCHERS = {
+    "torchrun": option_table({DROP: _both_spellings(_TORCHRUN)}),
+    "deepspeed": option_table({DROP: _both_spellings(_DEEPSPEED)}),
+}
+
+
+@dataclass
+class Launch:
+    """What starts the training.
+
+    Attributes:
+        words: the program and its arguments, as source.
+        through: "shell" (the batch script itself, on the first node), "srun" or "mpi".
+        srun: srun's own options.
+        ranks: of a node as a launcher was told: a number, "gpu", or "" for as many as there are tasks.
+        all_ranks: of all nodes together, as mpirun was told.
+        is_mpi: whether the program must be started by srun.
+    """
+
+    line: int
+    words: list[str]
+    through: str = "shell"
+    srun: list[Given] = field(default_factory=list)
+    ranks: str = ""
+    all_ranks: str = ""
+    is_mpi: bool = False
+    env: dict[str, str] = field(default_factory=dict)
+    before: list[str] = field(default_factory=list)
+    retries: int | None = None
+    left: list[Left] = field(default_factory=list)
+
+    def leave(self, text: str, why: str) -> None:
+        """Note a piece of the command that is not carried over."""
+        self.left.append(Left(self.line, text, why))
+
+    @property
+    def source(self) -> str:
+        """The command as a shell would have it."""
+        return " ".join(self.words)
+
+
+def read_launch(command: Command, variables: Variables) -> Launch:
+    """Return how a command starts the training."""
+    launch = Launch(command.line, list(command.words))
+    if command.redirects:
+        launch.leave(" ".join(command.redirects), "the ranks' output is kept in the run's folder: `cordee logs RUN`")
+    arguments = [word for word in launch.words if word in ('"$@"', "$@", "$*")]
+    if arguments:
+        launch.leave(arguments[0], _ARGUMENTS)
+        launch.words = [word for word in launch.words if word not in arguments]
+    _peel(launch, variables)
+    _launcher(launch)
+    first = PurePath(launch.words[0].strip("\"'")).name if launch.words else ""
+    mpi_type = next((one.value for one in launch.srun if one.name == "mpi"), None)
+    scripted = first in _NO_MPI or first.startswith("python") or first.endswith((".py", ".sh"))
+    chosen = mpi_type not in (None, "none") or (launch.through == "srun" and not scripted and mpi_type is None)
+    launch.is_mpi = launch.through == "mpi" or (chosen and not launch.ranks)
+    return launch
+
+
+def _peel(launch: Launch, variables: Variables) -> None:
+    """Take off what stands around the program: variables, `time`, srun, mpirun, `bash -c`."""
+    while launch.words:
+        word = launch.words[0]
+        name, found = PurePath(word).name, assignment(word)
+        if found:
+            text = plain_text(found[2])
+            if text is None:
+                return
+            launch.env[found[0]] = text
+            launch.words.pop(0)
+        elif name in _PLAIN:
+            launch.words.pop(0)
+        elif name == "srun":
+            launch.through = "srun"
+            given, launch.words = parse_options(launch.words[1:], SRUN_OPTIONS, launch.line)
+            launch.srun += [_unquoted(one) for one in given]
+        elif name in ("mpirun", "mpiexec", "orterun", "ibrun"):
+            launch.through = "mpi"
+            _mpirun(launch)
+        elif name in _SHELLS and len(launch.words) == 3 and launch.words[1] in ("-c", "-lc", "-ec"):
+            _inner(launch, variables)
+            return
+        else:
+            return
+
+
+def _unquoted(one: Given) -> Given:
+    value = None if one.value is None else (plain_text(one.value) or one.value)
+    return Given(one.option, value, one.text, one.line)
+
+
+def _mpirun(launch: Launch) -> None:
+    words = launch.words[1:]
+    left = []
+    while words and words[0].startswith("-"):
+        name = words.pop(0)
+        values = [words.pop(0) for _ in range(min(_MPIRUN.get(name, 0), len(words)))]
+        found = assignment(values[0]) if name == "-x" and values else None
+        if name in ("-genv", "-env") and len(values) == 2:
+            found = (values[0], False, values[1])
+        text = plain_text(found[2]) if found else None
+        if found and text is not None:
+            launch.env[found[0]] = text
+        elif _MPI_RANKS.get(name) == "all":
+            launch.all_ranks = values[0] if values else ""
+        elif _MPI_RANKS.get(name) == "node":
+            launch.ranks = values[0] if values else ""
+        elif name != "-x":
+            left.append(" ".join([name, *values]))
+    if left:
+        launch.leave(" ".join(left), "options of mpirun; Slurm places and binds the ranks")
+    launch.words = words
+
+
+def _inner(launch: Launch, variables: Variables) -> None:
+    """Read the script of `bash -c`: its one command in place of the shell where nothing else of it matters."""
+    text = unquoted(launch.words[2])
+    body = read_body(text, Variables(dict(variables.known), dict(variables.arrays), dict(variables.alias)), nodes=2)
+    harmless = all(one.why in (SETS, PRINTS, FOR_SRUN) for one in body.left)
+    if len(body.launches) == 1 and harmless and not [line for line in body.setup if not line.name]:
+        launch.words = list(body.launches[0].words)
+        launch.env.update(body.env)
+        launch.before += body.before
+        launch.left += [Left(launch.line, one.text, one.why) for one in body.left]
+        _peel(launch, body.variables)
+    else:
+        launch.words = ["bash", "-c", shlex.quote(Variables({}, {}, variables.alias).fill(text))]
+
+
+def _launcher(launch: Launch) -> None:
+    """Take off torchrun and deepspeed; accelerate stays, one for each node."""
+    for index, word in enumerate(launch.words):
+        name = PurePath(word).name
+        is_module = name.startswith("python") and _torch_module(launch.words[index + 1 :])
+        if name == "torchrun" or is_module:
+            launched_by = is_module or "torchrun"
+            rest = launch.words[index + 1 :]
+            rest = rest[rest.index(launched_by) + 1 :] if is_module else rest
+            python = word if is_module else "python"
+            _unwrap(launch, launch.words[:index], python, rest, launched_by)
+            return
+        if name == "deepspeed":
+            _unwrap(launch, launch.words[:index], "python", launch.words[index + 1 :], name)
+            return
+        if name == "accelerate":
+            launch.ranks = "1"
+            launch.leave(
+                word, "stays in `run`: one on each node starts that node's processes, so Cordée sees one rank per node"
+            )
+            return
+        if name.startswith("python") or name.endswith((".py", ".sh")):
+            return
+
+
+def _torch_module(words: list[str]) -> str:
+    """Return the launcher in `python [-u] -m torch.distributed.run`, "" when it is another command."""
+    for flag, module in itertools.pairwise(words):
+        if flag == "-m" and module in _TORCH_MODULES:
+            return module
+        if not flag.startswith("-"):
+            break
+    return ""
+
+
+def _unwrap(launch: Launch, prefix: list[str], python: str, rest: list[str], launcher: str) -> None:
+    table = _LAUNCHERS["deepspeed" if launcher == "deepspeed" else "torchrun"]
+    given, program = parse_options(rest, table, launch.line)
+    values = {name.replace("_", "-"): _unquoted(one).value for name, one in last_values(given).items()}
+    if not program:
+        launch.ranks = "1"
+        return
+    asked = values.get("num-gpus") if launcher == "deepspeed" else values.get("nproc-per-node", "1")
+    launch.ranks = "gpu" if asked in (None, "gpu", "auto") else str(asked)
+    restarts = values.get("max-restarts") or ""
+    launch.retries = int(restarts) if restarts.isdigit() and len(restarts) < 6 else None
+    head = [] if "no-python" in values else [python, "-m"] if "module" in values else [python]
+    launch.words = [*prefix, *head, *program]
+    text = " ".join([launcher, *(one.text for one in given)])
+    launch.leave(text, _STARTED.format(launcher))
+    if launcher == "deepspeed" or (launcher == "torch.distributed.launch" and "use-env" not in values):
+        launch.leave(launcher, _LOCAL_RANK)
+
+
+def command_of(launch: Launch, before: list[str]) -> str | list[str]:
+    """Return `run`: a text where no shell is needed, else a shell that becomes the program.
+
+    Args:
+        before: lines for the same shell, such as `cd DIR`; what [checkpoint] resume appends arrives through "$@".
+    """
+    if not before and not needs_shell(launch.source) and not any(map(assignment, launch.words[:1])):
+        words = [plain_text(word) or "" for word in launch.words]
+        try:
+            plain = shlex.split(launch.source) == words
+        except ValueError:
+            plain = False
+        return launch.source if plain else words
+    exec_ = "" if any(map(assignment, launch.words[:1])) else "exec "
+    return ["bash", "-c", " && ".join([*before, f'{exec_}{launch.source} "$@"']), "bash"]
+
+
+def dropped_options(launch: Launch) -> None:
+    """Note the options of srun that are not carried over, those of one kind together."""
+    kinds: dict[str, list[str]] = {}
+    for one in launch.srun:
+        fate = one.option.fate if one.option else "not an option of srun itself; a plug-in of the site may have it"
+        if fate != LAYOUT:
+            why = "an option of srun that Cordée does not need" if fate == DROP else fate
+            kinds.setdefault(why, []).append(one.text)
+    for why, texts in kinds.items():
+        launch.leave(" ".join(texts), why)

@@ -1,0 +1,145 @@
+"""Shell variables of a script: what is known for sure is filled in, the rest stays as it stands."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_SAFE = re.compile(r"(?:[\w@%+=:,./^ -]|\$\w+|\$\{\w+\})*\Z")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)\Z", re.DOTALL)
+_PIECE = re.compile(
+    r"""(?P<escaped>\\.)
+    |"\$\{(?P<list>\w+)\[[@*]\]\}"|\$\{(?P<bare_list>\w+)\[[@*]\]\}
+    |(?P<double>"(?:[^"\\]|\\.)*")
+    |(?P<single>'[^']*')
+    |\$\(\((?P<sum>[\w\s$\{\}+*/%()-]{1,80})\)\)
+    |\$\{(?P<braced>\w+)(?:\[0\])?(?::?-(?P<default>[\w./:-]*))?\}
+    |\$(?P<plain>[A-Za-z_]\w*)""",
+    re.DOTALL | re.VERBOSE,
+)
+_SUMS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+
+@dataclass
+class Variables:
+    """What is known of a script's variables.
+
+    Attributes:
+        known: literal values.
+        arrays: literal arrays, as the source of their words.
+        alias: variables that stand for one of Cordée's, such as the first node's name for `$MASTER_ADDR`.
+    """
+
+    known: dict[str, str] = field(default_factory=dict)
+    arrays: dict[str, str] = field(default_factory=dict)
+    alias: dict[str, str] = field(default_factory=dict)
+
+    def fill(self, source: str) -> str:
+        """Return source with the variables that are known filled in, outside single quotes."""
+        return _PIECE.sub(self._piece, source)
+
+    def _piece(self, match: re.Match[str]) -> str:
+        whole = match.group()
+        if match["escaped"] or match["single"]:
+            return whole
+        if match["double"]:
+            return '"' + _PIECE.sub(self._inner_piece, whole[1:-1]) + '"'
+        return self._value(match)
+
+    def _inner_piece(self, match: re.Match[str]) -> str:
+        if match["single"]:
+            return "'" + _PIECE.sub(self._inner_piece, match["single"][1:-1]) + "'"
+        if match["escaped"] or match["double"]:
+            return match.group()
+        return self._joined(match) if match["list"] or match["bare_list"] else self._value(match)
+
+    def _joined(self, match: re.Match[str]) -> str:
+        """Return an array inside double quotes: its words without their own quotes."""
+        words = self.arrays.get(match["list"] or match["bare_list"], '"')
+        text = plain_text(words)
+        return text if text is not None and _SAFE.match(text) and words.count('"') % 2 == 0 else match.group()
+
+    def _value(self, match: re.Match[str]) -> str:
+        if match["sum"]:
+            return self._sum(match)
+        name = match["list"] or match["bare_list"]
+        if name:
+            return self.arrays.get(name, match.group())
+        name = match["braced"] or match["plain"]
+        if name in self.alias:
+            return f"${{{self.alias[name][1:]}}}" if match["braced"] else self.alias[name]
+        value = self.known.get(name)
+        if value is None or not _SAFE.match(value):
+            return match.group()
+        return value or match["default"] or value
+
+    def _sum(self, match: re.Match[str]) -> str:
+        filled = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda name: self.known.get(name[1], name[0]), match["sum"])
+        try:
+            return str(_reckon(ast.parse(filled.strip(), mode="eval").body))
+        except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
+            return match.group()
+
+
+def _reckon(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) < 10**9:
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _SUMS:
+        return int(_SUMS[type(node.op)](_reckon(node.left), _reckon(node.right)))
+    raise ValueError("not a sum of whole numbers")
+
+
+def assignment(word: str) -> tuple[str, bool, str] | None:
+    """Return (name, whether it is appended, source of the value) of `NAME=value`; None for other words."""
+    match = _ASSIGNMENT.match(word)
+    return (match[1], bool(match[2]), match[3]) if match else None
+
+
+def needs_shell(source: str) -> bool:
+    """Return whether a shell would change the words of this source: variables, commands, wildcards, `~`, braces."""
+    before = " "
+    for letter, quote in _letters(source):
+        if (letter in "$`" and quote in ("", '"')) or (not quote and letter in "*?[{"):
+            return True
+        if not quote and letter == "~" and before in " \t\n=:":
+            return True
+        before = letter
+    return False
+
+
+def plain_text(source: str) -> str | None:
+    """Return the text that one word stands for; None when only a shell can know it."""
+    return None if needs_shell(source) else unquoted(source)
+
+
+def unquoted(source: str) -> str:
+    """Return a word without its quotes and backslashes; variables stay as they stand."""
+    return "".join(letter for letter, _ in _letters(source))
+
+
+def _letters(source: str) -> Iterator[tuple[str, str]]:
+    """Yield every letter that remains with what quotes it: nothing, a quote, or a backslash."""
+    quote, position = "", 0
+    while position < len(source):
+        letter = source[position]
+        position += 1
+        if letter == "\\" and quote != "'" and position < len(source):
+            if quote and source[position] not in '"\\$`':
+                yield "\\", quote
+            yield source[position], "\\"
+            position += 1
+        elif letter == quote:
+            quote = ""
+        elif letter in "'\"" and not quote:
+            quote = letter
+        else:
+            yield letter, quote

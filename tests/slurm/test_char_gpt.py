@@ -1,0 +1,54 @@
+"""The example on a real Slurm: the same numbers as on a laptop, and no trace of interruptions in the weights."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cordee.runs.state import RunState
+from cordee.testing.runs import LocalRun
+
+pytestmark = pytest.mark.slow
+EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"
+RUN = "python train.py --steps 150"
+
+
+def result(run: LocalRun) -> tuple[str, str]:
+    """Return the last loss that was printed, and the digest of the weights."""
+    text = run.output(0).decode()
+    losses = re.findall(r"step +\d+ +loss ([\d.]+)", text)
+    digests = re.findall(r"weights (\w+)", text)
+    assert losses, text
+    assert len(digests) == 1, text
+    return losses[-1], digests[0]
+
+
+def steps_in(state: RunState, segment: int) -> int:
+    """Return how many steps a segment has done so far."""
+    if not state.attempts or state.attempts[-1]["segment"] != segment or state.step is None:
+        return 0
+    return state.step - (state.resume_step or 0)
+
+
+def test_a_chain_of_three_segments_ends_with_the_weights_of_one_local_run(start, slurm, tmp_path):
+    folder = tmp_path / "char-gpt"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    local = LocalRun(folder, tmp_path / "local", run=RUN, vet__max_load=1000.0)
+    with local:
+        assert local.wait_end(180).state == "finished"
+        expected = result(local)
+
+    one = start(folder, run=RUN)
+    assert one.wait_end(180).state == "finished"
+    assert result(one) == expected
+
+    chain = start(folder, run=RUN, need__time="2h", need__partition="debug")
+    for segment in (1, 2):
+        chain.wait(lambda state, segment=segment: steps_in(state, segment) > 5, 120)
+        slurm.command("scancel", "--signal=USR1", "--batch", chain.job)
+    state = chain.wait_end(180)
+    assert (state.state, state.segments, state.restarts) == ("finished", 3, 0), state.text
+    assert result(chain) == expected
