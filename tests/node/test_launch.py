@@ -17,6 +17,7 @@ import pytest
 from cordee.node import processes
 from cordee.node.launching import RankCommand, make_launch
 from cordee.node.tasks import Task, TaskExit, TaskRunner
+from cordee.node.watchers import Watcher, Watchers
 from cordee.node.world import World
 
 WAIT_S = 30.0
@@ -31,14 +32,15 @@ class Host:
     def __init__(self, run: str, node: str, folder: Path) -> None:
         self.meeting_place = folder / node
         self.meeting_place.mkdir(parents=True, exist_ok=True)
-        self.tasks = TaskRunner(f"{run}/{node}/1", 4, self._output, self._ended, self._started, kill_s=5.0)
-        self.watchers: dict[str, tuple[Any, Any, Any]] = {}
+        self.watchers = Watchers()
+        told = self.watchers.output, self.watchers.ended, self.watchers.started
+        self.tasks = TaskRunner(f"{run}/{node}/1", 4, *told, kill_s=5.0)
         self.started: dict[int, int] = {}
         self.output: dict[tuple[int, int], bytes] = {}
         self.ended: dict[int, TaskExit] = {}
 
     def run_task(self, task: Task, ended: Any, *, started: Any = None, output: Any = None) -> None:
-        self.watchers[task.id] = (ended, started, output)
+        assert self.watchers.add(task, Watcher(ended, started, output))
         self.tasks.start(task)
 
     def rank_started(self, world: World, rank: int, pid: int) -> None:
@@ -50,16 +52,6 @@ class Host:
     def rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
         assert rank not in self.ended, "a rank ends once"
         self.ended[rank] = ended
-
-    def _started(self, task: Task, pid: int) -> None:
-        if self.watchers[task.id][1] is not None:
-            self.watchers[task.id][1](pid)
-
-    def _output(self, task: Task, stream: int, data: bytes) -> None:
-        self.watchers[task.id][2](stream, data)
-
-    def _ended(self, task: Task, ended: TaskExit) -> None:
-        self.watchers.pop(task.id)[0](ended)
 
 
 class Party:

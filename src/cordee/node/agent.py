@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
 
 from cordee import wire
 from cordee.errors import CordeeError
@@ -31,6 +31,7 @@ from cordee.node.setup_lines import read_environment, setup_script
 from cordee.node.shells import Shells
 from cordee.node.tasks import STDERR, Task, TaskExit, TaskRunner
 from cordee.node.telemetry import Telemetry
+from cordee.node.watchers import Watcher, Watchers
 from cordee.node.world import World
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.logframes import LogWriter
@@ -43,14 +44,6 @@ _STOP_POLL_S = 0.02
 _KEEPER_AFTER_S = 3.0
 _SUPERVISOR_FIRST_S = 5.0
 _SETTLE_S = 2.0
-
-
-class _Watcher(NamedTuple):
-    """Who is told of a task."""
-
-    ended: Callable[[TaskExit], None]
-    started: Optional[Callable[[int], None]]
-    output: Optional[Callable[[int, bytes], None]]
 
 
 class Agent:
@@ -78,7 +71,7 @@ class Agent:
         self.world: Optional[World] = None
         self.ranks: dict[int, dict[str, Any]] = {}
         self._tails: dict[int, Tail] = {}
-        self._watchers: dict[str, _Watcher] = {}
+        self._watchers = Watchers()
         self.launch: Optional[Launch] = None
         self._full = False
         self._stop_poll: Optional[asyncio.Task[None]] = None
@@ -93,9 +86,9 @@ class Agent:
         self.tasks = TaskRunner(
             f"{self.run}/{self.node}/{incarnation}",
             slots=os.cpu_count() or 1,
-            on_output=self._task_output,
-            on_exit=self._task_exit,
-            on_start=self._task_start,
+            on_output=self._watchers.output,
+            on_exit=self._watchers.ended,
+            on_start=self._watchers.started,
             kill_s=self.plan["timeouts"]["kill_s"],
         )
         self.telemetry = Telemetry(self.node, self.channels, self._rank_pids, self.plan["sampling"]["interval_s"])
@@ -350,11 +343,10 @@ class Agent:
         started: Optional[Callable[[int], None]] = None,
         output: Optional[Callable[[int, bytes], None]] = None,
     ) -> None:
-        if task.id in self._watchers:
+        if self._watchers.add(task, Watcher(ended, started, output)):
+            self.tasks.start(task)
+        else:
             ended(TaskExit(task.id, None, None, "not_started", 0.0, f"a task {task.id!r} runs already"))
-            return
-        self._watchers[task.id] = _Watcher(ended, started, output)
-        self.tasks.start(task)
 
     def rank_started(self, world: World, rank: int, pid: int) -> None:
         if self.world is world:
@@ -459,19 +451,6 @@ class Agent:
         if self.launch is not None:
             self.launch.stop(0.0)
         self.ending.set()
-
-    def _task_start(self, task: Task, pid: int) -> None:
-        watcher = self._watchers[task.id]
-        if watcher.started is not None:
-            watcher.started(pid)
-
-    def _task_output(self, task: Task, stream: int, data: bytes) -> None:
-        watcher = self._watchers[task.id]
-        if watcher.output is not None:
-            watcher.output(stream, data)
-
-    def _task_exit(self, task: Task, ended: TaskExit) -> None:
-        self._watchers.pop(task.id).ended(ended)
 
     def _rank_pids(self) -> dict[int, int]:
         return self.launch.pids() if self.launch is not None else {}
