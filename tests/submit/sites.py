@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -126,7 +127,8 @@ class FakeSlurmSite(SlurmSite):
         # What a real Slurm shares a folder with (Python, the shell) is reached by links, so that no real sacct is.
         tools = folder / "tools"
         tools.mkdir()
-        for name in ("python3", "bash", "sh", "env"):
+        (tools / "python3").symlink_to(sys.executable)
+        for name in ("bash", "sh", "env"):
             (tools / name).symlink_to(str(shutil.which(name)))
         monkeypatch.setenv("PATH", os.pathsep.join([str(self.bin), str(tools), *without_slurm]))
 

@@ -11,7 +11,10 @@ _WARN_RATIO = 2.0
 
 
 class LoadCheck(Check):
-    """Compares the load of the last minute per core with `warn_ratio`, and with `max_ratio` where one is given."""
+    """Compares the load of the last minute per core with `max_ratio` where one is given, and warns above `warn_ratio`.
+
+    Without a `warn_ratio` it warns above 2.0, or not at all below a given `max_ratio`.
+    """
 
     name = "host.load"
     parameters = frozenset({"max_ratio", "warn_ratio"})
@@ -22,7 +25,8 @@ class LoadCheck(Check):
             return self.result("unknown", "the number of cores cannot be read")
         load = os.getloadavg()[0]
         ratio = load / cores
-        limit, warn = parameters.get("max_ratio"), parameters.get("warn_ratio") or _WARN_RATIO
+        limit = parameters.get("max_ratio")
+        warn = parameters.get("warn_ratio") or limit or _WARN_RATIO
         status = "fail" if limit is not None and ratio > limit else "warn" if ratio > warn else "pass"
         threshold = limit if status == "fail" else warn
         evidence = f"load {load:.2f} on {cores} cores"
