@@ -137,6 +137,8 @@ def submission(cluster: DisposableSlurm, parent: Path, rounds: int, torchx: str 
     rows = Rows("Submission, until the job's id is there")
     job = write_job(parent / "submit", FIRST, NEED, words=_STAY_S)
     script = plain_script(job, OPTIONS, words=_STAY_S)
+    create_run(prepare(str(job), "slurm", dict(PATIENT), parent / "runs"))  # modules are imported, Slurm is known
+    peers.submitit_seconds(parent / "submitit")
     settle(cluster)
     sbatch(f"--nodes={len(cluster.node_names)}", "--exclusive", "--wrap=sleep 3600", "--output=/dev/null")
     until(lambda: set(cluster.states().values()) == {"ALLOCATED"}, 60)

@@ -357,6 +357,12 @@ class TestFaults:
         slurm.clear()
         assert slurm.command("squeue", "--noheader") == ""
 
+    def test_clearing_ends_a_job_of_several_components_as_a_whole(self, slurm):
+        slurm.command("sbatch", "--nodes=4", "--exclusive", "--wrap=sleep 1000")
+        slurm.command("sbatch", "--nodes=1", "--wrap=sleep 1000", ":", "--nodes=1")
+        slurm.clear()
+        assert slurm.command("squeue", "--noheader") == ""
+
     def test_an_unknown_node_is_refused(self, slurm):
         for method in (slurm.kill_node, slurm.start_node, slurm.resume, slurm.kill_slurmd):
             with pytest.raises(UsageError, match="no such node"):

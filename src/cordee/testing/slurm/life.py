@@ -239,7 +239,9 @@ class Cluster:
         return True
 
     def _jobs(self) -> list[str]:
-        return self.command("squeue", "--noheader", "--format=%A").split()
+        """Return what scancel takes for each job; a heterogeneous job goes only as a whole, by its first part."""
+        shown = self.command("squeue", "--noheader", "--format=%i").split()
+        return sorted({job.partition("+")[0] for job in shown})
 
     def _cancel_jobs(self) -> None:
         try:
