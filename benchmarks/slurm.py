@@ -36,13 +36,13 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=12, help="of first lines")
     parser.add_argument("--rounds", type=int, default=10, help="of submissions and ends")
     parser.add_argument("--kills", type=int, default=5, help="of a rank, an agent, a supervisor, a middle node")
-    parser.add_argument("--hosts", type=int, default=2, help="of batch hosts, silent nodes and nodes of plain jobs")
+    parser.add_argument("--hosts", type=int, default=3, help="of batch hosts, silent nodes and nodes of plain jobs")
     parser.add_argument("--wide", type=int, default=64, help="nodes of the wide run")
     parser.add_argument("--wide-rounds", type=int, default=2)
     parser.add_argument("--torchx", help="a Python interpreter that has torchx; left out without it")
     options = parser.parse_args()
     kills = {"parts": options.kills, "middle": options.kills}
-    kills |= dict.fromkeys(("silent", "host10", "host60", "plain"), options.hosts)
+    kills |= dict.fromkeys(("silent", "host10", "host60", "plain", "plain host"), options.hosts)
     narrow: dict[str, Callable[[DisposableSlurm, Path], Rows]] = {
         "first": lambda cluster, parent: first_line(cluster, parent, options.pairs),
         "submission": lambda cluster, parent: submission(cluster, parent, options.rounds, options.torchx),

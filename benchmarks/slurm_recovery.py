@@ -55,7 +55,8 @@ def recovery(cluster: DisposableSlurm, parent: Path, repeats: dict[str, int]) ->
         "silent": lambda: _node(cluster, parent, rng, rows, "a middle node falls silent, spare takes over", _freeze),
         "host10": lambda: _batch_host(cluster, parent, rng, rows, 10.0),
         "host60": lambda: _batch_host(cluster, parent, rng, rows, 60.0),
-        "plain": lambda: _plain(cluster, parent, rng, rows),
+        "plain": lambda: _plain(cluster, parent, rng, rows, host=False),
+        "plain host": lambda: _plain(cluster, parent, rng, rows, host=True),
     }
     for index in range(max(repeats.values())):
         for name, scene in scenes.items():
@@ -63,6 +64,10 @@ def recovery(cluster: DisposableSlurm, parent: Path, repeats: dict[str, int]) ->
                 settle(cluster)
                 scene()
                 cluster.heal()
+    rows.compare("a middle node, spare takes over", "a middle node, plain `sbatch --requeue` and srun")
+    rows.compare("a middle node falls silent, spare takes over", "a middle node, plain `sbatch --requeue` and srun")
+    for orphan in ("10 s", "60 s"):
+        rows.compare(f"the batch host, orphan = {orphan}", "the batch host, plain `sbatch --requeue` and srun")
     rows.notes.append(f"Slurm counts a node as dead after SlurmdTimeout = {_timeout(cluster)} s here, 300 s by default")
     return rows
 
@@ -126,7 +131,7 @@ def _batch_host(cluster: DisposableSlurm, parent: Path, rng: random.Random, rows
         assert continued["segment"] == 2, continued
 
 
-def _plain(cluster: DisposableSlurm, parent: Path, rng: random.Random, rows: Rows) -> None:
+def _plain(cluster: DisposableSlurm, parent: Path, rng: random.Random, rows: Rows, *, host: bool) -> None:
     """The same training in a plain `sbatch --requeue`: Slurm itself notices the lost node and runs the job again."""
     job = write_job(parent / "plain", COUNTING, TWO)
     checkpoints = job / f"checkpoints-{time.time_ns()}"
@@ -137,11 +142,11 @@ def _plain(cluster: DisposableSlurm, parent: Path, rng: random.Random, rows: Row
     until(lambda: len(marks(text_of(output), "step")) > 2 * _STEPS_BEFORE)
     time.sleep(rng.uniform(0.0, 1.0))
     record = job_record(identity) or {}
-    lost = next(node for node in expand_nodes(record["NodeList"]) if node != record["BatchHost"])
+    lost = next(node for node in expand_nodes(record["NodeList"]) if (node == record["BatchHost"]) == host)
     killed = time.time()
     cluster.kill_node(lost)
     again = until(lambda: _step_after(text_of(output), killed), _MOST_S, 0.1)
-    rows.add("a middle node, plain `sbatch --requeue` and srun", again - killed)
+    rows.add(f"{'the batch host' if host else 'a middle node'}, plain `sbatch --requeue` and srun", again - killed)
 
 
 def _started(parent: Path, need: str, **flags: Any) -> SlurmRun:

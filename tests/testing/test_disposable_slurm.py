@@ -359,7 +359,8 @@ class TestFaults:
 
     def test_clearing_ends_a_job_of_several_components_as_a_whole(self, slurm):
         slurm.command("sbatch", "--nodes=4", "--exclusive", "--wrap=sleep 1000")
-        slurm.command("sbatch", "--nodes=1", "--wrap=sleep 1000", ":", "--nodes=1")
+        for _ in range(4):
+            slurm.command("sbatch", "--nodes=1", ":", "--nodes=1", ":", "--nodes=1", "--wrap=sleep 1000")
         slurm.clear()
         assert slurm.command("squeue", "--noheader") == ""
 
