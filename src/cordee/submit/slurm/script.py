@@ -59,7 +59,7 @@ while :; do
   : >"$CORDEE_HEARTBEAT"
   "$python" -s -m cordee.supervise.supervisor --folder "$run" >>"$run/control/supervisor.log" 2>&1 </dev/null &
   supervisor=$!
-  watch "$supervisor" & watcher=$!
+  watch "$supervisor" 2>/dev/null & watcher=$!
   while :; do
     signalled=
     wait "$supervisor"
