@@ -92,7 +92,7 @@ class Supervisor:
     def _refuse_a_second_job(self) -> None:
         before = replay(read_journal(self.folder.journal), self.folder.id)
         other = self.place.duplicate_of(before)
-        if before.ended and self.place.chains:
+        if before.ended and self.place.chains and not segments.ended_from_outside(before):
             raise OwnershipError(f"the run has {before.state} already", given=self.folder.id)
         if other is not None:
             raise OwnershipError(f"job {other} leads this run, not this one", given=self.folder.id)
