@@ -103,7 +103,7 @@ class EarlyEnd:
             self.leave(SegmentOver(fate), self._step["checkpoint"]["grace_s"])
         elif fate in ("running", "unknown"):
             self.cancel("a signal to the supervisor")
-        else:
+        elif fate != "ended":
             self.leave(SegmentOver(fate), 0.0)
 
     def _end(self, over: Union[Ended, SegmentOver], outcome: Outcome, most_s: float) -> None:

@@ -76,6 +76,7 @@ class Supervisor:
         self.nodes = {name: Node(name) for name in self.place.node_names()}
         self.intake = Intake(folder.telemetry, self.epoch)
         self.shells = Shells(self.nodes)
+        self.sealer = remarks.Sealer(folder, self.journal)
         self.policy = RestartPolicy(self.step["restart"]["retries"], self.step["restart"]["backoff_s"])
         self.attempt: Optional[Attempt] = None
         self.newest: Optional[Checkpoint] = None
@@ -87,12 +88,11 @@ class Supervisor:
         self._attempts = self.before.attempt
         self._progress: tuple[Optional[int], Optional[int]] = (None, None)
         self._ending = self._released = False
-        self._sealing: Optional[asyncio.Task[Optional[float]]] = None
 
     def _refuse_a_second_job(self) -> None:
         before = replay(read_journal(self.folder.journal), self.folder.id)
         other = self.place.duplicate_of(before)
-        if before.ended and self.place.chains:
+        if before.ended and self.place.chains and not segments.ended_from_outside(before):
             raise OwnershipError(f"the run has {before.state} already", given=self.folder.id)
         if other is not None:
             raise OwnershipError(f"job {other} leads this run, not this one", given=self.folder.id)
@@ -450,7 +450,7 @@ class Supervisor:
                     self._look_for_silence()
             if now >= due["seal"] and not self._ending:
                 due["seal"] = now + _SEAL_S
-                self._seal_closed_parts()
+                self.sealer.begin()
             if now >= due["checkpoint"]:
                 due["checkpoint"] = now + _CHECKPOINT_S
                 self._note_checkpoint(self._newest_checkpoint())
@@ -542,12 +542,7 @@ class Supervisor:
         self.journal.append("ended", state=ended.state, exit_code=ended.exit_code, reason=ended.reason, text=ended.text)
         self.server.close()
         await self._write_the_rest()
-        if self._sealing is not None:
-            await self._sealing
-        sealed = await remarks.seal(self.folder, final=True)
-        if sealed is not None:
-            self.journal.append("sealed", until=sealed)
-            await remarks.drop_sealed(self.folder)
+        await self.sealer.finish()
         await remarks.report(self.folder)
 
     async def _release_nodes(self) -> None:
@@ -563,18 +558,6 @@ class Supervisor:
         for node in self.nodes.values():
             if node.send({"t": "bye"}) and node.connection is not None:
                 await node.connection.drain()
-
-    def _seal_closed_parts(self) -> None:
-        """Seal what nobody writes to any more in a child, so that a long run's tail stays short."""
-        if self._sealing is not None and not self._sealing.done():
-            return
-
-        def done(task: asyncio.Task[Optional[float]]) -> None:
-            if not task.cancelled() and task.exception() is None and task.result() is not None:
-                self.journal.append("sealed", durable=False, until=task.result())
-
-        self._sealing = asyncio.ensure_future(remarks.seal(self.folder, final=False))
-        self._sealing.add_done_callback(done)
 
     async def _write_the_rest(self) -> None:
         """Wait for room on a full disk: without its last line the run would be begun again."""
