@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from slurm_common import Rows, led_to
-from slurm_latency import first_line, noticed, submission
-from slurm_peers import versions
-from slurm_recovery import recovery
-from slurm_scale import scale
+from on_slurm.common import Rows, led_to
+from on_slurm.latency import first_line, noticed, submission
+from on_slurm.peers import versions
+from on_slurm.recovery import recovery
+from on_slurm.scale import scale
 
 from cordee.testing.slurm import DisposableSlurm
 

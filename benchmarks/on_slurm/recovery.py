@@ -10,13 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slurm_common import Rows, marks, plain_script, sbatch, settle, text_of, until, write_job
-
 from cordee.runs.state import RunState
 from cordee.slurm import expand_nodes, job_record
 from cordee.testing.runs import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import node_processes
+from on_slurm.common import Rows, marks, plain_script, sbatch, settle, text_of, until, write_job
 
 # Counts, saves every five steps, goes on from the newest checkpoint that it finds; with and without Cordée.
 COUNTING = """

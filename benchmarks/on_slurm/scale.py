@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from slurm_common import Rows, led_to, marks, plain_script, sbatch, settle, text_of, until, wait_gone, write_job
-from slurm_latency import FIRST
-
 from cordee.runs.state import RunState
 from cordee.testing.runs import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 from cordee.units import parse_utc
+from on_slurm.common import Rows, led_to, marks, plain_script, sbatch, settle, text_of, until, wait_gone, write_job
+from on_slurm.latency import FIRST
 
 _MOST_S = 600.0
 # All agents start at once on the few cores of one machine: they come later than the 30 s that a cluster gets.

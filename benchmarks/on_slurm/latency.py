@@ -10,8 +10,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import slurm_peers as peers
-from slurm_common import (
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import read_journal
+from cordee.submit import submitter
+from cordee.submit.prepare import create_run, prepare
+from cordee.testing.slurm import DisposableSlurm
+from cordee.units import parse_utc
+from on_slurm import peers
+from on_slurm.common import (
     CORDEE,
     PATIENT,
     Rows,
@@ -26,13 +32,6 @@ from slurm_common import (
     wait_gone,
     write_job,
 )
-
-from cordee.runs.folder import RunFolder
-from cordee.runs.journal import read_journal
-from cordee.submit import submitter
-from cordee.submit.prepare import create_run, prepare
-from cordee.testing.slurm import DisposableSlurm
-from cordee.units import parse_utc
 
 FIRST = """
 import os, sys, time
