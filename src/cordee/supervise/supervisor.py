@@ -42,6 +42,7 @@ _LATE_S = 1.0
 _SECOND_S = 1.0
 _PROGRESS_S = 2.0
 _CHECKPOINT_S = 2.0
+_CONNECT_PER_NODE_S = 0.1
 _CANCEL_GRACE_S = 5.0
 _RANK_GRACE_S = 5.0
 _FULL_DISK_S = 3600.0
@@ -157,14 +158,15 @@ class Supervisor:
 
     async def _gather(self) -> None:
         """Wait until all nodes are connected and vetted, or their time is up."""
-        deadline = time.monotonic() + self.timeouts["connect_s"]
+        began = time.monotonic()
+        deadline = began + self.timeouts["connect_s"] + _CONNECT_PER_NODE_S * len(self.nodes)
         while any(node.connection is None for node in self.nodes.values()):
             if not await self._wait_change(deadline - time.monotonic()):
                 break
         connected = [node.name for node in self.nodes.values() if node.connection is not None]
         for node in self.nodes.values():
             if node.connection is None:
-                reason = f"no agent connected within {self.timeouts['connect_s']:.0f} s"
+                reason = f"no agent connected within {time.monotonic() - began:.0f} s"
                 self.journal.append("node_lost", node=node.name, reason=reason)
                 self.place.replace_agent(node.name, node.incarnation)
         if len(connected) < self.request["min_nodes"]:
@@ -191,6 +193,8 @@ class Supervisor:
                 if result["status"] in ("fail", "unknown")
             ]
             text = f"{len(candidates)} healthy nodes, {least} are needed"
+            if not judged:
+                raise SegmentOver("node_lost", text)
             raise Ended("failed", EXIT_ABORT, "vetting", "; ".join([text, *reasons[:8]]))
         previous = {node.name for node in self.attempt.nodes} if self.attempt else set()
         candidates.sort(key=lambda node: node.name not in previous)

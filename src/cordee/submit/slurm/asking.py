@@ -72,7 +72,7 @@ class SlurmAsking:
             kept.get("trouble", "never asked"),
             kept.get("gone", {}),
         )
-        fresh = 0 <= time.time() - answer.at <= age_s and answer.asked_for.issuperset(ids)
+        fresh = age_s > 0 and 0 <= time.time() - answer.at <= age_s and answer.asked_for.issuperset(ids)
         if fresh or (age_s > 0 and not self._may_ask(kept)):
             return answer
         return self._ask(sorted(ids), kept)
