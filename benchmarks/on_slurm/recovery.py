@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +62,11 @@ def recovery(cluster: DisposableSlurm, parent: Path, repeats: dict[str, int]) ->
         for name, scene in scenes.items():
             if index < repeats[name]:
                 settle(cluster)
-                scene()
+                try:
+                    scene()
+                except TimeoutError as error:
+                    print(error, file=sys.stderr, flush=True)
+                    rows.notes.append(f"{name}: repeat {index + 1} did not come back within {_MOST_S:.0f} s")
                 cluster.heal()
     rows.compare("a middle node, spare takes over", "a middle node, plain `sbatch --requeue` and srun")
     rows.compare("a middle node falls silent, spare takes over", "a middle node, plain `sbatch --requeue` and srun")
@@ -174,7 +179,13 @@ def _middle(run: SlurmRun, state: RunState) -> str:
 
 def _next_step(run: SlurmRun, killed: float) -> float:
     """Return when rank 0, started again after the kill, made its first step."""
-    return until(lambda: _step_after(run.output(0).decode(), killed), _MOST_S, 0.05)
+
+    def again(state: RunState) -> float:
+        if state.ended:
+            raise TimeoutError(f"the run ended {state.state}: {state.text}")
+        return _step_after(run.output(0).decode(), killed)
+
+    return again(run.wait(again, _MOST_S))
 
 
 def _step_after(text: str, killed: float) -> float:
