@@ -35,6 +35,9 @@ _KINDS = (
 )
 
 
+OUTCOMES = {"segment": "ended with its segment", "node_lost": "lost a node"}
+
+
 class Plot(NamedTuple):
     """A chart and what stands above it; `svg` is safe to put into a page."""
 
@@ -51,7 +54,8 @@ def phases_plot(data: ReportData) -> str:
     for entry in state.attempts:
         outcome = entry.get("outcome", "running")
         end = max(entry.get("ended_at") or now, entry["started_at"])
-        attempts.append(Span(f"attempt {outcome}", entry["started_at"], end, f"attempt {entry['attempt']} {outcome}"))
+        words = OUTCOMES.get(outcome, outcome)
+        attempts.append(Span(f"attempt {words}", entry["started_at"], end, f"attempt {entry['attempt']} {words}"))
     seen = [(parse_utc(item["time"]), item["name"]) for item in data.checkpoints if item["time"]]
     checkpoints = [Span("checkpoint", moment, moment, f"checkpoint {name}") for moment, name in seen]
     rows = [("phases", phases), ("attempts", attempts), ("checkpoints", checkpoints)]

@@ -18,11 +18,13 @@ class Standing:
             not be asked).
         job: the place's own name for it, None when it has none.
         reason: why it waits, how it ended, or why the place could not be asked, in the place's words.
+        at: when the place said so, UTC epoch seconds; None: now.
     """
 
     state: Literal["waiting", "running", "gone", "unknown"]
     job: str | None = None
     reason: str = ""
+    at: float | None = None
 
 
 class Submitter(ABC):

@@ -29,7 +29,10 @@ def settle(folder: RunFolder, standing: Standing) -> RunState:
     word = standing.reason.split(" ")[0]
     cancelled = word == "CANCELLED" or state.cancel_requested
     what = _WORDS.get(word, standing.reason)
-    text = f"{what} (job {standing.job}: {standing.reason}); see {folder.submit}/slurm-{standing.job}.out"
+    text = f"{what} (job {standing.job}: {standing.reason})"
+    printed = folder.submit / f"slurm-{standing.job}.out"
+    if printed.is_file():
+        text += f"; see {printed}"
     client_journal(folder.journal).append(
         "ended",
         state="cancelled" if cancelled else "failed",

@@ -22,7 +22,7 @@ run={run}
 python={python}
 # The run's own copy of Cordée: whatever is installed later changes nothing for it.
 export PYTHONPATH="$run/node.zip${{PYTHONPATH:+:$PYTHONPATH}}"
-export CORDEE_JOB_STARTED=$(date +%s)
+export CORDEE_JOB_STARTED=$(date +%s.%N)
 export CORDEE_HEARTBEAT="${{TMPDIR:-/tmp}}/cordee-$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}.heartbeat"
 # A job step takes all memory and all cores of the job: the ranks share them below their agent.
 unset "${{!SLURM_MEM_PER_@}}"

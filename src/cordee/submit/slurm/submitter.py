@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cordee.errors import SubmitError
@@ -69,7 +70,8 @@ class SlurmSubmitter(Submitter):
         """Return what Slurm last said of the runs' jobs."""
         jobs = [replay(read_journal(folder.journal), folder.id).job for folder in folders]
         answer = self._asking.answer([job for job in jobs if job], age_s=age_s)
-        return [_standing(folder, job, answer) for folder, job in zip(folders, jobs, strict=True)]
+        found = [_standing(folder, job, answer) for folder, job in zip(folders, jobs, strict=True)]
+        return [replace(standing, at=answer.at) for standing in found]
 
     def cancel(self, folder: RunFolder) -> None:
         """Have Slurm end all jobs of the run.
