@@ -49,6 +49,25 @@ def profile_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
     return [SITE_FOLDER, config_folder(environ) / "clusters"]
 
 
+def profile_runs(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """Return the folders that profiles name for runs; profiles that cannot be read name none."""
+    found = {}
+    for folder in profile_folders(environ):
+        for name in sorted(_names_of_files(environ)):
+            try:
+                runs = read_toml(folder / f"{name}.toml")[1].get("runs")
+            except CordeeError:
+                continue
+            if isinstance(runs, str):
+                found[name] = runs_path(runs)
+    return list(dict.fromkeys(found.values()))
+
+
+def runs_path(runs: str) -> Path:
+    """Return the folder that a profile's `runs` means: `~` and variables are filled in."""
+    return Path(os.path.expandvars(os.path.expanduser(runs))).absolute()
+
+
 def list_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Return the names of all clusters: `local`, those that have a profile, and `slurm` where one answers."""
     names = _names_of_files(environ)
