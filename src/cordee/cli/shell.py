@@ -41,7 +41,7 @@ def command(run: str, argv: tuple[str, ...], node: str | None, runs: str | None)
     if state.ended:
         raise UsageError("this run has ended; there is no job to open a shell in", given=folder.id)
     if state.state == "queued":
-        text = f"this run has no nodes yet: {words(standing)}" if standing else "this run has not started yet"
+        text = f"this run has no nodes now: {words(standing)}" if standing else "this run has not started yet"
         raise UsageError(text, given=folder.id, next=f"`cordee watch {folder.id}` shows when it does")
     raise click.exceptions.Exit(asyncio.run(Session(folder.rendezvous, list(argv), node).run()))
 
