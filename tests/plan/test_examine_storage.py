@@ -75,7 +75,9 @@ def findings(tmp_path, monkeypatch):
 def test_a_run_folder_of_this_machine_alone_is_warned_of(findings, tmp_path):
     [finding] = findings("nodes_elsewhere = true", run="tmpfs")
     assert (finding.severity, finding.given) == ("warn", str(tmp_path / "run"))
-    assert "the run folder lies on this machine's own disk (tmpfs), and centre has nodes on other machines" in finding.text
+    assert (
+        "the run folder lies on this machine's own disk (tmpfs), and centre has nodes on other machines" in finding.text
+    )
     assert "--runs DIR, CORDEE_RUNS, or `runs` in the cluster's profile" in finding.next
 
 

@@ -68,6 +68,8 @@ def words(standing: Standing) -> str:
     reason = f": {standing.reason}" if standing.reason and standing.reason != "None" else ""
     if standing.state == "unknown" and not reason:
         return f"submitted; the scheduler is asked about it within a minute{job}"
+    if standing.state == "gone" and standing.job is None:
+        return "was never placed; `cordee resume` submits it"
     age_s = 0.0 if standing.at is None else time.time() - standing.at
     asked = f", {format_duration(round(age_s))} ago" if _NEW_S < age_s < 86400.0 else ""
     return {

@@ -17,8 +17,8 @@ from cordee.plan.render import leaves, render_plan, render_provenance
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.runs.journal import client_journal
 from cordee.runs.snapshot import snapshot_code
-from cordee.spec.cluster import runs_path
 from cordee.spec.load import LoadedJob, load_job
+from cordee.spec.places import runs_path
 from cordee.submit import has_submitter, submitter
 
 

@@ -22,8 +22,6 @@ from cordee.slurm import (
 )
 from cordee.submit._base import Standing, Submitter
 from cordee.submit.slurm.asking import Answer, SlurmAsking
-from cordee.submit.slurm.refusals import refused
-from cordee.submit.slurm.script import batch_script
 
 _PATIENCE_S = 300.0
 
@@ -38,6 +36,8 @@ class SlurmSubmitter(Submitter):
 
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
         """Return the batch script."""
+        from cordee.submit.slurm.script import batch_script
+
         return batch_script(folder, plan)
 
     def submit(self, folder: RunFolder, plan: dict[str, Any]) -> str:
@@ -55,6 +55,8 @@ class SlurmSubmitter(Submitter):
                 waiting=self._tell_waiting,
             )
         except SlurmError as error:
+            from cordee.submit.slurm.refusals import refused
+
             trouble = refused(error, folder.id, plan["steps"][0]["request"]["scheduler"])
             if not error.busy:
                 journal.append(
