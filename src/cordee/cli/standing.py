@@ -62,15 +62,15 @@ def timely(standing: Standing, state: RunState) -> Standing:
     return standing
 
 
-def words(standing: Standing) -> str:
-    """Return a standing as a person would say it: `waiting in the queue: Priority (job 12)`."""
+def words(standing: Standing, now: float | None = None) -> str:
+    """Return a standing as a person would say it: `waiting in the queue: Priority (job 12), 20 s ago`."""
     job = f" (job {standing.job})" if standing.job else ""
     reason = f": {standing.reason}" if standing.reason and standing.reason != "None" else ""
     if standing.state == "unknown" and not reason:
         return f"submitted; the scheduler is asked about it within a minute{job}"
     if standing.state == "gone" and standing.job is None:
         return "was never placed; `cordee resume` submits it"
-    age_s = 0.0 if standing.at is None else time.time() - standing.at
+    age_s = 0.0 if standing.at is None else (time.time() if now is None else now) - standing.at
     asked = f", {format_duration(round(age_s))} ago" if _NEW_S < age_s < 86400.0 else ""
     return {
         "waiting": f"waiting in the queue{reason}{job}",

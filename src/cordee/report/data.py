@@ -196,7 +196,7 @@ def _resources(run: Run, data: ReportData) -> None:
 
 def _logs(run: Run, data: ReportData) -> None:
     failed = [failure["rank"] for failure in reversed(data.state.failures) if failure.get("rank") is not None]
-    failed = [rank.rank for rank in data.state.ranks if rank.status == "failed"] + failed
+    failed += [rank.rank for rank in data.state.ranks if rank.status == "failed"]
     ranks: Sequence[int] = list(dict.fromkeys(failed))[:_MOST_FAILED_RANKS]
     for rank in ranks or ([0] if data.state.ranks else [-1]):
         lines = [line.data.decode(errors="replace") for line in run.logs.tail(rank, _LAST_LINES)]

@@ -83,7 +83,7 @@ def end_words(segment: SegmentState) -> str:
     """Return why a segment ended, what it saved and what follows: `its time limit was near; step-80 saved; ...`."""
     if segment.ended_at is None:
         return "goes on" if segment.started_at is not None else "waits for its nodes"
-    parts = [_ENDS.get(segment.reason, segment.reason.replace("_", " ") or "ended")]
+    parts = [_ENDS.get(segment.reason) or f"the run failed ({segment.reason.replace('_', ' ') or 'no reason given'})"]
     if segment.next:
         parts.append(f"{segment.checkpoint} saved" if segment.progress else "nothing new saved")
         parts.append(_NEXT.get(segment.next, segment.next))
