@@ -339,6 +339,7 @@ def test_ranks_end_when_their_agent_is_gone(live: Live, tmp_path: Path) -> None:
         for entry in second._ranks.values():
             second._close(entry)
         await party.until(lambda: not any(processes.read_process(pid) for pid in pids))
+        await party.until(lambda: not list(party.hosts[1].meeting_place.glob("*.order")))
         assert set(party.pids) == {0, 1, 2, 3}
         party.stop(0.0)
 

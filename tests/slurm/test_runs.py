@@ -148,3 +148,36 @@ def test_submitting_again_does_not_place_it_twice(job, start, slurm):
     assert len(slurm.command("squeue", "--noheader", "--format=%i").split()) == 1
     assert [event["job"] for event in run.events("placed")] == [run.job] * 2
     assert json.loads(run.folder.plan.read_text())["backend"] == "slurm"
+
+
+@pytest.fixture
+def resubmitting(tmp_path, monkeypatch):
+    """A site that forbids to requeue jobs: the next segment is a new job."""
+    profiles = tmp_path / "clusters"
+    profiles.mkdir()
+    (profiles / "slurm.toml").write_text('scheduler = "slurm"\nrequeue = "resubmit"\n')
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(profiles))
+
+
+def test_where_requeueing_is_forbidden_the_next_segment_is_a_new_job(job, start, slurm, resubmitting):
+    run = start(job(LONG, '[need]\nnodes = 2\ntime = "2h"\npartition = "debug"'))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    first = run.job
+    assert job_record(first)["Requeue"] == "0"
+    slurm.command("scancel", "--signal=USR1", "--batch", first)
+    state = run.wait_end(120)
+    assert (state.state, state.segments, state.restarts) == ("finished", 2, 0), state.text
+    assert run.job != first
+    assert job_record(first)["JobState"] == "COMPLETED"
+    assert counted(run)[-1] == "counted to 200"
+
+
+def test_there_too_the_run_survives_the_batch_host(job, start, slurm, resubmitting):
+    run = start(job(LONG))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    first = run.job
+    slurm.kill_node(job_record(first)["BatchHost"])
+    state = run.wait_end(180)
+    assert (state.state, state.segments) == ("finished", 2), state.text
+    assert run.job != first
+    assert counted(run)[-1] == "counted to 200"

@@ -26,7 +26,7 @@ _POLL_S = 0.1
 _REPORT_S = 120.0
 _GONE_S = 5.0
 _CLOCKS_S = 2.0
-_STANDING_S = 1.0
+_FIRST_STANDING_S = 1.0
 _QUEUE_WORDS_S = 600.0
 _LONGEST_LINE = 4096
 
@@ -94,7 +94,7 @@ class Follower:
         self._quiet = quiet
         self._place = submitter_of(folder)
         self._journal = JournalTail(folder)
-        self._next_standing = time.monotonic() + _STANDING_S
+        self._next_standing = time.monotonic() + _FIRST_STANDING_S
         self._gone_since: float | None = None
         self._queue_words = ("", 0.0)
         self._lines = LineTail(folder.logs)
@@ -164,14 +164,14 @@ class Follower:
         now = time.monotonic()
         if now < self._next_standing:
             return
-        self._next_standing = now + _STANDING_S
+        self._next_standing = now + self._place.poll_s
         standing = timely(self._place.standing(self.folder), self.state())
         self._tell_queue(standing, now)
         if standing.state != "gone":
             self._gone_since = None
         elif self._gone_since is None:
             self._gone_since = now
-        elif now - self._gone_since > _GONE_S and not self.state().ended and not settle(self.folder, standing).ended:
+        elif now - self._gone_since > _GONE_S and not settle(self.folder, standing).ended and standing.job is None:
             raise CordeeError(
                 "nothing runs this job any more: its keeper, supervisor and agents are gone",
                 given=self.folder.id,

@@ -12,7 +12,7 @@ from cordee.slurm import COMMENT_PREFIX, SlurmError, job_record, patiently, run_
 SCRIPT_NAME = "job.sbatch"
 _GO_ON_S = 600.0
 _ASK_S = 10.0
-_ENDED_BY_ITSELF = ("JobLaunchFailure", "NonZeroExitCode", "RaisedSignal")
+_SCRIPT_KILLED = ("JobLaunchFailure", "RaisedSignal")
 _STATES = {
     "TIMEOUT": "time_limit",
     "DEADLINE": "time_limit",
@@ -20,7 +20,6 @@ _STATES = {
     "NODE_FAIL": "node_lost",
     "BOOT_FAIL": "node_lost",
     "CANCELLED": "cancelled",
-    "FAILED": "killed",
     "OUT_OF_MEMORY": "killed",
 }
 
@@ -64,7 +63,8 @@ class Allocation:
 
         Returns:
             running; preempted (it may run on for a while); requeued (Slurm starts it again by itself); cancelled;
-            time_limit; node_lost; killed (its batch script ended before its time); or unknown (no answer).
+            time_limit; node_lost; killed (its batch script was); ended (its batch script came to its end); or unknown (no
+            answer).
         """
         try:
             return self._fate_now()
@@ -120,10 +120,12 @@ def fate_of(record: Optional[Mapping[str, str]], requeues: int) -> str:
         return _STATES[state]
     if state in ("PENDING", "REQUEUED"):
         return "requeued"
-    if state != "COMPLETING":
+    if state not in ("COMPLETING", "COMPLETED", "FAILED"):
         return "unknown"
-    ended_by_itself = reason in _ENDED_BY_ITSELF or record.get("ExitCode", "0:0") != "0:0"
-    return "killed" if ended_by_itself else "cancelled"
+    code, _, number = record.get("ExitCode", "0:0").partition(":")
+    if reason in _SCRIPT_KILLED or number not in ("0", ""):
+        return "killed"
+    return "ended" if code != "0" or state != "COMPLETING" else "cancelled"
 
 
 def _count(text: Optional[str]) -> int:

@@ -54,6 +54,7 @@ def main() -> int:
         return _run(meeting, order)
     except OSError as error:
         print(f"cordee: rank {rank} on {node} lost its agent: {error}", file=sys.stderr)
+        meeting.remove()
         return _NOT_MET
 
 

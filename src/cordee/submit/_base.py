@@ -18,12 +18,14 @@ class Standing:
             not be asked).
         job: the place's own name for it, None when it has none.
         reason: why it waits, how it ended, or why the place could not be asked, in the place's words.
+        gone_s: for how long it has been seen gone, in seconds; something inside may yet bring it back at first.
         at: when the place said so, UTC epoch seconds; None: now.
     """
 
     state: Literal["waiting", "running", "gone", "unknown"]
     job: str | None = None
     reason: str = ""
+    gone_s: float = 0.0
     at: float | None = None
 
 
@@ -35,9 +37,11 @@ class Submitter(ABC):
 
     Attributes:
         script_name: the file in the run's `submit/` folder that holds what was submitted.
+        poll_s: how often it makes sense to ask where a run stands, in seconds.
     """
 
     script_name = "commands.txt"
+    poll_s = 1.0
 
     @abstractmethod
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:

@@ -19,14 +19,23 @@ _WORDS = {
     "COMPLETED": "its job ended without a last word",
     "FAILED": "its job failed",
 }
+_MAY_COME_BACK = ("FAILED", "NODE_FAIL", "PREEMPTED", "TIMEOUT", "BOOT_FAIL", "OUT_OF_MEMORY")
+_COMES_BACK_S = 60.0
 
 
 def settle(folder: RunFolder, standing: Standing) -> RunState:
-    """Return the run's state, ended by what the scheduler says when the job is gone and the journal has no end."""
+    """Return the run's state, ended by what the scheduler says when the job is gone and the journal has no end.
+
+    A job that failed may be on its way back: the agents have it requeued when its batch script was killed.
+    """
     state = replay(read_journal(folder.journal), folder.id)
     if state.ended or standing.state != "gone" or standing.job is None:
         return state
+    if state.state == "queued" and state.phases and (standing.at or state.phases[-1].start) < state.phases[-1].start:
+        return state  # that was said of an earlier job, or of an earlier turn of this one
     word = standing.reason.split(" ")[0]
+    if word in _MAY_COME_BACK and standing.gone_s < _COMES_BACK_S:
+        return state
     cancelled = word == "CANCELLED" or state.cancel_requested
     what = _WORDS.get(word, standing.reason)
     text = f"{what} (job {standing.job}: {standing.reason})"

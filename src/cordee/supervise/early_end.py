@@ -14,6 +14,8 @@ from cordee.supervise.place import Place
 
 _POLL_S = 0.2
 _CANCEL_STOP_S = 10.0
+_RESERVE_S = 15.0
+_RESERVE_SHARE = 0.2
 _FATE_S = 20.0
 _FATE_POLL_S = 0.3
 _TERMINATION_S = 2.0
@@ -66,7 +68,7 @@ class EarlyEnd:
 
     def time_is_near(self) -> None:
         """Slurm's signal, `grace` before the job's time is over."""
-        self.leave(SegmentOver("time_limit"), self._step["segment"]["grace_s"])
+        self.leave(SegmentOver("time_limit"), self._to_save_s())
 
     async def watch_clock(self) -> None:
         """End the segment `grace` before its time is over; returns at once when it has no limit."""
@@ -75,7 +77,12 @@ class EarlyEnd:
             return
         await asyncio.sleep(max(0.0, segment["limit_s"] - segment["grace_s"] - self._place.age_s()))
         text = f"the time limit of {segment['limit_s']:.0f} s is near"
-        self.leave(SegmentOver("time_limit", text), segment["grace_s"])
+        self.leave(SegmentOver("time_limit", text), self._to_save_s())
+
+    def _to_save_s(self) -> float:
+        """Return how long ranks may save: what is left of `grace` is for ending them and for queueing again."""
+        grace = float(self._step["segment"]["grace_s"])
+        return grace - min(_RESERVE_S, _RESERVE_SHARE * grace)
 
     def terminated(self) -> None:
         """A signal told the supervisor to end: find out why, and end accordingly."""
@@ -103,7 +110,7 @@ class EarlyEnd:
             self.leave(SegmentOver(fate), self._step["checkpoint"]["grace_s"])
         elif fate in ("running", "unknown"):
             self.cancel("a signal to the supervisor")
-        else:
+        elif fate != "ended":
             self.leave(SegmentOver(fate), 0.0)
 
     def _end(self, over: Union[Ended, SegmentOver], outcome: Outcome, most_s: float) -> None:

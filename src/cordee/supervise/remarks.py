@@ -14,6 +14,7 @@ from typing import Any, Optional
 
 from cordee.findings import Finding
 from cordee.runs.folder import RunFolder, say
+from cordee.runs.journal import JournalWriter
 from cordee.runs.snapshot import changed_files
 from cordee.supervise.intake import Intake
 from cordee.supervise.nodes import Node
@@ -51,7 +52,39 @@ def closing_findings(nodes: list[Node], intake: Intake) -> list[Finding]:
     return findings
 
 
-async def seal(folder: RunFolder, *, final: bool) -> Optional[float]:
+class Sealer:
+    """Seals telemetry in children, one at a time, so that a long run's block log stays short.
+
+    Args:
+        folder: the run's folder.
+        journal: where it is written until when telemetry is sealed.
+    """
+
+    def __init__(self, folder: RunFolder, journal: JournalWriter) -> None:
+        self._folder, self._journal = folder, journal
+        self._task: Optional[asyncio.Task[None]] = None
+
+    def begin(self) -> None:
+        """Seal what nobody writes to any more, unless that goes on already."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._seal_closed())
+
+    async def finish(self) -> None:
+        """Seal all of it, and delete what the journal says is sealed."""
+        if self._task is not None:
+            await self._task
+        until = await _seal(self._folder, final=True)
+        if until is not None:
+            self._journal.append("sealed", until=until)
+            await _document_side("cordee.runs.seal", str(self._folder.root), "--drop")
+
+    async def _seal_closed(self) -> None:
+        until = await _seal(self._folder, final=False)
+        if until is not None:
+            self._journal.append("sealed", durable=False, until=until)
+
+
+async def _seal(folder: RunFolder, *, final: bool) -> Optional[float]:
     """Seal the telemetry that is closed, or all of it; returns the time it is sealed until, None when it could not be."""
     output = await _document_side("cordee.runs.seal", str(folder.root), *(["--final"] if final else []))
     if output is None:
@@ -62,11 +95,6 @@ async def seal(folder: RunFolder, *, final: bool) -> Optional[float]:
         say(f"cordee supervisor: sealing said {output[:200]!r}")
         return None
     return None if until is None else float(until)
-
-
-async def drop_sealed(folder: RunFolder) -> None:
-    """Delete the parts of the block log that the journal says are sealed."""
-    await _document_side("cordee.runs.seal", str(folder.root), "--drop")
 
 
 async def report(folder: RunFolder) -> None:

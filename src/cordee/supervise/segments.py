@@ -24,6 +24,9 @@ def newest_of(step: dict[str, Any]) -> Optional[Checkpoint]:
 def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, step: dict[str, Any]) -> RunState:
     """Return the run's state; a segment of another allocation that has no end in the journal gets one first."""
     state = replay(read_journal(folder.journal), folder.id)
+    if ended_from_outside(state):
+        journal.append("resume_requested", by="the scheduler")
+        state = replay(read_journal(folder.journal), folder.id)
     if state.state == "running" and place.allocation and state.allocation not in (None, place.allocation):
         newest = newest_of(step)
         progressed = newest is not None and newest.name != state.segment_checkpoint
@@ -31,6 +34,11 @@ def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, step
         write_end(journal, state.segments, "lost", newest, progressed, BY_SCHEDULER, seen=seen and utc_text(seen))
         state = replay(read_journal(folder.journal), folder.id)
     return state
+
+
+def ended_from_outside(state: RunState) -> bool:
+    """Return whether a command took the run for over because its job was gone; a job that comes back goes on with it."""
+    return state.ended and state.reason.startswith("job_")
 
 
 def left_over(before: RunState, place: Place) -> Optional[SegmentOver]:

@@ -188,6 +188,8 @@ class _Starter:
     def _start(self) -> None:
         agent = [sys.executable, "-s", "-m", "cordee.node.agent", "--folder", str(self._folder.root)]
         where = ["--nodes=1", "--ntasks=1", f"--nodelist={self._node}"]
+        if os.environ.get("CORDEE_CORES"):
+            where.append(f"--cpus-per-task={os.environ['CORDEE_CORES']}")
         try:
             with open(self._folder.control / "agents.log", "ab") as log:
                 self._process = subprocess.Popen(

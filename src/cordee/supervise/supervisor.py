@@ -42,6 +42,7 @@ _LATE_S = 1.0
 _SECOND_S = 1.0
 _PROGRESS_S = 2.0
 _CHECKPOINT_S = 2.0
+_CONNECT_PER_NODE_S = 0.1
 _CANCEL_GRACE_S = 5.0
 _RANK_GRACE_S = 5.0
 _FULL_DISK_S = 3600.0
@@ -76,6 +77,7 @@ class Supervisor:
         self.nodes = {name: Node(name) for name in self.place.node_names()}
         self.intake = Intake(folder.telemetry, self.epoch)
         self.shells = Shells(self.nodes)
+        self.sealer = remarks.Sealer(folder, self.journal)
         self.policy = RestartPolicy(self.step["restart"]["retries"], self.step["restart"]["backoff_s"])
         self.attempt: Optional[Attempt] = None
         self.newest: Optional[Checkpoint] = None
@@ -87,12 +89,11 @@ class Supervisor:
         self._attempts = self.before.attempt
         self._progress: tuple[Optional[int], Optional[int]] = (None, None)
         self._ending = self._released = False
-        self._sealing: Optional[asyncio.Task[Optional[float]]] = None
 
     def _refuse_a_second_job(self) -> None:
         before = replay(read_journal(self.folder.journal), self.folder.id)
         other = self.place.duplicate_of(before)
-        if before.ended and self.place.chains:
+        if before.ended and self.place.chains and not segments.ended_from_outside(before):
             raise OwnershipError(f"the run has {before.state} already", given=self.folder.id)
         if other is not None:
             raise OwnershipError(f"job {other} leads this run, not this one", given=self.folder.id)
@@ -157,14 +158,15 @@ class Supervisor:
 
     async def _gather(self) -> None:
         """Wait until all nodes are connected and vetted, or their time is up."""
-        deadline = time.monotonic() + self.timeouts["connect_s"]
+        began = time.monotonic()
+        deadline = began + self.timeouts["connect_s"] + _CONNECT_PER_NODE_S * len(self.nodes)
         while any(node.connection is None for node in self.nodes.values()):
             if not await self._wait_change(deadline - time.monotonic()):
                 break
         connected = [node.name for node in self.nodes.values() if node.connection is not None]
         for node in self.nodes.values():
             if node.connection is None:
-                reason = f"no agent connected within {self.timeouts['connect_s']:.0f} s"
+                reason = f"no agent connected within {time.monotonic() - began:.0f} s"
                 self.journal.append("node_lost", node=node.name, reason=reason)
                 self.place.replace_agent(node.name, node.incarnation)
         if len(connected) < self.request["min_nodes"]:
@@ -191,6 +193,8 @@ class Supervisor:
                 if result["status"] in ("fail", "unknown")
             ]
             text = f"{len(candidates)} healthy nodes, {least} are needed"
+            if not judged:
+                raise SegmentOver("node_lost", text)
             raise Ended("failed", EXIT_ABORT, "vetting", "; ".join([text, *reasons[:8]]))
         previous = {node.name for node in self.attempt.nodes} if self.attempt else set()
         candidates.sort(key=lambda node: node.name not in previous)
@@ -450,7 +454,7 @@ class Supervisor:
                     self._look_for_silence()
             if now >= due["seal"] and not self._ending:
                 due["seal"] = now + _SEAL_S
-                self._seal_closed_parts()
+                self.sealer.begin()
             if now >= due["checkpoint"]:
                 due["checkpoint"] = now + _CHECKPOINT_S
                 self._note_checkpoint(self._newest_checkpoint())
@@ -542,12 +546,7 @@ class Supervisor:
         self.journal.append("ended", state=ended.state, exit_code=ended.exit_code, reason=ended.reason, text=ended.text)
         self.server.close()
         await self._write_the_rest()
-        if self._sealing is not None:
-            await self._sealing
-        sealed = await remarks.seal(self.folder, final=True)
-        if sealed is not None:
-            self.journal.append("sealed", until=sealed)
-            await remarks.drop_sealed(self.folder)
+        await self.sealer.finish()
         await remarks.report(self.folder)
 
     async def _release_nodes(self) -> None:
@@ -563,18 +562,6 @@ class Supervisor:
         for node in self.nodes.values():
             if node.send({"t": "bye"}) and node.connection is not None:
                 await node.connection.drain()
-
-    def _seal_closed_parts(self) -> None:
-        """Seal what nobody writes to any more in a child, so that a long run's tail stays short."""
-        if self._sealing is not None and not self._sealing.done():
-            return
-
-        def done(task: asyncio.Task[Optional[float]]) -> None:
-            if not task.cancelled() and task.exception() is None and task.result() is not None:
-                self.journal.append("sealed", durable=False, until=task.result())
-
-        self._sealing = asyncio.ensure_future(remarks.seal(self.folder, final=False))
-        self._sealing.add_done_callback(done)
 
     async def _write_the_rest(self) -> None:
         """Wait for room on a full disk: without its last line the run would be begun again."""

@@ -39,7 +39,7 @@ class LocalRun:
         self.prepared: Prepared = prepare(str(job), self.cluster, dotted, runs)
         self.prepared.require_valid()
         self.folder: RunFolder = create_run(self.prepared)
-        self._place = submitter(self.cluster)
+        self.place = submitter(self.cluster)
 
     def __enter__(self) -> LocalRun:
         self.start()
@@ -50,12 +50,12 @@ class LocalRun:
 
     def start(self) -> None:
         """Submit it."""
-        self._place.submit(self.folder, self.prepared.plan.document())
+        self.place.submit(self.folder, self.prepared.plan.document())
 
     def end(self) -> None:
         """Kill whatever is left of it, twice: a keeper killed in between may have started something."""
         for _ in range(2):
-            self._place.cancel(self.folder)
+            self.place.cancel(self.folder)
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
         """Return the journal's events so far, of one kind or all."""
@@ -92,7 +92,7 @@ class LocalRun:
         return state
 
     def _held(self) -> bool:
-        return self._place.active(self.folder)
+        return self.place.active(self.folder)
 
     def wait_training(self, attempt: int = 1, seconds: float = 60.0) -> RunState:
         """Return the state once all ranks of an attempt run."""
@@ -146,7 +146,7 @@ class SlurmRun(LocalRun):
 
     def end(self) -> None:
         """Cancel its jobs and kill whatever is left of it."""
-        self._place.cancel(self.folder)
+        self.place.cancel(self.folder)
         processes.sweep(f"{self.folder.id}/")
 
     def _last_words(self) -> dict[str, str]:

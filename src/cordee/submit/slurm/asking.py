@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from cordee.errors import CordeeError
 from cordee.runs.folder import write_atomically
-from cordee.slurm import SlurmError, my_jobs, run_command
+from cordee.slurm import ENDED_STATES, SlurmError, my_jobs, run_command
 
 _PER_MINUTE = 2
 _MINUTE_S = 60.0
@@ -39,6 +39,7 @@ class Answer(NamedTuple):
         jobs: by id; a job that was asked for and is missing is unknown to Slurm, if `complete`.
         complete: whether the controller itself answered.
         trouble: why it did not.
+        gone: since when jobs have been seen ended, UTC epoch seconds by id.
     """
 
     at: float
@@ -46,6 +47,7 @@ class Answer(NamedTuple):
     jobs: dict[str, JobStatus]
     complete: bool
     trouble: str
+    gone: dict[str, float]
 
 
 class SlurmAsking:
@@ -68,8 +70,9 @@ class SlurmAsking:
             {job: JobStatus(*status) for job, status in kept.get("jobs", {}).items()},
             kept.get("complete", False),
             kept.get("trouble", "never asked"),
+            kept.get("gone", {}),
         )
-        fresh = 0 <= time.time() - answer.at <= age_s and answer.asked_for.issuperset(ids)
+        fresh = age_s > 0 and 0 <= time.time() - answer.at <= age_s and answer.asked_for.issuperset(ids)
         if fresh or (age_s > 0 and not self._may_ask(kept)):
             return answer
         return self._ask(sorted(ids), kept)
@@ -100,7 +103,9 @@ class SlurmAsking:
             except SlurmError as error:
                 complete, trouble = False, str(error.text)
         failures = 0 if complete else kept.get("failures", 0) + 1
-        answer = Answer(now, frozenset(ids), jobs, complete, trouble)
+        over = [job for job in ids if complete and (job not in jobs or jobs[job].state in ENDED_STATES)]
+        gone = {job: kept.get("gone", {}).get(job, now) for job in over}
+        answer = Answer(now, frozenset(ids), jobs, complete, trouble, gone)
         self._write(
             {
                 "at": now,
@@ -108,6 +113,7 @@ class SlurmAsking:
                 "jobs": jobs,
                 "complete": complete,
                 "trouble": trouble,
+                "gone": gone,
                 "questions": questions,
                 "without_sacct_until": without_sacct,
                 "failures": failures,

@@ -27,11 +27,11 @@ export CORDEE_JOB_STARTED=$(date +%s.%N)
 export CORDEE_HEARTBEAT="${{TMPDIR:-/tmp}}/cordee-$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}.heartbeat"
 # A job step takes all memory and all cores of the job: the ranks share them below their agent.
 unset "${{!SLURM_MEM_PER_@}}"
-cores=$(tr ',' '\\n' <<< "${{SLURM_JOB_CPUS_PER_NODE//\\(x*([0-9])\\)/}}" | sort -n | head -n 1)
+export CORDEE_CORES=$(tr ',' '\\n' <<< "${{SLURM_JOB_CPUS_PER_NODE//\\(x*([0-9])\\)/}}" | sort -n | head -n 1)
 
 # One agent on every node. A lost node takes none of the others with it.
 agents() {{
-  until {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$cores" \\
+  until {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$CORDEE_CORES" \\
       "$python" -s -m cordee.node.agent --folder "$run" </dev/null; do
     sleep 5
     kill -0 $$ || exit
@@ -60,7 +60,7 @@ while :; do
   : >"$CORDEE_HEARTBEAT"
   "$python" -s -m cordee.supervise.supervisor --folder "$run" >>"$run/control/supervisor.log" 2>&1 </dev/null &
   supervisor=$!
-  watch "$supervisor" & watcher=$!
+  watch "$supervisor" 2>/dev/null & watcher=$!
   while :; do
     signalled=
     wait "$supervisor"

@@ -30,6 +30,7 @@ class SlurmSubmitter(Submitter):
     """Hands runs to the Slurm that this machine's commands talk to."""
 
     script_name = SCRIPT_NAME
+    poll_s = 10.0
 
     def __init__(self) -> None:
         self._asking = SlurmAsking()
@@ -106,12 +107,13 @@ def _standing(folder: RunFolder, job: str | None, answer: Answer) -> Standing:
         others = [(found, other) for found, other in answer.jobs.items() if other.comment == comment]
         active = [(found, other) for found, other in others if other.state not in ENDED_STATES]
         job, status = active[0] if active else (job, status)
+    gone_s = answer.at - answer.gone.get(job or "", answer.at)
     if status is None:
         if not answer.complete or (job is not None and job not in answer.asked_for):
             return Standing("unknown", job, answer.trouble)
-        return Standing("gone", job, "Slurm does not know it any more" if job else "it was never placed")
+        return Standing("gone", job, "Slurm does not know it any more" if job else "it was never placed", gone_s)
     if status.state in ENDED_STATES:
-        return Standing("gone", job, " ".join(filter(None, (status.state, status.reason))))
+        return Standing("gone", job, " ".join(filter(None, (status.state, status.reason))), gone_s)
     if status.state in WAITING_STATES:
         return Standing("waiting", job, status.reason)
     return Standing("running", job)

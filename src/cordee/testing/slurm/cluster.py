@@ -8,7 +8,7 @@ import time
 from cordee.errors import UsageError
 from cordee.node import processes
 from cordee.testing.slurm import files
-from cordee.testing.slurm.life import Cluster
+from cordee.testing.slurm.life import WAIT_S, Cluster
 
 _READY = frozenset(["IDLE", "MIXED", "ALLOCATED", "COMPLETING"])
 _DRAINED = frozenset(["DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"])
@@ -47,10 +47,12 @@ class DisposableSlurm(Cluster):
             DisposableSlurmError: it cannot be put right.
         """
         self.set_prolog(None)
-        dead = [name for name in ("slurmctld", *self.node_names) if not self._daemons.pid(name)]
+        dead = [name for name in ("munged", "slurmctld", *self.node_names) if not self._daemons.pid(name)]
+        if "munged" in dead:
+            self._start_munge(time.monotonic() + WAIT_S)
         if "slurmctld" in dead:
             self.start_controller()
-        self._start_nodes([name for name in dead if name != "slurmctld"])
+        self._start_nodes([name for name in dead if name in self.node_names])
         self._wait(self._all_registered, "its nodes did not register")
         faults = [f"{name} was dead" for name in dead]
         for node, state in self.states().items():

@@ -186,12 +186,15 @@ class Cluster:
             return False  # a process that is ending has written a last file
         return True
 
-    def _start_all(self, deadline: float) -> None:
+    def _start_munge(self, deadline: float) -> None:
         munge = self.folder / "munge"
         options = [f"--key-file={munge}/key", f"--socket={munge}/socket", f"--seed-file={munge}/seed"]
         options.append(f"--pid-file={munge}/pid")
         self._daemons.start("munged", ["munged", "--foreground", "--force", "--num-threads=4", *options], {})
         self._wait_until(deadline, (munge / "socket").exists, "munged did not start", "munged")
+
+    def _start_all(self, deadline: float) -> None:
+        self._start_munge(deadline)
         if self.shape.accounting:
             self._start_accounting(deadline)
         self._daemons.start("slurmctld", ["slurmctld", "-D", "-i"], self.env)

@@ -1,0 +1,111 @@
+"""Which process serves a node of a Slurm job, and who has a job run again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+
+import pytest
+
+from cordee.node import processes
+from cordee.node.allocation import Allocation
+from cordee.node.identity import agent_file, identity, read_record
+from cordee.node.rescue import Rescue, claim_node
+from cordee.runs.folder import RunFolder, write_atomically
+from cordee.runs.journal import JournalWriter
+
+HERE = Allocation("7", 0, "n1")
+PLAN = {"steps": [{"segment": {"next": "requeue"}}]}
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    return RunFolder.create(tmp_path, "t-20261121T000000Z-aaaa")
+
+
+@pytest.fixture
+def other(folder):
+    """An agent that lives: a process and its record."""
+    process = subprocess.Popen(["sleep", "600"])
+    seen = processes.read_process(process.pid)
+
+    def record(incarnation: int, here: Allocation = HERE) -> subprocess.Popen[bytes]:
+        mine = {**identity(), "pid": process.pid, "start_ticks": seen.start_ticks}
+        write_atomically(
+            agent_file(folder, here.node), json.dumps({**mine, **here.document(), "incarnation": incarnation})
+        )
+        return process
+
+    yield record
+    process.kill()
+    process.wait()
+
+
+def test_the_first_agent_of_a_node_takes_it(folder):
+    assert claim_node(folder, HERE, 0) == 1
+    assert read_record(agent_file(folder, "n1"))["job"] == "7"
+
+
+def test_a_node_that_is_served_is_left_alone(folder, other):
+    process = other(3)
+    assert claim_node(folder, HERE, 0) is None
+    assert claim_node(folder, HERE, 2) is None
+    assert process.poll() is None
+
+
+def test_an_agent_that_is_to_be_replaced_is_killed(folder, other):
+    process = other(3)
+    assert claim_node(folder, HERE, 3) == 4
+    assert process.wait(10) == -9
+
+
+def test_what_an_earlier_start_of_the_job_left_is_killed(folder, other):
+    process = other(3)
+    assert claim_node(folder, Allocation("7", 1, "n1"), 0) == 4
+    assert process.wait(10) == -9
+
+
+class Fated(Allocation):
+    """An allocation whose fate is known."""
+
+    asked: list[str] = []
+    word = "running"
+
+    def fate(self) -> str:
+        return self.word
+
+    def go_on(self, folder, how):
+        self.asked.append(how)
+        return {"how": how, "job": self.job}
+
+
+@pytest.mark.parametrize(
+    ("act", "word", "asked"),
+    [
+        ("terminated", "killed", ["requeue"]),
+        ("terminated", "cancelled", []),
+        ("terminated", "requeued", []),
+        ("terminated", "ended", []),
+        ("orphaned", "running", ["requeue"]),
+        ("orphaned", "requeued", []),
+        ("orphaned", "cancelled", []),
+    ],
+)
+def test_a_run_is_brought_back_only_when_nobody_else_does(folder, monkeypatch, act, word, asked):
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    here = Fated("7", 0, "n1")
+    monkeypatch.setattr(Fated, "word", word)
+    monkeypatch.setattr(Fated, "asked", [])
+    asyncio.run(getattr(Rescue(folder, PLAN, here), act)())
+    assert here.asked == asked
+
+
+def test_a_run_that_has_ended_stays_ended(folder, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    JournalWriter(folder.journal, "supervisor-1", 1).append("ended", state="failed", exit_code=1)
+    here = Fated("7", 0, "n1")
+    monkeypatch.setattr(Fated, "word", "killed")
+    monkeypatch.setattr(Fated, "asked", [])
+    asyncio.run(Rescue(folder, PLAN, here).terminated())
+    assert here.asked == []

@@ -1,0 +1,52 @@
+"""When a command may take a run for over because its job is gone, and what happens when it was wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import JournalWriter, client_journal
+from cordee.submit import Standing
+from cordee.submit.settling import settle
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    made = RunFolder.create(tmp_path, "t-20261121T000000Z-aaaa")
+    client_journal(made.journal).append("submitted", backend="slurm", nodes=1, ranks=1)
+    client_journal(made.journal).append("placed", job="7")
+    return made
+
+
+@pytest.mark.parametrize("state", ["waiting", "running", "unknown"])
+def test_a_run_that_may_still_be_held_is_left_alone(folder, state):
+    assert not settle(folder, Standing(state, "7", "FAILED", 1e6)).ended
+
+
+def test_a_run_that_was_never_placed_is_left_alone(folder):
+    assert not settle(folder, Standing("gone", None, "it was never placed", 1e6)).ended
+
+
+@pytest.mark.parametrize("word", ["FAILED", "NODE_FAIL", "PREEMPTED", "TIMEOUT"])
+def test_a_job_that_failed_has_a_minute_to_be_requeued(folder, word):
+    assert not settle(folder, Standing("gone", "7", f"{word} exit code 0:9", 59.0)).ended
+    state = settle(folder, Standing("gone", "7", f"{word} exit code 0:9", 61.0))
+    assert (state.state, state.reason, state.exit_code) == ("failed", f"job_{word.lower()}", 1)
+    assert "slurm-7.out" in state.text
+
+
+def test_a_cancelled_job_is_over_at_once(folder):
+    state = settle(folder, Standing("gone", "7", "CANCELLED"))
+    assert (state.state, state.reason, state.exit_code) == ("cancelled", "cancelled", 1)
+
+
+def test_a_forgotten_job_is_over(folder):
+    state = settle(folder, Standing("gone", "7", "Slurm does not know it any more"))
+    assert (state.state, state.reason, state.exit_code) == ("failed", "job_gone", 5)
+
+
+def test_what_the_journal_says_stands(folder):
+    JournalWriter(folder.journal, "supervisor-1", 1).append(
+        "ended", state="finished", exit_code=0, reason="finished", text="all ranks exited with code 0"
+    )
+    assert settle(folder, Standing("gone", "7", "FAILED", 1e6)).state == "finished"
