@@ -41,7 +41,7 @@ def command(
 
     prepared = prepare(spec, cluster_name(cluster), flags(nodes, settings), runs_folder(runs))
     if not as_json:
-        print_findings([finding for finding in prepared.findings if finding.severity != "info"])
+        print_findings([finding for finding in prepared.findings if finding.severity == "warn"])
     prepared.require_valid()
     folder = create_run(prepared)
     submit(folder)
@@ -91,6 +91,8 @@ def _tell(folder: RunFolder, state: RunState) -> None:
         click.echo(
             f"cordee: newest checkpoint {state.checkpoint}; `cordee resume {folder.id}` goes on from it", err=True
         )
+    if state.state == "failed":
+        click.echo(f"cordee: `cordee advise {folder.id}` says why, and what to change", err=True)
     report = folder.report / "index.html"
     if report.is_file():
         click.echo(f"cordee: report {report}", err=True)

@@ -6,6 +6,7 @@ from cordee.findings import Finding
 from cordee.plan.examine_mpi import examine_mpi
 from cordee.plan.examine_nodes import examine_nodes
 from cordee.plan.examine_options import examine_options
+from cordee.plan.examine_storage import examine_storage
 from cordee.plan.model import Plan
 from cordee.plan.placement import Placement, account_name
 from cordee.plan.saying import Saying, nearest
@@ -27,6 +28,7 @@ def examine_slurm(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[F
         *examine_nodes(loaded, plan, placement),
         *examine_options(loaded, plan),
         *examine_mpi(loaded),
+        *examine_storage(loaded, plan),
     ]
 
 
