@@ -15,7 +15,7 @@ NOW = 1_700_000_000.0
     ("standing", "said"),
     [
         (Standing("waiting", "12", "Priority"), "waiting in the queue: Priority (job 12)"),
-        (Standing("waiting", "12", "Priority", NOW - 40), "waiting in the queue: Priority (job 12), 40 s ago"),
+        (Standing("waiting", "12", "Priority", at=NOW - 40), "waiting in the queue: Priority (job 12), 40 s ago"),
         (Standing("running", "12", at=NOW - 2), "has its nodes (job 12)"),
         (Standing("unknown", "12"), "submitted; the scheduler is asked about it within a minute (job 12)"),
         (Standing("unknown", "12", "no answer"), "the scheduler could not be asked: no answer (job 12)"),
@@ -37,11 +37,11 @@ def test_an_answer_from_before_the_segment_ended_is_none():
 
 
 def test_a_run_that_began_since_the_answer_does_not_wait():
-    waited = Standing("waiting", "12", "Priority", NOW - 10)
+    waited = Standing("waiting", "12", "Priority", at=NOW - 10)
     assert timely(waited, state("running", "train", 5)).state == "running"
     assert timely(waited, state("queued", "queue", 20)) == waited
 
 
 def test_a_job_that_is_gone_stays_gone():
-    gone = Standing("gone", "12", "FAILED", NOW - 10)
+    gone = Standing("gone", "12", "FAILED", at=NOW - 10)
     assert timely(gone, state("queued", "queue", 5)) == gone

@@ -29,6 +29,13 @@ _CLOCKS_S = 2.0
 _FIRST_STANDING_S = 1.0
 _QUEUE_WORDS_S = 600.0
 _LONGEST_LINE = 4096
+_DOING = {
+    "queue": "waiting for nodes",
+    "train": "training",
+    "start": "starting",
+    "vet": "vetting",
+    "restart": "restarting",
+}
 
 
 class LineTail:
@@ -87,9 +94,10 @@ class Follower:
     Args:
         folder: the run's folder.
         quiet: print nothing (for `--json`).
+        from_now: leave out what has been printed and has happened already.
     """
 
-    def __init__(self, folder: RunFolder, *, quiet: bool = False) -> None:
+    def __init__(self, folder: RunFolder, *, quiet: bool = False, from_now: bool = False) -> None:
         self.folder = folder
         self._quiet = quiet
         self._place = submitter_of(folder)
@@ -98,7 +106,9 @@ class Follower:
         self._gone_since: float | None = None
         self._queue_words = ("", 0.0)
         self._lines = LineTail(folder.logs)
-        self._said: set[str] = set()
+        self._said = set(milestones(self.state())) if from_now else set()
+        if from_now:
+            self._lines.read()
         self._status = _StatusLine(folder) if not quiet and sys.stderr.isatty() else None
 
     def follow(self) -> RunState:
@@ -234,7 +244,7 @@ class _StatusLine:
 def progress_text(state: RunState) -> str:
     """Return one line on how far a run is: `training  ━━━━────  120/300 steps  attempt 1`."""
     phase = state.phases[-1].name if state.phases else "queue"
-    parts = [{"train": "training", "start": "starting", "vet": "vetting", "restart": "restarting"}.get(phase, phase)]
+    parts = [_DOING.get(phase, phase)]
     if state.step is not None and state.total:
         done = max(0, min(24, round(24 * (state.step + 1) / state.total)))
         parts.append("━" * done + "─" * (24 - done))
@@ -243,8 +253,9 @@ def progress_text(state: RunState) -> str:
         parts.append(f"step {state.step}")
     if state.restarts:
         parts.append(f"{state.restarts} restarts")
-    if state.started_at is not None:
-        parts.append(format_duration(max(0.0, time.time() - state.started_at)))
+    since = state.phases[-1].start if phase == "queue" and state.phases else state.started_at
+    if since is not None:
+        parts.append(format_duration(max(0.0, time.time() - since)))
     return "  ".join(parts)
 
 
