@@ -27,7 +27,7 @@ check: install static  ## Style, types and the fast tests, in under two minutes
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow"
 
 test: install static docs  ## All tests and the documentation; CORDEE_FORBID_SKIPS=1 makes a skip a failure
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 3 --dist loadfile
 
 static: install
 	$(BIN)/ruff check .

@@ -29,6 +29,8 @@ def test_a_run_that_was_never_placed_is_left_alone(folder):
 
 @pytest.mark.parametrize("word", ["FAILED", "NODE_FAIL", "PREEMPTED", "TIMEOUT"])
 def test_a_job_that_failed_has_a_minute_to_be_requeued(folder, word):
+    folder.submit.mkdir(exist_ok=True)
+    (folder.submit / "slurm-7.out").touch()
     assert not settle(folder, Standing("gone", "7", f"{word} exit code 0:9", 59.0)).ended
     state = settle(folder, Standing("gone", "7", f"{word} exit code 0:9", 61.0))
     assert (state.state, state.reason, state.exit_code) == ("failed", f"job_{word.lower()}", 1)
@@ -38,6 +40,13 @@ def test_a_job_that_failed_has_a_minute_to_be_requeued(folder, word):
 def test_a_cancelled_job_is_over_at_once(folder):
     state = settle(folder, Standing("gone", "7", "CANCELLED"))
     assert (state.state, state.reason, state.exit_code) == ("cancelled", "cancelled", 1)
+    assert ".out" not in state.text  # it never printed anything
+
+
+def test_what_was_said_before_the_run_was_queued_does_not_end_it(folder):
+    queued_at = settle(folder, Standing("waiting", "7")).phases[-1].start
+    assert not settle(folder, Standing("gone", "7", "CANCELLED", at=queued_at - 1)).ended
+    assert settle(folder, Standing("gone", "7", "CANCELLED", at=queued_at + 1)).ended
 
 
 def test_a_forgotten_job_is_over(folder):

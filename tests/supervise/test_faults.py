@@ -201,3 +201,23 @@ def test_all_killed_at_once_can_be_resumed(job, start):
     state = run.wait_end()
     assert state.state == "finished"
     assert state.resume_step
+
+
+def test_two_agents_of_one_node_do_not_fight(job, start):
+    run = start(job(run=LONG))
+    run.wait_training()
+    command = [sys.executable, "-s", "-m", "cordee.node.agent", "--folder", str(run.folder.root)]
+    done = subprocess.run([*command, "--node", "local-0", "--incarnation", "1"], check=False, timeout=30)
+    assert done.returncode == 0
+    assert run.wait_end().state == "finished"
+
+
+def test_cancelling_leaves_nothing_even_of_what_was_never_recorded(job, start):
+    run = start(job(run=LONG))
+    run.wait_training()
+    for path in run.folder.control.glob("agent-*.json"):
+        path.unlink()
+    run.end()
+    assert run.processes() == []
+    time.sleep(4)  # an agent that were left would have started a keeper by now
+    assert run.processes() == []

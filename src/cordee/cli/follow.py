@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from cordee.cli.standing import words
+from cordee.cli.standing import timely, words
 from cordee.cli.watch_reading import JournalTail
 from cordee.errors import CordeeError
 from cordee.report.clean import one_line
+from cordee.report.segments import end_words
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
 from cordee.runs.logframes import Frame, read_frames
@@ -25,8 +27,15 @@ _REPORT_S = 120.0
 _GONE_S = 5.0
 _CLOCKS_S = 2.0
 _FIRST_STANDING_S = 1.0
-_QUEUE_WORDS_S = 30.0
+_QUEUE_WORDS_S = 600.0
 _LONGEST_LINE = 4096
+_DOING = {
+    "queue": "waiting for nodes",
+    "train": "training",
+    "start": "starting",
+    "vet": "vetting",
+    "restart": "restarting",
+}
 
 
 class LineTail:
@@ -85,9 +94,10 @@ class Follower:
     Args:
         folder: the run's folder.
         quiet: print nothing (for `--json`).
+        from_now: leave out what has been printed and has happened already.
     """
 
-    def __init__(self, folder: RunFolder, *, quiet: bool = False) -> None:
+    def __init__(self, folder: RunFolder, *, quiet: bool = False, from_now: bool = False) -> None:
         self.folder = folder
         self._quiet = quiet
         self._place = submitter_of(folder)
@@ -96,7 +106,9 @@ class Follower:
         self._gone_since: float | None = None
         self._queue_words = ("", 0.0)
         self._lines = LineTail(folder.logs)
-        self._said: set[str] = set()
+        self._said = set(milestones(self.state())) if from_now else set()
+        if from_now:
+            self._lines.read()
         self._status = _StatusLine(folder) if not quiet and sys.stderr.isatty() else None
 
     def follow(self) -> RunState:
@@ -163,7 +175,7 @@ class Follower:
         if now < self._next_standing:
             return
         self._next_standing = now + self._place.poll_s
-        standing = self._place.standing(self.folder)
+        standing = timely(self._place.standing(self.folder), self.state())
         self._tell_queue(standing, now)
         if standing.state != "gone":
             self._gone_since = None
@@ -178,12 +190,13 @@ class Follower:
 
     def _tell_queue(self, standing: Standing, now: float) -> None:
         text, said = self._queue_words
+        new = words(replace(standing, at=None))
         if self._quiet or standing.state not in ("waiting", "unknown"):
             return
-        if words(standing) != text or now - said > _QUEUE_WORDS_S:
-            self._queue_words = (words(standing), now)
+        if new != text or now - said > _QUEUE_WORDS_S:
+            self._queue_words = (new, now)
             self._clear()
-            click.echo(f"cordee: {one_line(words(standing))}", err=True)
+            click.echo(f"cordee: {one_line(new)}", err=True)
 
     def _asked(self) -> str:
         self._clear()
@@ -231,7 +244,7 @@ class _StatusLine:
 def progress_text(state: RunState) -> str:
     """Return one line on how far a run is: `training  ━━━━────  120/300 steps  attempt 1`."""
     phase = state.phases[-1].name if state.phases else "queue"
-    parts = [{"train": "training", "start": "starting", "vet": "vetting", "restart": "restarting"}.get(phase, phase)]
+    parts = [_DOING.get(phase, phase)]
     if state.step is not None and state.total:
         done = max(0, min(24, round(24 * (state.step + 1) / state.total)))
         parts.append("━" * done + "─" * (24 - done))
@@ -240,14 +253,16 @@ def progress_text(state: RunState) -> str:
         parts.append(f"step {state.step}")
     if state.restarts:
         parts.append(f"{state.restarts} restarts")
-    if state.started_at is not None:
-        parts.append(format_duration(max(0.0, time.time() - state.started_at)))
+    since = state.phases[-1].start if phase == "queue" and state.phases else state.started_at
+    if since is not None:
+        parts.append(format_duration(max(0.0, time.time() - since)))
     return "  ".join(parts)
 
 
 def milestones(state: RunState) -> list[str]:
     """Return the sentences that are worth a line in the terminal, in order; each stays the same once said."""
     texts = []
+    last_of = {attempt.get("segment"): attempt for attempt in state.attempts}
     for node in state.nodes:
         failed = [result for result in node.results if result["status"] in ("fail", "unknown", "warn")]
         for result in failed:
@@ -267,6 +282,12 @@ def milestones(state: RunState) -> list[str]:
             )
         if attempt.get("outcome") in ("failed", "node_lost", "superseded"):
             texts.append(f"attempt {number} ended: {attempt.get('reason')}")
+        if attempt is last_of.get(attempt.get("segment")):
+            texts += [
+                f"segment {segment.number} ended: {end_words(segment)}"
+                for segment in state.segment_states
+                if segment.number == attempt.get("segment") and segment.next
+            ]
     return texts
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cordee.cli.options import runs_folder
+from cordee.cli.options import runs_folders
 from cordee.runs.folder import RunFolder
 from cordee.runs.index import find_run
 from cordee.runs.journal import read_journal
@@ -27,7 +27,7 @@ def found(run: str, runs: str | None) -> RunFolder:
     Raises:
         RunNotFound: no run answers to it.
     """
-    return find_run(run, runs_folder(runs))
+    return find_run(run, *runs_folders(runs))
 
 
 def state_of(folder: RunFolder) -> RunState:

@@ -9,6 +9,7 @@ import click
 from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json, run_document
+from cordee.cli.standing import stand
 
 
 @click.command()
@@ -25,7 +26,7 @@ def command(run: str, once: bool, runs: str | None, as_json: bool) -> None:
     """
     folder = found(run, runs)
     if as_json:
-        print_json(run_document(folder, state_of(folder)))
+        print_json(run_document(folder, stand(folder, state_of(folder))[0]))
         return
     from cordee.cli.watch import watch
 

@@ -11,8 +11,10 @@ from cordee.cli.follow import LineTail, shown
 from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json
+from cordee.cli.standing import stand
 
 _POLL_S = 0.2
+_STANDING_S = 5.0
 
 
 @click.command()
@@ -52,7 +54,7 @@ def command(
         ]
         print_json({"schema": "cordee.logs/1", "run": folder.id, "lines": records})
         return
-    following = follow
+    following, next_standing = follow, 0.0
     while True:
         if not following:
             entries += tail.rest()
@@ -66,6 +68,9 @@ def command(
             return
         lines = None
         following = not state_of(folder).ended
+        if following and time.monotonic() >= next_standing:
+            next_standing = time.monotonic() + _STANDING_S
+            stand(folder, state_of(folder))  # ends a run in its journal whose job is gone
         if following:
             time.sleep(_POLL_S)
         world_size = world_size or state_of(folder).world_size

@@ -22,7 +22,10 @@ def json_option(function: F) -> F:
 def runs_option(function: F) -> F:
     """Add `--runs DIR`."""
     return click.option(
-        "--runs", "runs", metavar="DIR", help="Folder that holds the runs (default: CORDEE_RUNS, else ./runs)."
+        "--runs",
+        "runs",
+        metavar="DIR",
+        help="Folder that holds the runs (default: CORDEE_RUNS, else the cluster's own, else ./runs).",
     )(function)
 
 
@@ -40,9 +43,18 @@ def spec_arguments(function: F) -> F:
     return function
 
 
-def runs_folder(given: str | None) -> Path:
-    """Return the folder of runs: the flag, CORDEE_RUNS, or `runs` here."""
-    return Path(given or os.environ.get("CORDEE_RUNS") or "runs").absolute()
+def runs_folder(given: str | None) -> Path | None:
+    """Return the folder for a new run: the flag or CORDEE_RUNS; None leaves it to the cluster's profile."""
+    chosen = given or os.environ.get("CORDEE_RUNS")
+    return Path(chosen).absolute() if chosen else None
+
+
+def runs_folders(given: str | None) -> list[Path]:
+    """Return the folders in which runs are looked for: the flag's, CORDEE_RUNS, else `runs` here and those of profiles."""
+    from cordee.spec.places import profile_runs
+
+    chosen = runs_folder(given)
+    return [chosen] if chosen else list(dict.fromkeys([Path("runs").absolute(), *profile_runs()]))
 
 
 def cluster_name(given: str | None) -> str:

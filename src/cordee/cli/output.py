@@ -29,6 +29,9 @@ def print_findings(findings: list[Finding]) -> None:
 
 def run_document(folder: Any, state: RunState) -> dict[str, Any]:
     """Return the document of `run`, `show` and `resume`."""
+    from cordee.insight.phases import segment_times
+    from cordee.report.segments import segment_document
+
     report = folder.report / "index.html"
     return {
         "schema": SHOW_SCHEMA,
@@ -60,6 +63,7 @@ def run_document(folder: Any, state: RunState) -> dict[str, Any]:
         "attempt": state.attempt,
         "job": state.job,
         "chain": state.chain,
+        "segment_list": [segment_document(times) for times in segment_times(state)],
         "submitted_at": state.submitted_at,
         "started_at": state.started_at,
         "ended_at": state.ended_at,

@@ -22,6 +22,7 @@ def command(run: str, detach: bool, runs: str | None, as_json: bool) -> None:
     Example:
       cordee resume last
     """
+    from cordee.cli.follow import Follower
     from cordee.cli.run import conclude, submit
     from cordee.submit import submitter_of
 
@@ -31,6 +32,7 @@ def command(run: str, detach: bool, runs: str | None, as_json: bool) -> None:
         raise UsageError("this run has finished", given=folder.id, next="`cordee run` starts a new one")
     if not state.ended and submitter_of(folder).standing(folder, age_s=0.0).state != "gone":
         raise UsageError("this run is still going on", given=folder.id, next=f"`cordee watch {folder.id}` shows it")
+    follower = Follower(folder, quiet=as_json, from_now=True)
     client_journal(folder.journal).append("resume_requested")
     submit(folder)
-    conclude(folder, detach=detach, as_json=as_json)
+    conclude(follower, detach=detach, as_json=as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from cordee.cli.follow import Follower
 from cordee.cli.options import cluster_name, flags, json_option, runs_folder, runs_option, spec_arguments
 from cordee.cli.output import print_findings, print_json, run_document
 from cordee.errors import EXIT_ABORT, EXIT_BAD, EXIT_DONE, EXIT_INTERNAL
@@ -41,13 +42,13 @@ def command(
 
     prepared = prepare(spec, cluster_name(cluster), flags(nodes, settings), runs_folder(runs))
     if not as_json:
-        print_findings([finding for finding in prepared.findings if finding.severity != "info"])
+        print_findings([finding for finding in prepared.findings if finding.severity == "warn"])
     prepared.require_valid()
     folder = create_run(prepared)
     submit(folder)
     if not as_json:
         click.echo(f"cordee: run {folder.id}", err=True)
-    conclude(folder, detach=detach, as_json=as_json)
+    conclude(Follower(folder, quiet=as_json), detach=detach, as_json=as_json)
 
 
 def submit(folder: RunFolder) -> None:
@@ -57,11 +58,9 @@ def submit(folder: RunFolder) -> None:
     submitter_of(folder).submit(folder, plan_of(folder))
 
 
-def conclude(folder: RunFolder, *, detach: bool, as_json: bool) -> None:
+def conclude(follower: Follower, *, detach: bool, as_json: bool) -> None:
     """Follow a submitted run to its end, or leave it; prints the outcome and exits with its code."""
-    from cordee.cli.follow import Follower
-
-    follower = Follower(folder, quiet=as_json)
+    folder = follower.folder
     state = follower.state() if detach else follower.follow()
     if state.ended and not (folder.report / "index.html").is_file():
         from cordee.report import render
@@ -91,6 +90,8 @@ def _tell(folder: RunFolder, state: RunState) -> None:
         click.echo(
             f"cordee: newest checkpoint {state.checkpoint}; `cordee resume {folder.id}` goes on from it", err=True
         )
+    if state.state == "failed":
+        click.echo(f"cordee: `cordee advise {folder.id}` says why, and what to change", err=True)
     report = folder.report / "index.html"
     if report.is_file():
         click.echo(f"cordee: report {report}", err=True)

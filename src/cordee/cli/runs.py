@@ -6,7 +6,7 @@ import time
 
 import click
 
-from cordee.cli.options import json_option, runs_folder, runs_option
+from cordee.cli.options import json_option, runs_folders, runs_option
 from cordee.cli.output import print_json
 from cordee.cli.standing import stand_all, words
 from cordee.runs.folder import RunFolder
@@ -29,9 +29,10 @@ def command(state: str | None, runs: str | None, as_json: bool) -> None:
     Example:
       cordee runs --state failed
     """
-    waiting = [RunFolder(summary.folder) for summary in list_runs(runs_folder(runs)) if summary.state in _OPEN]
+    folders = runs_folders(runs)
+    waiting = [RunFolder(summary.folder) for summary in list_runs(*folders) if summary.state in _OPEN]
     standings = stand_all(waiting)
-    summaries = [summary for summary in list_runs(runs_folder(runs)) if state in (None, summary.state)]
+    summaries = [summary for summary in list_runs(*folders) if state in (None, summary.state)]
     if as_json:
         rows = [
             {**vars(summary), "standing": vars(standings[summary.id]) if summary.id in standings else None}
@@ -40,7 +41,7 @@ def command(state: str | None, runs: str | None, as_json: bool) -> None:
         print_json({"schema": "cordee.runs/1", "runs": rows})
         return
     if not summaries:
-        click.echo(f"no runs in {runs_folder(runs)}; `cordee run` starts one", err=True)
+        click.echo(f"no runs in {', '.join(map(str, folders))}; `cordee run` starts one", err=True)
         return
     width = max(len(summary.id) for summary in summaries)
     click.echo(f"{'run':{width}}  {'state':9}  {'submitted':20}  nodes  step")

@@ -17,6 +17,7 @@ import click
 from cordee import wire
 from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import runs_option
+from cordee.cli.standing import stand, words
 from cordee.errors import CordeeError, UsageError
 
 
@@ -36,8 +37,12 @@ def command(run: str, argv: tuple[str, ...], node: str | None, runs: str | None)
       cordee shell last -- nvidia-smi
     """
     folder = found(run, runs)
-    if state_of(folder).ended:
+    state, standing = stand(folder, state_of(folder))
+    if state.ended:
         raise UsageError("this run has ended; there is no job to open a shell in", given=folder.id)
+    if state.state == "queued":
+        text = f"this run has no nodes now: {words(standing)}" if standing else "this run has not started yet"
+        raise UsageError(text, given=folder.id, next=f"`cordee watch {folder.id}` shows when it does")
     raise click.exceptions.Exit(asyncio.run(Session(folder.rendezvous, list(argv), node).run()))
 
 

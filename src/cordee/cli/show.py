@@ -8,6 +8,8 @@ from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json, run_document
 from cordee.cli.standing import stand, words
+from cordee.insight.phases import segment_times
+from cordee.report.segments import segment_words, worth_showing
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
 from cordee.units import format_duration, utc_text
@@ -33,6 +35,8 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
         click.echo(line)
     if standing is not None and not state.ended:
         click.echo(f"scheduler   {words(standing)}")
+    if state.state == "failed" or (standing is not None and state.state == "queued"):
+        click.echo(f"advice      `cordee advise {folder.id}` says why, and what to change")
 
 
 def describe(folder: RunFolder, state: RunState) -> list[str]:
@@ -42,16 +46,17 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
         lines.append(f"submitted   {utc_text(state.submitted_at)}")
     if state.started_at is not None and state.ended_at is not None:
         lines.append(f"took        {format_duration(state.ended_at - state.started_at)}")
+    if state.job:
+        lines.append(f"job         {state.job}")
     lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
-    for segment in state.chain:
-        kept = f", checkpoint {segment['checkpoint']}" if segment["checkpoint"] else ", no checkpoint"
-        lines.append(f"  segment {segment['segment']} ended: {segment['reason']}{kept}; next: {segment['next']}")
+    for segment in map(segment_words, segment_times(state) if worth_showing(state) else []):
+        lines += [f"  {segment.number:<2} {segment.course}", f"     {segment.ended}"]
     if state.step is not None:
         lines.append(f"step        {state.step}" + (f" of {state.total}" if state.total else ""))
     if state.checkpoint:
         lines.append(f"checkpoint  {state.checkpoint}")
     if state.nodes:
-        lines.append("nodes")
+        lines.append(f"nodes of segment {state.segments}" if state.state == "queued" else "nodes")
     for node in state.nodes:
         ranks = f"ranks {', '.join(map(str, node.ranks))}" if node.ranks else ""
         lines.append(f"  {node.node:16} {node.verdict:8} {node.role:9} {ranks}".rstrip())
@@ -59,7 +64,7 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
             if result["status"] != "pass":
                 lines.append(f"    {result['check']} {result['status']}: {result['evidence']}")
     for entry in state.attempts:
-        if entry.get("outcome") not in (None, "finished"):
+        if entry.get("outcome") not in (None, "finished", "segment"):
             lines.append(f"attempt {entry['attempt']:<3} {entry['outcome']}: {entry.get('reason')}")
     lines += [f"finding     {finding}" for finding in state.findings]
     lines.append(f"folder      {folder.root}")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 from cordee.errors import CordeeError
 from cordee.runs.folder import RunFolder
-from cordee.runs.state import RunState
+from cordee.runs.journal import read_journal
+from cordee.runs.state import RunState, replay
 from cordee.submit import Standing, plan_of, submitter, submitter_of
 from cordee.submit.settling import settle
+from cordee.units import format_duration
+
+_NEW_S = 10.0
 
 
 def stand(folder: RunFolder, state: RunState) -> tuple[RunState, Standing | None]:
@@ -20,7 +27,7 @@ def stand(folder: RunFolder, state: RunState) -> tuple[RunState, Standing | None
         standing = submitter_of(folder).standing(folder)
     except CordeeError:
         return state, None
-    return settle(folder, standing), standing
+    return settle(folder, standing), timely(standing, state)
 
 
 def stand_all(folders: list[RunFolder]) -> dict[str, Standing]:
@@ -40,17 +47,34 @@ def stand_all(folders: list[RunFolder]) -> dict[str, Standing]:
             continue
         for folder, standing in zip(runs, standings, strict=True):
             settle(folder, standing)
-            found[folder.id] = standing
+            found[folder.id] = timely(standing, replay(read_journal(folder.journal), folder.id))
     return found
 
 
-def words(standing: Standing) -> str:
-    """Return a standing as a person would say it: `waiting in the queue: Priority (job 12)`."""
+def timely(standing: Standing, state: RunState) -> Standing:
+    """Return the standing, without what the run's journal contradicts because the answer is older than that."""
+    if standing.at is None or standing.state not in ("waiting", "running") or not state.phases:
+        return standing
+    if state.state == "queued" and standing.at < state.phases[-1].start:
+        return replace(standing, state="unknown", reason="")
+    if state.state == "running" and standing.state == "waiting":
+        return replace(standing, state="running", reason="", at=None)
+    return standing
+
+
+def words(standing: Standing, now: float | None = None) -> str:
+    """Return a standing as a person would say it: `waiting in the queue: Priority (job 12), 20 s ago`."""
     job = f" (job {standing.job})" if standing.job else ""
     reason = f": {standing.reason}" if standing.reason and standing.reason != "None" else ""
+    if standing.state == "unknown" and not reason:
+        return f"submitted; the scheduler is asked about it within a minute{job}"
+    if standing.state == "gone" and standing.job is None:
+        return "was never placed; `cordee resume` submits it"
+    age_s = 0.0 if standing.at is None else (time.time() if now is None else now) - standing.at
+    asked = f", {format_duration(round(age_s))} ago" if _NEW_S < age_s < 86400.0 else ""
     return {
         "waiting": f"waiting in the queue{reason}{job}",
         "running": f"has its nodes{job}",
         "gone": f"left the queue{reason}{job}",
         "unknown": f"the scheduler could not be asked{reason}{job}",
-    }[standing.state]
+    }[standing.state] + asked

@@ -20,6 +20,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from cordee.cli.standing import stand, words
 from cordee.cli.watch_reading import JournalTail, OutputTail, UsageTail
 from cordee.insight.phases import phase_shares
 from cordee.report.clean import one_line, ranges
@@ -30,6 +31,7 @@ from cordee.runs.tail import LiveEvents
 from cordee.units import format_duration, format_size
 
 _REFRESH_S = 0.5
+_STANDING_S = 5.0
 _MOST_LINES = 60
 _MOST_VALUES = 240
 _PIPE_HEIGHT = 50
@@ -85,12 +87,14 @@ class View:
         self._last_of: dict[int, bytes] = {}
         self._steps: dict[int, int] = {}
         self._values: dict[str, deque[float]] = {}
+        self._standing, self._next_standing = "", 0.0
         self._shown_rank: int | None = None
         self._attempt = 0
 
     def read(self) -> RunState:
         """Read what is new and return the run's state."""
         self.state = self._journal.read()
+        self._ask_scheduler()
         if self.state.attempt != self._attempt:
             self._attempt = self.state.attempt
             self._steps.clear()
@@ -107,6 +111,17 @@ class View:
             self._last_of[rank] = line
         return self.state
 
+    def _ask_scheduler(self) -> None:
+        """Learn why the run waits, and that its job is gone when nobody in it could say so."""
+        if self.state.ended or time.monotonic() < self._next_standing:
+            return
+        self._next_standing = time.monotonic() + _STANDING_S
+        state, standing = stand(self._folder, self.state)
+        waits = standing is not None and state.state == "queued"
+        self._standing = words(standing) if standing is not None and waits else ""
+        if state.ended:
+            self.state = self._journal.read()
+
     def picture(self, height: int) -> RenderableType:
         """Return the whole screen, at most `height` rows; what does not fit is counted, the worst comes first."""
         state = self.state
@@ -118,7 +133,10 @@ class View:
         lines = max(1, room // 2)
         most_ranks = min(len(state.ranks), max(1, room - lines - 1))
         lines = max(1, room - most_ranks - (len(state.ranks) > most_ranks))
-        parts = [*head, *now, self._nodes(most_nodes), self._ranks(most_ranks), *troubles]
+        parts = [*head, *now]
+        parts += [self._nodes(most_nodes)] if state.nodes else []
+        parts += [self._ranks(most_ranks)] if state.ranks else []
+        parts += troubles
         parts += [Rule("output", align="left", style="dim"), *self._shown_lines(lines), *foot]
         return Group(*parts)
 
@@ -129,8 +147,12 @@ class View:
         if state.text:
             head.append(f"  {one_line(state.text)}")
         spent = "  ".join(f"{share.name} {format_duration(share.seconds)}" for share in phase_shares(state))
-        counts = f"segment {state.segments}  attempt {state.attempt}  restarts {state.restarts}"
-        return [head, _line(f"{counts}  {spent}", "dim")]
+        job = f"  job {state.job}" if state.job else ""
+        counts = f"segment {state.segments}  attempt {state.attempt}  restarts {state.restarts}{job}"
+        lines: list[RenderableType] = [head, _line(counts, "dim"), _line(spent, "dim")]
+        if state.state == "queued" and self._standing:
+            lines.append(_line(f"{self._standing}; `cordee advise` says more", "yellow"))
+        return lines
 
     def _now(self) -> list[RenderableType]:
         """Return the bar of steps, and what a rank logs now with how it went."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cordee.runs.state import RunState
+from cordee.runs.state import Phase, RunState, SegmentState
 
 MEANING = {
     "queue": "waiting for a place",
@@ -32,10 +32,27 @@ class PhaseShare:
 
 
 @dataclass(frozen=True)
-class LostTime:
-    """What restarts cost.
+class SegmentTimes:
+    """What became of the seconds of one segment.
 
     Attributes:
+        queue_s: waiting for its nodes.
+        held_s: having them.
+        train_s: with all ranks running.
+    """
+
+    segment: SegmentState
+    queue_s: float
+    held_s: float
+    train_s: float
+
+
+@dataclass(frozen=True)
+class LostTime:
+    """What restarts and chaining cost.
+
+    Attributes:
+        queue_s: seconds after the first segment began in which the run waited for its next nodes.
         between_s: seconds after the first attempt began in which no rank ran; waiting in a queue is not counted.
         repeated_s: seconds of training that had to be done again, None when the ranks logged no steps.
         repeated_steps: steps done again, None when the ranks logged no steps.
@@ -44,6 +61,7 @@ class LostTime:
     between_s: float
     repeated_s: float | None
     repeated_steps: int | None
+    queue_s: float = 0.0
 
 
 def phase_shares(state: RunState, now: float | None = None) -> list[PhaseShare]:
@@ -51,14 +69,30 @@ def phase_shares(state: RunState, now: float | None = None) -> list[PhaseShare]:
     now = time.time() if now is None else now
     seconds: dict[str, float] = {}
     for phase in state.phases:
-        end = phase.end if phase.end is not None else (state.ended_at or now)
-        seconds[phase.name] = seconds.get(phase.name, 0.0) + max(0.0, end - phase.start)
+        seconds[phase.name] = seconds.get(phase.name, 0.0) + _length(state, phase, now)
     total = sum(seconds.values()) or 1.0
     return [PhaseShare(name, value, value / total, MEANING.get(name, "")) for name, value in seconds.items()]
 
 
+def segment_times(state: RunState, now: float | None = None) -> list[SegmentTimes]:
+    """Return the times of each segment, the one that is waited for included; an open phase lasts until `now`."""
+    now = time.time() if now is None else now
+    found = []
+    for segment in state.segment_states:
+        spent = [(phase.name, _length(state, phase, now)) for phase in state.phases if phase.segment == segment.number]
+        queue = sum(seconds for name, seconds in spent if name == "queue")
+        train = sum(seconds for name, seconds in spent if name == "train")
+        found.append(SegmentTimes(segment, queue, sum(seconds for _, seconds in spent) - queue, train))
+    return found
+
+
+def _length(state: RunState, phase: Phase, now: float) -> float:
+    end = phase.end if phase.end is not None else (state.ended_at or now)
+    return max(0.0, end - phase.start)
+
+
 def lost_time(state: RunState, steps: Mapping[int, Sequence[tuple[int, float]]], now: float | None = None) -> LostTime:
-    """Return what restarts cost.
+    """Return what restarts and chaining cost.
 
     Args:
         steps: by attempt, (step, UTC epoch seconds) of what its ranks logged, in any order.
@@ -66,13 +100,11 @@ def lost_time(state: RunState, steps: Mapping[int, Sequence[tuple[int, float]]],
     """
     now = time.time() if now is None else now
     began = state.attempts[0]["started_at"] if len(state.attempts) > 1 else now
-    between = 0.0
-    for phase in state.phases:
-        if phase.name in _BETWEEN and phase.start > began:
-            end = phase.end if phase.end is not None else (state.ended_at or now)
-            between += max(0.0, end - phase.start)
+    later = [phase for phase in state.phases if phase.start > began and phase.name in _BETWEEN]
+    between = sum(_length(state, phase, now) for phase in later)
+    queue = sum(_length(state, phase, now) for phase in state.phases if phase.name == "queue" and phase.segment > 1)
     if not any(steps.values()) and len(state.attempts) > 1:
-        return LostTime(between, None, None)
+        return LostTime(between, None, None, queue)
     again_s, again = 0.0, 0
     for before, after in zip(state.attempts, state.attempts[1:], strict=False):
         logged = steps.get(before["attempt"])
@@ -83,4 +115,4 @@ def lost_time(state: RunState, steps: Mapping[int, Sequence[tuple[int, float]]],
         saved_at = max(kept, default=before["started_at"])
         again += max(0, max(step for step, _ in logged) - (resumed if resumed is not None else -1))
         again_s += max(0.0, max(moment for _, moment in logged) - saved_at)
-    return LostTime(between, again_s, again)
+    return LostTime(between, again_s, again, queue)

@@ -76,6 +76,7 @@ class Agent:
         self._full = False
         self._stop_poll: Optional[asyncio.Task[None]] = None
         self._last_act: Optional[asyncio.Task[None]] = None
+        self._another = False
         processes.become_subreaper()
         processes.sweep(f"{self.run}/{self.node}/")
         self.channels = RankChannels(self.run, self.node)
@@ -129,7 +130,7 @@ class Agent:
                 self.connection.close("the agent ends")
             if self.log is not None:
                 self.log.close()
-            if code == 0:
+            if code == 0 and not self._another:
                 self.channels.remove()
         return code
 
@@ -431,6 +432,7 @@ class Agent:
         return dict(self.env, CORDEE_RUN_ID=self.run, CORDEE_RUN_DIR=str(self.folder.root), CORDEE_NODE=self.node)
 
     def _bye(self, message: dict[str, Any], body: bytes) -> None:
+        self._another = bool(message.get("another"))
         self.ending.set()
 
     def _terminated(self) -> None:

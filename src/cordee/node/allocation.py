@@ -72,6 +72,12 @@ class Allocation:
             say(f"cordee: cannot ask about job {self.job}: {error}")
             return "unknown"
 
+    def _requeue(self) -> str:
+        """Requeue the job unless that has been done: an earlier try may have been accepted although nobody answered."""
+        if self._fate_now() == "requeued":
+            return ""
+        return run_command(["scontrol", "requeue", self.job], timeout_s=_ASK_S)
+
     def _fate_now(self) -> str:
         return fate_of(job_record(self.job, timeout_s=_ASK_S), self.requeues)
 
@@ -86,8 +92,7 @@ class Allocation:
         """
         if how == "requeue":
             try:
-                if patiently(self._fate_now, most_s=_GO_ON_S) != "requeued":
-                    patiently(lambda: run_command(["scontrol", "requeue", self.job], timeout_s=_ASK_S), most_s=_GO_ON_S)
+                patiently(self._requeue, most_s=_GO_ON_S)
                 return {"how": "requeue", "job": self.job}
             except SlurmError as error:
                 if error.busy:

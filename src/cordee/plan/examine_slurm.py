@@ -6,6 +6,7 @@ from cordee.findings import Finding
 from cordee.plan.examine_mpi import examine_mpi
 from cordee.plan.examine_nodes import examine_nodes
 from cordee.plan.examine_options import examine_options
+from cordee.plan.examine_storage import examine_storage
 from cordee.plan.model import Plan
 from cordee.plan.placement import Placement, account_name
 from cordee.plan.saying import Saying, nearest
@@ -27,6 +28,7 @@ def examine_slurm(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[F
         *examine_nodes(loaded, plan, placement),
         *examine_options(loaded, plan),
         *examine_mpi(loaded),
+        *examine_storage(loaded, plan),
     ]
 
 
@@ -162,7 +164,7 @@ def _length(saying: Saying, plan: Plan, placement: Placement) -> None:
     if placement.job_class is not None:
         asked = [f"partition {placement.partition}"] + ([f"QOS {placement.qos}"] if placement.qos else [])
         text = f"{format_duration(time_s)} is of class {placement.job_class}: {', '.join(asked)}"
-        saying.info("need.time", "class", text, given=time_s)
+        saying.info("need.time", "class", text, given=format_duration(time_s))
     if segment.max_segments == 1 or segment.limit_s is None:
         return
     limit, whole = format_duration(segment.limit_s), format_duration(time_s)
@@ -171,7 +173,7 @@ def _length(saying: Saying, plan: Plan, placement: Placement) -> None:
             "need.time",
             "too-long",
             f"{whole} is longer than the {limit} of {placement.limit.owner}, and {plan.cluster} allows no chain of jobs",
-            given=time_s,
+            given=format_duration(time_s),
             allowed=f"at most {limit}",
             next=f'write time = "{int(segment.limit_s) // 60}min", or choose a partition or QOS with a longer limit',
         )
@@ -181,7 +183,7 @@ def _length(saying: Saying, plan: Plan, placement: Placement) -> None:
         f"{whole} becomes a chain of up to {segment.max_segments} segments of {limit}, the limit of "
         f"{placement.limit.owner}: each is asked to save {format_duration(segment.grace_s)} before its end, then {how}"
     )
-    saying.info("need.time", "chain", text, given=time_s, evidence=segment.model_dump())
+    saying.info("need.time", "chain", text, given=format_duration(time_s), evidence=segment.model_dump())
 
 
 def _whose(placement: Placement) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordee.errors import CordeeError
-from cordee.insight.phases import LostTime, PhaseShare, lost_time, phase_shares
+from cordee.insight.phases import LostTime, PhaseShare, SegmentTimes, lost_time, phase_shares, segment_times
 from cordee.report.usage import Usage, read_usage
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
@@ -47,7 +47,7 @@ class ReportData:
 
     Attributes:
         now: when it was collected, UTC epoch seconds.
-        lost: what restarts cost.
+        lost: what restarts and chaining cost.
         curves: what ranks logged, by name.
         usage: samples by group (`node`, `rank`).
         last_steps: the last step that each rank logged in the newest attempt.
@@ -70,6 +70,18 @@ class ReportData:
     submitted: str = ""
     last_lines: dict[int, list[str]] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+
+    @property
+    def segments(self) -> list[SegmentTimes]:
+        """The times of each segment."""
+        return segment_times(self.state, self.now)
+
+    @property
+    def advised(self) -> bool:
+        """Whether `cordee advise` has more to say: the run failed, or waits for a scheduler."""
+        state = self.state
+        waits = state.state == "queued" and any(segment.job for segment in state.segment_states)
+        return state.state == "failed" or waits
 
     @property
     def step(self) -> dict[str, Any]:
@@ -152,7 +164,7 @@ def _telemetry(run: Run, data: ReportData) -> None:
         columns = (series.steps, series.times, series.mean, series.low, series.high)
         data.curves[name] = Curve(name, *(column.astype(float).tolist() for column in columns))
         _note_steps(events, data, logged)
-    if not data.curves:
+    if not data.curves and data.state.attempts:
         data.missing.append(
             "no loss or throughput: the ranks did not call cordee.log(step=..., loss=..., tokens_per_s=...)"
         )
@@ -178,13 +190,13 @@ def _resources(run: Run, data: ReportData) -> None:
     sizes = {"node": len(data.state.nodes), "rank": data.state.world_size}
     for group in run.groups():
         data.usage[group] = read_usage(run, group, data.seconds or 0.0, sizes.get(group, data.state.world_size))
-    if not data.usage:
-        data.missing.append("no resource use: nothing was sampled, the run was too short or never started")
+    if not data.usage and data.state.attempts:
+        data.missing.append("no resource use: nothing was sampled, the run was too short")
 
 
 def _logs(run: Run, data: ReportData) -> None:
     failed = [failure["rank"] for failure in reversed(data.state.failures) if failure.get("rank") is not None]
-    failed = [rank.rank for rank in data.state.ranks if rank.status == "failed"] + failed
+    failed += [rank.rank for rank in data.state.ranks if rank.status == "failed"]
     ranks: Sequence[int] = list(dict.fromkeys(failed))[:_MOST_FAILED_RANKS]
     for rank in ranks or ([0] if data.state.ranks else [-1]):
         lines = [line.data.decode(errors="replace") for line in run.logs.tail(rank, _LAST_LINES)]

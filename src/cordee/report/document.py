@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from cordee.report.data import ReportData
+from cordee.report.segments import segment_document
 from cordee.units import utc_text
 
 SCHEMA = "cordee.report/1"
@@ -31,7 +32,11 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "segments": state.segments,
         "restarts": state.restarts,
         "repeated_steps": data.lost.repeated_steps,
-        "lost": {"between_attempts_s": data.lost.between_s, "repeated_s": data.lost.repeated_s},
+        "lost": {
+            "between_attempts_s": data.lost.between_s,
+            "repeated_s": data.lost.repeated_s,
+            "between_segments_s": data.lost.queue_s,
+        },
         "step": state.step,
         "total": state.total,
         "checkpoint": state.checkpoint,
@@ -39,6 +44,7 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "command": data.argv or None,
         "environment": environment(data),
         "phases": [asdict(share) for share in data.shares],
+        "segment_list": [segment_document(times) for times in data.segments],
         "nodes": [asdict(node) for node in state.nodes],
         "ranks": [asdict(rank) | {"step": data.last_steps.get(rank.rank)} for rank in state.ranks],
         "attempts": state.attempts,

@@ -13,7 +13,8 @@ from cordee.report.charts import COLOURS
 from cordee.report.clean import clean, ranges
 from cordee.report.data import ReportData
 from cordee.report.document import environment, summary
-from cordee.report.plots import curve_plots, phases_plot, resource_plots
+from cordee.report.plots import OUTCOMES, curve_plots, phases_plot, resource_plots
+from cordee.report.segments import segment_words, worth_showing
 from cordee.report.text import failure_text, lost_text, quantity, troubled_first
 from cordee.runs.state import NodeState, RankState
 from cordee.units import format_duration, utc_text
@@ -40,7 +41,9 @@ def render_html(data: ReportData) -> str:
         facts=_facts(data),
         submitted=data.submitted,
         shares=data.shares,
-        lost=lost_text(data) if state.restarts else "",
+        lost=lost_text(data),
+        advised=data.advised,
+        segments=[segment_words(times) for times in data.segments[-_MOST_ROWS:]] if worth_showing(state) else [],
         timeline=Markup(phases_plot(data)),
         attempts=attempts if len(attempts) > 1 or state.failures or state.state == "failed" else [],
         earlier=len(state.attempts) - len(attempts),
@@ -125,7 +128,8 @@ def _attempt(data: ReportData, entry: dict[str, Any]) -> dict[str, Any]:
         "began": format_duration(entry["started_at"] - (data.state.started_at or entry["started_at"])),
         "lasted": format_duration(max(0.0, end - entry["started_at"])),
         "from": "the beginning" if resumed is None else f"step {resumed}",
-        "outcome": entry.get("outcome", "running"),
+        "outcome": OUTCOMES.get(entry.get("outcome", "running"), entry.get("outcome", "running")),
+        "kind": entry.get("outcome", "running"),
         "reason": entry.get("reason", ""),
         "failures": [failure_text(failure) for failure in failures if failure.get("message")],
     }

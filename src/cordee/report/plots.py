@@ -35,6 +35,9 @@ _KINDS = (
 )
 
 
+OUTCOMES = {"segment": "ended with its segment", "node_lost": "lost a node"}
+
+
 class Plot(NamedTuple):
     """A chart and what stands above it; `svg` is safe to put into a page."""
 
@@ -51,10 +54,18 @@ def phases_plot(data: ReportData) -> str:
     for entry in state.attempts:
         outcome = entry.get("outcome", "running")
         end = max(entry.get("ended_at") or now, entry["started_at"])
-        attempts.append(Span(f"attempt {outcome}", entry["started_at"], end, f"attempt {entry['attempt']} {outcome}"))
+        words = OUTCOMES.get(outcome, outcome)
+        attempts.append(Span(f"attempt {words}", entry["started_at"], end, f"attempt {entry['attempt']} {words}"))
     seen = [(parse_utc(item["time"]), item["name"]) for item in data.checkpoints if item["time"]]
     checkpoints = [Span("checkpoint", moment, moment, f"checkpoint {name}") for moment, name in seen]
-    rows = [("phases", phases), ("attempts", attempts), ("checkpoints", checkpoints)]
+    segments = [
+        Span(
+            "segment", segment.started_at, max(segment.ended_at or now, segment.started_at), f"segment {segment.number}"
+        )
+        for segment in state.segment_states
+        if segment.started_at is not None and len(state.segment_states) > 1
+    ]
+    rows = [("phases", phases), ("segments", segments), ("attempts", attempts), ("checkpoints", checkpoints)]
     return timeline("phases of the run", [(name, row[-_MOST_SPANS:]) for name, row in rows], list(MEANING))
 
 
@@ -130,16 +141,18 @@ def _curve_chart(data: ReportData, curve: Curve, over_time: bool) -> str:
 
 
 def _pace(data: ReportData, curve: Curve) -> Line | None:
-    """Return steps per second, from how far apart the steps of a curve were logged."""
+    """Return steps per second, from how far apart the steps of a curve were logged; a gap where an attempt began."""
     if len(curve.steps) < 3:
         return None
     origin, stride = _origin(data, curve.times), max(1, len(curve.steps) // _PACE_POINTS)
     places = list(range(0, len(curve.steps), stride))
+    begun = [entry["started_at"] for entry in data.state.attempts[1:]]
     x, y = [], []
     for before, after in itertools.pairwise(places):
+        anew = any(curve.times[before] < moment <= curve.times[after] for moment in begun)
         took = curve.times[after] - curve.times[before]
         x.append((curve.times[after] + curve.times[before]) / 2 - origin)
-        y.append((curve.steps[after] - curve.steps[before]) / took if took > 0 else math.nan)
+        y.append((curve.steps[after] - curve.steps[before]) / took if took > 0 and not anew else math.nan)
     return Line("steps per second", x, y) if any(map(math.isfinite, y)) else None
 
 

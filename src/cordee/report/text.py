@@ -8,6 +8,7 @@ import textwrap
 from cordee.report.clean import clean, one_line, ranges
 from cordee.report.data import ReportData
 from cordee.report.document import summary
+from cordee.report.segments import segment_words, worth_showing
 from cordee.runs.state import NodeState
 from cordee.units import format_duration, format_size
 
@@ -21,7 +22,8 @@ _LEFT_OUT = ("memory_total_bytes",)
 
 def render_text(data: ReportData) -> str:
     """Return the report as text, no line longer than 80 characters; what it leaves out is counted."""
-    parts = [_head(data), _phases(data), _troubles(data), _nodes(data), _metrics(data), _resources(data), _last(data)]
+    parts = [_head(data), _phases(data), _segments(data), _troubles(data), _nodes(data), _metrics(data)]
+    parts += [_resources(data), _last(data)]
     return clean("\n".join("\n".join(part) + "\n" for part in parts if part))
 
 
@@ -43,6 +45,8 @@ def _head(data: ReportData) -> list[str]:
     state = data.state
     lines = _wrapped(data.folder.id, "  ", "")
     lines += _wrapped(state.state + (f": {state.text}" if state.text else ""))
+    if data.advised:
+        lines += _fact("advice", f"`cordee advise {data.folder.id}` says why, and what to change")
     if data.argv:
         lines += _fact("command", shlex.join(data.argv))
     if data.seconds is not None:
@@ -50,7 +54,7 @@ def _head(data: ReportData) -> list[str]:
     if state.step is not None:
         lines += _fact("step", f"{state.step}" + (f" of {state.total}" if state.total else ""))
     lines += _fact("restarts", f"{state.restarts}, segments {state.segments}, {_again(data)}")
-    if state.restarts:
+    if lost_text(data):
         lines += _fact("lost", lost_text(data))
     if state.checkpoint:
         lines += _fact("checkpoint", f"{state.checkpoint} ({len(data.checkpoints)} seen)")
@@ -63,10 +67,23 @@ def _again(data: ReportData) -> str:
 
 
 def lost_text(data: ReportData) -> str:
-    """Return what restarts cost, as a sentence's part."""
+    """Return what restarts and chaining cost, as a sentence's part; empty when there were none."""
     lost = data.lost
+    if len(data.state.attempts) < 2 and not lost.queue_s:
+        return ""
+    parts = [f"{format_duration(lost.queue_s)} waiting between segments"] if lost.queue_s else []
+    parts.append(f"{format_duration(lost.between_s)} between attempts")
     repeated = "unknown time" if lost.repeated_s is None else format_duration(lost.repeated_s)
-    return f"{format_duration(lost.between_s)} between attempts, {repeated} of training done again"
+    return ", ".join([*parts, f"{repeated} of training done again"])
+
+
+def _segments(data: ReportData) -> list[str]:
+    lines = ["Segments"] if worth_showing(data.state) else []
+    for times in data.segments if lines else []:
+        words = segment_words(times)
+        lines += _wrapped(words.course, "     ", f"  {words.number:<2} ")
+        lines += _wrapped(words.ended, "     ")
+    return lines
 
 
 def _phases(data: ReportData) -> list[str]:
@@ -134,7 +151,7 @@ def quantity(metric: str, value: float) -> str:
 def _troubles(data: ReportData) -> list[str]:
     texts = [f"{finding.severity}: {finding.text}" for finding in data.state.findings]
     for entry in data.state.attempts:
-        if entry.get("outcome") not in (None, "finished"):
+        if entry.get("outcome") not in (None, "finished", "segment"):
             texts.append(f"attempt {entry['attempt']} {entry['outcome']}: {entry.get('reason')}")
             texts += [
                 failure_text(failure)

@@ -44,8 +44,11 @@ class RunSummary:
     folder: str = ""
 
 
-def list_runs(parent: str | Path) -> list[RunSummary]:
-    """Return a summary of every run in `parent`, the oldest first; none when there is no such folder."""
+def list_runs(parent: str | Path, *more: str | Path) -> list[RunSummary]:
+    """Return a summary of every run in `parent` and `more`, the oldest first; none in a folder that is not there."""
+    if more:
+        found = [summary for folder in (parent, *more) for summary in list_runs(folder)]
+        return sorted(found, key=lambda summary: _order(Path(summary.folder).parent, summary.id))
     parent = Path(parent)
     cached = _read_cache(parent / CACHE)
     entries: dict[str, Any] = {}
@@ -67,31 +70,34 @@ def list_runs(parent: str | Path) -> list[RunSummary]:
     return summaries
 
 
-def find_run(name: str, parent: str | Path) -> RunFolder:
-    """Return the run that `name` means: a path, an id, `last`, a job's name (its newest run) or the beginning of one id.
+def find_run(name: str, parent: str | Path, *more: str | Path) -> RunFolder:
+    """Return the run in `parent` or `more` that `name` means.
+
+    Args:
+        name: a path, an id, `last`, a job's name (its newest run) or the beginning of one id.
 
     Raises:
         RunNotFound: no run answers to it, or several do; carries the nearest ids.
     """
-    parent = Path(parent)
     if os.sep in name or name in (".", ".."):
         folder = RunFolder(Path(name).resolve())
         if folder.exists():
             return folder
         raise RunNotFound("this is no run folder", given=name, allowed="a folder with plan.json and journal/ in it")
-    ids = _run_ids(parent)
+    parents = {run_id: Path(folder) for folder in (parent, *more) for run_id in _run_ids(Path(folder))}
+    ids = sorted(parents, key=lambda run_id: _order(parents[run_id], run_id))
     if name in ids:
-        return RunFolder(parent / name)
+        return RunFolder(parents[name] / name)
     if not ids:
         raise RunNotFound(f"there are no runs in {parent}", given=name, next="`cordee run` starts one")
     if name in ("last", ""):
-        return RunFolder(parent / ids[-1])
+        return RunFolder(parents[ids[-1]] / ids[-1])
     named = [run_id for run_id in ids if _job_name(run_id) == name]
     if named:
-        return RunFolder(parent / named[-1])
+        return RunFolder(parents[named[-1]] / named[-1])
     matches = [run_id for run_id in ids if run_id.startswith(name)]
     if len(matches) == 1:
-        return RunFolder(parent / matches[0])
+        return RunFolder(parents[matches[0]] / matches[0])
     if RunFolder(name).exists():
         return RunFolder(Path(name).resolve())
     if matches:

@@ -14,11 +14,44 @@ ENDED = ("finished", "failed", "cancelled")
 
 @dataclass
 class Phase:
-    """A stretch of the run's time: `queue, connect, vet, setup, start, train, restart, end`; epoch seconds, UTC."""
+    """A stretch of the run's time: `queue, connect, vet, setup, start, train, restart, end`; epoch seconds, UTC.
+
+    `segment` is the one that it belongs to, from 1; waiting for nodes belongs to the segment that gets them.
+    """
 
     name: str
     start: float
     end: Optional[float] = None
+    segment: int = 1
+
+
+@dataclass
+class SegmentState:
+    """One allocation of the run.
+
+    Attributes:
+        number: from 1.
+        queued_at, started_at, ended_at: waiting began, its supervisor started, it ended; epoch seconds, UTC.
+        job: the scheduler's name of it, None where there is no scheduler.
+        partition: where the scheduler put it, None when that is not known.
+        nodes: their names, in the order in which they came.
+        reason: why it ended: as in the journal's `segment_ended` or `ended`; empty while it goes on.
+        checkpoint: the newest complete one at its end.
+        progress: whether that one is new; None when the segment ended with the run.
+        next: who has the next segment start; empty when none follows.
+    """
+
+    number: int
+    queued_at: Optional[float] = None
+    started_at: Optional[float] = None
+    ended_at: Optional[float] = None
+    job: Optional[str] = None
+    partition: Optional[str] = None
+    nodes: list[str] = field(default_factory=list)
+    reason: str = ""
+    checkpoint: Optional[str] = None
+    progress: Optional[bool] = None
+    next: str = ""
 
 
 @dataclass
@@ -54,7 +87,9 @@ class RunState:
         job: the scheduler's name of the job that holds the run, or will.
         allocation: `{job, requeues}` of the newest supervisor; None where there is no scheduler.
         segment_checkpoint: the newest complete checkpoint when the segment began.
-        chain: the segments that have ended before the run did: `{segment, reason, checkpoint, progress, next}`.
+        chain: the segments that have ended before the run did, since it was resumed: `{segment, reason, checkpoint,
+            progress, next}`.
+        segment_states: all segments, the one that is waited for included.
     """
 
     run: str = ""
@@ -86,6 +121,7 @@ class RunState:
     allocation: Optional[dict[str, Any]] = None
     segment_checkpoint: Optional[str] = None
     chain: list[dict[str, Any]] = field(default_factory=list)
+    segment_states: list[SegmentState] = field(default_factory=list)
 
     @property
     def ended(self) -> bool:
@@ -132,19 +168,33 @@ def _enter(state: RunState, name: str, at: float) -> None:
         if state.phases[-1].name == name:
             return
         state.phases[-1].end = max(at, state.phases[-1].start)
-    state.phases.append(Phase(name, at))
+    state.phases.append(Phase(name, at, None, state.segment_states[-1].number if state.segment_states else 1))
+
+
+def _queue(state: RunState, at: float) -> None:
+    """The run waits for the nodes of its next segment."""
+    if not state.segment_states or state.segment_states[-1].ended_at is not None:
+        state.segment_states.append(SegmentState(state.segments + 1, queued_at=at))
+    _enter(state, "queue", at)
+
+
+def _close_segment(state: RunState, at: float, reason: str) -> None:
+    if state.segment_states and state.segment_states[-1].ended_at is None:
+        segment = state.segment_states[-1]
+        segment.ended_at, segment.reason, segment.checkpoint = at, reason, state.checkpoint
 
 
 def _submitted(state: RunState, event: dict[str, Any], at: float) -> None:
     state.submitted_at = at
-    _enter(state, "queue", at)
+    _queue(state, at)
 
 
 def _resume_requested(state: RunState, event: dict[str, Any], at: float) -> None:
     state.state, state.exit_code, state.ended_at = "queued", None, None
     state.cancel_requested, state.reason, state.text = False, "", ""
     state.chain = []
-    _enter(state, "queue", at)
+    _close_segment(state, at, "lost")
+    _queue(state, at)
 
 
 def _cancel_requested(state: RunState, event: dict[str, Any], at: float) -> None:
@@ -153,24 +203,53 @@ def _cancel_requested(state: RunState, event: dict[str, Any], at: float) -> None
 
 def _placed(state: RunState, event: dict[str, Any], at: float) -> None:
     state.job = event["job"]
+    if state.segment_states and state.segment_states[-1].ended_at is None:
+        state.segment_states[-1].job = state.job
 
 
 def _segment_ended(state: RunState, event: dict[str, Any], at: float) -> None:
+    if event.get("seen"):  # nobody was left to write it: it ended soon after this last sign of life
+        at = _no_sooner(state, min(at, parse_utc(event["seen"])))
     state.chain.append({key: event.get(key) for key in ("segment", "reason", "checkpoint", "progress", "next")})
     state.state = "queued"
     for node in state.nodes:
         node.ranks = []
-    _enter(state, "queue", at)
+    if state.attempts and "outcome" not in state.attempts[-1]:
+        state.attempts[-1].update(outcome="segment", reason="its allocation ended", ended_at=at)
+    _close_segment(state, at, event["reason"])
+    if state.segment_states:
+        ended = state.segment_states[-1]
+        ended.checkpoint, ended.progress, ended.next = event.get("checkpoint"), event.get("progress"), event["next"]
+    _queue(state, at)
+
+
+def _no_sooner(state: RunState, at: float) -> float:
+    """Return `at`, or the beginning of the present phase when that is later."""
+    return max(at, state.phases[-1].start) if state.phases else at
+
+
+def _begin_segment(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.segments = event["segment"]
+    state.segment_checkpoint = event.get("checkpoint")
+    state.nodes = []
+    if not state.segment_states or state.segment_states[-1].ended_at is not None:
+        state.segment_states.append(SegmentState(state.segments))
+    began = event.get("began")  # on the clock of the allocation's first node, which is the supervisor's too
+    at = at if began is None else _no_sooner(state, min(at, float(began)))
+    segment = state.segment_states[-1]
+    segment.number, segment.started_at = state.segments, at
+    segment.job, segment.partition = event.get("job"), event.get("partition")
+    _enter(state, "connect", at)
 
 
 def _supervisor_started(state: RunState, event: dict[str, Any], at: float) -> None:
     state.epoch = event["epoch"]
+    if state.state == "queued" and state.chain and event.get("segment") == state.chain[-1]["segment"]:
+        return  # it only goes on with what follows this segment, which is over
     if state.started_at is None:
         state.started_at = at
     if event.get("segment", 0) > state.segments:
-        state.segments = event["segment"]
-        state.segment_checkpoint = event.get("checkpoint")
-        state.nodes = []
+        _begin_segment(state, event, at)
     if event.get("job"):
         state.job = event["job"]
         state.allocation = {"job": event["job"], "requeues": event.get("requeues", 0)}
@@ -184,6 +263,8 @@ def _supervisor_started(state: RunState, event: dict[str, Any], at: float) -> No
 def _node_connected(state: RunState, event: dict[str, Any], at: float) -> None:
     node = state.node(event["node"])
     node.host = event.get("host", node.host)
+    if state.segment_states and node.node not in state.segment_states[-1].nodes:
+        state.segment_states[-1].nodes.append(node.node)
     if node.role == "lost":
         node.role, node.reason = "spare", ""
 
@@ -279,6 +360,7 @@ def _ended(state: RunState, event: dict[str, Any], at: float) -> None:
     state.state, state.exit_code = event["state"], event.get("exit_code")
     state.reason, state.text = event.get("reason", ""), event.get("text", "")
     state.ended_at = at
+    _close_segment(state, at, state.reason)
     if state.phases and state.phases[-1].end is None:
         state.phases[-1].end = max(at, state.phases[-1].start)
 

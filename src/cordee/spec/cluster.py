@@ -14,16 +14,16 @@ from pydantic import ValidationError
 from cordee.errors import CordeeError, UsageError
 from cordee.slurm import SlurmError
 from cordee.spec.faults import Place, document_error, findings_of
-from cordee.spec.files import config_folder, read_toml
+from cordee.spec.files import read_toml
 from cordee.spec.machine import this_machine
 from cordee.spec.merge import Merge, Origin
+from cordee.spec.places import profile_folders, profile_names
 from cordee.spec.profile import LOCAL, SHAPE_KEYS, ClusterProfile
 from cordee.spec.slurm_ask import ask_slurm
 from cordee.spec.slurm_site import site_values
 from cordee.spec.toml_lines import Keys, find_line
 
 SLURM = "slurm"
-SITE_FOLDER = Path("/etc/cordee/clusters")
 _PATIENCE_S = 60.0
 
 
@@ -41,17 +41,9 @@ class ProfileFile:
         return Origin(self.kind, str(self.path), find_line(self.text, keys))
 
 
-def profile_folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
-    """Return the folders of profiles, the site's before the user's; `CORDEE_CLUSTERS_PATH` replaces them."""
-    given = environ.get("CORDEE_CLUSTERS_PATH")
-    if given:
-        return [Path(part) for part in given.split(os.pathsep) if part]
-    return [SITE_FOLDER, config_folder(environ) / "clusters"]
-
-
 def list_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Return the names of all clusters: `local`, those that have a profile, and `slurm` where one answers."""
-    names = _names_of_files(environ)
+    names = profile_names(environ)
     if SLURM not in names and _slurm_values(environ, most_s=0.0) is not None:
         names.add(SLURM)
     return [LOCAL, *sorted(names - {LOCAL})]
@@ -65,7 +57,7 @@ def profile_files(name: str, environ: Mapping[str, str] = os.environ) -> list[Pr
         DocumentError: one of them cannot be read.
     """
     folders = profile_folders(environ)
-    if name not in {LOCAL, SLURM, *_names_of_files(environ)}:
+    if name not in {LOCAL, SLURM, *profile_names(environ)}:
         known = list_clusters(environ)
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"write {folders[-1] / 'NAME.toml'} for it, or use --on local"
@@ -124,7 +116,7 @@ def no_slurm(error: SlurmError, environ: Mapping[str, str]) -> CordeeError:
     return UsageError(
         f"no Slurm answers here: {' '.join(error.said.split())[:300]}",
         given=SLURM,
-        allowed=[LOCAL, *sorted(_names_of_files(environ) - {LOCAL})],
+        allowed=[LOCAL, *sorted(profile_names(environ) - {LOCAL})],
         next="run it on a login node of the cluster, set SLURM_CONF, or use --on local",
     )
 
@@ -158,13 +150,3 @@ def _slurm_values(environ: Mapping[str, str], *, most_s: float) -> dict[str, Any
 
 def _live(environ: Mapping[str, str], most_s: float) -> dict[str, Any]:
     return site_values(ask_slurm(environ, most_s=most_s))
-
-
-def _names_of_files(environ: Mapping[str, str]) -> set[str]:
-    names: set[str] = set()
-    for folder in profile_folders(environ):
-        try:
-            names.update(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml"))
-        except OSError:
-            continue
-    return names

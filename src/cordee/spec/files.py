@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +11,6 @@ from cordee.spec.faults import fault_error
 from cordee.spec.toml_lines import error_line
 
 LARGEST_BYTES = 1 << 20
-
-
-def config_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder of the person's own settings."""
-    base = environ.get("XDG_CONFIG_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~/.config"))) / "cordee"
-
-
-def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder for what can be made again."""
-    base = environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path(os.path.expanduser("~/.cache"))) / "cordee"
 
 
 def read_toml(path: Path) -> tuple[str, dict[str, Any]]:

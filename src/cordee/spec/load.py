@@ -24,9 +24,10 @@ from cordee.spec.faults import (
     key_names,
     model_at,
 )
-from cordee.spec.files import config_folder, read_toml
+from cordee.spec.files import read_toml
 from cordee.spec.job import Job
 from cordee.spec.merge import Merge, Origin
+from cordee.spec.places import config_folder
 from cordee.spec.profile import LOCAL, ClusterProfile
 from cordee.spec.toml_lines import Keys, find_line
 

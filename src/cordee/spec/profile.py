@@ -121,7 +121,8 @@ class ClusterProfile(Document):
     """A whole cluster profile; `switches` names the nodes below each switch, `defaults` is laid under every job.
 
     `slurm_cluster` is Slurm's own name of the cluster, and `answering` the name of the Slurm that answers here: its facts
-    lie under the profile's files. `accounts`, `qos` and `reservations` are None where nothing is known of them.
+    lie under the profile's files; `nodes_elsewhere` says whether it has nodes on other machines than this one, and `runs`
+    is where runs go that are given no other folder. `accounts`, `qos` and `reservations` are None where nothing is known of them.
     """
 
     name: Name = LOCAL
@@ -136,6 +137,7 @@ class ClusterProfile(Document):
     slurm_cluster: str | None = None
     slurm_version: str | None = None
     answering: str | None = None
+    nodes_elsewhere: bool | None = None
     partitions: dict[str, Partition] = Field(default_factory=dict)
     accounts: dict[str, Account] | None = None
     qos: dict[str, Qos] | None = None

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cordee.errors import CordeeError
 from cordee.slurm import SlurmError, expand_nodes, patiently, run_command
-from cordee.spec.files import cache_folder
+from cordee.spec.places import cache_folder
 
 KEPT_S = 60.0
 ACCOUNTING_KEPT_S = 600.0

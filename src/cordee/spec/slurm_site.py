@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,6 +31,7 @@ def site_values(answers: Answers) -> dict[str, Any]:
         "answering": name or "unknown",
         "slurm_version": config.get("SLURM_VERSION"),
         "partitions": _partitions(answers, config),
+        "nodes_elsewhere": _elsewhere(answers),
     }
     enforced = config.get("AccountingStorageEnforce", "none").split(",")
     if "reservations" in answers.texts:
@@ -119,6 +121,23 @@ def _partitions(answers: Answers, config: dict[str, str]) -> dict[str, Any]:
         }
         found[name] = {**entry, **{key: value for key, value in optional.items() if value is not None}}
     return found
+
+
+def _elsewhere(answers: Answers) -> bool | None:
+    """Return whether a node is another machine than this one; None when no node was described."""
+    here = socket.gethostname().partition(".")[0]
+    samples = {record.get("NodeName", ""): record for record in parse_records(answers.texts.get("samples", ""))}
+    known = None
+    for *_, names in _rows(answers.texts["nodes"], 8):
+        sample = samples.get(_first(names))
+        if sample is None:
+            continue
+        host = sample.get("NodeHostName", "").partition(".")[0]
+        several = host == sample["NodeName"] and len(expand_nodes(names)) > 1
+        if several or (host != here and not sample.get("NodeAddr", "").startswith(("127.", "localhost"))):
+            return True
+        known = False
+    return known
 
 
 def _smallest(kinds: list[dict[str, Any]]) -> dict[str, Any]:

@@ -19,12 +19,14 @@ class Standing:
         job: the place's own name for it, None when it has none.
         reason: why it waits, how it ended, or why the place could not be asked, in the place's words.
         gone_s: for how long it has been seen gone, in seconds; something inside may yet bring it back at first.
+        at: when the place said so, UTC epoch seconds; None: now.
     """
 
     state: Literal["waiting", "running", "gone", "unknown"]
     job: str | None = None
     reason: str = ""
     gone_s: float = 0.0
+    at: float | None = None
 
 
 class Submitter(ABC):

@@ -18,6 +18,7 @@ from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.runs.journal import client_journal
 from cordee.runs.snapshot import snapshot_code
 from cordee.spec.load import LoadedJob, load_job
+from cordee.spec.places import runs_path
 from cordee.submit import has_submitter, submitter
 
 
@@ -71,15 +72,18 @@ class Prepared:
         return text + "\n" + render_provenance(self.loaded) if explain else text
 
 
-def prepare(spec: str, cluster: str, flags: dict[str, Any], runs: Path) -> Prepared:
+def prepare(spec: str, cluster: str, flags: dict[str, Any], runs: Path | None) -> Prepared:
     """Read, validate and plan a job; changes nothing.
+
+    Args:
+        runs: the folder for runs; None: the one that the cluster's profile names, else `runs` here.
 
     Raises:
         DocumentError, UsageError: as `load_job`.
     """
     loaded = load_job(spec, cluster=cluster, flags=flags)
     run_id = new_run_id(loaded.job.name)
-    folder = RunFolder(runs / run_id)
+    folder = RunFolder((runs or runs_path(loaded.cluster.runs or "runs")) / run_id)
     plan, findings = make_plan(loaded, run_id=run_id, run_folder=folder.root)
     script = submitter(plan.backend).script(folder, plan.document()) if has_submitter(plan.backend) else ""
     return Prepared(loaded, plan, findings, script)

@@ -31,12 +31,17 @@ def settle(folder: RunFolder, standing: Standing) -> RunState:
     state = replay(read_journal(folder.journal), folder.id)
     if state.ended or standing.state != "gone" or standing.job is None:
         return state
+    if state.state == "queued" and state.phases and (standing.at or state.phases[-1].start) < state.phases[-1].start:
+        return state  # that was said of an earlier job, or of an earlier turn of this one
     word = standing.reason.split(" ")[0]
     if word in _MAY_COME_BACK and standing.gone_s < _COMES_BACK_S:
         return state
     cancelled = word == "CANCELLED" or state.cancel_requested
     what = _WORDS.get(word, standing.reason)
-    text = f"{what} (job {standing.job}: {standing.reason}); see {folder.submit}/slurm-{standing.job}.out"
+    text = f"{what} (job {standing.job}: {standing.reason})"
+    printed = folder.submit / f"slurm-{standing.job}.out"
+    if printed.is_file():
+        text += f"; see {printed}"
     client_journal(folder.journal).append(
         "ended",
         state="cancelled" if cancelled else "failed",

@@ -65,6 +65,8 @@ def _plan(folder: RunFolder, unknown: list[str]) -> dict[str, Any]:
 
 def _scheduler(folder: RunFolder, plan: dict[str, Any], state: RunState) -> SchedulerFacts:
     backend = str(plan.get("backend", ""))
+    if state.state == "finished":
+        return SchedulerFacts(backend)
     if backend in _COLLECTORS:
         module, _, name = _COLLECTORS[backend].partition(":")
         collect: Callable[..., SchedulerFacts] = getattr(import_module(module), name)

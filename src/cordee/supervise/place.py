@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 from cordee import wire
 from cordee.errors import CordeeError
+from cordee.node import processes
 from cordee.node.identity import agent_file, alive_here, identity, living_record, read_record
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.state import RunState
@@ -183,10 +184,11 @@ def place_of(folder: RunFolder, plan: dict[str, Any]) -> Place:
 
 
 def node_side_environment(folder: RunFolder) -> dict[str, str]:
-    """Return the environment in which the run's own copy of the node side is imported."""
+    """Return the environment in which the run's own copy of the node side is imported, with a marker to find it by."""
     zipped = str(folder.node_zip)
     rest = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != zipped]
-    return dict(os.environ, PYTHONPATH=os.pathsep.join([zipped, *rest]))
+    marker = {processes.MARKER: f"{folder.id}/control"}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([zipped, *rest]), **marker}
 
 
 def keeper_record(folder: RunFolder) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Optional
 
 from cordee.checkpoint.folder import Checkpoint, newest_complete
@@ -11,6 +12,7 @@ from cordee.runs.state import RunState, replay
 from cordee.supervise.chain import BY_SCHEDULER
 from cordee.supervise.ends import SegmentOver
 from cordee.supervise.place import Place
+from cordee.units import utc_text
 
 
 def newest_of(step: dict[str, Any]) -> Optional[Checkpoint]:
@@ -28,7 +30,8 @@ def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, step
     if state.state == "running" and place.allocation and state.allocation not in (None, place.allocation):
         newest = newest_of(step)
         progressed = newest is not None and newest.name != state.segment_checkpoint
-        write_end(journal, state.segments, "lost", newest, progressed, BY_SCHEDULER)
+        seen = _last_sign(folder)
+        write_end(journal, state.segments, "lost", newest, progressed, BY_SCHEDULER, seen=seen and utc_text(seen))
         state = replay(read_journal(folder.journal), folder.id)
     return state
 
@@ -47,8 +50,33 @@ def left_over(before: RunState, place: Place) -> Optional[SegmentOver]:
 
 
 def write_end(
-    journal: JournalWriter, segment: int, reason: str, newest: Optional[Checkpoint], progressed: bool, how: str
+    journal: JournalWriter,
+    segment: int,
+    reason: str,
+    newest: Optional[Checkpoint],
+    progressed: bool,
+    how: str,
+    **more: Any,
 ) -> None:
-    """Write that a segment has ended and who has the next one start."""
+    """Write that a segment has ended and who has the next one start.
+
+    Args:
+        more: `seen`, its last sign of life, when it ended without anybody left to write this at once.
+    """
     name = newest.name if newest else None
-    journal.append("segment_ended", segment=segment, reason=reason, checkpoint=name, progress=progressed, next=how)
+    journal.append(
+        "segment_ended", segment=segment, reason=reason, checkpoint=name, progress=progressed, next=how, **more
+    )
+
+
+def _last_sign(folder: RunFolder) -> Optional[float]:
+    """Return when the run last wrote journal, output or samples, in epoch seconds; None when nothing is there."""
+    times = []
+    for place in (folder.journal, folder.logs, folder.telemetry):
+        try:
+            with os.scandir(place) as entries:
+                files = [entry for entry in entries if entry.is_file() and entry.name != "client.jsonl"]
+                times += [file.stat().st_mtime for file in files]
+        except OSError:
+            continue
+    return max(times, default=None)

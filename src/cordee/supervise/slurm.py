@@ -68,8 +68,9 @@ class SlurmPlace(Place):
         return self._here.document()
 
     def identity(self) -> dict[str, Any]:
-        """Return this process' identity, with its allocation."""
-        return {**identity(), **self._here.document(), "node": self._here.node}
+        """Return this process' identity, with its allocation, which `began` in UTC epoch seconds."""
+        allocation = {**self._here.document(), "began": self._here.started, "node": self._here.node}
+        return {**identity(), **allocation, "partition": os.environ.get("SLURM_JOB_PARTITION")}
 
     def age_s(self) -> float:
         """Return the seconds since the batch script began."""

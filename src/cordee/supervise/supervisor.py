@@ -358,6 +358,9 @@ class Supervisor:
         if hello["incarnation"] < node.incarnation:
             connection.close("a newer agent serves this node")
             return
+        if node.connection is not None and hello["incarnation"] == node.incarnation and hello["pid"] != node.pid:
+            connection.send({"t": "bye", "another": True})
+            return
         known = node.incarnation == hello["incarnation"] and node.ready
         if node.connection is not None and node.connection is not connection:
             node.connection.close("replaced by a newer connection")

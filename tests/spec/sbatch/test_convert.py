@@ -84,8 +84,26 @@ def test_every_generated_document_loads_and_keeps_the_command(script, tmp_path):
     assert dict(job.env) == found.env
     assert list(job.setup) == found.setup
     assert list(job.slurm.options) == found.options
+    assert job.slurm.mpi == found.mpi
     text = written.path.read_text()
     assert all(f"{left.line:>4}  " in text for left in written.left)
+
+
+@pytest.mark.parametrize(
+    ("body", "launch", "mpi"),
+    [
+        ("srun --mpi=pmix ./solver", "srun", "pmix"),
+        ("srun --mpi pmi2 python -m mpi4py train.py", "srun", "pmi2"),
+        ("srun --mpi=none ./solver", "fork", None),
+        ("srun ./solver", "srun", None),
+        ("srun --mpi=$KIND ./solver", "srun", None),
+        ("mpirun ./solver", "srun", None),
+        ("srun --mpi=pmix torchrun --nproc-per-node=4 train.py", "fork", None),
+    ],
+)
+def test_sruns_kind_of_mpi_is_carried_over(body, launch, mpi):
+    found = of(body)
+    assert (found.launch, found.mpi) == (launch, mpi)
 
 
 def test_the_page_shows_the_document_that_is_written(tmp_path):

@@ -164,5 +164,5 @@ def _without_plugins(text: str) -> str:
     A waiting job with a range of nodes has no request per node either.
     """
     lines = [line for line in text.split("#SBATCH hetjob")[0].splitlines() if "--image" not in line]
-    text = "\n".join(lines).replace("--reservation=school", "").replace("gpu:2,tmpfs:20G", "gpu:2")
+    text = "\n".join(lines).replace("--reservation=school", "")
     return text.replace("-N2-4", "-N4") + "\n"

@@ -21,6 +21,7 @@ from cordee.spec.sbatch.variables import Variables
 LARGEST_BYTES = 256 << 10
 _OF_RANKS = {"SLURM_PROCID": "$RANK", "SLURM_NODEID": "$GROUP_RANK", "SLURM_LOCALID": "$LOCAL_RANK"}
 _UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[1-9])\b")
+_MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
 _OTHER_COMMAND = "one run has one command: this one may be a run of its own"
 
 
@@ -30,6 +31,7 @@ class Conversion:
 
     Attributes:
         directives: how many options the `#SBATCH` lines gave.
+        mpi: srun's kind of MPI, None when the script leaves it to the site.
         run: the command, None when the script shows none.
         script: the Python script in it.
         need, checkpoint, restart: keys of these tables.
@@ -41,6 +43,7 @@ class Conversion:
     script: str | None = None
     run: str | list[str] | None = None
     launch: str = "fork"
+    mpi: str | None = None
     setup: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     need: dict[str, Any] = field(default_factory=dict)
@@ -99,6 +102,7 @@ def convert(text: str) -> Conversion:
         result.run = command_of(launch, [*start, *body.before, *launch.before])
         result.script = next((word for word in launch.words if word.endswith(".py")), None)
         result.launch = "srun" if launch.is_mpi else "fork"
+        result.mpi = _mpi(launch, result.left)
         result.restart = {} if launch.retries is None else {"retries": launch.retries}
     else:
         launch = None
@@ -116,6 +120,16 @@ def convert(text: str) -> Conversion:
 def _refused(file: str, text: str, line: int, allowed: str) -> DocumentError:
     what = "give an sbatch script, or write cordee.toml without it"
     return fault_error(text, "bad-script", file=file, line=line, given=file, allowed=allowed, next=what)
+
+
+def _mpi(launch: Launch, left: list[Left]) -> str | None:
+    """Return srun's kind of MPI for a program that srun starts; one that only a shell can name is left out."""
+    if not launch.is_mpi or launch.mpi is None:
+        return None
+    if _MPI_TYPE.match(launch.mpi):
+        return launch.mpi
+    left.append(Left(launch.line, f"--mpi={launch.mpi}", "give the kind of MPI itself: [slurm] mpi"))
+    return None
 
 
 def _choose(launches: list[Command]) -> Command | None:

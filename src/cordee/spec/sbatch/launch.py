@@ -61,6 +61,7 @@ class Launch:
         ranks: of a node as a launcher was told: a number, "gpu", or "" for as many as there are tasks.
         all_ranks: of all nodes together, as mpirun was told.
         is_mpi: whether the program must be started by srun.
+        mpi: what srun was told of MPI.
     """
 
     line: int
@@ -70,6 +71,7 @@ class Launch:
     ranks: str = ""
     all_ranks: str = ""
     is_mpi: bool = False
+    mpi: str | None = None
     env: dict[str, str] = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
     retries: int | None = None
@@ -97,9 +99,9 @@ def read_launch(command: Command, variables: Variables) -> Launch:
     _peel(launch, variables)
     _launcher(launch)
     first = PurePath(launch.words[0].strip("\"'")).name if launch.words else ""
-    mpi_type = next((one.value for one in launch.srun if one.name == "mpi"), None)
+    launch.mpi = next((one.value for one in reversed(launch.srun) if one.name == "mpi"), None)
     scripted = first in _NO_MPI or first.startswith("python") or first.endswith((".py", ".sh"))
-    chosen = mpi_type not in (None, "none") or (launch.through == "srun" and not scripted and mpi_type is None)
+    chosen = launch.mpi not in (None, "none") or (launch.through == "srun" and not scripted and launch.mpi is None)
     launch.is_mpi = launch.through == "mpi" or (chosen and not launch.ranks)
     return launch
 

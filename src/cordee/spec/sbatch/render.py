@@ -34,7 +34,8 @@ def render_conversion(
         lines += ["setup = [", *(f"  {quoted(line)}," for line in found.setup), "]"]
     lines += _table("need", found.need)
     lines += ["# spare_nodes = 1    # asked for on top, so that a bad node can be left out"]
-    lines += _table("slurm", {"options": found.options} if found.options else {})
+    slurm = {"options": found.options, "mpi": found.mpi}
+    lines += _table("slurm", {key: value for key, value in slurm.items() if value})
     lines += _table("env", found.env)
     lines += ["", *checkpoint]
     lines += _table("restart", found.restart)

@@ -47,9 +47,9 @@ def refused(error: SlurmError, run: str, scheduler: Mapping[str, Any]) -> Submit
         )
     key = known.rule.removeprefix("refused-")
     return SubmitError(
-        f"Slurm refused the job: {said}",
+        f"Slurm refused the job: {said} ({known.text})",
         given=scheduler.get(key) or run,
-        allowed=_choices(key) or known.allowed or known.text,
+        allowed=_choices(key) or known.allowed,
         next=known.next,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ run={run}
 python={python}
 # The run's own copy of Cordée: whatever is installed later changes nothing for it.
 export PYTHONPATH="$run/node.zip${{PYTHONPATH:+:$PYTHONPATH}}"
-export CORDEE_JOB_STARTED=$(date +%s)
+export CORDEE_JOB_STARTED=$(date +%s.%N)
 export CORDEE_HEARTBEAT="${{TMPDIR:-/tmp}}/cordee-$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}.heartbeat"
 # A job step takes all memory and all cores of the job: the ranks share them below their agent.
 unset "${{!SLURM_MEM_PER_@}}"
@@ -132,9 +133,12 @@ def options(folder: RunFolder, plan: dict[str, Any]) -> list[str]:
         found.append(f"--mem={math.ceil(request['memory_bytes'] / _MIB)}M")
     elif scheduler.get("exclusive"):
         found.append("--mem=0")
+    gres, others = _generic_resources(scheduler["options"])
     if request["gpus_per_node"]:
         kind = f"{scheduler['gpu_type']}:" if scheduler.get("gpu_type") else ""
-        found.append(f"--gres=gpu:{kind}{request['gpus_per_node']}")
+        gres.insert(0, f"gpu:{kind}{request['gpus_per_node']}")
+    if gres:
+        found.append(f"--gres={shlex.quote(','.join(gres))}")
     if segment["limit_s"]:
         found.append(f"--time={math.ceil(segment['limit_s'] / 60)}")
         found.append(f"--signal=B:USR1@{math.ceil(segment['grace_s'])}")
@@ -146,9 +150,26 @@ def options(folder: RunFolder, plan: dict[str, Any]) -> list[str]:
         "--no-kill",
         "--open-mode=append",
         f"--output={shlex.quote(_literal(folder.submit) + '/slurm-%j.out')}",
-        *scheduler["options"],
+        *others,
     ]
     return found
+
+
+def _generic_resources(options: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what `--gres` asks for, and the other options: of several --gres Slurm would take the last one alone."""
+    gres, others = [], []
+    for option in options:
+        words, rest = iter(shlex.split(option)), []
+        for word in words:
+            if word == "--gres":
+                gres.append(next(words, ""))
+            elif word.startswith("--gres="):
+                gres.append(word.partition("=")[2])
+            else:
+                rest.append(word)
+        unchanged = len(rest) == len(shlex.split(option))
+        others += [option] if unchanged else [shlex.join(rest)] if rest else []
+    return [value for value in gres if value], others
 
 
 def _literal(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cordee.errors import SubmitError
@@ -21,8 +22,6 @@ from cordee.slurm import (
 )
 from cordee.submit._base import Standing, Submitter
 from cordee.submit.slurm.asking import Answer, SlurmAsking
-from cordee.submit.slurm.refusals import refused
-from cordee.submit.slurm.script import batch_script
 
 _PATIENCE_S = 300.0
 
@@ -38,6 +37,8 @@ class SlurmSubmitter(Submitter):
 
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
         """Return the batch script."""
+        from cordee.submit.slurm.script import batch_script
+
         return batch_script(folder, plan)
 
     def submit(self, folder: RunFolder, plan: dict[str, Any]) -> str:
@@ -55,6 +56,8 @@ class SlurmSubmitter(Submitter):
                 waiting=self._tell_waiting,
             )
         except SlurmError as error:
+            from cordee.submit.slurm.refusals import refused
+
             trouble = refused(error, folder.id, plan["steps"][0]["request"]["scheduler"])
             if not error.busy:
                 journal.append(
@@ -70,7 +73,8 @@ class SlurmSubmitter(Submitter):
         """Return what Slurm last said of the runs' jobs."""
         jobs = [replay(read_journal(folder.journal), folder.id).job for folder in folders]
         answer = self._asking.answer([job for job in jobs if job], age_s=age_s)
-        return [_standing(folder, job, answer) for folder, job in zip(folders, jobs, strict=True)]
+        found = [_standing(folder, job, answer) for folder, job in zip(folders, jobs, strict=True)]
+        return [replace(standing, at=answer.at) for standing in found]
 
     def cancel(self, folder: RunFolder) -> None:
         """Have Slurm end all jobs of the run.

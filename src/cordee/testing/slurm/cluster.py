@@ -59,6 +59,9 @@ class DisposableSlurm(Cluster):
             if _DRAINED & _words(state) or ("DOWN" in _words(state) and node not in dead):
                 faults.append(f"{node} was {state}")
                 self.resume(node)
+        if dead:
+            # Slurm 22.05 forgets to free whole nodes with GPUs when a requeued job had lost one; this counts anew.
+            self.command("scontrol", "reconfigure")
         self._wait(self._all_ready, "its nodes did not come back")
         return faults
 

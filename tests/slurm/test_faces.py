@@ -1,0 +1,85 @@
+"""What people see of a run on Slurm while it waits, between segments and after a bad end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+LONG = "python train.py 200 0.05"
+CHAIN = '[need]\nnodes = 2\ntime = "2h"\n[on.slurm.need]\npartition = "debug"'
+HELD = '[need]\nnodes = 1\n[slurm]\noptions = ["--hold"]'
+
+
+@pytest.fixture
+def cordee(tmp_path):
+    """The command, in the folder of the runs that `start` makes."""
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "cordee.cli", *arguments]
+        return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+
+    return call
+
+
+def test_a_chain_is_seen_between_its_segments_and_after_its_end(job, start, slurm, cordee):
+    run = start(job(LONG, CHAIN))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    assert cordee("shell", "last", "--node", "n2", "--", "sh", "-c", "echo $SLURMD_NODENAME").stdout.split() == ["n2"]
+    slurm.command("scancel", "--signal=USR1", "--batch", run.job)
+    run.wait(lambda state: state.state == "queued")
+    shell, shown, picture = cordee("shell"), cordee("show"), cordee("watch", "--once")
+    assert shell.returncode == 2
+    assert "this run has no nodes now" in shell.stderr
+    assert "its time limit was near; step-0000" in shown.stdout
+    assert "waits for its nodes" in shown.stdout
+    assert f"job {run.job}" in picture.stdout
+    state = run.wait_end(120)
+    assert (state.state, state.segments) == ("finished", 2), state.text
+    document = json.loads(cordee("show", "--json").stdout)
+    first, second = document["segment_list"]
+    assert (first["reason"], first["next"], first["partition"]) == ("time_limit", "requeue", "debug")
+    assert (second["reason"], second["job"], sorted(second["nodes"])) == ("finished", run.job, ["n1", "n2"])
+    assert second["queue_s"] > 1
+    assert 0 < first["train_s"] < first["held_s"]
+    assert "waiting between segments" in cordee("report").stdout
+
+
+def test_time_after_a_lost_batch_script_is_no_training(job, start, slurm):
+    run = start(job(LONG, "[need]\nnodes = 1"))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    slurm.command("scontrol", "requeue", run.job)
+    run.kill("supervisor")
+    state = run.wait_end(120)
+    assert (state.state, state.segments) == ("finished", 2), state.text
+    first, second = state.segment_states
+    assert first.ended_at < second.started_at
+    queued = [phase for phase in state.phases if phase.name == "queue" and phase.segment == 2]
+    assert sum(phase.end - phase.start for phase in queued) > 1
+
+
+def test_a_run_that_waits_says_why_and_a_cancelled_one_holds_nobody_up(job, start, slurm, cordee):
+    run = start(job(LONG, HELD))
+    assert "waiting in the queue: JobHeldUser" in cordee("watch", "--once").stdout
+    assert "`cordee advise" in cordee("show").stdout
+    slurm.command("scancel", run.job)
+    (run.folder.root.parents[1] / "cache" / "cordee").mkdir(parents=True, exist_ok=True)
+    for answer in (run.folder.root.parents[1] / "cache" / "cordee").glob("slurm-jobs-*"):
+        answer.unlink()  # as if a minute had passed
+    followed = cordee("logs", "-f")
+    assert followed.returncode == 0, followed.stderr
+    shown = cordee("show").stdout
+    assert "state       cancelled: its job was cancelled" in shown
+    assert ".out" not in shown
+
+
+def test_every_bad_end_points_to_advice(job, start, cordee):
+    run = start(job("python -c 'raise SystemExit(7)'", "[need]\nnodes = 1\n[restart]\nretries = 0"))
+    run.wait_end()
+    line = f"`cordee advise {run.folder.id}` says why, and what to change"
+    assert line in cordee("show").stdout
+    assert line.replace("`", "") in cordee("report").stdout.replace("`", "").replace("\n               ", " ")
+    assert "the run failed" in cordee("show").stdout
