@@ -88,6 +88,7 @@ class Fated(Allocation):
         ("terminated", "requeued", []),
         ("terminated", "ended", []),
         ("orphaned", "running", ["requeue"]),
+        ("orphaned", "node_lost", ["requeue"]),
         ("orphaned", "requeued", []),
         ("orphaned", "cancelled", []),
     ],
@@ -99,6 +100,17 @@ def test_a_run_is_brought_back_only_when_nobody_else_does(folder, monkeypatch, a
     monkeypatch.setattr(Fated, "asked", [])
     asyncio.run(getattr(Rescue(folder, PLAN, here), act)())
     assert here.asked == asked
+
+
+def test_a_controller_that_does_not_answer_is_asked_again(folder, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setattr("cordee.node.rescue._ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr(Fated, "asked", [])
+    answers = iter(["unknown", "unknown", "running"])
+    monkeypatch.setattr(Fated, "fate", lambda self: next(answers))
+    here = Fated("7", 0, "n1")
+    asyncio.run(Rescue(folder, PLAN, here).orphaned())
+    assert here.asked == ["requeue"]
 
 
 def test_a_run_that_has_ended_stays_ended(folder, monkeypatch):

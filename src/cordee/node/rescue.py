@@ -20,6 +20,8 @@ _FATE_S = 10.0
 _POLL_S = 0.5
 _ASKING_NODES = 3
 _STAGGER_S = 5.0
+_ORPHAN_S = 3600.0
+_ASK_AGAIN_S = 10.0
 
 
 def claim_node(folder: RunFolder, here: Allocation, replaces: int) -> Optional[int]:
@@ -72,11 +74,19 @@ class Rescue:
             await loop.run_in_executor(None, self._bring_back)
 
     async def orphaned(self) -> None:
-        """No supervisor came back: the lowest surviving node asks for the job to be run again, the others wait longer."""
+        """No supervisor came back: the lowest surviving node asks for the job to be run again, the others wait longer.
+
+        A controller that does not answer is asked until it does, for an hour.
+        """
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._index() * _STAGGER_S)
-        fate = await loop.run_in_executor(None, self._here.fate)
-        if fate in ("running", "preempted", "killed"):
+        deadline, fate = loop.time() + _ORPHAN_S, "unknown"
+        while fate == "unknown" and loop.time() < deadline:
+            fate = await loop.run_in_executor(None, self._here.fate)
+            if fate == "unknown":
+                await asyncio.sleep(_ASK_AGAIN_S)
+        say(f"cordee agent {self._here.node}: no supervisor is left in job {self._here.job}, which is {fate}")
+        if fate in ("running", "preempted", "killed", "node_lost"):
             await loop.run_in_executor(None, self._bring_back)
 
     def _bring_back(self) -> None:
