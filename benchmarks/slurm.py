@@ -1,7 +1,7 @@
 """Runs on a real Slurm beside plain batch jobs, submitit and torchx; prints Markdown tables.
 
-    pip install submitit; python -m venv /tmp/torchx && /tmp/torchx/bin/pip install torchx
-    python benchmarks/slurm.py --torchx /tmp/torchx/bin/python
+    pip install submitit; python -m venv torchx-venv && torchx-venv/bin/pip install torchx
+    python benchmarks/slurm.py --torchx torchx-venv/bin/python
 
 It puts up disposable clusters of its own: 4 nodes with accounting (submitit needs sacct), and 64 nodes without. All nodes
 share one machine. Ways are measured in turn, every other round in the opposite order: trust differences and ratios of pairs.
