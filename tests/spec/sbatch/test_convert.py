@@ -222,9 +222,9 @@ def test_cores_of_a_task_are_shared_by_the_ranks_of_its_launcher():
 
 
 def test_a_folder_to_start_in_is_kept_for_setup_and_command():
-    found = of("source venv/bin/activate\ncd sub\nsrun python train.py", "#SBATCH -D /work/me")
-    assert found.setup == ["cd /work/me", "source venv/bin/activate", "cd sub"]
-    assert command(found.run) == "cd /work/me && cd sub && exec python train.py"
+    found = of("source venv/bin/activate\ncd sub\nsrun python train.py", "#SBATCH -D /home/me")
+    assert found.setup == ["cd /home/me", "source venv/bin/activate", "cd sub"]
+    assert command(found.run) == "cd /home/me && cd sub && exec python train.py"
 
 
 @pytest.mark.parametrize(
