@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Optional
 
 from cordee.runs.folder import RunFolder, say
-from cordee.slurm import COMMENT_PREFIX, SlurmError, job_record, patiently, run_command, submit_once
+from cordee.slurm import (
+    COMMENT_PREFIX,
+    SlurmError,
+    job_record,
+    parse_records,
+    patiently,
+    run_command,
+    submit_once,
+)
 
 SCRIPT_NAME = "job.sbatch"
 _GO_ON_S = 600.0
@@ -80,6 +88,15 @@ class Allocation:
 
     def _fate_now(self) -> str:
         return fate_of(job_record(self.job, timeout_s=_ASK_S), self.requeues)
+
+    def batch_host_down(self) -> bool:
+        """Return whether Slurm has noticed that the node of the batch script is lost; False when nobody answers."""
+        try:
+            host = (job_record(self.job, timeout_s=_ASK_S) or {}).get("BatchHost", "")
+            shown = run_command(["scontrol", "show", "node", "--oneliner", host], timeout_s=_ASK_S) if host else ""
+        except SlurmError:
+            return False
+        return not host or any("DOWN" in record.get("State", "") for record in parse_records(shown))
 
     def go_on(self, folder: RunFolder, how: str) -> dict[str, Any]:
         """Have Slurm run the batch script again, and return `{how, job}`.

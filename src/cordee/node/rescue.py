@@ -22,6 +22,9 @@ _ASKING_NODES = 3
 _STAGGER_S = 5.0
 _ORPHAN_S = 3600.0
 _ASK_AGAIN_S = 10.0
+# SlurmdTimeout is five minutes where a site has not changed it.
+_NOTICE_S = 330.0
+_NOTICE_POLL_S = 5.0
 
 
 def claim_node(folder: RunFolder, here: Allocation, replaces: int) -> Optional[int]:
@@ -76,9 +79,13 @@ class Rescue:
     async def orphaned(self) -> None:
         """No supervisor came back: the lowest surviving node asks for the job to be run again, the others wait longer.
 
-        A controller that does not answer is asked until it does, for an hour.
+        A job that is requeued before Slurm has noticed the loss cannot start until then, and Slurm 22.05 may hold it as
+        one that no nodes can run: so its notice comes first. A controller that does not answer is asked for an hour.
         """
         loop = asyncio.get_running_loop()
+        noticed_by = loop.time() + _NOTICE_S
+        while loop.time() < noticed_by and not await loop.run_in_executor(None, self._here.batch_host_down):
+            await asyncio.sleep(_NOTICE_POLL_S)
         await asyncio.sleep(self._index() * _STAGGER_S)
         deadline, fate = loop.time() + _ORPHAN_S, "unknown"
         while fate == "unknown" and loop.time() < deadline:
