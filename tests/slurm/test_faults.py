@@ -60,6 +60,7 @@ def test_a_chain_goes_on_when_the_controller_was_away_at_the_end_of_a_segment(jo
     run = start(job(LONG, '[need]\nnodes = 2\ntime = "2h"\npartition = "debug"'))
     run.wait(under_way)
     slurm.command("scancel", "--signal=USR1", "--batch", run.job)
+    run.wait(lambda state: run.events("stop_requested"))
     slurm.stop_controller()
     run.wait(lambda state: state.chain, 60)
     time.sleep(5)

@@ -52,7 +52,10 @@ class LocalSite(Site):
         return self.folders[-1], prepared.plan.document()
 
     def held(self, folder: RunFolder) -> int:
-        return len([pid for pid in processes.all_processes() if is_keeper_of(pid, folder)])
+        table = processes.all_processes()
+        keepers = {pid for pid in table if is_keeper_of(pid, folder)}
+        # A process that a keeper is just starting still has the keeper's command line.
+        return len([pid for pid in keepers if table[pid].parent not in keepers])
 
 
 def is_keeper_of(pid: int, folder: RunFolder) -> bool:

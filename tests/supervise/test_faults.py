@@ -185,7 +185,7 @@ def test_a_deleted_run_folder_ends_everything(job, start):
     shutil.rmtree(run.folder.root, ignore_errors=True)
     shutil.rmtree(run.folder.root, ignore_errors=True)
     deadline = time.monotonic() + 40
-    while time.monotonic() < deadline and living(pids):
+    while time.monotonic() < deadline and (living(pids) or run.processes()):
         time.sleep(0.1)
     assert living(pids) == []
     assert run.processes() == []

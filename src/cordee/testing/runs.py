@@ -14,7 +14,7 @@ from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
-from cordee.slurm import COMMENT_PREFIX, ENDED_STATES, my_jobs
+from cordee.slurm import COMMENT_PREFIX, ENDED_STATES, SlurmError, my_jobs
 from cordee.submit import submitter
 from cordee.submit.prepare import Prepared, create_run, prepare
 from cordee.supervise.ownership import Ownership
@@ -151,7 +151,11 @@ class SlurmRun(LocalRun):
 
     def _last_words(self) -> dict[str, str]:
         printed = {path.name: path.read_text(errors="replace")[-800:] for path in self.folder.submit.glob("*.out")}
-        return {**super()._last_words(), **printed, "squeue": "\n".join(map(str, my_jobs()))}
+        try:
+            queue = "\n".join(map(str, my_jobs()))
+        except SlurmError as error:
+            queue = error.text
+        return {**super()._last_words(), **printed, "squeue": queue}
 
     def _held(self) -> bool:
         comment = COMMENT_PREFIX + self.folder.id
