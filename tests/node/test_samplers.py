@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from cordee.hardware.memory import MemorySource
 from cordee.node.samplers import proc as proc_module
-from cordee.node.samplers.memory import MemorySource
 from cordee.node.samplers.proc import NodeSampler, RankSampler
 
 DISKS = """   7       0 loop0 9 0 999 0 9 0 999 0 0 0 0

@@ -295,7 +295,7 @@ class Agent:
     def _checks(self, message: dict[str, Any], body: bytes) -> None:
         env = dict(os.environ, PYTHONPATH=str(self.folder.node_zip))
         request = dict(message["request"], env=self.env, run_folder=str(self.folder.root), workdir=self.plan["workdir"])
-        argv = (sys.executable, "-s", "-m", "cordee.node.checks")
+        argv = (sys.executable, "-s", "-m", "cordee.checks")
         task = Task(
             message["id"],
             argv,

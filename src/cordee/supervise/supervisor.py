@@ -393,7 +393,7 @@ class Supervisor:
         if not self._preparing:
             self.journal.append("vetting_started", durable=False, nodes=list(self.nodes))
         node.ready = False
-        preparation = NodePreparation(node, self.step, str(self.folder.root), f"checks-{self.epoch}-{node.incarnation}")
+        preparation = NodePreparation(node, self.step, str(self.folder.root))
         self._preparing[node.name] = preparation
         task = asyncio.ensure_future(preparation.run())
         self._preparations.add(task)

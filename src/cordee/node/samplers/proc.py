@@ -6,9 +6,9 @@ import os
 import time
 from typing import Callable, Optional, Union
 
+from cordee.hardware.files import KernelFile
+from cordee.hardware.memory import MemorySource
 from cordee.node.samplers._base import NAN, Sampler, metric, rate
-from cordee.node.samplers.files import KernelFile
-from cordee.node.samplers.memory import MemorySource
 from cordee.node.samplers.tree import ProcessTrees
 
 _SECTOR_BYTES = 512

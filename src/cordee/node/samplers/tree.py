@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Optional
 
-from cordee.node.samplers.files import read_once
+from cordee.hardware.files import read_once
 
 _FULL_LOOK_EVERY = 60
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from cordee.node.checks._base import Check, Context, Result
+from cordee.checks._base import Check, Context, Parameter, Result
 
 _WARN_RATIO = 2.0
 
@@ -17,12 +17,16 @@ class LoadCheck(Check):
     """
 
     name = "host.load"
-    parameters = frozenset({"max_ratio", "warn_ratio"})
+    title = "Is somebody else using this node's CPUs?"
+    parameters = (
+        Parameter("max_ratio", "number", "highest load of the last minute", unit="load per core"),
+        Parameter("warn_ratio", "number", "load above which it warns", unit="load per core"),
+    )
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
         cores = os.cpu_count()
         if not cores:
-            return self.result("unknown", "the number of cores cannot be read")
+            return self.result("unknown", "the number of cores cannot be read", cause="closed")
         load = os.getloadavg()[0]
         ratio = load / cores
         limit = parameters.get("max_ratio")

@@ -6,8 +6,8 @@ import json
 import sys
 from typing import Any
 
+from cordee.checks.running import run
 from cordee.errors import CordeeError, UsageError
-from cordee.node.checks.running import run
 
 
 def main() -> int:

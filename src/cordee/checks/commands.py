@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from cordee.node.checks._base import Check, Context, Result, find_command
+from cordee.checks._base import Check, Context, Parameter, Result, find_command
 
 
 class CommandsCheck(Check):
     """Looks up `commands` on the PATH of the ranks' environment; one with a slash is relative to their folder."""
 
     name = "host.commands"
-    parameters = frozenset({"commands", "env"})
+    title = "Are the commands there that the job needs?"
+    scope = "user"
+    parameters = (
+        Parameter("commands", "texts", "the commands", needed=True),
+        Parameter("env", "map", "variables on top of the ranks' environment"),
+    )
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
         env = {**context.env, **(parameters.get("env") or {})}

@@ -9,7 +9,7 @@ import subprocess
 import time
 from typing import Any, Optional
 
-from cordee.node.checks._base import Check, Context, Result, find_command
+from cordee.checks._base import Check, Context, Parameter, Result, find_command
 
 _MARGIN_S = 0.5
 _IMPORTER = r"""
@@ -44,14 +44,20 @@ class ModulesCheck(Check):
     """
 
     name = "host.modules"
-    parameters = frozenset({"modules", "python", "env"})
+    title = "Can the ranks' own Python import the modules that the job needs?"
+    scope = "user"
+    parameters = (
+        Parameter("modules", "texts", "the modules", needed=True),
+        Parameter("python", "text", "first word of the ranks' command: tells which Python"),
+        Parameter("env", "map", "variables on top of the ranks' environment"),
+    )
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
         env = {**context.env, **(parameters.get("env") or {})}
         modules = list(parameters["modules"])
         python = _interpreter(parameters.get("python") or "python3", env, context.workdir)
         if python is None:
-            return self.result("unknown", "no Python is on the PATH of the ranks' environment", threshold=len(modules))
+            return self.result("unknown", "no Python is on the PATH of the ranks' environment", cause="absent")
         budget = max(0.1, context.deadline_s - _MARGIN_S)
         lines, code, complaints = _import_all(python, modules, env, context.workdir, budget)
         answers = {line["module"]: line for line in lines if "module" in line}
@@ -66,7 +72,8 @@ class ModulesCheck(Check):
             return self.result("fail", f"{python}: " + "; ".join(faults), **measured)
         if len(answers) < len(modules):
             reason = f"importing {stuck} did not end within {budget:.0f} s" if stuck else f"{_ending(code)}{complaints}"
-            return self.result("unknown", f"{python}: {reason}", **measured)
+            cause = "timeout" if stuck else "error"
+            return self.result("unknown", f"{python}: {reason}", cause=cause, **measured)
         versions = (f"{name} {line['version']}" if line["version"] else name for name, line in answers.items())
         return self.result("pass", f"{python}: " + ", ".join(versions), **measured)
 

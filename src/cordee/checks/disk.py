@@ -6,7 +6,7 @@ import os
 import secrets
 from typing import Any, Optional
 
-from cordee.node.checks._base import Check, Context, Result
+from cordee.checks._base import Check, Context, Parameter, Result
 from cordee.units import format_size
 
 _MIN_INODES = 1000
@@ -17,7 +17,14 @@ class DiskCheck(Check):
     """Looks at free bytes and inodes and really writes a small file, in the run's and in the temporary folder."""
 
     name = "host.disk"
-    parameters = frozenset({"run_folder", "min_bytes", "min_inodes", "paths", "env"})
+    title = "Can the ranks write where they must, and is there room?"
+    parameters = (
+        Parameter("run_folder", "text", "the run's folder, where there is none in the context"),
+        Parameter("min_bytes", "size", "fewest free bytes", default=0),
+        Parameter("min_inodes", "count", "fewest files that can still be made", default=1000),
+        Parameter("paths", "map", "more folders, by what they are called"),
+        Parameter("env", "map", "variables on top of the ranks' environment"),
+    )
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
         minimum = parameters.get("min_bytes") or 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cordee.node.checks._base import Check, Context, Result
-from cordee.node.samplers.memory import MemorySource
+from cordee.checks._base import Check, Context, Parameter, Result
+from cordee.hardware.memory import MemorySource
 from cordee.units import format_size
 
 
@@ -13,13 +13,14 @@ class MemoryCheck(Check):
     """Compares the bytes that can be had without swapping, within the cgroup's limit, with `min_bytes`."""
 
     name = "host.memory"
-    parameters = frozenset({"min_bytes"})
+    title = "Is there memory left for the ranks?"
+    parameters = (Parameter("min_bytes", "size", "fewest bytes that can be had without swapping", default=0),)
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
         source = MemorySource()
         reading = source.read()
         if reading is None:
-            return self.result("unknown", source.reason or "the memory cannot be read")
+            return self.result("unknown", source.reason or "the memory cannot be read", cause="closed")
         minimum = parameters.get("min_bytes") or 0
         available, total = reading.available_bytes, reading.total_bytes
         evidence = f"{format_size(available)} of {format_size(total)} available ({reading.source})"

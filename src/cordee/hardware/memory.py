@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Optional
 
-from cordee.node.samplers.files import KernelFile, read_once
+from cordee.hardware.files import KernelFile, read_once
 
 
 class MemoryReading(NamedTuple):

@@ -1,0 +1,1 @@
+"""What vettings have said over time, and what to do with nodes that offend."""
