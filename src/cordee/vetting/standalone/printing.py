@@ -16,5 +16,7 @@ def show(document: dict[str, Any], options: Options) -> None:
         text = json.dumps(document, indent=2) + "\n"
     else:
         text = render_table(document, colour=sys.stdout.isatty())
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
     sys.stdout.write(text)
     sys.stdout.flush()
