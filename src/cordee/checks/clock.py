@@ -68,4 +68,5 @@ class ClockCheck(Check):
 
 
 def _off(seconds: float) -> str:
-    return f"{abs(seconds) * 1000:.3g} ms {'ahead of' if seconds >= 0 else 'behind'}"
+    size = f"{abs(seconds) * 1000:.3g} ms" if abs(seconds) < 1 else f"{abs(seconds):.3g} s"
+    return f"{size} {'ahead of' if seconds >= 0 else 'behind'}"

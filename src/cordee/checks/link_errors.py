@@ -82,7 +82,7 @@ def _growth(before: Counters, after: Counters) -> tuple[dict[str, int], dict[str
 
 
 def _differences(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    grown = {name: _difference(before.get(name, 0), value) for name, value in after.items()}
+    grown = {name: _difference(before[name], value) for name, value in after.items() if name in before}
     return {name: value for name, value in grown.items() if value}
 
 
