@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ def test_the_inventory_counts_what_the_kernel_shows(host: HostTree) -> None:
         "cpu_model": "AMD EPYC 7713 64-Core Processor",
         "nics": "hsn0 mlx5_0",
     }
-    assert {"kind": "low", "of": "memory_bytes", "ratio": 0.95, "margin": None, "status": "fail"} in result["compare"]
+    assert {"kind": "low", "of": "memory_gib", "ratio": 0.95, "margin": None, "status": "fail"} in result["compare"]
 
 
 def test_an_inventory_that_is_not_as_expected_names_each_difference(host: HostTree) -> None:
@@ -92,7 +91,7 @@ def test_a_host_that_shows_no_processor_is_unknown(tmp_path: Path) -> None:
 def test_the_inventory_of_this_machine_has_as_many_threads_as_python_sees() -> None:
     result = one("host.inventory")
     assert (result["status"], result["value"]) == ("pass", os.cpu_count())
-    assert result["facts"]["memory_bytes"] > 1e8
+    assert result["facts"]["memory_gib"] > 0.1
 
 
 @pytest.mark.parametrize(
@@ -168,19 +167,6 @@ def test_the_fingerprint_of_this_machine_has_its_kernel() -> None:
     assert result["status"] == "pass"
     assert result["facts"]["kernel"] == os.uname().release
     assert result["facts"]["glibc"]
-
-
-def test_the_clock_is_held_against_the_one_who_conducts(tmp_path: Path) -> None:
-    now = time.time()
-    off = one("host.clock", reference_unix_s=now - 3, local_unix_s=now, uncertainty_s=0.01, env={"PATH": str(tmp_path)})
-    assert off["status"] == "fail"
-    assert "3 s ahead of the clock of the node that conducts the vetting (known within 0.01 s)" in off["evidence"]
-    assert (off["value"], off["threshold"]) == (pytest.approx(3, abs=1e-3), 0.05)
-    within = one(
-        "host.clock", reference_unix_s=now - 0.055, local_unix_s=now, uncertainty_s=0.01, env={"PATH": str(tmp_path)}
-    )
-    assert within["status"] in ("pass", "warn")
-    assert abs(within["facts"]["unix_s"] - time.time()) < 20
 
 
 @pytest.mark.parametrize(
@@ -356,3 +342,9 @@ def test_memory_is_read_where_the_hosts_files_are(host: HostTree) -> None:
     host.memory(available_kb=1000)
     result = one("host.memory", host.root, min_bytes=2_000_000)
     assert (result["status"], result["value"]) == ("fail", 1_024_000)
+
+
+def test_a_node_can_name_where_its_hosts_files_are(host: HostTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORDEE_HOST_ROOT", str(host.root))
+    (result,) = run_checks({"checks": [{"check": "host.inventory"}]})
+    assert result["value"] == 8

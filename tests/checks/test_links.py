@@ -59,6 +59,7 @@ def test_links_that_are_up_pass_with_their_slowest_rate(host: HostTree) -> None:
     assert (result["status"], result["value"], result["unit"]) == ("pass", 200, "Gbit/s")
     assert result["evidence"] == "hsn0: up, carrier, 200 Gbit/s; mlx5_0/1: ACTIVE, LinkUp, 200 Gbit/s"
     assert {entry["of"]: result["facts"][entry["of"]] for entry in result["compare"]} == {
+        "link names": "hsn0 mlx5_0/1",
         "link hsn0": "up, carrier, 200 Gbit/s",
         "link mlx5_0/1": "ACTIVE, LinkUp, 200 Gbit/s",
     }
@@ -162,3 +163,9 @@ def test_a_counter_that_was_reset_meanwhile_counts_what_it_holds(host: HostTree)
     host.infiniband("mlx5_0", port_rcv_errors=1000)
     with meanwhile(lambda count: host.infiniband("mlx5_0", port_rcv_errors=4)):
         assert "port_rcv_errors +4" in one("link.errors", host.root, seconds=0.4)["evidence"]
+
+
+@pytest.mark.parametrize("check", ["link.state", "link.errors"])
+def test_links_that_are_not_to_be_seen_are_unknown(check: str, tmp_path: Path) -> None:
+    result = one(check, tmp_path)
+    assert (result["status"], result["cause"]) == ("unknown", "closed")

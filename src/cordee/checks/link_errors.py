@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from cordee.checks._base import Check, Context, Parameter, Result
-from cordee.checks.link_state import LINKS
-from cordee.hardware.links import Counters, read_counters, read_links
+from cordee.checks.link_state import LINKS, links_of
+from cordee.hardware.links import Counters, read_counters
 
 _SECONDS = 5.0
 _RESERVE_S = 0.5
@@ -35,7 +35,7 @@ class LinkErrorsCheck(Check):
     )
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
-        links = read_links(context.root, parameters.get("links"))
+        links = links_of(context, parameters.get("links"))
         if not links:
             if parameters.get("links"):
                 return self.result("fail", f"no link {', '.join(parameters['links'])}")

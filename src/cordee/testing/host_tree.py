@@ -24,6 +24,7 @@ class HostTree:
         self.processors()
         self.nvidia_driver("550.54.15")
         self.process(1, "systemd")
+        self.write("sys/class/net/lo/type", "772")
         self.memory_module("mc0", 0)
         self.memory_module("mc0", 1)
         self.mount("/", "xfs", "/dev/sda1", first=True)
