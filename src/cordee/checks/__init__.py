@@ -11,6 +11,14 @@ from cordee.errors import UsageError
 
 CHECKS = {
     "host.clock": "cordee.checks.clock:ClockCheck",
+    "gpu.ecc": "cordee.checks.gpu_ecc:EccCheck",
+    "gpu.inventory": "cordee.checks.gpu_inventory:InventoryCheck",
+    "gpu.nvlink": "cordee.checks.gpu_nvlink:NvlinkCheck",
+    "gpu.pcie": "cordee.checks.gpu_pcie:PcieCheck",
+    "gpu.residue": "cordee.checks.gpu_residue:ResidueCheck",
+    "gpu.temperature": "cordee.checks.gpu_temperature:TemperatureCheck",
+    "gpu.throttle": "cordee.checks.gpu_throttle:ThrottleCheck",
+    "gpu.xid": "cordee.checks.gpu_xid:XidCheck",
     "host.commands": "cordee.checks.commands:CommandsCheck",
     "host.disk": "cordee.checks.disk:DiskCheck",
     "host.edac": "cordee.checks.edac:EdacCheck",
