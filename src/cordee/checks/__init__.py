@@ -10,8 +10,16 @@ from cordee.checks._base import CannotTest, Check, Comparison, Context, Paramete
 from cordee.errors import UsageError
 
 CHECKS = {
+    "command": "cordee.checks.command:CommandCheck",
+    "gpu.allreduce": "cordee.checks.allreduce:AllreduceCheck",
+    "gpu.copy": "cordee.checks.copy:CopyCheck",
+    "gpu.cuda": "cordee.checks.cuda:CudaCheck",
+    "gpu.gemm": "cordee.checks.gemm:GemmCheck",
+    "gpu.memory_bandwidth": "cordee.checks.memory_bandwidth:MemoryBandwidthCheck",
     "host.commands": "cordee.checks.commands:CommandsCheck",
     "host.disk": "cordee.checks.disk:DiskCheck",
+    "host.environment": "cordee.checks.environment:EnvironmentCheck",
+    "host.internet": "cordee.checks.internet:InternetCheck",
     "host.load": "cordee.checks.load:LoadCheck",
     "host.memory": "cordee.checks.memory:MemoryCheck",
     "host.modules": "cordee.checks.modules:ModulesCheck",
