@@ -17,8 +17,10 @@ from cordee.checks._base import CannotTest, Context
 from cordee.checks.compute import label, wants_gpu
 from cordee.checks.gemm import GemmCheck
 from cordee.hardware.presence import gpus_told_by
+from cordee.submit.bundle import write_node_zip
 from cordee.testing.interpreters import write_interpreter
 
+RUNNER = "from cordee.checks.__main__ import main; main()"
 QUICK: dict[str, dict[str, Any]] = {
     "gpu.gemm": {"device": "cpu", "seconds": 0.05, "size": 256},
     "gpu.memory_bandwidth": {"device": "cpu", "seconds": 0.05, "size": 1 << 22},
@@ -311,3 +313,23 @@ def test_a_rank_that_dies_in_a_sum_is_named_and_does_not_hold_up_the_others(tmp_
     result = one("gpu.allreduce", {"engine": "gloo", "device": "cpu"}, env=with_fault(tmp_path, fault))
     assert result["status"] == "unknown"
     assert "the process of CPU process 1: ended with 9" in result["evidence"]
+
+
+def test_a_program_is_started_from_the_zip_of_a_run_as_well(tmp_path: Path) -> None:
+    bundle = tmp_path / "node.zip"
+    write_node_zip(bundle)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(bundle)!r}); {RUNNER}"],
+        input=json.dumps({"checks": [{"check": "gpu.gemm", "parameters": QUICK["gpu.gemm"]}], "deadline_s": 60}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["status"] == "pass", done.stdout
+
+
+def test_an_interpreter_that_is_too_old_is_unknown_with_its_version(tmp_path: Path) -> None:
+    old = "import sys\nsys.version_info = (3, 8, 18)\n"
+    result = one("gpu.gemm", QUICK["gpu.gemm"], env=with_fault(tmp_path, old))
+    assert (result["status"], result["cause"]) == ("unknown", "absent")
+    assert "is Python 3.8; 3.9 or newer is needed" in result["evidence"]

@@ -19,6 +19,10 @@ from cordee.checks._base import CannotTest, Context, find_command
 # Only `cordee` comes from our place: a folder or zip of ours on the path could hide the interpreter's own libraries.
 _START = """
 import importlib, sys
+if sys.version_info < (3, 9):
+    sys.stdout.write('{"cannot": "%s is Python %d.%d; 3.9 or newer is needed", "cause": "absent"}' % (
+        sys.executable, sys.version_info[0], sys.version_info[1]))
+    sys.exit(0)
 from importlib.machinery import PathFinder
 place, module = sys.argv[1:3]
 class Only:

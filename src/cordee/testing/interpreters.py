@@ -35,7 +35,9 @@ sys.meta_path.insert(0, Patch())
 """
 FAULTS = {
     # One element of every third product of integers is off by one, its last bit.
-    "wrong_bits": _WRAP_NUMPY.format(fault="if calls and float(a[0, 0]).is_integer() and len(calls) % 3 == 2: product[0, 0] += 1"),
+    "wrong_bits": _WRAP_NUMPY.format(
+        fault="if calls and float(a[0, 0]).is_integer() and len(calls) % 3 == 2: product[0, 0] += 1"
+    ),
     # Every product takes its time ten times.
     "slow": _WRAP_NUMPY.format(fault="[real(a, b) for _ in range(9)]"),
     "no_numpy": "import sys\nsys.modules['numpy'] = None\n",
