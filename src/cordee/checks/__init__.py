@@ -16,13 +16,23 @@ CHECKS = {
     "gpu.cuda": "cordee.checks.cuda:CudaCheck",
     "gpu.gemm": "cordee.checks.gemm:GemmCheck",
     "gpu.memory_bandwidth": "cordee.checks.memory_bandwidth:MemoryBandwidthCheck",
+    "host.clock": "cordee.checks.clock:ClockCheck",
     "host.commands": "cordee.checks.commands:CommandsCheck",
     "host.disk": "cordee.checks.disk:DiskCheck",
+    "host.edac": "cordee.checks.edac:EdacCheck",
     "host.environment": "cordee.checks.environment:EnvironmentCheck",
+    "host.fingerprint": "cordee.checks.fingerprint:FingerprintCheck",
     "host.internet": "cordee.checks.internet:InternetCheck",
+    "host.inventory": "cordee.checks.inventory:InventoryCheck",
     "host.load": "cordee.checks.load:LoadCheck",
     "host.memory": "cordee.checks.memory:MemoryCheck",
     "host.modules": "cordee.checks.modules:ModulesCheck",
+    "host.processes": "cordee.checks.processes:ProcessesCheck",
+    "link.errors": "cordee.checks.link_errors:LinkErrorsCheck",
+    "link.state": "cordee.checks.link_state:LinkStateCheck",
+    "storage.free": "cordee.checks.storage_free:FreeCheck",
+    "storage.mount": "cordee.checks.storage_mount:MountCheck",
+    "storage.read": "cordee.checks.storage_read:ReadCheck",
 }
 
 __all__ = [
