@@ -59,6 +59,14 @@ def slurm(_cluster: DisposableSlurm, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     _cluster.clear()
 
 
+@pytest.fixture(scope="session")
+def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a fake NVML library, compiled once; `FakeGpus(tmp_path, library=fake_nvml)` makes GPUs."""
+    from cordee.testing.nvml import build
+
+    return build(tmp_path_factory.mktemp("fake-nvml"))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Make a failure of a skipped or expected-to-fail test when skips are forbidden."""

@@ -56,7 +56,7 @@ CALLED_BY_NAME = {
     ("supervise.remarks", "cordee.runs.seal"),
     ("supervise.remarks", "cordee.report"),
 }
-DEFERRED_ON_NODE = {"torch", "numpy"}
+DEFERRED_ON_NODE = {"torch", "numpy", "pynvml", "amdsmi"}
 NEVER_ON_NODE = ("numpy", "torch", "pydantic", "click", "zarr", "xarray", "rich", "jinja2")
 IMPORT_BUDGET_S = 0.15
 

@@ -10,11 +10,21 @@ from cordee.checks._base import CannotTest, Check, Comparison, Context, Paramete
 from cordee.errors import UsageError
 
 CHECKS = {
+    "host.clock": "cordee.checks.clock:ClockCheck",
     "host.commands": "cordee.checks.commands:CommandsCheck",
     "host.disk": "cordee.checks.disk:DiskCheck",
+    "host.edac": "cordee.checks.edac:EdacCheck",
+    "host.fingerprint": "cordee.checks.fingerprint:FingerprintCheck",
+    "host.inventory": "cordee.checks.inventory:InventoryCheck",
     "host.load": "cordee.checks.load:LoadCheck",
     "host.memory": "cordee.checks.memory:MemoryCheck",
     "host.modules": "cordee.checks.modules:ModulesCheck",
+    "host.processes": "cordee.checks.processes:ProcessesCheck",
+    "link.errors": "cordee.checks.link_errors:LinkErrorsCheck",
+    "link.state": "cordee.checks.link_state:LinkStateCheck",
+    "storage.free": "cordee.checks.storage_free:FreeCheck",
+    "storage.mount": "cordee.checks.storage_mount:MountCheck",
+    "storage.read": "cordee.checks.storage_read:ReadCheck",
 }
 
 __all__ = [
