@@ -20,7 +20,12 @@ from cordee.spec.protocol_types import PAIR, eval_type
 from cordee.spec.yaml_lines import YamlDocument, read_yaml
 
 SCHEMA = "cordee.protocol/1"
-BUILT_IN = ("quick", "host", "gpu", "full")
+BUILT_IN = {
+    "quick": "memory, load and disk of every node: less than a second",
+    "host": "all that a host says of itself, its links, storage and memory, compared over the nodes",
+    "gpu": "what the GPUs say of themselves: there, healthy, cool, free and not throttled",
+    "full": "host and gpu, then speed and correctness of every GPU and of the network between the nodes",
+}
 MOST_EVALS = 10_000
 SCHEDULERS = ("slurm", "standalone")
 CONFUSION_RATIO = 0.3
@@ -28,7 +33,7 @@ _BUILT_IN_FOLDER = Path(__file__).parent / "protocols"
 _LONGEST_DEFAULT_S = 600.0
 _SLACK_S = 5.0
 _PAIRS_S = 60.0
-_PIP = (Parameter("index_url", "text", "where packages come from"),)
+PIP = (Parameter("index_url", "text", "where packages come from"),)
 TOP = (
     Parameter("name", "text", "what the protocol is called", needed=True),
     Parameter("evals", "any", "what is looked at, a list", needed=True),
@@ -132,7 +137,7 @@ def _read(
         faults.add((), "is not a protocol", given=given, allowed="a table with name and evals", next=what)
         return None
     top = faults.parameters((), values, TOP)
-    pip = faults.table(("pip",), values.get("pip"), _PIP)
+    pip = faults.table(("pip",), values.get("pip"), PIP)
     base = document.path.parent
     types = partial(eval_type, base=base, folders=folders_of_checks(profile, base))
     evals = _evals(values.get("evals"), top.get("required", True), types, faults)

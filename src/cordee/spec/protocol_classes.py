@@ -58,6 +58,11 @@ def is_class(name: str) -> bool:
     return ":" in name or name in _entry_points()
 
 
+def class_names() -> list[str]:
+    """Return the names that packages give to their classes."""
+    return sorted(_entry_points())
+
+
 def declared(name: str, base: Path, allowed: tuple[Path, ...]) -> Declared:
     """Return what the class declares that `type` names.
 

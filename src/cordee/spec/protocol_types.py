@@ -14,7 +14,8 @@ from cordee.spec.protocol_values import Converter
 from cordee.spec.protocol_vetnode import GIBIBYTES_PER_S, REFUSED, VETNODE, Alias, Expansion
 
 PAIR = "pair.bandwidth"
-_PAIR_PARAMETERS = (
+PAIR_TITLE = "How fast are the nodes connected, two by two?"
+PAIR_PARAMETERS = (
     Parameter(
         "backend",
         "text",
@@ -64,9 +65,7 @@ def eval_type(name: str, base: Path, folders: tuple[Path, ...]) -> EvalType | No
         NoClass: it is a class that cannot be used.
     """
     if name == PAIR:
-        return EvalType(
-            name, "How fast are two nodes connected?", _PAIR_PARAMETERS, lambda given: Expansion(pairs=given)
-        )
+        return EvalType(name, PAIR_TITLE, PAIR_PARAMETERS, lambda given: Expansion(pairs=given))
     if name in CHECKS:
         check = load_check(name)
         return EvalType(
@@ -109,7 +108,7 @@ def _of_vetnode(name: str, alias: Alias) -> EvalType:
         expansion = alias.expand(given)
         if expansion.pairs is not None:
             defaults = {
-                parameter.name: parameter.default for parameter in _PAIR_PARAMETERS if parameter.default is not None
+                parameter.name: parameter.default for parameter in PAIR_PARAMETERS if parameter.default is not None
             }
             expansion.pairs = {**defaults, **expansion.pairs}
         for check, parameters in expansion.checks:
