@@ -25,9 +25,7 @@ async def offsets(members: dict[str, Member]) -> dict[str, Offset]:
     return {name: Offset(*answer) for name, answer in zip(members, answers) if answer is not None}
 
 
-def judge(
-    entry: dict[str, Any], found: dict[str, Offset], reports: dict[str, Optional[list[dict[str, Any]]]]
-) -> None:
+def judge(entry: dict[str, Any], found: dict[str, Offset], reports: dict[str, Optional[list[dict[str, Any]]]]) -> None:
     """Make the results of this check fail where a clock is further from the median than allowed.
 
     Nobody is blamed for a difference that the network may have made, nor with fewer than three clocks.
