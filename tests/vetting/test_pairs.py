@@ -139,8 +139,8 @@ def test_a_node_that_stops_answering_is_silent_and_meets_nobody_again() -> None:
     while pairs := test.next_round():
         rounds.append(pairs)
         for a, b in pairs:
-            gone = [node for node in (a, b) if node == "n3"]
-            test.record(a, b, None if gone else 1e9, "its agent is gone" if gone else "", gone)
+            gone = {node: ("its agent is gone", "silent") for node in (a, b) if node == "n3"}
+            test.record(a, b, None if gone else 1e9, "n3: its agent is gone" if gone else "", gone)
     outcome = test.outcome()
     assert off(outcome) == {"n3": "unknown"}
     assert outcome.results["n3"]["cause"] == "silent"

@@ -98,7 +98,8 @@ def _result(
     if len(test.nodes) == 1:
         return Result(_CHECK, "skip", evidence=ALONE)
     if node in test.gone:
-        return Result(_CHECK, "unknown", evidence=test.gone[node] or "did not answer", cause="silent")
+        evidence, cause = test.gone[node]
+        return Result(_CHECK, "unknown", evidence=evidence or "did not answer", cause=cause)
     if node in cut_off:
         status = "fail" if blame else "warn"
         return Result(

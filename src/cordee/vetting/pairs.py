@@ -106,7 +106,7 @@ class PairTest:
         self.baseline = baseline
         self.switch_of = _switch_of(switches or {}, set(self.nodes))
         self.measured: list[Measurement] = []
-        self.gone: dict[str, str] = {}
+        self.gone: dict[str, tuple[str, str]] = {}
         self._random = Random(seed)
         self._ring = shuffled(self.nodes, self._random)
         self._round = 0
@@ -124,17 +124,23 @@ class PairTest:
             return self._first_pairs(present)
         return self._retests() if self._round <= rounds + self.policy.retests else []
 
-    def record(self, a: str, b: str, bytes_per_s: Optional[float], reason: str = "", gone: Iterable[str] = ()) -> None:
+    def record(
+        self,
+        a: str,
+        b: str,
+        bytes_per_s: Optional[float],
+        reason: str = "",
+        gone: Optional[dict[str, tuple[str, str]]] = None,
+    ) -> None:
         """Take what a pair of the round measured.
 
         Args:
             a, b: the pair.
             bytes_per_s: of the slower direction; None: it could not be measured.
             reason: why it could not.
-            gone: which of the two did not answer at all; they take part no longer.
+            gone: why and with what cause a node of the two did not answer at all, or cannot test; it takes part no longer.
         """
-        for node in gone:
-            self.gone.setdefault(node, reason)
+        self.gone = {**(gone or {}), **self.gone}
         measurement = Measurement(self._round, (a, b), bytes_per_s, reason)
         self.measured.append(measurement)
         for node in (a, b):
