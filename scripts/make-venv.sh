@@ -14,4 +14,4 @@ fi
 echo "installing $torch"
 "$venv/bin/python" -m pip install -q "$torch"
 echo "installing Cordée and what its tests and documentation need"
-"$venv/bin/python" -m pip install -q -e ".[torch,frameworks,docs,dev]"
+"$venv/bin/python" -m pip install -q -e ".[torch,frameworks,web,docs,dev]"

@@ -237,6 +237,20 @@ def submit_once(
     return patiently(attempt, most_s=most_s, waiting=waiting)
 
 
+def switches_of(*, timeout_s: float = _COMMAND_S) -> dict[str, str]:
+    """Return the nodes below each leaf switch, folded, as `scontrol show topology` tells; empty where it tells none.
+
+    Raises:
+        SlurmError: it cannot be asked.
+    """
+    found = {}
+    for line in run_command(["scontrol", "show", "topology"], timeout_s=timeout_s).splitlines():
+        words = dict(word.partition("=")[::2] for word in line.split())
+        if words.get("SwitchName") and words.get("Nodes") and words.get("Level", "0") == "0":
+            found[words["SwitchName"]] = words["Nodes"]
+    return found
+
+
 def expand_nodes(nodes: str) -> list[str]:
     """Return the names in a compressed list such as `n[1-3,07],login1`, in its order.
 

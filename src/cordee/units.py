@@ -10,10 +10,15 @@ from typing import Union
 _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGTPE]?)(i?)(B?)\s*$", re.IGNORECASE)
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|m|h|d|w)(?![a-z])", re.IGNORECASE)
 _CLOCK = re.compile(r"^(?:(\d+)-)?(\d{1,2}):(\d{2})(?::(\d{2}))?$")
+_BANDWIDTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGTPE]?)(i?)(B|bit)(?:/s|ps)\s*$", re.IGNORECASE)
 _SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 SIZE_FORMS = 'a number of bytes or a size such as "512MB", "64GB" (powers of 1000), "8GiB" (powers of 1024)'
 DURATION_FORMS = 'a number of seconds, or a duration such as "90s", "30min", "2h", "1d12h", "1-12:00:00"'
+
+BANDWIDTH_FORMS = (
+    'a number of bytes per second, or a text such as "90GB/s" (powers of 1000), "80GiB/s" (powers of 1024), "200Gbit/s"'
+)
 
 
 def parse_size(value: Union[str, int, float]) -> int:
@@ -34,6 +39,28 @@ def parse_size(value: Union[str, int, float]) -> int:
     number, prefix, binary, _ = match.groups()
     power = " KMGTPE".index(prefix.upper()) if prefix else 0
     return int(float(number) * (1024 if binary else 1000) ** power)
+
+
+def parse_bandwidth(value: Union[str, int, float]) -> float:
+    """Return a bandwidth in bytes per second.
+
+    Raises:
+        ValueError: the value is no bandwidth, or `b` leaves open whether bits are meant; the message says which forms
+            are allowed.
+    """
+    if isinstance(value, bool):
+        raise ValueError(f"expected {BANDWIDTH_FORMS}")
+    if isinstance(value, (int, float)):
+        if value < 0:
+            raise ValueError(f"a bandwidth cannot be negative; expected {BANDWIDTH_FORMS}")
+        return float(value)
+    match = _BANDWIDTH.match(value)
+    if match is None or match.group(4) == "b":
+        raise ValueError(f"expected {BANDWIDTH_FORMS}")
+    number, prefix, binary, unit = match.groups()
+    power = " KMGTPE".index(prefix.upper()) if prefix else 0
+    bytes_per_unit = float((1024 if binary else 1000) ** power)
+    return float(number) * bytes_per_unit / (8 if unit.lower() == "bit" else 1)
 
 
 def parse_duration(value: Union[str, int, float]) -> float:

@@ -10,6 +10,13 @@ from cordee.checks._base import CannotTest, Check, Comparison, Context, Paramete
 from cordee.errors import UsageError
 
 CHECKS = {
+    "command": "cordee.checks.command:CommandCheck",
+    "gpu.allreduce": "cordee.checks.allreduce:AllreduceCheck",
+    "gpu.copy": "cordee.checks.copy:CopyCheck",
+    "gpu.cuda": "cordee.checks.cuda:CudaCheck",
+    "gpu.gemm": "cordee.checks.gemm:GemmCheck",
+    "gpu.memory_bandwidth": "cordee.checks.memory_bandwidth:MemoryBandwidthCheck",
+    "host.clock": "cordee.checks.clock:ClockCheck",
     "gpu.ecc": "cordee.checks.gpu_ecc:EccCheck",
     "gpu.inventory": "cordee.checks.gpu_inventory:InventoryCheck",
     "gpu.nvlink": "cordee.checks.gpu_nvlink:NvlinkCheck",
@@ -20,9 +27,20 @@ CHECKS = {
     "gpu.xid": "cordee.checks.gpu_xid:XidCheck",
     "host.commands": "cordee.checks.commands:CommandsCheck",
     "host.disk": "cordee.checks.disk:DiskCheck",
+    "host.edac": "cordee.checks.edac:EdacCheck",
+    "host.environment": "cordee.checks.environment:EnvironmentCheck",
+    "host.fingerprint": "cordee.checks.fingerprint:FingerprintCheck",
+    "host.internet": "cordee.checks.internet:InternetCheck",
+    "host.inventory": "cordee.checks.inventory:InventoryCheck",
     "host.load": "cordee.checks.load:LoadCheck",
     "host.memory": "cordee.checks.memory:MemoryCheck",
     "host.modules": "cordee.checks.modules:ModulesCheck",
+    "host.processes": "cordee.checks.processes:ProcessesCheck",
+    "link.errors": "cordee.checks.link_errors:LinkErrorsCheck",
+    "link.state": "cordee.checks.link_state:LinkStateCheck",
+    "storage.free": "cordee.checks.storage_free:FreeCheck",
+    "storage.mount": "cordee.checks.storage_mount:MountCheck",
+    "storage.read": "cordee.checks.storage_read:ReadCheck",
 }
 
 __all__ = [

@@ -17,7 +17,7 @@ class MemoryCheck(Check):
     parameters = (Parameter("min_bytes", "size", "fewest bytes that can be had without swapping", default=0),)
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
-        source = MemorySource()
+        source = MemorySource(context.host("/proc"))
         reading = source.read()
         if reading is None:
             return self.result("unknown", source.reason or "the memory cannot be read", cause="closed")

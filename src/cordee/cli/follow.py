@@ -269,6 +269,8 @@ def milestones(state: RunState) -> list[str]:
             texts.append(f"{node.node}: {result['check']} {result['status']}: {result['evidence']}")
         if node.role in ("excluded", "lost"):
             texts.append(f"{node.node} is left out: {node.reason or node.verdict}")
+    for missing in (state.vetting or {}).get("unavailable", []):
+        texts.append(f"{missing['check']} is unavailable here: {missing['reason']}")
     for attempt in state.attempts:
         number = attempt["attempt"]
         world = f"{state.world_size} ranks" if number == state.attempt else ""

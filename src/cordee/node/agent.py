@@ -98,6 +98,7 @@ class Agent:
             "setup": self._setup,
             "checks": self._checks,
             "port": self._port,
+            "clock": self._tell_time,
             "ranks": self._start_ranks,
             "stop": self._stop,
             "signal": self._signal,
@@ -329,6 +330,9 @@ class Agent:
             if port not in ports:
                 ports.append(port)
         self._send({"t": "port", "ports": ports, "text": ""})
+
+    def _tell_time(self, message: dict[str, Any], body: bytes) -> None:
+        self._send({"t": "clock", "unix_s": time.time()})
 
     # What a launch needs and says: see LaunchHost.
 

@@ -90,6 +90,7 @@ class RunState:
         chain: the segments that have ended before the run did, since it was resumed: `{segment, reason, checkpoint,
             progress, next}`.
         segment_states: all segments, the one that is waited for included.
+        vetting: the newest allocation document (`cordee.vetting/1`), without results.
     """
 
     run: str = ""
@@ -122,6 +123,7 @@ class RunState:
     segment_checkpoint: Optional[str] = None
     chain: list[dict[str, Any]] = field(default_factory=list)
     segment_states: list[SegmentState] = field(default_factory=list)
+    vetting: Optional[dict[str, Any]] = None
 
     @property
     def ended(self) -> bool:
@@ -281,12 +283,19 @@ def _vetting_started(state: RunState, event: dict[str, Any], at: float) -> None:
 def _node_verdict(state: RunState, event: dict[str, Any], at: float) -> None:
     node = state.node(event["node"])
     node.verdict, node.results = event["verdict"], event.get("results", [])
+    against = [result for result in node.results if result.get("status") in ("fail", "unknown")]
+    if node.verdict in ("bad", "unknown") and against:
+        node.reason = f"{against[0]['check']}: {against[0].get('evidence', '')}"
 
 
 def _nodes_chosen(state: RunState, event: dict[str, Any], at: float) -> None:
     for role, names in (("active", event["nodes"]), ("spare", event["spares"]), ("excluded", event["excluded"])):
         for name in names:
             state.node(name).role = role
+
+
+def _vetting_verdict(state: RunState, event: dict[str, Any], at: float) -> None:
+    state.vetting = event["document"]
 
 
 def _setup_started(state: RunState, event: dict[str, Any], at: float) -> None:
@@ -377,6 +386,7 @@ _HANDLERS: dict[str, Callable[[RunState, dict[str, Any], float], None]] = {
     "node_lost": _node_lost,
     "vetting_started": _vetting_started,
     "node_verdict": _node_verdict,
+    "vetting_verdict": _vetting_verdict,
     "nodes_chosen": _nodes_chosen,
     "setup_started": _setup_started,
     "attempt_started": _attempt_started,

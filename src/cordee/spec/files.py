@@ -20,30 +20,7 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         DocumentError: it is missing, unreadable, larger than 1 MiB, not UTF-8 or not TOML.
     """
     file = str(path)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        what = "give the path of a file"
-        raise fault_error("is not a file", "unreadable", file=file, given=file, allowed="a TOML file", next=what)
-    try:
-        with path.open("rb") as stream:
-            data = stream.read(LARGEST_BYTES + 1)
-    except OSError as error:
-        what = "make it readable, or give another path"
-        reason = error.strerror or str(error)
-        raise fault_error(
-            f"cannot read it: {reason}", "unreadable", file=file, given=file, allowed="a TOML file", next=what
-        )
-    if len(data) > LARGEST_BYTES:
-        what = "keep data in files of their own and name them in the document"
-        allowed = f"at most {LARGEST_BYTES} bytes"
-        raise fault_error("is too large for a document", "too-large", file=file, given=file, allowed=allowed, next=what)
-    try:
-        text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        given = repr(data[error.start : error.start + 1])[1:].strip("'")
-        raise fault_error(
-            "is not UTF-8", "not-utf8", file=file, line=line, given=given, allowed="UTF-8", next="save it as UTF-8"
-        )
+    text = read_text(path, "a TOML file")
     try:
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -51,6 +28,41 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
     except RecursionError:
         raise fault_error(
             "is nested too deeply", "bad-toml", file=file, given=file, allowed="TOML 1.0", next="flatten it"
+        )
+
+
+def read_text(path: Path, kind: str) -> str:
+    """Return a document's text, with plain line ends.
+
+    Args:
+        path: of the file.
+        kind: what it should be, such as "a TOML file".
+
+    Raises:
+        DocumentError: it is missing, unreadable, larger than 1 MiB or not UTF-8.
+    """
+    file = str(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        what = "give the path of a file"
+        raise fault_error("is not a file", "unreadable", file=file, given=file, allowed=kind, next=what)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_BYTES + 1)
+    except OSError as error:
+        what = "make it readable, or give another path"
+        reason = error.strerror or str(error)
+        raise fault_error(f"cannot read it: {reason}", "unreadable", file=file, given=file, allowed=kind, next=what)
+    if len(data) > LARGEST_BYTES:
+        what = "keep data in files of their own and name them in the document"
+        allowed = f"at most {LARGEST_BYTES} bytes"
+        raise fault_error("is too large for a document", "too-large", file=file, given=file, allowed=allowed, next=what)
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        given = repr(data[error.start : error.start + 1])[1:].strip("'")
+        raise fault_error(
+            "is not UTF-8", "not-utf8", file=file, line=line, given=given, allowed="UTF-8", next="save it as UTF-8"
         )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any, Callable, Optional
 
 from cordee.checks import unknown_result
 
 _SLACK_S = 5.0
 _PORT_S = 10.0
+_CLOCK_S = 1.0
+_CLOCK_EXCHANGES = 3
 
 Send = Callable[[dict[str, Any]], bool]
 
@@ -19,7 +22,7 @@ class Member:
 
     It is asked with `checks {id, request, deadline_s}` and answers with `checks_output {id}` (the body is a part of JSON
     lines, one result each) and `checks_done {id, code, signal, text}`; with `port {host, count}`, answered by
-    `port {ports, text}`.
+    `port {ports, text}`; with `clock`, answered by `clock {unix_s}`.
 
     Args:
         name: the node's name.
@@ -35,6 +38,7 @@ class Member:
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._output: dict[str, bytes] = {}
         self._ports: Optional[asyncio.Future[dict[str, Any]]] = None
+        self._clock: Optional[asyncio.Future[dict[str, Any]]] = None
 
     def message(self, message: dict[str, Any], body: bytes) -> None:
         """Take what the node says; other messages than those above are left alone."""
@@ -45,18 +49,24 @@ class Member:
             _settle(self._waiting[identifier], message)
         elif kind == "port" and self._ports is not None:
             _settle(self._ports, message)
+        elif kind == "clock" and self._clock is not None:
+            _settle(self._clock, message)
 
     def lost(self, reason: str) -> None:
         """The node is gone: whatever is awaited will not come."""
-        for future in [*self._waiting.values(), *([self._ports] if self._ports else [])]:
-            _settle(future, {"code": None, "text": reason, "ports": [], "lost": True})
+        for future in (*self._waiting.values(), self._ports, self._clock):
+            if future is not None:
+                _settle(future, {"code": None, "text": reason, "ports": [], "lost": True})
 
-    async def check(self, checks: list[dict[str, Any]], deadline_s: float, **request: Any) -> list[dict[str, Any]]:
+    async def check(
+        self, checks: list[dict[str, Any]], deadline_s: float, *, patience_s: float = 2 * _SLACK_S, **request: Any
+    ) -> list[dict[str, Any]]:
         """Have checks run and return one result for each; never raises.
 
         Args:
             checks: as in `cordee.checks.run_checks`.
-            deadline_s: for all of them; the answer takes at most a few seconds longer.
+            deadline_s: for all of them.
+            patience_s: how much longer the answer may take.
             request: what else a request may hold.
         """
         self._count += 1
@@ -67,7 +77,7 @@ class Member:
         message = {"t": "checks", "id": identifier, "request": full, "deadline_s": deadline_s + _SLACK_S}
         done: Optional[dict[str, Any]] = {"lost": True, "text": "its agent is gone"}
         if self._send(message):
-            done = await _within(waiting, deadline_s + 2 * _SLACK_S)
+            done = await _within(waiting, deadline_s + patience_s)
         del self._waiting[identifier]
         return _complete(checks, self._output.pop(identifier), done)
 
@@ -79,6 +89,25 @@ class Member:
         done = await _within(self._ports, _PORT_S)
         self._ports = None
         return done["ports"][0] if done is not None and done["ports"] else None
+
+    async def clock(self) -> Optional[tuple[float, float]]:
+        """Return by how many seconds the node's clock is ahead of ours and how sure that is, or None.
+
+        Of a few exchanges the quickest counts: half of its time is the uncertainty.
+        """
+        best: Optional[tuple[float, float]] = None
+        for _ in range(_CLOCK_EXCHANGES):
+            self._clock = asyncio.get_running_loop().create_future()
+            sent, started = time.time(), time.monotonic()
+            if not self._send({"t": "clock"}):
+                return best
+            done = await _within(self._clock, _CLOCK_S)
+            if done is None or "unix_s" not in done:
+                return best
+            half = (time.monotonic() - started) / 2
+            if best is None or half < best[1]:
+                best = (done["unix_s"] - (sent + half), half)
+        return best
 
 
 def _complete(checks: list[dict[str, Any]], output: bytes, done: Optional[dict[str, Any]]) -> list[dict[str, Any]]:
