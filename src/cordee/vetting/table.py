@@ -112,7 +112,11 @@ def render_table(document: dict[str, Any], *, colour: bool = False, width: int =
         width: in characters; columns get numbers where the checks' names do not fit.
     """
     paint = _painted if colour else _plain
-    parts = [list(_head(document, paint)), list(_table(document, paint, colour, width)), list(_reasons(document, paint))]
+    parts = [
+        list(_head(document, paint)),
+        list(_table(document, paint, colour, width)),
+        list(_reasons(document, paint)),
+    ]
     parts += [list(_remarks(document)), list(_next(document))]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -147,9 +151,7 @@ def _table(document: dict[str, Any], paint: Any, marks: bool, width: int) -> Ite
     yield (" " * (first + 10) + "".join(title.ljust(size) for title, size in zip(titles, sizes))).rstrip()
     for row in shown:
         cells = [_MARKS.get(status, "?") if marks else status for status in row.statuses]
-        body = "".join(
-            paint(cell.ljust(size), status) for cell, size, status in zip(cells, sizes, row.statuses)
-        )
+        body = "".join(paint(cell.ljust(size), status) for cell, size, status in zip(cells, sizes, row.statuses))
         yield (fold(row.nodes).ljust(first) + paint(row.verdict.ljust(10), row.verdict) + body).rstrip()
     hidden = sum(len(row.nodes) for row in found[_MOST_ROWS:])
     if hidden:

@@ -136,7 +136,9 @@ class Conducting:
             if 0 in seat.living:
                 self._check(seat)
         own = self._seats.by_name[self._world.node]
-        member = own.lead(self._server.address if self._server else "127.0.0.1", lambda message, _: self._hands.message(message))
+        member = own.lead(
+            self._server.address if self._server else "127.0.0.1", lambda message, _: self._hands.message(message)
+        )
         self._hands.answer_to(member.message)
         own.take(0, None)
         self._check(own)

@@ -117,7 +117,13 @@ class Hands:
             if words:
                 say(f"cordee vet {self._node}: {words}")
             text = ended.text or (words.splitlines()[-1] if words and ended.code else "")
-            run.done = {"t": "checks_done", "code": ended.code, "signal": ended.signal, "reason": ended.reason, "text": text}
+            run.done = {
+                "t": "checks_done",
+                "code": ended.code,
+                "signal": ended.signal,
+                "reason": ended.reason,
+                "text": text,
+            }
             self._say({**run.done, "id": run.identifier})
 
         if self._watchers.add(task, Watcher(finished, None, printed)):

@@ -41,7 +41,9 @@ class Part:
         self._meeting = None if world.alone else Meeting(options.folder, world.identity)
         # Another vetting may have used a name that people give; what it left is older than this process.
         self._since = 0.0 if world.unique else time.time() - _age_s() - _CLOCKS_S
-        self._hands = Hands(f"vet-{world.identity}/{world.node}/{os.getpid()}", world.node) if world.local == 0 else None
+        self._hands = (
+            Hands(f"vet-{world.identity}/{world.node}/{os.getpid()}", world.node) if world.local == 0 else None
+        )
         self.code = EXIT_INTERNAL
         self.document: Optional[dict[str, Any]] = None
         self._conducting: Optional[Conducting] = None

@@ -105,13 +105,17 @@ def _given(environ: Mapping[str, str]) -> World:
     node = environ.get("CORDEE_VET_NODE", "")
     if node not in nodes or len(set(nodes)) < len(nodes):
         raise UsageError(
-            "CORDEE_VET_NODE is not one of CORDEE_VET_NODES", given=node or "nothing", allowed=environ["CORDEE_VET_NODES"]
+            "CORDEE_VET_NODE is not one of CORDEE_VET_NODES",
+            given=node or "nothing",
+            allowed=environ["CORDEE_VET_NODES"],
         )
     tasks = _tasks_per_node(environ.get("CORDEE_VET_TASKS_PER_NODE") or "1", len(nodes), "CORDEE_VET_TASKS_PER_NODE")
     local = environ.get("CORDEE_VET_LOCAL_RANK") or "0"
     index = nodes.index(node)
     if not local.isdigit() or int(local) >= tasks[index]:
-        raise UsageError("CORDEE_VET_LOCAL_RANK is none of the node's tasks", given=local, allowed=f"0-{tasks[index] - 1}")
+        raise UsageError(
+            "CORDEE_VET_LOCAL_RANK is none of the node's tasks", given=local, allowed=f"0-{tasks[index] - 1}"
+        )
     identity = environ.get("CORDEE_VET_ID", "")
     if not _NAME.match(identity) and (identity or sum(tasks) > 1):
         raise UsageError(
@@ -136,6 +140,7 @@ def _tasks_per_node(text: str, nodes: int, variable: str) -> tuple[int, ...]:
     if len(counts) == 1:
         counts *= nodes
     if len(counts) != nodes or min(counts, default=0) < 1:
-        raise UsageError(f"{variable} does not fit {nodes} nodes", given=text, allowed="a number, or Slurm's form: 2(x3),1")
+        raise UsageError(
+            f"{variable} does not fit {nodes} nodes", given=text, allowed="a number, or Slurm's form: 2(x3),1"
+        )
     return tuple(counts)
-
