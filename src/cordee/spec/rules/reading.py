@@ -8,7 +8,6 @@ from pydantic import ValidationError
 
 from cordee.spec.faults import Place, document_error, fault_error, findings_of
 from cordee.spec.rules.model import RuleFile
-from cordee.spec.toml_lines import Keys
 from cordee.spec.yaml_lines import read_yaml
 
 
@@ -19,27 +18,25 @@ def read_rules(path: Path) -> RuleFile:
         DocumentError: it cannot be read, or breaks a rule of rules; says file and line.
     """
     document = read_yaml(path)
-    values = {} if document.values is None else document.values
-    if not isinstance(values, dict):
+    if not isinstance(document.values, dict):
         raise fault_error("it is not a table", "bad-value", file=str(path), line=1, allowed="`version: 1` and `rules:`")
-
-    def place(keys: Keys) -> Place:
-        return Place(str(path), document.line(keys) or 1)
-
     try:
-        file = RuleFile.model_validate(values)
+        file = RuleFile.model_validate(document.values)
     except ValidationError as error:
-        raise document_error(findings_of(error, RuleFile, values, place)) from None
+        places = findings_of(error, RuleFile, document.values, lambda keys: Place(str(path), document.line(keys) or 1))
+        raise document_error(places) from None
     first: dict[str, int] = {}
     for index, rule in enumerate(file.rules):
+        line = document.line(("rules", index)) or 1
         if rule.id in first:
             raise fault_error(
                 f"two rules are called {rule.id}",
                 "duplicate-rule",
                 file=str(path),
-                line=place(("rules", index)).line,
+                line=line,
                 given=rule.id,
-                next=f"rename one of them; the first is in line {place(('rules', first[rule.id])).line}",
+                allowed="each id once in a file",
+                next=f"rename one of them; the first is in line {first[rule.id]}",
             )
-        first[rule.id] = index
+        first[rule.id] = line
     return file

@@ -71,6 +71,10 @@ class Conducting:
             self._server = await wire.serve(self._world.address(), None, wire.new_token(), self._connected)
             self._meeting.announce(self._server, epoch)
             beating = asyncio.ensure_future(self._beat(self._meeting))
+        own = self._seats.by_name[self._world.node]
+        own.take(self._world.local, None)
+        address = self._server.address if self._server is not None else "127.0.0.1"
+        self._hands.answer_to(own.lead(address, lambda message, _: self._hands.message(message)).message)
         work = asyncio.ensure_future(self._work(publish))
         superseded = asyncio.ensure_future(self._superseded.wait())
         try:
@@ -115,7 +119,7 @@ class Conducting:
     async def _tell_all(self, code: int) -> None:
         """Tell also those that are about to come."""
         self._left = code
-        await self._seats.wait(time.monotonic() + _TELL_ALL_S, self._seats.complete)
+        await self._seats.wait(time.monotonic() + _TELL_ALL_S, self._seats.settled)
         await self.leave(code)
 
     async def _load(self) -> dict[str, Any]:
@@ -133,15 +137,7 @@ class Conducting:
         conductor = self._conductor = Conductor(protocol, identity_here(), self._options.min_nodes)
         deadline = self._began + float(protocol["deadline_s"])
         for seat in self._seats.by_name.values():
-            if 0 in seat.living:
-                self._check(seat)
-        own = self._seats.by_name[self._world.node]
-        member = own.lead(
-            self._server.address if self._server else "127.0.0.1", lambda message, _: self._hands.message(message)
-        )
-        self._hands.answer_to(member.message)
-        own.take(0, None)
-        self._check(own)
+            self._check(seat)
         await self._wait_for_all(min(self._began + self._patience.arrive, self._began + conductor.checks_s))
         while any(not checking.done() for checking in self._checking.values()):
             await asyncio.wait(set(self._checking.values()))
@@ -157,13 +153,13 @@ class Conducting:
     async def _wait_for_all(self, until: float) -> None:
         """Wait for all tasks, but only a moment for those of a node that has conducted before and is gone."""
         if self._lost is None:
-            await self._seats.wait(until, self._seats.complete)
+            await self._seats.wait(until, self._seats.settled)
             return
         predecessor = self._world.nodes[self._lost]
         others = [seat for name, seat in self._seats.by_name.items() if name != predecessor]
         soon = time.monotonic() + _RETURN_S
-        await self._seats.wait(max(until, soon), lambda: all(seat.complete for seat in others))
-        await self._seats.wait(soon, self._seats.complete)
+        await self._seats.wait(max(until, soon), lambda: all(seat.settled for seat in others))
+        await self._seats.wait(soon, self._seats.settled)
 
     def _check(self, seat: Seat) -> None:
         """Have a node checked whose first task has just come, or come again."""
@@ -171,7 +167,7 @@ class Conducting:
         if conductor is None or member is None:
             return
         left_s = self._began + conductor.checks_s - time.monotonic()
-        request = {"root": self._options.root} if self._options.root else {}
+        request: dict[str, Any] = {"root": self._options.root} if self._options.root else {}
 
         async def check() -> None:
             self._results[seat.name] = await conductor.vet_node(member, left_s=left_s, **request)

@@ -88,15 +88,13 @@ class Meeting:
         return protocol if isinstance(protocol, dict) else None
 
     def decide(self, code: int) -> bool:
-        """Fix the exit code of all tasks; False when another task has done so already."""
+        """Fix the exit code of all tasks; False when another task has done so already, and may have left with the folder."""
         try:
             descriptor = os.open(self.root / "decision", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            return False
+            with open(descriptor, "w") as file:
+                file.write(f"{code}\n")
         except OSError:
-            return True  # the folder is gone: there is nobody left to disagree with
-        with open(descriptor, "w") as file:
-            file.write(f"{code}\n")
+            return False
         return True
 
     def decision(self, since: float = 0.0) -> Optional[int]:

@@ -57,8 +57,13 @@ class Part:
         """
         loop = asyncio.get_running_loop()
         told: asyncio.Future[int] = loop.create_future()
+
+        def tell(number: int) -> None:
+            if not told.done():
+                told.set_result(number)
+
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda number=number: told.done() or told.set_result(number))
+            loop.add_signal_handler(number, tell, number)
         work = asyncio.ensure_future(self._work())
         try:
             await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
@@ -80,12 +85,13 @@ class Part:
         return code
 
     async def _work(self) -> int:
+        code: Optional[int] = None
         if self._meeting is None:
             code = await self._conduct(0, None)
             return EXIT_INTERNAL if code is None else code
         while True:
             self._follower = Follower(self._world, self._meeting, self._hands, self._patience, self._finished)
-            code: Optional[int] = await self._follower.run()
+            code = await self._follower.run()
             if code == TAKE_OVER:
                 code = await self._take_over(self._meeting, self._follower.conductor)
             if code is not None:
@@ -117,13 +123,16 @@ class Part:
 
     async def _conduct(self, epoch: int, lost: Optional[int]) -> Optional[int]:
         assert self._hands is not None
-        self._conducting = Conducting(self._world, self._meeting, self._hands, self._options, self._began, lost)
+        began = self._began if lost is not None or not self._world.index else time.monotonic()
+        self._conducting = Conducting(self._world, self._meeting, self._hands, self._options, began, lost)
         return await self._conducting.run(epoch, self._publish)
 
     def _publish(self, document: dict[str, Any]) -> Optional[int]:
         code = CODES[document["verdict"]]
         if self._meeting is not None and not self._meeting.decide(code):
-            return self._meeting.decision(self._since)
+            other = self._finished()
+            if other is not None:
+                return other
         self.document = {**document, "vetting": self._world.identity}
         write_results(self._options.folder, self.document, self._world.identity)
         return code

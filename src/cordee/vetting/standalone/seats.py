@@ -32,9 +32,9 @@ class Seat:
         self._gone: dict[int, str] = {}
 
     @property
-    def complete(self) -> bool:
-        """Whether all tasks are here."""
-        return len(self.living) == self.tasks
+    def settled(self) -> bool:
+        """Whether all tasks are here, or have been and are gone."""
+        return len(self.living) + len(self._gone) == self.tasks
 
     def take(self, local: int, connection: Optional[wire.Connection]) -> None:
         """A task has come."""
@@ -89,9 +89,9 @@ class Seats:
         """Return how many nodes are here."""
         return sum(0 in seat.living for seat in self.by_name.values())
 
-    def complete(self) -> bool:
-        """Return whether all tasks of all nodes are here."""
-        return all(seat.complete for seat in self.by_name.values())
+    def settled(self) -> bool:
+        """Return whether nobody is waited for any more."""
+        return all(seat.settled for seat in self.by_name.values())
 
     def pong(self, connection: wire.Connection) -> None:
         """A task has answered the roll call."""
