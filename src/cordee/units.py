@@ -59,7 +59,8 @@ def parse_bandwidth(value: Union[str, int, float]) -> float:
         raise ValueError(f"expected {BANDWIDTH_FORMS}")
     number, prefix, binary, unit = match.groups()
     power = " KMGTPE".index(prefix.upper()) if prefix else 0
-    return float(number) * (1024 if binary else 1000) ** power / (8 if unit.lower() == "bit" else 1)
+    bytes_per_unit = float((1024 if binary else 1000) ** power)
+    return float(number) * bytes_per_unit / (8 if unit.lower() == "bit" else 1)
 
 
 def parse_duration(value: Union[str, int, float]) -> float:

@@ -17,7 +17,6 @@ NOT_HONOURED = [
     ("[sweep]\nlr = [1, 2]\n", "sweep", 3, ["lr"]),
     ("[steps]\na = { run = 'x' }\n", "steps", 3, ["a"]),
     ("[test]\nrun = 'x'\n", "test", 3, "a table"),
-    ("[vet]\nprotocol = 'p.yaml'\n", "vet.protocol", 4, "p.yaml"),
 ]
 
 

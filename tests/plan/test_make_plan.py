@@ -107,6 +107,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                     "min_disk_bytes": 256 << 20,
                     "max_load_ratio": 1.5,
                     "deadline_s": 10.0,
+                    "protocol": None,
                 },
                 "checkpoint": {
                     "path": f"{folder}/saved",

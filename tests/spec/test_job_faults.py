@@ -133,7 +133,8 @@ def test_a_key_that_is_called_like_a_type_keeps_its_name(faults: Faults) -> None
     assert (found.line, found.text) == (4, "env.int is not the value of an environment variable")
 
 
-def test_every_table_of_the_design_is_accepted(load: Load) -> None:
+def test_every_table_of_the_design_is_accepted(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "protocol.yaml").write_text("name: x\nevals: [{name: load, type: host.load}]\n")
     job = load(
         """
 name = "char-gpt"

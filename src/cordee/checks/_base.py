@@ -122,7 +122,8 @@ class Context:
         run_folder: the run's folder, when there is a run.
         deadline_s: seconds until the check is killed.
         node: this node's name.
-        root: where the host's /proc, /sys, /dev and /etc are seen: `/`, or a folder such as /host in a container.
+        root: where the host's /proc, /sys, /dev and /etc are seen: `/`, or a folder such as /host in a container, which
+            the variable CORDEE_HOST_ROOT of the node names.
         python: the interpreter that has what the protocol's `requirements` name; None: the one that runs the check.
     """
 

@@ -44,7 +44,7 @@ class FingerprintCheck(Check):
     without_gpu = "The same; drivers and libraries that are not there count as none."
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
-        facts = {name: _ABSENT for name in _ALWAYS}
+        facts = dict.fromkeys(_ALWAYS, _ABSENT)
         facts.update(read_system(context.root))
         facts.update(read_libraries(context.root, context.env.get("LD_LIBRARY_PATH", "")))
         facts.update(_python_facts(parameters["python"], context))

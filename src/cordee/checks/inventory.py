@@ -36,6 +36,7 @@ class InventoryCheck(Check):
         if not machine.threads:
             raise CannotTest(f"no processor is seen in {context.host('/sys/devices/system/cpu')}", "closed")
         found: dict[str, Any] = {**machine._asdict(), "nics": " ".join(machine.nics)}
+        found["memory_gib"] = round(found.pop("memory_bytes") / (1 << 30), 1)
         faults = [
             f"{found[name]} {name.replace('_', ' ')}, {parameters[name]} expected"
             for name in _COUNTS
@@ -50,7 +51,7 @@ class InventoryCheck(Check):
         faults += [f"no network device {name}" for name in parameters.get("nics") or [] if name not in machine.nics]
         same = [name for name in (*_COUNTS, "cpu_model", "nics") if parameters.get(name) is None]
         compare = [asdict(Comparison("same", name)) for name in same]
-        compare.append(asdict(Comparison("low", "memory_bytes", ratio=parameters["min_ratio"])))
+        compare.append(asdict(Comparison("low", "memory_gib", ratio=parameters["min_ratio"])))
         described = (
             f"{machine.sockets} x {machine.cpu_model or 'processor'}, {machine.cores} cores, {machine.threads} threads,"
             f" {machine.numa_nodes} NUMA nodes, {format_size(machine.memory_bytes)} memory,"

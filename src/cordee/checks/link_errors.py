@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from cordee.checks._base import Check, Context, Parameter, Result
-from cordee.checks.link_state import LINKS
-from cordee.hardware.links import Counters, read_counters, read_links
+from cordee.checks.link_state import LINKS, links_of
+from cordee.hardware.links import Counters, read_counters
 
 _SECONDS = 5.0
 _RESERVE_S = 0.5
@@ -35,7 +35,7 @@ class LinkErrorsCheck(Check):
     )
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
-        links = read_links(context.root, parameters.get("links"))
+        links = links_of(context, parameters.get("links"))
         if not links:
             if parameters.get("links"):
                 return self.result("fail", f"no link {', '.join(parameters['links'])}")
@@ -82,7 +82,7 @@ def _growth(before: Counters, after: Counters) -> tuple[dict[str, int], dict[str
 
 
 def _differences(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    grown = {name: _difference(before.get(name, 0), value) for name, value in after.items()}
+    grown = {name: _difference(before[name], value) for name, value in after.items() if name in before}
     return {name: value for name, value in grown.items() if value}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import Any, Optional
 
@@ -32,7 +33,7 @@ class LinkStateCheck(Check):
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
         patterns, count = parameters.get("links"), parameters.get("count")
-        links = read_links(context.root, patterns)
+        links = links_of(context, patterns)
         if not links and not patterns and not count:
             where = context.host("/sys/class/infiniband")
             return self.result("skip", f"no InfiniBand, RoCE or Slingshot link, and none asked for ({where})")
@@ -44,6 +45,7 @@ class LinkStateCheck(Check):
         slowest = min((link.rate_gbit_per_s for link in up if link.rate_gbit_per_s), default=None)
         faults += _slow(up, parameters.get("min_rate_gbit_per_s"))
         facts: dict[str, Any] = {f"link {link.name}": link.describe() for link in links}
+        facts["link names"] = " ".join(link.name for link in links)
         facts["links"] = [{"name": link.name, "up": link.up, "rate_gbit_per_s": link.rate_gbit_per_s} for link in links]
         return self.result(
             "fail" if faults else "pass",
@@ -52,8 +54,20 @@ class LinkStateCheck(Check):
             unit="Gbit/s",
             threshold=parameters.get("min_rate_gbit_per_s"),
             facts=facts,
-            compare=[asdict(Comparison("same", f"link {link.name}")) for link in links],
+            compare=[asdict(Comparison("same", of)) for of in ("link names", *(f"link {link.name}" for link in links))],
         )
+
+
+def links_of(context: Context, patterns: Optional[list[str]]) -> list[Link]:
+    """Return the links that count.
+
+    Raises:
+        CannotTest: the kernel's list of network interfaces is not to be seen here.
+    """
+    place = context.host("/sys/class/net")
+    if not os.path.isdir(place):
+        raise CannotTest(f"the network interfaces are not to be seen: there is no {place}", "closed")
+    return read_links(context.root, patterns)
 
 
 def _unmatched(links: list[Link], patterns: list[str]) -> list[str]:

@@ -198,7 +198,7 @@ def _read(request: dict[str, Any]) -> tuple[list[Wanted], Context]:
         run_folder=request.get("run_folder"),
         deadline_s=deadline,
         node=request.get("node") or "",
-        root=request.get("root") or "/",
+        root=request.get("root") or os.environ.get("CORDEE_HOST_ROOT") or "/",
         python=request.get("python"),
     )
     return wanted, context

@@ -31,7 +31,7 @@ class MountCheck(Check):
         mounts = read_mounts(context.root)
         if (parameters.get("types") or parameters["mounted"]) and not mounts:
             raise CannotTest(f"{context.host('/proc/self/mountinfo')} cannot be read", "closed")
-        seconds = patience_s(min(context.deadline_s, parameters.get("patience") or context.deadline_s))
+        seconds = min(patience_s(context.deadline_s), parameters.get("patience") or context.deadline_s)
         answers = answers_within(seconds, {path: _question(path) for path in paths})
         faults, good, hanging = [], [], []
         for path in paths:

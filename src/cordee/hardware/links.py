@@ -72,6 +72,7 @@ def read_links(root: str, patterns: Optional[list[str]] = None) -> list[Link]:
             the interfaces `hsn*`.
     """
     links = _infiniband(os.path.join(root, "sys/class/infiniband")) + _interfaces(os.path.join(root, "sys/class/net"))
+    links.sort()
     if patterns is None:
         return [link for link in links if link.kind != "ethernet"]
     return [link for link in links if any(matches(link.name, pattern) for pattern in patterns)]

@@ -49,6 +49,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
             min_disk_bytes=job.vet.min_disk,
             max_load_ratio=job.vet.max_load,
             deadline_s=job.vet.deadline,
+            protocol=loaded.protocol.resolved() if loaded.protocol else None,
         ),
         checkpoint=checkpoint,
         restart=model.RestartPolicy(retries=job.restart.retries, backoff_s=job.restart.backoff),

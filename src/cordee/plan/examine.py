@@ -40,7 +40,6 @@ def _not_honoured(loaded: LoadedJob, plan: Plan) -> list[Finding]:
         ("sweep",): job.sweep,
         ("steps",): job.steps,
         ("test",): job.test,
-        ("vet", "protocol"): job.vet.protocol,
     }
     for keys, value in refused.items():
         if value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -57,7 +57,7 @@ class Tasks(Frozen):
 
 
 class VetPolicy(Frozen):
-    """What is looked at on every node before the ranks."""
+    """What is looked at on every node before the ranks; `protocol` is a resolved one (`cordee.protocol/1`)."""
 
     commands: tuple[str, ...]
     modules: tuple[str, ...]
@@ -65,6 +65,7 @@ class VetPolicy(Frozen):
     min_disk_bytes: int
     max_load_ratio: float | None
     deadline_s: float
+    protocol: dict[str, Any] | None = None
 
 
 class CheckpointPolicy(Frozen):

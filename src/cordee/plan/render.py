@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from cordee.plan.model import Plan, Request, Scheduler, Step
 from cordee.spec.load import LoadedJob
@@ -80,6 +81,18 @@ def _surroundings(step: Step) -> list[tuple[str, str]]:
     wanted = [*step.vet.commands, *(f"import {name}" for name in step.vet.modules)]
     memory, disk = format_size(step.vet.min_memory_bytes), format_size(step.vet.min_disk_bytes)
     rows.append(("vetting", ", ".join([f"{memory} of memory", f"{disk} of disk", *wanted]) + " on every node"))
+    return rows + (_protocol(step.vet.protocol) if step.vet.protocol else [])
+
+
+def _protocol(protocol: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the protocol's name, its checks and what becomes of the results."""
+    names = [entry["check"] + ("" if entry["required"] else " (optional)") for entry in protocol["checks"]]
+    if protocol["pairs"]:
+        names.append("pair.bandwidth" + ("" if protocol["pairs"]["required"] else " (optional)"))
+    rows = [("protocol", f"{protocol['name']}, within {format_duration(protocol['deadline_s'])}")]
+    rows.append(("checks", ", ".join(dict.fromkeys(names))))
+    if protocol["history"]:
+        rows.append(("history", protocol["history"].get("folder") or protocol["history"]["url"]))
     return rows
 
 

@@ -96,6 +96,7 @@ def render_toml(draft: Draft) -> str:
         "[vet]                # looked at on every node before the ranks start",
         '# modules = ["torch"]',
         '# commands = ["git"]',
+        '# protocol = "host"  # more checks: a built-in protocol, or a YAML file; `cordee vet --list` shows what there is',
         "",
         *_checkpoint_lines(draft),
         "",

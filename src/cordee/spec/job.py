@@ -66,7 +66,8 @@ class Need(Document):
 class Vet(Document):
     """`[vet]`: what is looked at on every node before the ranks start."""
 
-    protocol: str | None = None
+    protocol: Annotated[str, Field(min_length=1)] | None = None
+    history: bool | str | None = None
     commands: Lines = ()
     modules: Modules = ()
     min_memory: Size = 256 << 20

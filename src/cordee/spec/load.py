@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+if typing.TYPE_CHECKING:
+    from cordee.spec.protocol import Protocol
+
 from pydantic import BaseModel, ValidationError
 
 from cordee.findings import Finding
@@ -29,6 +32,7 @@ from cordee.spec.job import Job
 from cordee.spec.merge import Merge, Origin
 from cordee.spec.places import config_folder
 from cordee.spec.profile import LOCAL, ClusterProfile
+from cordee.spec.protocol_of_job import protocol_of_job
 from cordee.spec.toml_lines import Keys, find_line
 
 FILE_NAME = "cordee.toml"
@@ -50,6 +54,7 @@ class LoadedJob:
         provenance: the origin of every value that is not a default, by dotted key.
         values: the merged values as they were given, before they were split, parsed or completed.
         findings: what is worth saying although nothing is wrong.
+        protocol: what `[vet] protocol` names.
     """
 
     job: Job
@@ -59,6 +64,7 @@ class LoadedJob:
     provenance: dict[str, Origin]
     values: dict[str, Any]
     findings: tuple[Finding, ...] = ()
+    protocol: Protocol | None = None
 
     @property
     def folder(self) -> Path:
@@ -109,12 +115,16 @@ def load_job(
     except ValidationError as error:
         findings += findings_of(error, Job, merge.values, lambda keys: merge.place(keys, Place(str(path), 1)))
     findings += reading.faults_elsewhere()
+    protocol = None
+    if job is not None and job.vet.protocol is not None:
+        protocol, found = protocol_of_job(job.vet, path.parent, profile, merge)
+        findings += found
     unique = list({(fault.file, fault.line, fault.text): fault for fault in findings}.values())
     if unique or job is None:
         raise document_error(unique)
     provenance = {".".join(keys): origin for keys, origin in merge.origins.items()}
-    notes = tuple(_misspelt_variables(environ))
-    return LoadedJob(job, path, text, profile, provenance, merge.values, notes)
+    notes = (*_misspelt_variables(environ), *(protocol.findings if protocol else ()))
+    return LoadedJob(job, path, text, profile, provenance, merge.values, notes, protocol)
 
 
 class _Reading:

@@ -117,6 +117,22 @@ class JobClass(Document):
     qos: str | None = None
 
 
+class VettingSite(Document):
+    """`[vetting]`: what holds for every vetting on the cluster.
+
+    `history` is the folder where results are kept when a protocol says `site`, or `collector` the URL that takes them, with
+    its token in `token_file`. `checks` are the folders that classes of checks may come from (None: the protocol's own),
+    `rules` the site's own rules, tried before those of Cordée, and `baseline` the values of the fleet.
+    """
+
+    history: str | None = None
+    collector: str | None = None
+    token_file: str | None = None
+    checks: Lines | None = None
+    rules: Lines = ()
+    baseline: str | None = None
+
+
 class ClusterProfile(Document):
     """A whole cluster profile; `switches` names the nodes below each switch, `defaults` is laid under every job.
 
@@ -146,4 +162,5 @@ class ClusterProfile(Document):
     gpu_models: dict[str, GpuModel] = Field(default_factory=dict, alias="gpu")
     storage: dict[Name, StorageTier] = Field(default_factory=dict)
     switches: dict[str, str] = Field(default_factory=dict)
+    vetting: VettingSite = VettingSite()
     defaults: dict[str, Any] = Field(default_factory=dict)

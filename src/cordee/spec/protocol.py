@@ -5,25 +5,35 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cordee.checks import Parameter
 from cordee.findings import Finding
 from cordee.spec.faults import document_error
-from cordee.spec.protocol_evals import Eval, read_eval
+from cordee.spec.profile import ClusterProfile
+from cordee.spec.protocol_evals import Eval, Types, read_eval
 from cordee.spec.protocol_faults import Faults
-from cordee.spec.protocol_types import PAIR
+from cordee.spec.protocol_site import SITE, folders_of_checks, site_values
+from cordee.spec.protocol_types import PAIR, eval_type
 from cordee.spec.yaml_lines import YamlDocument, read_yaml
 
 SCHEMA = "cordee.protocol/1"
+BUILT_IN = {
+    "quick": "memory, load and disk of every node: less than a second",
+    "host": "all that a host says of itself, its links, storage and memory, compared over the nodes",
+    "gpu": "what the GPUs say of themselves: there, healthy, cool, free and not throttled",
+    "full": "host and gpu, then speed and correctness of every GPU and of the network between the nodes",
+}
 MOST_EVALS = 10_000
 SCHEDULERS = ("slurm", "standalone")
 CONFUSION_RATIO = 0.3
+_BUILT_IN_FOLDER = Path(__file__).parent / "protocols"
 _LONGEST_DEFAULT_S = 600.0
 _SLACK_S = 5.0
 _PAIRS_S = 60.0
-_PIP = (Parameter("index_url", "text", "where packages come from"),)
+PIP = (Parameter("index_url", "text", "where packages come from"),)
 TOP = (
     Parameter("name", "text", "what the protocol is called", needed=True),
     Parameter("evals", "any", "what is looked at, a list", needed=True),
@@ -49,7 +59,7 @@ class Protocol:
         scheduler, index_url: vetnode's `scheduler` and `pip.index_url`.
         confusion_ratio: a larger share of nodes flagged by comparison: nobody is blamed.
         min_nodes: fewest healthy nodes that are of use; None: all.
-        history: where results are kept, None: nowhere.
+        site: what the cluster's profile adds: `rules`, `history`, `baseline`, `switches`.
         findings: what is worth saying although nothing is wrong.
     """
 
@@ -62,7 +72,7 @@ class Protocol:
     index_url: str | None = None
     confusion_ratio: float = CONFUSION_RATIO
     min_nodes: int | None = None
-    history: str | None = None
+    site: dict[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = field(default=())
 
     @property
@@ -87,25 +97,39 @@ class Protocol:
             "policy": {"confusion_ratio": self.confusion_ratio, "min_nodes": self.min_nodes},
         }
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-        beside: dict[str, Any] = {"python": None, "rules": [], "history": None, "baseline": {}, "switches": {}}
-        return {**document, "digest": f"sha256:{digest}", **beside}
+        return {**document, "digest": f"sha256:{digest}", "python": None, **self.site}
 
 
-def load_protocol(path: str | Path) -> Protocol:
-    """Return the protocol in a YAML file.
+def load_protocol(
+    given: str | Path, profile: ClusterProfile | None = None, *, history: str | bool | None = None
+) -> Protocol:
+    """Return the protocol in a YAML file, or one of those that come with Cordée.
+
+    Args:
+        given: path of the file, or a name of `BUILT_IN`.
+        profile: of the cluster it is meant for; None: one that says nothing.
+        history: goes before the protocol's own: a folder (a relative one is below the working directory), a URL, True for
+            what the profile says, False for nowhere.
 
     Raises:
         DocumentError: it is missing, unreadable or wrong; all its faults are in `findings`, each with its line.
     """
-    document = read_yaml(Path(path))
+    document = read_yaml(protocol_path(given))
     faults = Faults(document)
-    protocol = _read(document, faults)
+    protocol = _read(document, profile or ClusterProfile(), history, faults)
     if faults.errors or protocol is None:
         raise document_error(faults.errors)
     return protocol
 
 
-def _read(document: YamlDocument, faults: Faults) -> Protocol | None:
+def protocol_path(given: str | Path) -> Path:
+    """Return the file that a name of `BUILT_IN` or a path means."""
+    return _BUILT_IN_FOLDER / f"{given}.yaml" if given in BUILT_IN else Path(given).absolute()
+
+
+def _read(
+    document: YamlDocument, profile: ClusterProfile, history: str | bool | None, faults: Faults
+) -> Protocol | None:
     values = document.values
     if not isinstance(values, dict):
         given = "nothing" if values is None else "a list" if isinstance(values, list) else str(values)[:200]
@@ -113,8 +137,12 @@ def _read(document: YamlDocument, faults: Faults) -> Protocol | None:
         faults.add((), "is not a protocol", given=given, allowed="a table with name and evals", next=what)
         return None
     top = faults.parameters((), values, TOP)
-    pip = faults.table(("pip",), values.get("pip"), _PIP)
-    evals = _evals(values.get("evals"), top.get("required", True), faults)
+    pip = faults.table(("pip",), values.get("pip"), PIP)
+    base = document.path.parent
+    types = partial(eval_type, base=base, folders=folders_of_checks(profile, base))
+    evals = _evals(values.get("evals"), top.get("required", True), types, faults)
+    where = top.get("history") if history is None else SITE if history is True else history or None
+    site = site_values(profile, where, base if history is None else Path.cwd(), faults)
     _refuse_twins(evals, faults)
     return Protocol(
         path=document.path,
@@ -126,12 +154,12 @@ def _read(document: YamlDocument, faults: Faults) -> Protocol | None:
         index_url=pip.get("index_url"),
         confusion_ratio=top.get("confusion", CONFUSION_RATIO),
         min_nodes=top.get("min_nodes"),
-        history=top.get("history"),
+        site=site,
         findings=tuple(faults.notes),
     )
 
 
-def _evals(values: Any, required: bool, faults: Faults) -> list[Eval]:
+def _evals(values: Any, required: bool, types: Types, faults: Faults) -> list[Eval]:
     if values is None:
         return []
     if not isinstance(values, list) or not values:
@@ -145,7 +173,7 @@ def _evals(values: Any, required: bool, faults: Faults) -> list[Eval]:
             ("evals",), "there are too many evals", given=len(values), allowed=allowed, next="split the protocol"
         )
         return []
-    found = [read_eval(index, value, required, faults) for index, value in enumerate(values)]
+    found = [read_eval(index, value, required, types, faults) for index, value in enumerate(values)]
     return [one for one in found if one is not None]
 
 

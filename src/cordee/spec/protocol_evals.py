@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from cordee.checks import Parameter, load_check
+from cordee.spec.protocol_classes import NoClass
 from cordee.spec.protocol_faults import Faults
-from cordee.spec.protocol_types import EvalType, eval_type, nearest_type, type_names, why_refused
+from cordee.spec.protocol_types import EvalType, nearest_type, type_names, why_refused
 from cordee.spec.toml_lines import Keys
 
 SCOPES = ("node", "device", "link", "user", "site")
@@ -48,13 +49,20 @@ class Eval:
     place: str | None = None
 
 
-def read_eval(index: int, values: Any, required: bool, faults: Faults) -> Eval | None:
-    """Return an eval, or None when it is wrong in a way that leaves nothing to work with; faults are noted.
+class Types(Protocol):
+    """Looks a `type` up; None: there is none. Raises NoClass for a class that cannot be used."""
+
+    def __call__(self, name: str) -> EvalType | None: ...
+
+
+def read_eval(index: int, values: Any, required: bool, types: Types, faults: Faults) -> Eval | None:
+    """Return an eval, or None when it is wrong; faults are noted.
 
     Args:
         index: its place in the list, from 0.
         values: as YAML gives it.
         required: what holds when it does not say so itself.
+        types: looks its type up.
         faults: where faults are noted.
     """
     path: Keys = ("evals", index)
@@ -63,7 +71,7 @@ def read_eval(index: int, values: Any, required: bool, faults: Faults) -> Eval |
         what = "write `- name: ...` with `type: ...` below"
         faults.add(path, "is not an eval", given=values, allowed="a table with name and type", next=what)
         return None
-    kind = _type(path, values.get("type"), faults)
+    kind = _type(path, values.get("type"), types, faults)
     if kind is None:
         return None
     known = {key: value for key, value in values.items() if any(key == parameter.name for parameter in COMMON)}
@@ -88,7 +96,7 @@ def _expanded(
         faults.note(path, f"{name}: {note}", "not-the-same")
     checks, alone = [], []
     for check_name, parameters in expansion.checks:
-        check = load_check(check_name)
+        check = kind.declared or load_check(check_name)
         checks.append(
             {
                 "check": check_name,
@@ -102,11 +110,12 @@ def _expanded(
     pairs = None
     if expansion.pairs is not None:
         pairs = {"name": name, "required": required, "deadline_s": common.get("deadline"), **expansion.pairs}
+    place = kind.declared.place if kind.declared else None
     requirements = _requirements((*path, "requirements"), common.get("requirements"), faults)
-    return Eval(index, name, kind.name, required, checks, alone, pairs, requirements, common.get("scope"), kind.place)
+    return Eval(index, name, kind.name, required, checks, alone, pairs, requirements, common.get("scope"), place)
 
 
-def _type(path: Keys, name: Any, faults: Faults) -> EvalType | None:
+def _type(path: Keys, name: Any, types: Types, faults: Faults) -> EvalType | None:
     if name is None:
         what = "add `type: ...`; `cordee vet --list` shows all"
         faults.add(path, "type is missing", rule="missing-key", given=None, allowed="the name of a check", next=what)
@@ -120,7 +129,11 @@ def _type(path: Keys, name: Any, faults: Faults) -> EvalType | None:
             (*path, "type"), refusal, rule="not-honoured", given=name, allowed="a check", next="remove this eval"
         )
         return None
-    found = eval_type(name)
+    try:
+        found = types(name)
+    except NoClass as fault:
+        faults.add((*path, "type"), fault.text, rule="no-class", given=name, allowed=fault.allowed, next=fault.next)
+        return None
     if found is None:
         near = nearest_type(name)
         what = f"did you mean {near}?" if near else "choose one of these; `cordee vet --list` explains them"

@@ -5,14 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from cordee.checks import CHECKS, Parameter, load_check
+from cordee.spec.protocol_classes import Declared, declared, is_class
 from cordee.spec.protocol_values import Converter
 from cordee.spec.protocol_vetnode import GIBIBYTES_PER_S, REFUSED, VETNODE, Alias, Expansion
 
 PAIR = "pair.bandwidth"
-_PAIR_PARAMETERS = (
+PAIR_TITLE = "How fast are the nodes connected, two by two?"
+PAIR_PARAMETERS = (
     Parameter(
         "backend",
         "text",
@@ -39,8 +42,7 @@ class EvalType:
         parameters: what it takes beside the keys of every eval.
         expand: returns what it becomes, from the converted parameters that were given or have a default.
         converters: other readings of some kinds of values than ours.
-        deadline_s: what it may take unless the eval says something else; None: as its checks say.
-        place: of a class of other people, as `cordee.checks.load_check` takes it.
+        declared: of a class of other people.
     """
 
     name: str
@@ -48,16 +50,22 @@ class EvalType:
     parameters: tuple[Parameter, ...]
     expand: Callable[[dict[str, Any]], Expansion]
     converters: Mapping[str, Converter] = field(default_factory=dict)
-    deadline_s: float | None = None
-    place: str | None = None
+    declared: Declared | None = None
 
 
-def eval_type(name: str) -> EvalType | None:
-    """Return the type of this name, None when there is none."""
+def eval_type(name: str, base: Path, folders: tuple[Path, ...]) -> EvalType | None:
+    """Return the type of this name, None when there is none.
+
+    Args:
+        name: as `type:` gives it.
+        base: the protocol's folder.
+        folders: where classes of other people may come from.
+
+    Raises:
+        NoClass: it is a class that cannot be used.
+    """
     if name == PAIR:
-        return EvalType(
-            name, "How fast are two nodes connected?", _PAIR_PARAMETERS, lambda given: Expansion(pairs=given)
-        )
+        return EvalType(name, PAIR_TITLE, PAIR_PARAMETERS, lambda given: Expansion(pairs=given))
     if name in CHECKS:
         check = load_check(name)
         return EvalType(
@@ -65,10 +73,12 @@ def eval_type(name: str) -> EvalType | None:
             check.title,
             check.parameters,
             lambda given: Expansion(checks=[(name, given)]),
-            deadline_s=check.deadline_s,
         )
     if name in VETNODE:
         return _of_vetnode(name, VETNODE[name])
+    if is_class(name):
+        found = declared(name, base, folders)
+        return EvalType(name, found.title, found.parameters, lambda given: Expansion([(name, given)]), declared=found)
     return None
 
 
@@ -98,7 +108,7 @@ def _of_vetnode(name: str, alias: Alias) -> EvalType:
         expansion = alias.expand(given)
         if expansion.pairs is not None:
             defaults = {
-                parameter.name: parameter.default for parameter in _PAIR_PARAMETERS if parameter.default is not None
+                parameter.name: parameter.default for parameter in PAIR_PARAMETERS if parameter.default is not None
             }
             expansion.pairs = {**defaults, **expansion.pairs}
         for check, parameters in expansion.checks:

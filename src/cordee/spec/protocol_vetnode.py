@@ -31,9 +31,10 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Alias:
-    """A class of vetnode: the question it asks, its parameters, and how they become ours."""
+    """A class of vetnode: the question it asks, the types it becomes, its parameters, and how they become ours."""
 
     title: str
+    becomes: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     expand: Callable[[dict[str, Any]], Expansion]
     converters: Mapping[str, Converter] = field(default_factory=dict)
@@ -90,7 +91,7 @@ def _nccl(given: dict[str, Any]) -> Expansion:
     topology, method = given.get("topology", "full"), given["method"]
     threshold, payload = given["min_bandwidth"], given["payload"]
     found = Expansion()
-    on_nodes = {"min_bandwidth": threshold, "payload": payload}
+    on_nodes = {"device": "gpu", "min_bandwidth": threshold, "payload": payload}
     between = {"backend": "torch", "payload": payload}
     if topology == "internode" or method == "roundrobin":
         found.pairs = {**between, "min_bandwidth": threshold}
@@ -127,12 +128,17 @@ _TOPOLOGY = Parameter("topology", "text", "which ranks take part", "full", choic
 _NCCL_TITLE = "Do the GPUs reach the bandwidth of a collective, on each node and between nodes?"
 GIBIBYTES_PER_S: Converter = _bytes_per_s
 _SIZES: Mapping[str, Converter] = {"size": _bytes}
-_NCCL = Alias(_NCCL_TITLE, _nccl_parameters(_TOPOLOGY), _nccl, _SIZES)
+_NCCL = Alias(_NCCL_TITLE, ("gpu.allreduce", "pair.bandwidth"), _nccl_parameters(_TOPOLOGY), _nccl, _SIZES)
 _PACKAGE = "vetnode.evaluations."
 
 VETNODE: dict[str, Alias] = {
     f"{_PACKAGE}gpu_eval.GPUEval": Alias(
         "Are the GPUs there, cool and free?",
+        (
+            "gpu.inventory",
+            "gpu.temperature",
+            "gpu.residue",
+        ),
         (
             Parameter("max_temp", "number", "temperature that is too hot", unit="°C", needed=True),
             Parameter("max_used_memory", "ratio", "largest share of memory in use", needed=True),
@@ -146,16 +152,19 @@ VETNODE: dict[str, Alias] = {
     f"{_PACKAGE}nccl_eval.NCCEval": _NCCL,
     f"{_PACKAGE}cuda_eval.CUDAEval": Alias(
         "Does every GPU compute a saxpy right?",
+        ("gpu.cuda",),
         (Parameter("cuda_home", "text", "folder of the CUDA toolkit"),),
         _cuda,
     ),
     f"{_PACKAGE}env_var_eval.EnvVarEval": Alias(
         "Are the environment variables as expected?",
+        ("host.environment",),
         (Parameter("expected", "map", "variables with their values; null: any value"),),
         _environment,
     ),
     f"{_PACKAGE}internet_access.InternetAccessEval": Alias(
         "Can a host on the internet be reached?",
+        ("host.internet",),
         (
             Parameter("host", "text", "name or address", needed=True),
             Parameter("port", "count", "TCP port", default=53),

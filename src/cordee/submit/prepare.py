@@ -101,6 +101,9 @@ def create_run(prepared: Prepared) -> RunFolder:
     folder = RunFolder.create(Path(plan.folder).parent, plan.run)
     try:
         write_atomically(folder.documents / loaded.path.name, loaded.text)
+        if loaded.protocol is not None:
+            write_atomically(folder.documents / "protocol.yaml", loaded.protocol.text)
+            write_atomically(folder.documents / "protocol.json", json.dumps(plan.step.vet.protocol, indent=1))
         write_atomically(folder.provenance, json.dumps(_provenance(loaded), indent=1))
         digest = snapshot_code(
             loaded.folder, folder.code, folder.code_manifest, without=(Path(plan.step.checkpoint.path),)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
-from typing import Any, Iterator, Optional
+from typing import Any, Optional
 
 from cordee.errors import CordeeError
 from cordee.node import processes
+from cordee.node.addresses import reachable_address
 from cordee.node.allocation import Allocation
 from cordee.node.identity import agent_file, alive_here, identity, on_this_host, read_record
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.state import RunState
-from cordee.slurm import SlurmError, expand_nodes, job_record, parse_records, patiently, run_command
+from cordee.slurm import expand_nodes, job_record, patiently
 from cordee.supervise.place import Place
 
 AGENT_SRUN = (
@@ -32,7 +30,6 @@ AGENT_SRUN = (
     "--mem=0",
     "--ntasks-per-node=1",
 )
-_SIOCGIFADDR = 0x8915
 _BEAT_S = 1.0
 _ASK_OWNER_S = 300.0
 _FIRST_RETRY_S = 5.0
@@ -82,10 +79,7 @@ class SlurmPlace(Place):
 
     def address(self) -> str:
         """Return the address of this node on the network that the profile names, or the node's own name leads to."""
-        for address in _addresses(self.plan.get("network_interface"), self._here.node):
-            if _can_listen(address):
-                return address
-        return "127.0.0.1"
+        return reachable_address(self._here.node, self.plan.get("network_interface"))
 
     def owner_alive(self, owner: dict[str, Any]) -> bool:
         """Return whether an earlier supervisor still leads the run, from here or from another job.
@@ -202,46 +196,3 @@ class _Starter:
         except OSError as error:
             say(f"cordee supervisor: cannot start an agent on {self._node}: {error}")
             self._next = time.monotonic() + self._pause
-
-
-def _addresses(interface: Optional[str], node: str) -> Iterator[str]:
-    """Yield where this node might be reached, the best first."""
-    if interface:
-        address = _address_of_interface(interface)
-        if address is None:
-            say(f"cordee supervisor: the profile's network_interface {interface} has no IPv4 address on {node}")
-        else:
-            yield address
-    yield from (address for address in _resolve(node) if not address.startswith("127."))
-    try:
-        shown = parse_records(run_command(["scontrol", "show", "node", "--oneliner", node], timeout_s=10.0))
-    except SlurmError:
-        shown = []
-    for record in shown:
-        yield from _resolve(record.get("NodeAddr", ""))
-    yield from (address for address in _resolve(socket.gethostname()) if not address.startswith("127."))
-
-
-def _resolve(name: str) -> list[str]:
-    try:
-        return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(name, None, socket.AF_INET)))
-    except (OSError, UnicodeError):
-        return []
-
-
-def _can_listen(address: str) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True
-
-
-def _address_of_interface(interface: str) -> Optional[str]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", interface.encode()[:15]))
-        except OSError:
-            return None
-    return socket.inet_ntoa(answer[20:24])

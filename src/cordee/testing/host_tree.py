@@ -24,6 +24,7 @@ class HostTree:
         self.processors()
         self.nvidia_driver("550.54.15")
         self.process(1, "systemd")
+        self.write("sys/class/net/lo/type", "772")
         self.memory_module("mc0", 0)
         self.memory_module("mc0", 1)
         self.mount("/", "xfs", "/dev/sda1", first=True)
@@ -32,7 +33,10 @@ class HostTree:
         """Write a file of the tree as the kernel would show it, with a newline at its end."""
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(content + "\n")
+        # At once, as the kernel does: whoever reads meanwhile sees the old or the new.
+        partial = target.with_name(f".{target.name}.partial")
+        partial.write_text(content + "\n")
+        partial.rename(target)
         return target
 
     def memory(self, total_kb: int = 263_000_000, available_kb: int = 250_000_000, corrupted_kb: int = 0) -> None:

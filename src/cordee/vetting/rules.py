@@ -37,7 +37,7 @@ def _holds(when: dict[str, Any], result: dict[str, Any]) -> bool:
             return False
     if "check" in when and not _any_glob(result.get("check") or "", _several(when["check"])):
         return False
-    if "xid" in when and not set(_several(when["xid"])) & set((result.get("facts") or {}).get("xids") or ()):
+    if "xid" in when and not _any_xid(result.get("facts"), _several(when["xid"])):
         return False
     if "pattern" not in when:
         return True
@@ -51,6 +51,11 @@ def _several(given: Any) -> Any:
 
 def _any_glob(name: str, globs: Any) -> bool:
     return any(name == glob or fnmatch.fnmatchcase(name, glob) for glob in globs)
+
+
+def _any_xid(facts: Any, wanted: Any) -> bool:
+    logged = facts.get("xids") if isinstance(facts, dict) else None
+    return isinstance(logged, list) and any(xid in logged for xid in wanted)
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,51 @@
+"""Does a small computation on every GPU give the right result?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cordee.checks._base import Parameter, Result
+from cordee.checks.compute import DEVICE, ProgramCheck, label
+from cordee.checks.program import Outcome
+
+
+class CudaCheck(ProgramCheck):
+    """Computes a x + y on every GPU with torch and compares all elements with the host's own.
+
+    A driver or GPU that torch cannot use, though it is built for it, fails. With `cuda_home` the toolkit's libraries there must load.
+    """
+
+    name = "gpu.cuda"
+    title = "Does a small computation on every GPU give the right result?"
+    without_gpu = "Unknown; with `device: auto` it is skipped, with `device: cpu` the CPU computes."
+    program = "saxpy"
+    alone = False
+    parameters = (
+        Parameter(DEVICE.name, DEVICE.kind, "what to test", default="gpu", choices=DEVICE.choices),
+        Parameter("count", "count", "elements", default=1 << 20),
+        Parameter("cuda_home", "text", "a CUDA toolkit's folder: libcudart and libnvrtc below its lib64 must load"),
+    )
+
+    def on_cpu(self, parameters: dict[str, Any]) -> bool:
+        return parameters.get("device") == "cpu"
+
+    def request(self, parameters: dict[str, Any], on_gpu: bool) -> dict[str, Any]:
+        device = "gpu" if on_gpu else "cpu"
+        return {"device": device, "count": parameters["count"], "cuda_home": parameters.get("cuda_home")}
+
+    def judge(self, done: dict[str, Any], parameters: dict[str, Any], on_gpu: bool) -> Result:
+        lanes = done["lanes"]
+        bad = [
+            f"{label(lane)}: {lane['wrong']} of {done['count']} elements are wrong" for lane in lanes if lane["wrong"]
+        ]
+        evidence = "; ".join(bad) or f"{done['count']} elements right on {', '.join(map(label, lanes))}"
+        result = self.result("fail" if bad else "pass", evidence, unit="wrong elements", threshold=0)
+        result.value = max(lane["wrong"] for lane in lanes)
+        result.facts = {"devices" if on_gpu else "cpu": lanes, "libraries": done["libraries"]}
+        return result
+
+    def broken(self, outcome: Outcome) -> Result:
+        result = super().broken(outcome)
+        if outcome.cause == "unusable":
+            result.status, result.cause = "fail", None
+        return result

@@ -1,0 +1,1 @@
+"""Programs that checks run in the ranks' own interpreter: torch and numpy are imported here, inside functions."""

@@ -1,0 +1,49 @@
+"""Whether a node has GPUs at all, told without the libraries that compute on them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Mapping
+from typing import Optional
+
+_NVIDIA_DEVICE = re.compile(r"nvidia\d+$")
+# An empty list of visible devices hides them all from the ranks (CUDA's and ROCm's documentation; Slurm sets NoDevFiles).
+_HIDDEN = {"", "-1", "NoDevFiles"}
+_LISTS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+def gpus_told_by(root: str, env: Mapping[str, str]) -> Optional[str]:
+    """Return what shows that the node has GPUs which the ranks may see, such as `/dev/nvidia0`; None: it has none.
+
+    Args:
+        root: where the host's /dev is seen.
+        env: the ranks' environment: what hides all devices from them counts as none.
+    """
+    if any(env.get(name) is not None and env[name].strip() in _HIDDEN for name in _LISTS):
+        return None
+    folder = os.path.join(root, "dev")
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        names = []
+    for name in names:
+        if _NVIDIA_DEVICE.match(name) or name == "kfd":
+            return f"/dev/{name}"
+    count = _nvml_count()
+    return f"NVML, which counts {count}" if count else None
+
+
+def _nvml_count() -> int:
+    """Return the number of devices that NVML counts (nvmlDeviceGetCount_v2 of its API); 0 where it cannot tell."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        if library.nvmlInit_v2() != 0:
+            return 0
+        count = ctypes.c_uint(0)
+        code = library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        library.nvmlShutdown()
+    except (OSError, AttributeError):
+        return 0
+    return count.value if code == 0 else 0

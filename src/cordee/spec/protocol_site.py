@@ -1,0 +1,137 @@
+"""What a site adds to a protocol: where results are kept, rules, baselines, switches, folders of checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from cordee.spec.cluster import profile_files
+from cordee.spec.faults import Place, document_error, fault_error, findings_of
+from cordee.spec.files import read_text
+from cordee.spec.merge import Merge
+from cordee.spec.places import config_folder, profile_folders, profile_names
+from cordee.spec.profile import LOCAL, ClusterProfile
+from cordee.spec.protocol_faults import Faults
+
+SITE = "site"
+_NEEDED = ("vetting", "switches")
+
+
+def vetting_profile(cluster: str | None = None, environ: Mapping[str, str] = os.environ) -> ClusterProfile:
+    """Return what the profile of a cluster says of vetting and switches; asks no scheduler, and fills in nothing else.
+
+    Args:
+        cluster: its name; None: CORDEE_ON, else the one whose profile names the Slurm of this job, else `local`.
+        environ: where variables are read from.
+
+    Raises:
+        UsageError: no cluster has this name.
+        DocumentError: its profile is wrong.
+    """
+    name = cluster or environ.get("CORDEE_ON") or _of_this_job(environ) or LOCAL
+    merge = Merge()
+    files = profile_files(name, environ)
+    for file in files:
+        merge.add({key: file.document[key] for key in _NEEDED if key in file.document}, file.origin)
+    try:
+        return ClusterProfile.model_validate({"name": name, **merge.values})
+    except ValidationError as error:
+        fallback = Place(str(files[-1].path), 1)
+        raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
+
+
+def site_values(profile: ClusterProfile, history: str | None, base: Path, faults: Faults) -> dict[str, Any]:
+    """Return the keys of a resolved protocol that the site fills in.
+
+    Args:
+        profile: of the cluster.
+        history: `site`, a folder or a URL; None: results are not kept.
+        base: the folder that a relative folder of `history` begins at.
+        faults: where faults are noted.
+    """
+    site = profile.vetting
+    return {
+        "rules": [],
+        "history": _history(profile, history, base, faults),
+        "baseline": read_baseline(_path(site.baseline)) if site.baseline else {},
+        "switches": dict(profile.switches),
+    }
+
+
+def folders_of_checks(profile: ClusterProfile, base: Path) -> tuple[Path, ...]:
+    """Return the folders that classes may come from; where the profile names none, the protocol's own."""
+    given = profile.vetting.checks
+    return (base,) if given is None else tuple(_path(folder) for folder in given)
+
+
+def read_baseline(path: Path) -> dict[str, dict[str, float]]:
+    """Return the fleet's values, by check.
+
+    Raises:
+        DocumentError: the file is missing or wrong.
+    """
+    text = read_text(path, "a JSON file")
+    allowed = '{"CHECK": {"value": NUMBER, "n": NUMBER}, ...}'
+    try:
+        values = json.loads(text)
+        return {str(check): {"value": float(entry["value"]), "n": int(entry["n"])} for check, entry in values.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        what = "write it with `cordee nodes baseline --json`"
+        raise fault_error(
+            f"is not a baseline: {error}", "bad-value", file=str(path), given=text[:80], allowed=allowed, next=what
+        ) from None
+
+
+def _history(profile: ClusterProfile, given: str | None, base: Path, faults: Faults) -> dict[str, str] | None:
+    site = profile.vetting
+    if given is None:
+        return None
+    if given == SITE:
+        if site.collector:
+            return _collector(site.collector, site.token_file)
+        if site.history:
+            return {"folder": str(_path(site.history))}
+        text = f"the profile of {profile.name} does not say where results are kept"
+        what = "give a folder or a URL, or add [vetting] history to the profile"
+        faults.add(("history",), text, given=given, allowed="a folder, or the URL of a collector", next=what)
+        return None
+    if "://" in given:
+        if not given.startswith(("http://", "https://")):
+            allowed = "http:// or https://"
+            faults.add(
+                ("history",), "is not the URL of a collector", given=given, allowed=allowed, next="change history"
+            )
+        return _collector(given, site.token_file)
+    return {"folder": str((base / os.path.expandvars(os.path.expanduser(given))).absolute())}
+
+
+def _collector(url: str, token_file: str | None) -> dict[str, str]:
+    path = _path(token_file) if token_file else config_folder(os.environ) / "collector.token"
+    return {"url": url, "token_file": str(path)}
+
+
+def _path(given: str) -> Path:
+    return Path(os.path.expandvars(os.path.expanduser(given))).absolute()
+
+
+def _of_this_job(environ: Mapping[str, str]) -> str | None:
+    """Return the cluster whose profile is about the Slurm that this job runs in."""
+    answering = environ.get("SLURM_CLUSTER_NAME")
+    if not answering:
+        return None
+    names = profile_names(environ)
+    for name in sorted(names):
+        for folder in profile_folders(environ):
+            try:
+                document = tomllib.loads((folder / f"{name}.toml").read_text())
+            except (OSError, ValueError):
+                continue
+            if document.get("slurm_cluster") == answering:
+                return name
+    return answering if answering in names else "slurm" if "slurm" in names else None

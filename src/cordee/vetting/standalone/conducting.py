@@ -1,0 +1,237 @@
+"""The task that conducts: serves the others, has every node checked as it comes, and makes one verdict of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import os
+import time
+from typing import Any, Callable, Optional
+
+from cordee import wire
+from cordee.errors import EXIT_INTERNAL, CordeeError
+from cordee.vetting.conduct import Conductor
+from cordee.vetting.standalone.hands import Hands
+from cordee.vetting.standalone.meeting import Meeting
+from cordee.vetting.standalone.seats import Seat, Seats
+from cordee.vetting.standalone.settings import Options, patience
+from cordee.vetting.standalone.world import World
+
+_TELL_ALL_S = 5.0
+_RETURN_S = 1.0
+
+
+class Conducting:
+    """One task's turn at conducting.
+
+    Args:
+        world: who this task is.
+        meeting: where the others find it; None when there are no others.
+        hands: what runs this node's checks.
+        options: what the command line says.
+        began: when the vetting began, by the monotonic clock.
+        lost: which node has conducted before and is gone.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        meeting: Optional[Meeting],
+        hands: Hands,
+        options: Options,
+        began: float,
+        lost: Optional[int] = None,
+    ) -> None:
+        self._world, self._meeting, self._hands, self._options = world, meeting, hands, options
+        self._began, self._lost = began, lost
+        self._patience = patience(options.deadline_s, sum(world.tasks))
+        self._seats = Seats(world)
+        self._epoch = 0
+        self._server: Optional[wire.Server] = None
+        self._conductor: Optional[Conductor] = None
+        self._results: dict[str, list[dict[str, Any]]] = {}
+        self._checking: dict[str, asyncio.Future[None]] = {}
+        self._left: Optional[int] = None
+        self._superseded = asyncio.Event()
+
+    async def run(self, epoch: int, publish: Callable[[dict[str, Any]], Optional[int]]) -> Optional[int]:
+        """Conduct until the verdict, and return its exit code; None when another task conducts instead.
+
+        Args:
+            epoch: the epoch that this task has claimed.
+            publish: makes the document public and returns the exit code, or None when another one has been published.
+
+        Raises:
+            CordeeError: the protocol is wrong, or the results cannot be written; the others have been told to end.
+        """
+        self._epoch = epoch
+        beating: Optional[asyncio.Future[None]] = None
+        if self._meeting is not None:
+            self._server = await wire.serve(self._world.address(), None, wire.new_token(), self._connected)
+            self._meeting.announce(self._server, epoch)
+            beating = asyncio.ensure_future(self._beat(self._meeting))
+        own = self._seats.by_name[self._world.node]
+        own.take(self._world.local, None)
+        address = self._server.address if self._server is not None else "127.0.0.1"
+        self._hands.answer_to(own.lead(address, lambda message, _: self._hands.message(message)).message)
+        work = asyncio.ensure_future(self._work(publish))
+        superseded = asyncio.ensure_future(self._superseded.wait())
+        try:
+            await asyncio.wait({work, superseded}, return_when=asyncio.FIRST_COMPLETED)
+            return work.result() if work.done() else None
+        finally:
+            for task in (work, superseded, beating, *self._checking.values()):
+                if task is not None:
+                    task.cancel()
+            self._hands.answer_to(None)
+            if self._server is not None:
+                self._server.close("another task conducts")
+
+    async def leave(self, code: int) -> None:
+        """Tell all others the code to end with; waits a moment until they have heard it."""
+        self._left = code
+        connections = self._seats.connections()
+        for connection in connections:
+            connection.send({"t": "bye", "code": code})
+        closed = [asyncio.ensure_future(connection.wait_closed()) for connection in connections]
+        if closed:
+            _, late = await asyncio.wait(closed, timeout=self._patience.answer)
+            for one in late:
+                one.cancel()
+
+    async def _work(self, publish: Callable[[dict[str, Any]], Optional[int]]) -> Optional[int]:
+        try:
+            protocol = await self._load()
+        except CordeeError as error:
+            await self._tell_all(error.exit_code)
+            raise
+        document = await self._vet(protocol)
+        try:
+            code = publish(document)
+        except CordeeError:
+            await self.leave(EXIT_INTERNAL)
+            raise
+        if code is not None:
+            await self.leave(code)
+        return code
+
+    async def _tell_all(self, code: int) -> None:
+        """Tell also those that are about to come."""
+        self._left = code
+        await self._seats.wait(time.monotonic() + _TELL_ALL_S, self._seats.settled)
+        await self.leave(code)
+
+    async def _load(self) -> dict[str, Any]:
+        protocol = self._meeting.protocol() if self._meeting is not None and self._world.index else None
+        if protocol is None:
+            protocol = await asyncio.get_running_loop().run_in_executor(None, self._options.load)
+        if self._options.deadline_s is not None:
+            protocol = {**protocol, "deadline_s": self._options.deadline_s}
+        self._patience = patience(float(protocol["deadline_s"]), sum(self._world.tasks))
+        if self._meeting is not None:
+            self._meeting.keep(protocol)
+        return protocol
+
+    async def _vet(self, protocol: dict[str, Any]) -> dict[str, Any]:
+        conductor = self._conductor = Conductor(protocol, identity_here(), self._options.min_nodes)
+        deadline = self._began + float(protocol["deadline_s"])
+        for seat in self._seats.by_name.values():
+            self._check(seat)
+        await self._wait_for_all(min(self._began + self._patience.arrive, self._began + conductor.checks_s))
+        while any(not checking.done() for checking in self._checking.values()):
+            await asyncio.wait(set(self._checking.values()))
+        ranks = await self._seats.roll_call(min(time.monotonic() + self._patience.answer, deadline))
+        reports: dict[str, Optional[list[dict[str, Any]]]] = {}
+        for name, seat in self._seats.by_name.items():
+            results = self._results.get(name)
+            more = [ranks[name]] if name in ranks and seat.tasks > 1 else []
+            reports[name] = None if results is None else [*results, *more]
+        members = {name: seat.member for name, seat in self._seats.by_name.items() if seat.member and 0 in seat.living}
+        return await conductor.conclude(members, reports, max(0.0, deadline - time.monotonic()))
+
+    async def _wait_for_all(self, until: float) -> None:
+        """Wait for all tasks, but only a moment for those of a node that has conducted before and is gone."""
+        if self._lost is None:
+            await self._seats.wait(until, self._seats.settled)
+            return
+        predecessor = self._world.nodes[self._lost]
+        others = [seat for name, seat in self._seats.by_name.items() if name != predecessor]
+        soon = time.monotonic() + _RETURN_S
+        await self._seats.wait(max(until, soon), lambda: all(seat.settled for seat in others))
+        await self._seats.wait(soon, self._seats.settled)
+
+    def _check(self, seat: Seat) -> None:
+        """Have a node checked whose first task has just come, or come again."""
+        conductor, member = self._conductor, seat.member
+        if conductor is None or member is None:
+            return
+        left_s = self._began + conductor.checks_s - time.monotonic()
+        request: dict[str, Any] = {"root": self._options.root} if self._options.root else {}
+
+        async def check() -> None:
+            self._results[seat.name] = await conductor.vet_node(member, left_s=left_s, **request)
+
+        earlier = self._checking.pop(seat.name, None)
+        if earlier is not None:
+            earlier.cancel()
+        self._checking[seat.name] = asyncio.ensure_future(check())
+
+    def _connected(self, connection: wire.Connection) -> None:
+        seat, local = self._seats.find(connection.peer_name)
+        if seat is None:
+            connection.close("this vetting has no such task")
+            return
+        connection.on_message, connection.on_close = self._message, self._closed
+        connection.send({"t": "welcome", "conductor": self._world.index})
+        seat.take(local, connection)
+        self._seats.changed.set()
+        if self._left is not None:
+            connection.send({"t": "bye", "code": self._left})
+        elif local == 0:
+            seat.lead(connection.peer_address, connection.send)
+            self._check(seat)
+
+    def _message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
+        seat, local = self._seats.find(connection.peer_name)
+        if seat is None or seat.living.get(local) is not connection:
+            return
+        if message.get("t") == "pong":
+            self._seats.pong(connection)
+        elif local == 0 and seat.member is not None:
+            seat.member.message(message, body)
+
+    def _closed(self, connection: wire.Connection, error: Optional[Exception]) -> None:
+        seat, local = self._seats.find(connection.peer_name)
+        if seat is not None and seat.living.get(local) is connection:
+            seat.leave(local, str(error) if error else connection.close_reason or "it ended")
+        self._seats.changed.set()
+
+    async def _beat(self, meeting: Meeting) -> None:
+        """Show that this task lives, and see whether another one has begun to conduct.
+
+        One that is alone with itself, cut off from the rest, does not take the nodes away from where most of them are.
+        """
+        while True:
+            await asyncio.sleep(self._patience.beat)
+            for connection in self._seats.connections():
+                connection.send({"t": "beat"})
+            newest = meeting.epoch()
+            if newest <= self._epoch:
+                continue
+            if 2 * self._seats.present() < len(self._world.nodes):
+                self._superseded.set()
+            elif self._server is not None and meeting.claim(newest + 1):
+                self._epoch = newest + 1
+                with contextlib.suppress(CordeeError):
+                    meeting.announce(self._server, self._epoch)
+
+
+def identity_here() -> dict[str, Any]:
+    """Return who is vetted for whom: `run`, `job`, `cluster` and `user`, as far as known."""
+    try:
+        user: Optional[str] = getpass.getuser()
+    except (KeyError, OSError):
+        user = None
+    names = {"run": "CORDEE_RUN_ID", "job": "SLURM_JOB_ID", "cluster": "SLURM_CLUSTER_NAME"}
+    return {**{key: os.environ.get(name) for key, name in names.items()}, "user": user}

@@ -1,0 +1,70 @@
+"""What could not be tested: on one node it is the node's, on many alike it is the site's or the check's."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_VARYING = re.compile(r"GPU-[0-9a-f-]+|0x[0-9a-f]+|[0-9a-f]{8,}|\d+(?:\.\d+)?", re.IGNORECASE)
+_LONGEST_REASON = 200
+RAN = frozenset(["pass", "warn", "fail"])
+
+
+def find_unavailable(sheets: dict[str, list[dict[str, Any]]], confusion_ratio: float) -> list[dict[str, Any]]:
+    """Find the checks that are unknown for one reason on more than `confusion_ratio` of the nodes, at least two.
+
+    On an allocation of one node, a check that is closed to us counts, if a required one did run. The results concerned
+    get `unavailable`: `verdict` leaves their node in when the cause is `closed`.
+
+    Args:
+        sheets: the results of every node that answered.
+        confusion_ratio: see above.
+
+    Returns:
+        `{"check", "cause", "reason", "nodes", "abort"}` for each; `abort`: it is required and there is another cause than
+        that the site does not let us look, so that no node could be called healthy.
+    """
+    groups: dict[tuple[str, str, str], list[tuple[str, dict[str, Any]]]] = {}
+    for node, results in sheets.items():
+        for result in results:
+            if result["status"] == "unknown" and result.get("cause") != "silent":
+                key = (str(result.get("name") or result["check"]), str(result.get("cause")), _reason(result, node))
+                groups.setdefault(key, []).append((node, result))
+    found = []
+    for (name, cause, _), members in groups.items():
+        shared = len(members) >= 2 and len(members) > confusion_ratio * len(sheets)
+        if not shared and not (len(sheets) == 1 and cause == "closed" and required_ran(sheets[members[0][0]])):
+            continue
+        for _, result in members:
+            result["unavailable"] = True
+        required = any(result.get("required", True) for _, result in members)
+        found.append(
+            {
+                "check": name,
+                "cause": cause,
+                "reason": str(members[0][1].get("evidence") or ""),
+                "nodes": [node for node, _ in members],
+                "abort": required and cause != "closed",
+            }
+        )
+    return found
+
+
+def is_silent(results: Any) -> bool:
+    """Return whether a node never answered: it has no report, or nothing in it but silence."""
+    return results is None or (
+        bool(results) and all(one["status"] == "unknown" and one.get("cause") == "silent" for one in results)
+    )
+
+
+def required_ran(results: list[dict[str, Any]]) -> bool:
+    """Return whether a required check really ran."""
+    return any(result["status"] in RAN and result.get("required", True) for result in results)
+
+
+def _reason(result: dict[str, Any], node: str) -> str:
+    """Return the evidence without what differs between nodes that suffer the same: names, numbers, stacks."""
+    text = str(result.get("evidence") or "").partition(";")[0].partition("\n")[0]
+    if node and node in text:
+        text = re.sub(rf"(?<![\w-]){re.escape(node)}(?![\w-])", "NODE", text)
+    return _VARYING.sub("#", text)[:_LONGEST_REASON]
