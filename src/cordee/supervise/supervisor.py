@@ -32,7 +32,7 @@ from cordee.supervise.ownership import Ownership
 from cordee.supervise.place import Place, place_of
 from cordee.supervise.restart import Failure, RestartPolicy
 from cordee.supervise.shells import Shells
-from cordee.supervise.vetting import NodePreparation
+from cordee.supervise.vetting import Vetting
 
 # The batch script of a Slurm job knows these two; any other code but 0 makes it start the next supervisor.
 EXIT_ENDED = 100
@@ -83,8 +83,8 @@ class Supervisor:
         self.newest: Optional[Checkpoint] = None
         self.changed = asyncio.Event()
         self.early = EarlyEnd(self.step, self.journal, self.place, lambda: self.attempt, self.changed)
-        self._preparing: dict[str, NodePreparation] = {}
-        self._preparations: set[asyncio.Task[None]] = set()
+        job = self.place.allocation.get("job")
+        self.vetting = Vetting(self.plan, str(folder.root), self.nodes, self.journal, job, self._prepared)
         self._ports: Optional[asyncio.Future[dict[str, Any]]] = None
         self._attempts = self.before.attempt
         self._progress: tuple[Optional[int], Optional[int]] = (None, None)
@@ -150,6 +150,10 @@ class Supervisor:
                 return Ended("cancelled", 1, "cancelled", "cancelled before it started")
             await self._gather()
             while True:
+                refusal = await self.vetting.conclude()
+                self.early.raise_if_over()
+                if refusal is not None:
+                    raise Ended("failed", EXIT_ABORT, "vetting", refusal)
                 nodes = self._choose()
                 outcome = await self._run_attempt(nodes)
                 await self._after(outcome)
@@ -174,11 +178,8 @@ class Supervisor:
                 f"{len(connected)} of {len(self.nodes)} agents connected, {self.request['min_nodes']} nodes are needed"
             )
             raise SegmentOver("no_agents", text + f"; see {self.folder.control}/agent*.log", EXIT_INTERNAL)
-        while self._preparations:
+        while self.vetting.busy:
             await self._wait_change(None)
-        for node in self.nodes.values():
-            if node.connection is not None:
-                self.journal.append("node_verdict", node=node.name, verdict=node.verdict, results=node.results)
 
     def _choose(self) -> list[Node]:
         """Return the nodes of the next attempt, or end the run by vetting."""
@@ -285,10 +286,10 @@ class Supervisor:
             await self._wait_change(deadline - time.monotonic())
             self.early.raise_if_over()
         deadline = time.monotonic() + self.timeouts["connect_s"]
-        while self._preparations or len(usable(list(self.nodes.values()))) < self.request["nodes"]:
+        while self.vetting.busy or len(usable(list(self.nodes.values()))) < self.request["nodes"]:
             self.early.raise_if_over()
             left = deadline - time.monotonic()
-            if left <= 0 and not self._preparations:
+            if left <= 0 and not self.vetting.busy:
                 break
             await self._wait_change(left if left > 0 else None)
         self.early.raise_if_over()
@@ -335,12 +336,12 @@ class Supervisor:
         if kind == "telemetry":
             node.dropped_log_bytes = message.get("dropped_log_bytes", node.dropped_log_bytes)
             self.intake.message(node, message, body)
-        elif kind in ("setup_done", "checks_output", "checks_done"):
-            preparation = self._preparing.get(node.name)
-            if preparation is not None:
-                preparation.message(message, body)
-        elif kind == "port" and self._ports is not None and not self._ports.done():
-            self._ports.set_result(message)
+        elif kind in ("setup_done", "checks_output", "checks_done", "clock"):
+            self.vetting.message(node, message, body)
+        elif kind == "port":
+            self.vetting.message(node, message, body)
+            if self._ports is not None and not self._ports.done():
+                self._ports.set_result(message)
         elif kind in ("shell_output", "shell_exit"):
             self.shells.agent_message(message, body)
         elif self.attempt is not None and message.get("attempt") == self.attempt.number:
@@ -376,7 +377,7 @@ class Supervisor:
         else:
             fields = {key: hello[key] for key in ("incarnation", "host", "pid", "start_ticks", "cores", "python")}
             self.journal.append("node_connected", durable=False, node=node.name, **fields)
-            self._prepare(node)
+            self.vetting.begin(node)
         self.changed.set()
 
     def _reconcile(self, node: Node, hello: dict[str, Any]) -> None:
@@ -389,22 +390,10 @@ class Supervisor:
             elif report["status"] == "ended":
                 self.attempt.rank_ended(int(rank), node.name, report)
 
-    def _prepare(self, node: Node) -> None:
-        if not self._preparing:
-            self.journal.append("vetting_started", durable=False, nodes=list(self.nodes))
-        node.ready = False
-        preparation = NodePreparation(node, self.step, str(self.folder.root))
-        self._preparing[node.name] = preparation
-        task = asyncio.ensure_future(preparation.run())
-        self._preparations.add(task)
-
-        def done(task: asyncio.Task[None]) -> None:
-            self._preparations.discard(task)
-            if not task.cancelled() and task.exception() is not None:
-                self.early.over = Ended("failed", EXIT_INTERNAL, "internal", f"vetting broke: {task.exception()!r}")
-            self.changed.set()
-
-        task.add_done_callback(done)
+    def _prepared(self, error: Optional[BaseException]) -> None:
+        if error is not None:
+            self.early.over = Ended("failed", EXIT_INTERNAL, "internal", f"vetting broke: {error!r}")
+        self.changed.set()
 
     def _agent_closed(self, connection: wire.Connection, error: Optional[Exception]) -> None:
         node = self.nodes[connection.peer_name]
@@ -422,9 +411,7 @@ class Supervisor:
         if node.connection is not None:
             node.connection.close(reason)
         node.connection, node.ready = None, False
-        preparation = self._preparing.pop(node.name, None)
-        if preparation is not None:
-            preparation.lost(reason)
+        self.vetting.lost(node, reason)
         if self.attempt is not None:
             self.attempt.node_lost(node, reason)
         self.changed.set()

@@ -1,29 +1,34 @@
-"""Setting nodes up and vetting them, all at once, each within a deadline: a node that does not answer is unknown."""
+"""Setting nodes up and vetting them, each alone as it comes and then all together: a node that does not answer is unknown."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import getpass
+from typing import Any, Callable, Optional
 
 from cordee.checks import checks_for, unknown_result
+from cordee.runs.journal import JournalWriter
 from cordee.supervise.nodes import Node
+from cordee.vetting.conduct import Conductor, plain_protocol
 from cordee.vetting.member import Member
 from cordee.vetting.verdict import verdict
 
 _SETUP_DEADLINE_S = 600.0
 _SLACK_S = 5.0
 _SETUP = {"check": "setup"}
+_PAIRS = "pair.bandwidth"
 
 
 class NodePreparation:
     """Prepares one node: set-up lines first, since they may bring what the checks look for, then the checks."""
 
-    def __init__(self, node: Node, step: dict[str, Any], folder: str) -> None:
+    def __init__(self, node: Node, step: dict[str, Any], folder: str, conductor: Conductor) -> None:
         self.node = node
         self.incarnation = node.incarnation
         self.member = Member(node.name, node.send, node.address)
         self._step = step
         self._folder = folder
+        self._conductor = conductor
         self._setup_done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     def message(self, message: dict[str, Any], body: bytes) -> None:
@@ -39,36 +44,120 @@ class NodePreparation:
         self.member.lost(reason)
 
     async def run(self) -> None:
-        """Set up and vet; leaves the verdict and the results on the node."""
-        results = []
-        if self._step["tasks"]["setup"]:
-            failed = await self._set_up()
-            results.append(failed)
-            if failed["status"] != "pass":
-                self._judge(results)
-                return
-        wanted = checks_for(self._step["vet"], self._folder, self._step["tasks"]["argv"][0], {})
-        results += await self.member.check(wanted, self._step["vet"]["deadline_s"])
-        self._judge(results)
-
-    def _judge(self, results: list[dict[str, Any]]) -> None:
+        """Set up and check; leaves the results and what they say by themselves on the node, unless another agent serves it by now."""
+        results = await self._set_up() if self._step["tasks"]["setup"] else []
+        if all(result["status"] == "pass" for result in results):
+            wanted = checks_for(self._step["vet"], self._folder, self._step["tasks"]["argv"][0], {})
+            results += await self._conductor.vet_node(self.member, first=wanted)
         if self.node.incarnation == self.incarnation:
             self.node.results = results
             self.node.verdict = verdict(results)
             self.node.ready = True
 
-    async def _set_up(self) -> dict[str, Any]:
+    async def _set_up(self) -> list[dict[str, Any]]:
         self.node.send({"t": "setup", "deadline_s": _SETUP_DEADLINE_S})
         try:
             done = await asyncio.wait_for(asyncio.shield(self._setup_done), _SETUP_DEADLINE_S + _SLACK_S)
         except asyncio.TimeoutError:
-            return unknown_result(_SETUP, "the set-up lines did not end in time", "timeout")
+            return [unknown_result(_SETUP, "the set-up lines did not end in time", "timeout")]
         if done.get("lost"):
-            return unknown_result(_SETUP, done["text"], "silent")
+            return [unknown_result(_SETUP, done["text"], "silent")]
         result = unknown_result(_SETUP, done["text"], "error")
-        return {
-            **result,
-            "status": "pass" if done["ok"] else "fail",
-            "cause": None,
-            "seconds": done.get("seconds", 0.0),
-        }
+        status = "pass" if done["ok"] else "fail"
+        return [{**result, "status": status, "cause": None, "seconds": done.get("seconds", 0.0)}]
+
+
+class Vetting:
+    """The vetting of a run's nodes, from the first agent that connects to the last that is replaced.
+
+    Args:
+        plan: the run's plan.
+        folder: the run's folder.
+        nodes: by name.
+        journal: where verdicts are written.
+        job: the scheduler's name of the allocation.
+        ended: called whenever a node's preparation has ended, with the error that broke it, if one did.
+    """
+
+    def __init__(
+        self,
+        plan: dict[str, Any],
+        folder: str,
+        nodes: dict[str, Node],
+        journal: JournalWriter,
+        job: Optional[str],
+        ended: Callable[[Optional[BaseException]], None],
+    ) -> None:
+        self._step = plan["steps"][0]
+        self._folder, self._nodes, self._journal, self._ended = folder, nodes, journal, ended
+        vet = self._step["vet"]
+        self._protocol = vet.get("protocol") or plain_protocol(vet["deadline_s"])
+        self._identity = {"run": plan["run"], "job": job, "cluster": plan["cluster"], "user": _user()}
+        self._preparations: dict[str, NodePreparation] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unjudged = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether a node is being prepared."""
+        return bool(self._tasks)
+
+    def begin(self, node: Node) -> None:
+        """Set up and check a node whose agent has just connected."""
+        if not self._preparations:
+            self._journal.append("vetting_started", durable=False, nodes=list(self._nodes))
+        node.ready = False
+        self._unjudged = True
+        preparation = NodePreparation(node, self._step, self._folder, self._conductor())
+        self._preparations[node.name] = preparation
+        task = asyncio.ensure_future(preparation.run())
+        self._tasks.add(task)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._ended(None if task.cancelled() else task.exception())
+
+        task.add_done_callback(done)
+
+    def message(self, node: Node, message: dict[str, Any], body: bytes) -> None:
+        """Take what an agent says of its vetting."""
+        if node.name in self._preparations:
+            self._preparations[node.name].message(message, body)
+
+    def lost(self, node: Node, reason: str) -> None:
+        """A node's agent is gone."""
+        preparation = self._preparations.pop(node.name, None)
+        if preparation is not None:
+            preparation.lost(reason)
+
+    async def conclude(self) -> Optional[str]:
+        """Judge the nodes against each other if there are new results; leaves its verdict on every node.
+
+        Returns:
+            Why no node may start, when the vetting aborts the run; else None.
+        """
+        if not self._unjudged:
+            return None
+        self._unjudged = False
+        ready = {name: node for name, node in self._nodes.items() if node.ready and node.connection is not None}
+        members = {name: self._preparations[name].member for name in ready}
+        own = {name: [result for result in node.results if result["check"] != _PAIRS] for name, node in ready.items()}
+        document = await self._conductor().conclude(members, dict(own))
+        for found in document["nodes"]:
+            node = self._nodes[found["node"]]
+            node.verdict, node.results = found["verdict"], found["results"]
+            self._journal.append("node_verdict", node=node.name, verdict=node.verdict, results=node.results)
+        brief = [{"node": found["node"], "verdict": found["verdict"]} for found in document["nodes"]]
+        summary = {**document, "nodes": brief}
+        self._journal.append("vetting_verdict", document=summary)
+        return str(document["reason"]) if document["verdict"] == "abort" else None
+
+    def _conductor(self) -> Conductor:
+        return Conductor(self._protocol, self._identity, self._step["request"]["min_nodes"])
+
+
+def _user() -> Optional[str]:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
