@@ -13,6 +13,7 @@ import click
 from cordee.cli.group import COMMANDS, LazyGroup
 from cordee.insight.advise.limits import explain
 from cordee.insight.advise.reasons import OUTLOOKS, REASONS, STATES
+from cordee.spec.protocol_schema import check_list, kind_text
 
 
 def write_all(docs: Path) -> None:
@@ -23,6 +24,7 @@ def write_all(docs: Path) -> None:
         "commands.md": commands(),
         "benchmarks.md": benchmarks(root),
         "slurm-reasons.md": slurm_reasons(),
+        "vetting-checks.md": vetting_checks(),
     }
     for name, text in pages.items():
         path = docs / name
@@ -73,6 +75,7 @@ standard output and everything else on standard error; an error is `{"error": {"
 | 0 | done |
 | 1 | the thing asked about failed or is bad: a run that failed or was cancelled |
 | 2 | the command or a document is wrong |
+| 3 | continue without some nodes (`cordee vet`) |
 | 4 | vetting left too few nodes |
 | 5 | Cordée or its surroundings failed |
 
@@ -145,6 +148,42 @@ _LIMITS = (
     "AssocMaxWallDurationPerJobLimit",
     "AssocMaxJobsLimit",
 )
+
+
+def vetting_checks() -> str:
+    """Return the page of all checks, from what they declare."""
+    found = check_list()
+    parts = [_CHECKS]
+    for check in found["checks"]:
+        limits = [f"Says something about: {check['scope']}."]
+        limits += [f"Takes at most {check['deadline_s']:g} s."] if check["deadline_s"] else []
+        limits += ["Runs alone on its node."] if check["alone"] else []
+        limits += [f"Without a GPU: {check['without_gpu']}"] if check["without_gpu"] != "The same." else []
+        parts += [f"## {check['type']}\n", f"{check['title']} {' '.join(limits)}\n", *_parameters(check["parameters"])]
+    parts += ["## Every eval\n", *_parameters(found["eval"]), "## A protocol\n", *_parameters(found["protocol"])]
+    parts += ["## Classes of vetnode\n", _VETNODE]
+    for one in found["vetnode"]:
+        parts.append(f"| `{one['type']}` | {', '.join(f'`{name}`' for name in one['becomes'])} |")
+    return "\n".join(parts) + "\n"
+
+
+def _parameters(parameters: list[dict[str, Any]]) -> list[str]:
+    if not parameters:
+        return ["It takes nothing beside the keys of every eval.\n"]
+    rows = [f"| `{one['name']}` | {one['what']} | {kind_text(one)} |" for one in parameters]
+    return ["| key | means | takes |\n|---|---|---|", *rows, ""]
+
+
+_CHECKS = """# Checks
+
+What an eval of a [protocol](vetting.md) may be, rendered from the checks themselves; `cordee vet --list` prints the same. Sizes
+are bytes or texts such as `4GiB`, bandwidths bytes per second or texts such as `90GB/s`, durations seconds or texts such as
+`2min`.
+"""
+_VETNODE = """A protocol that was written for vetnode is read as it is; each class becomes checks of ours:
+
+| class | becomes |
+|---|---|"""
 
 
 def benchmarks(root: Path) -> str:

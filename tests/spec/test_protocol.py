@@ -202,3 +202,12 @@ def test_ten_thousand_evals_are_read_and_one_more_is_not(load, faults):
     assert len(load(f"name: many\nevals:\n{evals}").resolved()["checks"]) == 10_000
     (fault,) = faults(f"name: many\nevals:\n{evals}- {{name: more, type: host.load}}\n")
     assert "too many" in fault.text
+
+
+def test_a_protocol_that_is_not_there_is_told_with_the_nearest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nodes.yaml").write_text("")
+    for given, near in (("quik", "quick"), ("node.yaml", "nodes.yaml")):
+        with pytest.raises(DocumentError) as caught:
+            load_protocol(given)
+        assert caught.value.next == f"did you mean {near}?"

@@ -325,11 +325,12 @@ def test_no_nodes_are_an_abort() -> None:
 
 def test_what_the_pair_test_found_counts_as_results() -> None:
     slow = result("pair.bandwidth", "fail", value=1.0, evidence="slow with all")
-    link = {"nodes": ["n1", "n2"], "text": "n1 and n2 are slow with each other only"}
+    link = {"nodes": ["n1", "n2"], "text": "link between n1 and n2: slow"}
+    rules = [{"id": "link.slow", "when": {"check": "pair.bandwidth", "pattern": "^link"}, "scope": "link"}]
     pairs = PairOutcome({"n3": slow}, pairs=[{"round": 1, "nodes": ["n1", "n3"]}], links=[link])
-    document = judge(nodes(low(1), low(1), low(1), low(1)), pairs=pairs)
+    document = judge(nodes(low(1), low(1), low(1), low(1)), pairs=pairs, rules=rules)
     assert document["exclude"] == ["n3"]
-    assert document["links"] == [link]
+    assert document["links"] == [{**link, "rule": {"id": "link.slow", "scope": "link"}}]
     assert document["pairs"] == pairs.pairs
     assert "judged" not in found(document, "n3", "pair.bandwidth")
 

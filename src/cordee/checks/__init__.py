@@ -38,6 +38,7 @@ CHECKS = {
     "host.processes": "cordee.checks.processes:ProcessesCheck",
     "link.errors": "cordee.checks.link_errors:LinkErrorsCheck",
     "link.state": "cordee.checks.link_state:LinkStateCheck",
+    "pair.bandwidth": "cordee.checks.pair:PairCheck",
     "storage.free": "cordee.checks.storage_free:FreeCheck",
     "storage.mount": "cordee.checks.storage_mount:MountCheck",
     "storage.read": "cordee.checks.storage_read:ReadCheck",

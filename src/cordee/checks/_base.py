@@ -124,7 +124,8 @@ class Context:
         node: this node's name.
         root: where the host's /proc, /sys, /dev and /etc are seen: `/`, or a folder such as /host in a container, which
             the variable CORDEE_HOST_ROOT of the node names.
-        python: the interpreter that has what the protocol's `requirements` name; None: the one that runs the check.
+        python: the interpreter that has what the protocol's `requirements` name; None: the one on the ranks' PATH.
+        requirements: what the protocol's own checks need, as pip takes it.
     """
 
     env: dict[str, str] = field(default_factory=dict)
@@ -134,6 +135,7 @@ class Context:
     node: str = ""
     root: str = "/"
     python: Optional[str] = None
+    requirements: tuple[Any, ...] = ()
 
     @property
     def temporary(self) -> str:

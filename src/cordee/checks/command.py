@@ -22,6 +22,7 @@ from cordee.checks._base import (
     Result,
     find_command,
 )
+from cordee.checks.program import require
 
 _CODES = {"0": "pass", "1": "fail", "2": "warn", "3": "unknown"}
 # What a shell ends with when a command is there but cannot be run, or is not there.
@@ -32,7 +33,7 @@ _MARGIN_S = 0.5
 
 
 class CommandCheck(Check):
-    """Runs `command` in the ranks' environment and folder, without a shell.
+    """Runs `command` in the ranks' environment and folder, without a shell; what the protocol requires is first on PATH.
 
     Exit codes mean pass (0), fail (1), warn (2), unknown (3) unless `codes` says otherwise; all others fail. When the last line on standard
     output is a JSON object with a `status`, that is the result: `{"status", "value", "unit", "evidence", "facts", "cause"}`.
@@ -56,7 +57,8 @@ class CommandCheck(Check):
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
         argv = _words(parameters["command"])
-        env = _environment(context.env, parameters.get("env") or {})
+        require(context)
+        env = _environment(with_python(context), parameters.get("env") or {})
         path, reason = find_command(argv[0], env, context.workdir)
         if path is None:
             raise CannotTest(f"{argv[0]} {reason}", "absent")
@@ -139,6 +141,14 @@ def _words(command: Any) -> list[str]:
     if not words or not words[0]:
         raise CannotTest("the command is empty", "error")
     return words
+
+
+def with_python(context: Context) -> dict[str, str]:
+    """Return the ranks' environment with the prepared interpreter, if there is one, in front of PATH."""
+    if not context.python:
+        return context.env
+    path = [os.path.dirname(context.python), *([context.env["PATH"]] if context.env.get("PATH") else [])]
+    return {**context.env, "PATH": os.pathsep.join(path)}
 
 
 def _environment(env: dict[str, str], more: dict[str, Optional[str]]) -> dict[str, str]:

@@ -86,6 +86,22 @@ def interpreter(context: Context) -> str:
     raise CannotTest("no Python is on the PATH of the ranks' environment", "absent")
 
 
+def require(context: Context) -> None:
+    """Make sure that the interpreter has what the protocol's own checks need.
+
+    Raises:
+        CannotTest: it lacks something; nothing is ever installed while nodes are vetted.
+    """
+    if context.python or not context.requirements:
+        return  # an interpreter that was prepared has them all
+    outcome = run_program("installed", {"requirements": list(context.requirements)}, context)
+    if outcome.done is None:
+        raise CannotTest(outcome.text, outcome.cause or "error")
+    if outcome.done["lacking"]:
+        text = f"{outcome.python} lacks {', '.join(outcome.done['lacking'])}: run `cordee vet prepare PROTOCOL`"
+        raise CannotTest(text, "absent")
+
+
 def run_program(program: str, parameters: dict[str, Any], context: Context) -> Outcome:
     """Run a program to its end, or until shortly before the deadline, and return what became of it.
 

@@ -16,12 +16,24 @@ from typing import Any, Callable, NamedTuple, NoReturn, Optional
 
 from cordee.checks import load_check
 from cordee.checks._base import CannotTest, Check, Context, Result
+from cordee.checks.own import OwnCheck
 from cordee.checks.stuck import listen, stack_of
 from cordee.errors import UsageError
 
 _DEFAULT_DEADLINE_S = 30.0
 _CHECK_KEYS = {"check", "name", "parameters", "required", "deadline_s"}
-_REQUEST_KEYS = {"checks", "deadline_s", "env", "workdir", "run_folder", "node", "root", "python", "classes"}
+_REQUEST_KEYS = {
+    "checks",
+    "deadline_s",
+    "env",
+    "workdir",
+    "run_folder",
+    "node",
+    "root",
+    "python",
+    "requirements",
+    "classes",
+}
 
 OnResult = Callable[[dict[str, Any]], None]
 
@@ -200,6 +212,7 @@ def _read(request: dict[str, Any]) -> tuple[list[Wanted], Context]:
         node=request.get("node") or "",
         root=request.get("root") or os.environ.get("CORDEE_HOST_ROOT") or "/",
         python=request.get("python"),
+        requirements=tuple(request.get("requirements") or ()),
     )
     return wanted, context
 
@@ -208,9 +221,11 @@ def _read_check(entry: Any, classes: dict[str, str]) -> Wanted:
     if not isinstance(entry, dict) or not isinstance(entry.get("check"), str):
         raise UsageError("each check is an object with a name `check`", given=str(entry)[:200])
     _refuse_unknown(entry, _CHECK_KEYS, "a check")
-    check = load_check(entry["check"], classes)
+    place = classes.get(entry["check"])
+    check = OwnCheck(entry["check"], place) if place else load_check(entry["check"])
     parameters = entry.get("parameters") or {}
-    _refuse_unknown(parameters, {parameter.name for parameter in check.parameters}, entry["check"])
+    if place is None:
+        _refuse_unknown(parameters, {parameter.name for parameter in check.parameters}, entry["check"])
     given = {key: value for key, value in parameters.items() if value is not None}
     return Wanted(
         check,

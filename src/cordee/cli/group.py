@@ -11,6 +11,7 @@ COMMANDS = {
     "init": ("cordee.cli.init", "Write a commented cordee.toml for what is in a folder."),
     "check": ("cordee.cli.check", "Validate everything and show exactly what would be submitted."),
     "run": ("cordee.cli.run", "Run a job: vet, start, sample, restart, report."),
+    "vet": ("cordee.cli.vet", "Vet the nodes of this allocation, or this machine, by a protocol."),
     "runs": ("cordee.cli.runs", "List runs."),
     "show": ("cordee.cli.show", "Show one run: state, nodes, ranks, failures."),
     "logs": ("cordee.cli.logs", "Show what the ranks printed."),

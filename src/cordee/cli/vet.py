@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from cordee.cli.options import json_option
-from cordee.errors import EXIT_DONE, UsageError
+from cordee.errors import UsageError
 
 
 class Vet(click.Group):
@@ -41,7 +40,6 @@ def cluster_option(function: Any) -> Any:
 @cluster_option
 @click.option("--list", "listing", is_flag=True, help="Show all checks with what they take, and end.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of protocols, and end.")
-@click.option("--template", metavar="DIR", help="Write a folder with a check of your own and its test, and end.")
 @json_option
 def command(
     protocol: str | None,
@@ -53,7 +51,6 @@ def command(
     cluster: str | None,
     listing: bool,
     schema: bool,
-    template: str | None,
     as_json: bool,
 ) -> None:
     """Vet this allocation, or this machine, by PROTOCOL: a YAML file, or quick, host, gpu, full.
@@ -69,8 +66,6 @@ def command(
     """
     if listing or schema:
         _tell(schema, as_json)
-    elif template is not None:
-        _write_template(Path(template), as_json)
     elif protocol is None:
         raise UsageError(
             "no protocol is given",
@@ -135,42 +130,3 @@ def _tell(schema: bool, as_json: bool) -> None:
         print_json(check_list())
     else:
         click.echo(check_list_text(), nl=False)
-
-
-def _write_template(folder: Path, as_json: bool) -> None:
-    from cordee.cli.output import print_json
-    from cordee.testing.checks import write_template
-
-    written = [str(path) for path in write_template(folder)]
-    if as_json:
-        print_json({"schema": "cordee.template/1", "folder": str(folder), "files": written})
-    else:
-        for path in written:
-            click.echo(f"wrote {path}")
-
-
-@command.command()
-@click.argument("protocol")
-@click.option("--into", metavar="DIR", help="Folder of prepared environments, seen by all nodes (default: the cache).")
-@cluster_option
-@json_option
-def prepare(protocol: str, into: str | None, cluster: str | None, as_json: bool) -> None:
-    """Install what the evals of PROTOCOL require, once, into an environment that `cordee vet` then uses.
-
-    Run it where packages can be had, such as a login node. Nothing is ever installed while nodes are vetted.
-
-    \b
-    Example:
-      cordee vet prepare full
-    """
-    from cordee.cli.output import print_json
-    from cordee.spec.protocol_in_use import prepare_for
-
-    python, requirements = prepare_for(protocol, cluster, Path(into) if into else None)
-    if as_json:
-        print_json({"schema": "cordee.prepared/1", "python": python, "requirements": requirements})
-    elif python is None:
-        click.echo(f"{protocol} requires no packages")
-    else:
-        click.echo(f"prepared {python}")
-    raise click.exceptions.Exit(EXIT_DONE)

@@ -12,6 +12,7 @@ from typing import Callable, NamedTuple, Optional
 
 _MOST_BYTES = 16 << 20
 _COMMAND_PATIENCE_S = 5.0
+_SLACK_S = 60.0  # clocks that were set after the start
 _FILES = ("var/log/kern.log", "var/log/messages", "var/log/syslog")
 _KMSG = re.compile(r"\d+,\d+,(\d+),[^;]*;(.*)")
 _SINCE_BOOT = re.compile(r"(?:<\d+>)?\[\s*(\d+\.\d+)\]\s?(.*)")
@@ -72,12 +73,12 @@ def read_kernel_log(root: str = "/") -> KernelLog:
         except OSError as error:
             reasons.append(f"{name}: {error.strerror or error}")
             continue
-        lines = [_parse(line, uptime_s) for line in content]
-        lines = [line for line in lines if line.age_s is None or uptime_s is None or line.age_s <= uptime_s + 60]
+        every = [_parse(line, uptime_s) for line in content]
+        lines = [line for line in every if line.age_s is None or uptime_s is None or line.age_s <= uptime_s + _SLACK_S]
         if lines:
-            ages = [line.age_s for line in lines if line.age_s is not None]
+            ages = [line.age_s for line in every if line.age_s is not None]
             return KernelLog(lines, name, max(ages, default=None), uptime_s)
-        reasons.append(f"{name}: is empty")
+        reasons.append(f"{name}: {'has no line of this boot' if every else 'is empty'}")
     raise KernelLogClosed("the kernel log cannot be read: " + "; ".join(reasons))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
+import os
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 from cordee.checks import Parameter
 from cordee.findings import Finding
-from cordee.spec.faults import document_error
+from cordee.spec.faults import document_error, fault_error
 from cordee.spec.profile import ClusterProfile
 from cordee.spec.protocol_evals import Eval, Types, read_eval
 from cordee.spec.protocol_faults import Faults
@@ -122,9 +124,31 @@ def load_protocol(
     return protocol
 
 
-def protocol_path(given: str | Path) -> Path:
-    """Return the file that a name of `BUILT_IN` or a path means."""
-    return _BUILT_IN_FOLDER / f"{given}.yaml" if given in BUILT_IN else Path(given).absolute()
+def protocol_path(given: str | Path, folder: Path | None = None) -> Path:
+    """Return the file that a name of `BUILT_IN` or a path means.
+
+    Args:
+        given: the name or path.
+        folder: where a relative path begins; None: the working directory.
+
+    Raises:
+        DocumentError: there is no such file; names the nearest.
+    """
+    if given in BUILT_IN:
+        return _BUILT_IN_FOLDER / f"{given}.yaml"
+    path = (folder or Path.cwd()) / os.path.expanduser(given)
+    if path.exists():
+        return path
+    beside = path.parent
+    names = [found.name for pattern in ("*.yaml", "*.yml") for found in beside.glob(pattern)]
+    near = difflib.get_close_matches(path.name, [*BUILT_IN, *names], n=1)
+    raise fault_error(
+        f"there is no protocol {given}",
+        "no-document",
+        given=str(given),
+        allowed=f"a YAML file in {beside}, or one of {', '.join(BUILT_IN)}",
+        next=f"did you mean {near[0]}?" if near else "write it, or choose one that is built in",
+    )
 
 
 def _read(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,34 +29,18 @@ def protocol_of_job(
         profile: of the cluster that the job is meant for.
         merge: where the values of the document came from.
     """
-    from cordee.spec.protocol import BUILT_IN, load_protocol
+    from cordee.spec.protocol import load_protocol, protocol_path
 
     given = str(vet.protocol)
     history = vet.history
     if isinstance(history, str) and "://" not in history and history != "site":
         history = str(folder / os.path.expandvars(os.path.expanduser(history)))
-    path = given if given in BUILT_IN else folder / os.path.expanduser(given)
-    if isinstance(path, Path) and not path.exists():
-        return None, [_missing(given, folder, merge)]
+    try:
+        path = protocol_path(given, folder)
+    except DocumentError as error:
+        place = merge.place(("vet", "protocol"), Place())
+        return None, [replace(finding, file=place.file, line=place.line) for finding in error.findings]
     try:
         return load_protocol(path, profile, history=history), []
     except DocumentError as error:
         return None, list(error.findings)
-
-
-def _missing(given: str, folder: Path, merge: Merge) -> Finding:
-    from cordee.spec.protocol import BUILT_IN
-
-    place = merge.place(("vet", "protocol"), Place(None, None))
-    names = [path.name for path in (*folder.glob("*.yaml"), *folder.glob("*.yml"))]
-    near = difflib.get_close_matches(Path(given).name, [*names, *BUILT_IN], n=1)
-    return Finding(
-        f"there is no protocol {given}",
-        "error",
-        "no-document",
-        file=place.file,
-        line=place.line,
-        given=given,
-        allowed=f"a YAML file below {folder}, or one of {', '.join(BUILT_IN)}",
-        next=f"did you mean {near[0]}?" if near else "write it, or choose one that is built in",
-    )

@@ -11,6 +11,7 @@ from cordee.spec.protocol_evals import COMMON
 from cordee.spec.protocol_types import PAIR, PAIR_PARAMETERS, PAIR_TITLE
 from cordee.spec.protocol_values import FORMS, SCHEMAS
 from cordee.spec.protocol_vetnode import VETNODE
+from cordee.units import format_size
 
 _REQUIREMENTS = {
     "type": "array",
@@ -114,14 +115,22 @@ def check_list_text() -> str:
 def kind_text(parameter: dict[str, Any]) -> str:
     """Return what a parameter takes, in a few words: its kind, unit and default."""
     kind = " or ".join(parameter["choices"]) or parameter["kind"]
-    if parameter["unit"] and parameter["kind"] in ("number", "count", "ratio"):
+    if parameter["unit"]:
         kind += f" ({parameter['unit']})"
     default = parameter["default"]
     if parameter["needed"]:
         return f"{kind}, needed"
-    return (
-        kind if default is None else f"{kind}, default {str(default).lower() if default in (True, False) else default}"
-    )
+    return kind if default is None else f"{kind}, default {_default_text(parameter['kind'], default)}"
+
+
+def _default_text(kind: str, default: Any) -> str:
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if kind == "size":
+        return format_size(default) if default % (1 << 20) or not default else f"{default >> 20} MiB"
+    if kind == "bandwidth":
+        return f"{format_size(default)}/s"
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _lines(parameters: list[dict[str, Any]]) -> list[str]:

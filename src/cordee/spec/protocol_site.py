@@ -18,6 +18,7 @@ from cordee.spec.merge import Merge
 from cordee.spec.places import config_folder, profile_folders, profile_names
 from cordee.spec.profile import LOCAL, ClusterProfile
 from cordee.spec.protocol_faults import Faults
+from cordee.spec.rules import load_rules
 
 SITE = "site"
 _NEEDED = ("vetting", "switches")
@@ -57,7 +58,7 @@ def site_values(profile: ClusterProfile, history: str | None, base: Path, faults
     """
     site = profile.vetting
     return {
-        "rules": [],
+        "rules": load_rules([_path(path) for path in site.rules]),
         "history": _history(profile, history, base, faults),
         "baseline": read_baseline(_path(site.baseline)) if site.baseline else {},
         "switches": dict(profile.switches),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import py_compile
 import shutil
@@ -51,6 +52,17 @@ def node_side_files() -> list[Path]:
     return found
 
 
+def bundled_files() -> dict[str, Path]:
+    """Return other people's modules that travel with the node side, by their name in the zip; each keeps its licence.
+
+    nvidia-ml-py is one file of pure Python under the BSD licence: compute nodes ask their GPUs without installing it.
+    """
+    spec = importlib.util.find_spec("pynvml")
+    if spec is None or spec.origin is None or Path(spec.origin).name != "pynvml.py":
+        return {}
+    return {"cordee/hardware/_bundled_pynvml.py": Path(spec.origin)}
+
+
 def write_node_zip(target: Path) -> None:
     """Write the node side to `target`; a copy compiled earlier for this interpreter is used again.
 
@@ -70,21 +82,24 @@ def write_node_zip(target: Path) -> None:
 
 def _cache_path() -> Path:
     key = hashlib.sha256(sys.implementation.cache_tag.encode())
-    for path in node_side_files():
+    for path in _sources().values():
         status = path.stat()
         key.update(f"{path}:{status.st_size}:{status.st_mtime_ns};".encode())
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "cordee" / f"node-{key.hexdigest()[:20]}.zip"
 
 
-def _build(target: Path) -> None:
+def _sources() -> dict[str, Path]:
     package = Path(cordee.__file__).parent
+    return {**{f"cordee/{path.relative_to(package)}": path for path in node_side_files()}, **bundled_files()}
+
+
+def _build(target: Path) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".node-")
     os.close(descriptor)
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive, tempfile.TemporaryDirectory() as scratch:
-            for path in node_side_files():
-                name = f"cordee/{path.relative_to(package)}"
+            for name, path in _sources().items():
                 archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes())
                 if path.suffix == ".py":
                     compiled = Path(scratch) / "module.pyc"

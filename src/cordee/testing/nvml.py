@@ -178,6 +178,10 @@ class FakeGpus:
         _only(values, _LINK_NAMES, "a link")
         return self._set(f"device.{index}.nvlink.{link}.", values)
 
+    def field(self, index: int, number: int, value: Value, scope: int = 0) -> FakeGpus:
+        """Set a field value by its number in nvml.h; `scope` is the link, where it belongs to one."""
+        return self._set(f"device.{index}.", {f"field.{number}.{scope}" if scope else f"field.{number}": value})
+
     def process(self, index: int, pid: int, used_bytes: int = 0, graphics: bool = False) -> FakeGpus:
         """Add a process to a device; its memory is not added to `memory_used`."""
         kind = "graphics_process" if graphics else "process"

@@ -75,7 +75,7 @@ def decide(
     standing = _standing(nodes, set(answered), ratio)
     aborts = _aborts(standing, confused, unavailable, min_nodes, ratio)
     outcome = "abort" if aborts else "exclude" if standing.excluded else "continue"
-    links = list(pairs.links) if pairs is not None else []
+    links = [_named_link(link, rules) for link in pairs.links] if pairs is not None else []
     for sheet in sheets.values():
         _name_rules(sheet, rules)
     return {
@@ -213,6 +213,11 @@ def _name_rules(sheet: list[dict[str, Any]], rules: list[dict[str, Any]]) -> Non
         elif result.get("rule") is None:
             result["rule"] = _rule(rules, result)
         result.pop("judged", None)
+
+
+def _named_link(link: dict[str, Any], rules: list[dict[str, Any]]) -> dict[str, Any]:
+    as_result = {"check": "pair.bandwidth", "status": "warn", "evidence": link["text"], "facts": {}}
+    return {**link, "rule": _rule(rules, as_result)}
 
 
 def _rule(rules: list[dict[str, Any]], result: dict[str, Any]) -> Optional[dict[str, Any]]:

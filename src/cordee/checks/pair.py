@@ -1,0 +1,73 @@
+"""How fast this node and one other exchange data."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from cordee.checks._base import CannotTest, Check, Context, Parameter, Result
+from cordee.checks.pair_tcp import End, Rates
+from cordee.units import format_size
+
+_MARGIN_S = 0.3
+_PAYLOAD_BYTES = 1 << 20
+
+
+class PairCheck(Check):
+    """One meeting of two nodes: one listens, the other connects; the vetting gives both the same port and token.
+
+    The result says what was measured; whether that is slow is judged over the meetings of all nodes. A partner that does
+    not come is `unknown` with the partner in `facts["peer"]`: it says nothing of this node.
+    """
+
+    name = "pair.bandwidth"
+    title = "How fast do this node and one other exchange data?"
+    scope = "link"
+    alone = True
+    parameters = (
+        Parameter("role", "text", "which end this node is", needed=True, choices=("listen", "connect")),
+        Parameter("address", "text", "where the one that listens is reached", needed=True),
+        Parameter("port", "count", "where it listens", needed=True),
+        Parameter("token", "text", "the secret that both ends of this meeting know", needed=True),
+        Parameter("peer", "text", "name of the other node", needed=True),
+        Parameter("seconds", "duration", "how long data is sent, both directions together", default=2.0, unit="s"),
+        Parameter("payload_bytes", "size", "how much is sent at once", default=_PAYLOAD_BYTES, unit="bytes"),
+        Parameter(
+            "backend",
+            "text",
+            "what carries the data: TCP, or PyTorch's NCCL between GPUs, Gloo without",
+            default="tcp",
+            choices=("tcp", "torch"),
+        ),
+    )
+    deadline_s = 20.0
+    without_gpu = "The same; with `backend: torch`, Gloo instead of NCCL."
+
+    def run(self, parameters: dict[str, Any], context: Context) -> Result:
+        """Measure with the one partner.
+
+        Raises:
+            CannotTest: it cannot be measured at all here.
+        """
+        peer = parameters["peer"]
+        try:
+            rates, backend = _measure_tcp(parameters, context), "tcp"
+        except CannotTest as obstacle:
+            return self.result("unknown", str(obstacle), cause=obstacle.cause, facts={"peer": peer})
+        there, back = rates if parameters["role"] == "connect" else (rates.back, rates.there)
+        evidence = f"{format_size(there)}/s to {peer}, {format_size(back)}/s from it ({backend})"
+        facts = {"peer": peer, "backend": backend, "to_peer_bytes_per_s": there, "from_peer_bytes_per_s": back}
+        return self.result("pass", evidence, value=min(there, back), unit="bytes/s", facts=facts)
+
+
+def _measure_tcp(parameters: dict[str, Any], context: Context) -> Rates:
+    end = End(
+        parameters["token"].encode(),
+        context.node,
+        parameters["peer"],
+        parameters["seconds"] / 2,
+        int(parameters["payload_bytes"]),
+        time.monotonic() + max(0.5 * context.deadline_s, context.deadline_s - _MARGIN_S),
+    )
+    measure = end.listen if parameters["role"] == "listen" else end.connect
+    return measure(parameters["address"], parameters["port"])

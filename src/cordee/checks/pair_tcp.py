@@ -1,0 +1,320 @@
+"""Two ends that measure the TCP bandwidth between them, one direction after the other.
+
+Three connections, each with a mutual proof that both ends know the token: `control`, on which each receiver tells what it
+measured, and one for each direction, which carries nothing but data until its receiver has seen enough. Nothing waits for
+buffers to drain: a slow network is measured in the same time as a fast one.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import select
+import socket
+import time
+from typing import Any, NamedTuple, Optional
+
+from cordee.checks._base import CannotTest
+from cordee.wire.handshake import is_proof, is_text, prove
+
+_USES = ("control", "there", "back")
+_LONGEST_LINE = 4096
+_MOST_STRANGERS = 64
+_STRANGER_S = 5.0
+_ATTEMPT_S = 2.0
+_PAUSE_S = 0.05
+_BUFFER_BYTES = 1 << 20
+_WARM_UP_SHARE = 0.1
+
+
+class Rates(NamedTuple):
+    """Bytes per second from the end that connects to the one that listens (`there`), and back."""
+
+    there: float
+    back: float
+
+
+class End:
+    """One end of a measurement.
+
+    Args:
+        token: the secret that both ends know.
+        node, peer: names of this end and of the other.
+        seconds: how long each direction is measured.
+        piece_bytes: how much is written at once.
+        until: monotonic time by which all must be over.
+    """
+
+    def __init__(self, token: bytes, node: str, peer: str, seconds: float, piece_bytes: int, until: float) -> None:
+        self._token = token
+        self._node, self._peer = node, peer
+        self._seconds = seconds
+        self._piece = memoryview(os.urandom(piece_bytes))
+        self._until = until
+
+    def listen(self, address: str, port: int) -> Rates:
+        """Wait for the other end on a port and measure with it.
+
+        Raises:
+            CannotTest: it did not come in time (`silent`), or the connection broke.
+        """
+        listening = _bind(address, port)
+        try:
+            by_use = self._accept_all(listening)
+        finally:
+            listening.close()
+        control = _Control(by_use["control"], self._until, self._peer)
+        there = self._receive(by_use["there"])
+        by_use["there"].close()
+        control.say({"bytes_per_s": there})
+        self._send(by_use["back"], by_use["control"])
+        return Rates(there, control.hear())
+
+    def connect(self, address: str, port: int) -> Rates:
+        """Find the other end and measure with it.
+
+        Raises:
+            CannotTest: it cannot be reached, it is somebody else, or the connection broke.
+        """
+        by_use = {use: self._dial(address, port, use) for use in _USES}
+        control = _Control(by_use["control"], self._until, self._peer)
+        self._send(by_use["there"], by_use["control"])
+        there = control.hear()
+        back = self._receive(by_use["back"])
+        by_use["back"].close()
+        control.say({"bytes_per_s": back})
+        return Rates(there, back)
+
+    def _left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    def _receive(self, connection: socket.socket) -> float:
+        """Return the rate at which data came, in bytes per second, the first tenth of the time left out."""
+        buffer = bytearray(_BUFFER_BYTES)
+        connection.settimeout(self._left() or 0.001)
+        count = self._take(connection, buffer)
+        warm = time.monotonic() + _WARM_UP_SHARE * self._seconds
+        end = min(warm + (1 - _WARM_UP_SHARE) * self._seconds, self._until)
+        began = now = warm
+        count = 0
+        while (now := time.monotonic()) < end:
+            connection.settimeout(end - now)
+            try:
+                size = self._take(connection, buffer)
+            except CannotTest:
+                if time.monotonic() < end:
+                    raise
+                break
+            if time.monotonic() < warm:
+                continue
+            count += size
+        return count / max(time.monotonic() - began, 1e-6)
+
+    def _take(self, connection: socket.socket, buffer: bytearray) -> int:
+        try:
+            count = connection.recv_into(buffer)
+        except socket.timeout:
+            raise CannotTest(f"{self._peer} sent no data in time", "timeout") from None
+        except OSError as error:
+            raise CannotTest(f"the connection to {self._peer} broke: {_words(error)}", "error") from None
+        if count == 0:
+            raise CannotTest(f"{self._peer} ended the connection", "error")
+        return count
+
+    def _send(self, connection: socket.socket, control: socket.socket) -> None:
+        """Send until the other end says on the control connection what it has measured."""
+        connection.setblocking(False)
+        while self._left():
+            readable, writable, _ = select.select([control], [connection], [], self._left())
+            if readable:
+                break
+            if writable:
+                try:
+                    connection.send(self._piece)
+                except BlockingIOError:
+                    continue
+                except OSError:  # the other end has seen enough; it says so on the control connection
+                    break
+        select.select([control], [], [], self._left())
+        connection.close()
+
+    def _dial(self, address: str, port: int, use: str) -> socket.socket:
+        patience = self._until - 2 * self._seconds
+        began, last = time.monotonic(), "no time was left"
+        while True:
+            attempt = min(_ATTEMPT_S, patience - time.monotonic())
+            if attempt <= 0:
+                waited = time.monotonic() - began
+                raise CannotTest(
+                    f"cannot reach {self._peer} at {address}:{port} within {waited:.3g} s: {last}", "error"
+                )
+            try:
+                connection = socket.create_connection((address, port), timeout=attempt)
+            except OSError as error:
+                last = _words(error)
+                time.sleep(min(_PAUSE_S, max(0.0, patience - time.monotonic())))
+                continue
+            self._introduce(connection, use)
+            return connection
+
+    def _introduce(self, connection: socket.socket, use: str) -> None:
+        control = _Control(connection, self._until, self._peer)
+        greeting = control.hear_line()
+        own = secrets.token_hex(16)
+        about = [str(greeting.get("nonce"))[:64], own, use, self._node, self._peer]
+        control.say(
+            {"nonce": own, "use": use, "node": self._node, "proof": prove(self._token, "pair there", about).hex()}
+        )
+        if not is_proof(control.hear_line().get("proof"), prove(self._token, "pair back", about)):
+            raise CannotTest(f"whoever listens in place of {self._peer} does not know the token", "error")
+
+    def _accept_all(self, listening: socket.socket) -> dict[str, socket.socket]:
+        """Return the connections of the other end by their use; strangers neither end nor delay the waiting."""
+        strangers: dict[socket.socket, _Stranger] = {}
+        found: dict[str, socket.socket] = {}
+        while len(found) < len(_USES):
+            if not self._left():
+                came = f"only {', '.join(found)} of its connections came" if found else "did not come"
+                raise CannotTest(f"{self._peer} {came} in time", "silent")
+            ready = select.select([listening, *strangers], [], [], min(1.0, self._left()))[0]
+            for connection in ready:
+                if connection is listening:
+                    new = listening.accept()[0]
+                    new.setblocking(False)
+                    strangers[new] = _Stranger(new)
+                    continue
+                use = strangers[connection].answer(self._token, self._node, self._peer)
+                if use is None:
+                    continue
+                del strangers[connection]
+                if use in _USES and use not in found:
+                    found[use] = connection
+                else:
+                    connection.close()
+            _drop_old(strangers)
+        for connection in strangers:
+            connection.close()
+        return found
+
+
+class _Stranger:
+    """A connection that has proved nothing yet."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.until = time.monotonic() + _STRANGER_S
+        self._connection = connection
+        self._nonce = secrets.token_hex(16)
+        self._heard = b""
+        _try_send(connection, {"nonce": self._nonce})
+
+    def answer(self, token: bytes, node: str, peer: str) -> Optional[str]:
+        """Read on; return the use that a connection has proved to have, `""` when it is to be closed, None to wait."""
+        try:
+            part = self._connection.recv(_LONGEST_LINE)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return ""
+        self._heard += part
+        line, end, _ = self._heard.partition(b"\n")
+        if not end:
+            return None if part and len(self._heard) < _LONGEST_LINE else ""
+        hello = _parse(line)
+        nonce, use, name = hello.get("nonce"), hello.get("use"), hello.get("node")
+        if not (is_text(nonce, 64) and is_text(use, 16) and name == peer):
+            return ""
+        about = [self._nonce, nonce, use, peer, node]
+        if not is_proof(hello.get("proof"), prove(token, "pair there", about)):
+            return ""
+        _try_send(self._connection, {"proof": prove(token, "pair back", about).hex()})
+        return str(use)
+
+
+class _Control:
+    """JSON lines with a deadline."""
+
+    def __init__(self, connection: socket.socket, until: float, peer: str) -> None:
+        self._connection = connection
+        self._until = until
+        self._peer = peer
+
+    def say(self, document: dict[str, Any]) -> None:
+        self._connection.settimeout(max(0.001, self._until - time.monotonic()))
+        try:
+            self._connection.sendall(json.dumps(document).encode() + b"\n")
+        except OSError as error:
+            raise CannotTest(f"the connection to {self._peer} broke: {_words(error)}", "error") from None
+
+    def hear(self) -> float:
+        """Return the rate that the other end has measured, in bytes per second."""
+        rate = self.hear_line().get("bytes_per_s")
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate < float("inf"):
+            raise CannotTest(f"{self._peer} said no rate", "error")
+        return float(rate)
+
+    def hear_line(self) -> dict[str, Any]:
+        """Return the next line, read byte by byte: data may follow it."""
+        line = bytearray()
+        while len(line) < _LONGEST_LINE:
+            self._connection.settimeout(max(0.001, self._until - time.monotonic()))
+            try:
+                part = self._connection.recv(1)
+            except socket.timeout:
+                raise CannotTest(f"{self._peer} did not answer in time", "timeout") from None
+            except OSError as error:
+                raise CannotTest(f"the connection to {self._peer} broke: {_words(error)}", "error") from None
+            if not part:
+                raise CannotTest(f"{self._peer} ended the connection", "error")
+            if part == b"\n":
+                break
+            line += part
+        return _parse(bytes(line))
+
+
+def _bind(address: str, port: int) -> socket.socket:
+    """Return a socket that listens; on all addresses where the one that others use is not this machine's own."""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(where)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+            listening.bind(("", port))
+        listening.listen(_MOST_STRANGERS)
+    except OSError as error:
+        raise CannotTest(f"cannot listen at {address}:{port}: {_words(error)}", "error") from None
+    listening.setblocking(False)
+    return listening
+
+
+def _drop_old(strangers: dict[socket.socket, _Stranger]) -> None:
+    """Close those who took too long, and the oldest when there are too many."""
+    now = time.monotonic()
+    for place, (connection, stranger) in enumerate(list(strangers.items())):
+        if stranger.until < now or place < len(strangers) - _MOST_STRANGERS:
+            connection.close()
+            del strangers[connection]
+
+
+def _try_send(connection: socket.socket, document: dict[str, Any]) -> None:
+    try:
+        connection.send(json.dumps(document).encode() + b"\n")
+    except OSError:  # it shows when reading
+        return
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _words(error: OSError) -> str:
+    return "timed out" if isinstance(error, socket.timeout) else (error.strerror or str(error)).lower()

@@ -1,0 +1,25 @@
+"""The protocol that `cordee vet` was given, with what the site adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cordee.findings import Finding
+from cordee.spec.protocol import load_protocol
+from cordee.spec.protocol_site import vetting_profile
+
+
+def protocol_in_use(given: str, cluster: str | None, history: str | None) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the resolved protocol (`cordee.protocol/1`), and what is worth saying about it.
+
+    Args:
+        given: path of a YAML file, or the name of a built-in protocol.
+        cluster: whose profile adds to it; None: as `vetting_profile` finds out.
+        history: where results are kept, over the protocol's own; None: as it says.
+
+    Raises:
+        DocumentError: the protocol or the profile is wrong.
+        UsageError: there is no such cluster.
+    """
+    protocol = load_protocol(given, vetting_profile(cluster), history=history)
+    return protocol.resolved(), list(protocol.findings)

@@ -1,0 +1,136 @@
+"""Conducts the pair test: sends both nodes of each pair what they need, all pairs of a round at once."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import Any, NamedTuple, Optional
+
+from cordee.vetting.member import Member
+from cordee.vetting.pairs import PairOutcome, PairPolicy, PairTest
+
+_CHECK = "pair.bandwidth"
+_ROUND_SLACK_S = 5.0
+_ANSWER_S = 1.0
+_LEAST_S = 1.0
+# Causes for which a node cannot be tested whoever its partner is.
+_OWN_CAUSES = ("closed", "absent")
+
+
+class _Meeting(NamedTuple):
+    """What one pair said: its rate, or why there is none, and for each node that is out of it why and with what cause."""
+
+    bytes_per_s: Optional[float]
+    reason: str = ""
+    gone: Optional[dict[str, tuple[str, str]]] = None
+
+
+async def run_pairs(
+    members: dict[str, Member],
+    settings: dict[str, Any],
+    switches: dict[str, str],
+    baseline: Optional[dict[str, Any]],
+    deadline_s: float,
+    *,
+    seed: Optional[str] = None,
+    confusion_ratio: float = 0.3,
+    **request: Any,
+) -> PairOutcome:
+    """Have the nodes measure each other in pairs and return what that says of nodes and links; never raises.
+
+    A round takes what its sending takes and a few seconds; there is none for which the time does not suffice, and the
+    verdict is made of those that were.
+
+    Args:
+        members: those that take part, by name.
+        settings: `pairs` of the resolved protocol.
+        switches: a node list for each switch, as far as known.
+        baseline: the fleet's, `{"value", "n"}`.
+        deadline_s: for all rounds.
+        seed: of the pairs, the vetting's id.
+        confusion_ratio: of the protocol's policy.
+        request: what else the requests to the nodes hold.
+    """
+    until = time.monotonic() + deadline_s
+    policy = _policy(settings, confusion_ratio)
+    test = PairTest(members, seed or secrets.token_hex(8), switches=switches, baseline=baseline, policy=policy)
+    while until - time.monotonic() >= settings["seconds"] + _LEAST_S + _ANSWER_S:
+        pairs = test.next_round()
+        if not pairs:
+            break
+        round_s = min(settings["seconds"] + _ROUND_SLACK_S, until - time.monotonic() - _ANSWER_S)
+        meetings = await asyncio.gather(*(_meet(members[a], members[b], settings, round_s, request) for a, b in pairs))
+        for (a, b), meeting in zip(pairs, meetings):
+            test.record(a, b, meeting.bytes_per_s, meeting.reason, meeting.gone)
+    return test.outcome()
+
+
+def _policy(settings: dict[str, Any], confusion_ratio: float) -> PairPolicy:
+    default = PairPolicy()
+    return PairPolicy(
+        name=settings.get("name") or default.name,
+        required=bool(settings.get("required", True)),
+        ratio=settings.get("ratio") or default.ratio,
+        min_bytes_per_s=settings.get("min_bandwidth_bytes_per_s"),
+        rounds=settings.get("rounds", default.rounds),
+        retests=settings.get("retests", default.retests),
+        confusion_ratio=confusion_ratio,
+    )
+
+
+async def _meet(
+    listener: Member, connector: Member, settings: dict[str, Any], round_s: float, request: dict[str, Any]
+) -> _Meeting:
+    """Have two nodes measure each other once, within `round_s` and the time of an answer."""
+    began = time.monotonic()
+    try:
+        port = await asyncio.wait_for(listener.free_port(), round_s / 2)
+    except asyncio.TimeoutError:
+        port = None
+    if port is None:
+        why = f"{listener.name} did not name a port to meet at"
+        return _Meeting(None, why, {listener.name: ("did not answer when asked for a port", "silent")})
+    common = {
+        "address": listener.address,
+        "port": port,
+        "token": secrets.token_hex(32),
+        "seconds": settings["seconds"],
+        "payload_bytes": settings.get("payload_bytes"),
+        "backend": settings.get("backend") or "tcp",
+    }
+    left_s = max(_LEAST_S, round_s - (time.monotonic() - began))
+    here, there = await asyncio.gather(
+        _ask(listener, {**common, "role": "listen", "peer": connector.name}, left_s, request),
+        _ask(connector, {**common, "role": "connect", "peer": listener.name}, left_s, request),
+    )
+    return _reading({listener.name: here, connector.name: there})
+
+
+async def _ask(member: Member, parameters: dict[str, Any], left_s: float, request: dict[str, Any]) -> dict[str, Any]:
+    entry = {"check": _CHECK, "parameters": parameters, "deadline_s": left_s}
+    return (await member.check([entry], left_s, patience_s=_ANSWER_S, **request))[0]
+
+
+def _reading(results: dict[str, dict[str, Any]]) -> _Meeting:
+    """Return what both ends' results mean; the one that connects comes second and knows more."""
+    rates = [result["value"] for result in results.values() if result["status"] == "pass"]
+    if len(rates) == len(results):
+        return _Meeting(min(rates))
+    gone = {node: (result["evidence"], result["cause"]) for node, result in results.items() if _is_out(result)}
+    told = [(node, result) for node, result in results.items() if result["status"] != "pass"]
+    if gone:
+        told = [(node, result) for node, result in told if node in gone]
+    node, result = told[-1]
+    return _Meeting(None, f"{node}: {result['evidence']}", gone)
+
+
+def _is_out(result: dict[str, Any]) -> bool:
+    """Return whether a node did not answer, or cannot be tested whoever its partner is.
+
+    A node whose partner did not come is not: it names the partner.
+    """
+    if result["status"] != "unknown":
+        return False
+    silent = result["cause"] == "silent" and "peer" not in (result["facts"] or {})
+    return silent or result["cause"] in _OWN_CAUSES
