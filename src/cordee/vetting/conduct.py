@@ -94,7 +94,7 @@ class Conductor:
         if not wanted:
             return []
         left_s = self.checks_s if left_s is None else min(left_s, self.checks_s)
-        more = {"classes": self.protocol["classes"], "python": self.protocol["python"], **request}
+        more = {**{key: self.protocol[key] for key in ("classes", "python", "requirements")}, **request}
         return await member.check(wanted, max(0.1, left_s - _ANSWER_S), patience_s=_ANSWER_S, **more)
 
     async def conclude(
