@@ -91,7 +91,9 @@ def test_what_is_required_is_prepared_once_and_then_used(cordee, quiet, tmp_path
         '[project]\nname = "tiny"\nversion = "1"\n'
     )
     (package / "backend.py").write_text(BACKEND)
-    (cordee.folder / "p.yaml").write_text(PROTOCOL.replace("}", f", requirements: [[{package}, --no-build-isolation]]}}"))
+    (cordee.folder / "p.yaml").write_text(
+        PROTOCOL.replace("}", f", requirements: [[{package}, --no-build-isolation]]}}")
+    )
     before = cordee("vet", "p.yaml")
     assert "no environment is prepared" in before.stderr
     python = cordee.json("vet", "prepare", "p.yaml", "--into", "shared")["python"]

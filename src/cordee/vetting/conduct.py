@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from cordee.errors import CordeeError
 from cordee.slurm import switches_of
+from cordee.units import utc_text
 from cordee.vetting import clocks
 from cordee.vetting.member import Member
 from cordee.vetting.pairing import run_pairs
@@ -116,7 +117,7 @@ class Conductor:
             "protocol": self.protocol["name"],
             "digest": self.protocol["digest"],
             **{key: self._identity.get(key) for key in ("run", "job", "cluster", "user")},
-            "at": time.time(),
+            "at": utc_text(),
             "seconds": round(time.monotonic() - self._began, 3),
             **decide(
                 self.protocol, reports, pairs, min_nodes=self._min_nodes or self.protocol["policy"].get("min_nodes")

@@ -110,6 +110,8 @@ def _result(result: dict[str, Any]) -> dict[str, Any]:
         kept["name"] = result["name"]
     if not result.get("required", True):
         kept["required"] = False
+    if any(each.get("kind") == "low" and each.get("of", "value") == "value" for each in result.get("compare") or []):
+        kept["low"] = True
     facts = result.get("facts") or {}
     devices = [_only(device, _DEVICE_KEYS) for device in facts.get("devices") or [] if isinstance(device, dict)]
     model = facts.get("model") or next((d.get("model") or d.get("name") for d in devices if "uuid" in d), None)
