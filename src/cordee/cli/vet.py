@@ -151,7 +151,7 @@ def prepare(protocol: str, into: str | None, cluster: str | None, as_json: bool)
     from cordee.cli.output import print_json
     from cordee.spec.protocol_in_use import prepare_for
 
-    python, requirements = prepare_for(protocol, cluster, Path(into) if into else None)
+    python, requirements = prepare_for(protocol, cluster, Path(into).absolute() if into else None)
     if as_json:
         print_json({"schema": "cordee.prepared/1", "python": python, "requirements": requirements})
     elif python is None:
