@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from cordee.errors import CordeeError
 from cordee.slurm import switches_of
 from cordee.units import utc_text
 from cordee.vetting import clocks
 from cordee.vetting.member import Member
-from cordee.vetting.pairing import run_pairs
-from cordee.vetting.pairs import PairOutcome
-from cordee.vetting.record import write
 from cordee.vetting.verdict import decide
+
+if TYPE_CHECKING:
+    from cordee.vetting.pairs import PairOutcome
 
 SCHEMA = "cordee.vetting/1"
 _PAIRS_SHARE = 0.5
@@ -124,6 +124,8 @@ class Conductor:
             ),
         }
         if self.protocol["history"] is not None:
+            from cordee.vetting.record import write
+
             await asyncio.get_running_loop().run_in_executor(None, write, document, self.protocol["history"])
         return document
 
@@ -145,6 +147,8 @@ class Conductor:
         there = {name: member for name, member in members.items() if reports.get(name) is not None}
         if settings is None or len(there) < 2:
             return None
+        from cordee.vetting.pairing import run_pairs
+
         return await run_pairs(
             there,
             settings,
