@@ -301,6 +301,13 @@ def test_a_node_that_falls_silent_midway_is_left_out() -> None:
     assert judge(reports)["exclude"] == ["n5"]
 
 
+def test_a_node_that_falls_silent_in_what_is_not_required_is_left_out_too() -> None:
+    silent = unknown(cause="silent", required=False)
+    document = judge(nodes(*(result("gpu.xid") for _ in range(4)), silent))
+    assert document["exclude"] == ["n5"]
+    assert verdicts(document)["n5"] == "unknown"
+
+
 def test_many_silent_nodes_are_an_abort() -> None:
     document = judge({**nodes(low(1), low(1), low(1)), "a": None, "b": [unknown(cause="silent")]})
     assert document["verdict"] == "abort"

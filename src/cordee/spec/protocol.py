@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,8 @@ _BUILT_IN_FOLDER = Path(__file__).parent / "protocols"
 _LONGEST_DEFAULT_S = 600.0
 _SLACK_S = 5.0
 _PAIRS_S = 60.0
+_FIRST_NUMBER = re.compile(r"\s*1[ \t]+\S")
+_NUMBERED = re.compile(r" *(\d{1,5})(?: |\Z)( *)(.*)\Z")
 PIP = (Parameter("index_url", "text", "where packages come from"),)
 TOP = (
     Parameter("name", "text", "what the protocol is called", needed=True),
@@ -116,8 +119,10 @@ def load_protocol(
     Raises:
         DocumentError: it is missing, unreadable or wrong; all its faults are in `findings`, each with its line.
     """
-    document = read_yaml(protocol_path(given))
+    document = read_yaml(protocol_path(given), without_printed_numbers)
     faults = Faults(document)
+    if without_printed_numbers(document.text) is not document.text:
+        faults.note((), "the numbers before its lines are left out", "printed-numbers")
     protocol = _read(document, profile or ClusterProfile(), history, faults)
     if faults.errors or protocol is None:
         raise document_error(faults.errors)
@@ -181,6 +186,21 @@ def _read(
         site=site,
         findings=tuple(faults.notes),
     )
+
+
+def without_printed_numbers(text: str) -> str:
+    """Return a text without the line numbers of a printed listing; any other text as it is.
+
+    A blank that was lost with a number is put back: an odd indentation becomes the next even one.
+    """
+    if not _FIRST_NUMBER.match(text):
+        return text
+    lines = text.split("\n")
+    matches = [_NUMBERED.match(line) for line in lines]
+    filled = sum(1 for line in lines if line.strip())
+    if [int(match[1]) for match in matches if match] != list(range(1, filled + 1)):
+        return text
+    return "\n".join(" " * (len(match[2]) % 2) + match[2] + match[3] if match else "" for match in matches)
 
 
 def _evals(values: Any, required: bool, types: Types, faults: Faults) -> list[Eval]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from cordee.checks import Parameter, load_check
 from cordee.spec.protocol_classes import NoClass
 from cordee.spec.protocol_faults import Faults
-from cordee.spec.protocol_types import EvalType, nearest_type, type_names, why_refused
+from cordee.spec.protocol_types import PAIR, EvalType, nearest_type, type_names, why_refused
 from cordee.spec.toml_lines import Keys
 
 SCOPES = ("node", "device", "link", "user", "site")
@@ -94,13 +94,14 @@ def _expanded(
     name, expansion = common["name"], kind.expand(given)
     for note in expansion.notes:
         faults.note(path, f"{name}: {note}", "not-the-same")
+    several = len(expansion.checks) + (expansion.pairs is not None) > 1
     checks, alone = [], []
     for check_name, parameters in expansion.checks:
         check = kind.declared or load_check(check_name)
         checks.append(
             {
                 "check": check_name,
-                "name": name if len(expansion.checks) == 1 else f"{name}: {check_name}",
+                "name": f"{name}: {check_name}" if several else name,
                 "parameters": parameters,
                 "required": required,
                 "deadline_s": common.get("deadline") or check.deadline_s,
@@ -109,7 +110,8 @@ def _expanded(
         alone.append(check.alone)
     pairs = None
     if expansion.pairs is not None:
-        pairs = {"name": name, "required": required, "deadline_s": common.get("deadline"), **expansion.pairs}
+        pair_name = f"{name}: {PAIR}" if several else name
+        pairs = {"name": pair_name, "required": required, "deadline_s": common.get("deadline"), **expansion.pairs}
     place = kind.declared.place if kind.declared else None
     requirements = _requirements((*path, "requirements"), common.get("requirements"), faults)
     return Eval(index, name, kind.name, required, checks, alone, pairs, requirements, common.get("scope"), place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,7 +28,7 @@ FORMS = {
     "size": SIZE_FORMS,
     "bandwidth": BANDWIDTH_FORMS,
     "duration": DURATION_FORMS,
-    "any": "any value",
+    "any": "any value that JSON has too",
 }
 _KINDS = {
     "number": "a number",
@@ -137,6 +138,11 @@ def _map(value: Any) -> dict[str, str | None]:
     return {key: None if entry is None else _text(entry) for key, entry in value.items()}
 
 
+def _any(value: Any) -> Any:
+    json.dumps(value, allow_nan=False)
+    return value
+
+
 def _measured(parse: Callable[[Any], float | int]) -> Converter:
     def converter(value: Any) -> float | int:
         if not isinstance(value, str):
@@ -160,5 +166,5 @@ _CONVERTERS: dict[str, Converter] = {
     "size": _measured(parse_size),
     "bandwidth": _measured(parse_bandwidth),
     "duration": _measured(parse_duration),
-    "any": lambda value: value,
+    "any": _any,
 }

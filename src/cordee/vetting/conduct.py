@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from typing import Any, Optional
 
-from cordee.errors import UsageError
+from cordee.errors import CordeeError
+from cordee.slurm import switches_of
 from cordee.vetting import clocks
 from cordee.vetting.member import Member
+from cordee.vetting.pairing import run_pairs
+from cordee.vetting.pairs import PairOutcome
 from cordee.vetting.record import write
 from cordee.vetting.verdict import decide
 
 SCHEMA = "cordee.vetting/1"
+_PAIRS_SHARE = 0.5
+_PAIR_SLACK_S = 5.0
+_PAIRS = "pair.bandwidth"
+_CONFUSION_RATIO = 0.3
 _VERDICT_S = 0.5
 _ANSWER_S = 1.0
 _CLOCK = "host.clock"
@@ -59,7 +67,9 @@ class Conductor:
         deadline_s, pairs = float(protocol["deadline_s"]), protocol["pairs"]
         self.pairs_s = 0.0
         if pairs is not None:
-            raise UsageError("the test of pairs is not there yet", given=pairs["name"], next="leave it out")
+            rounds = pairs["rounds"] + pairs["retests"]
+            longest_s = pairs.get("deadline_s") or rounds * (pairs["seconds"] + _PAIR_SLACK_S)
+            self.pairs_s = min(_PAIRS_SHARE * deadline_s, longest_s)
         self.checks_s = deadline_s - self.pairs_s - _VERDICT_S
 
     async def vet_node(
@@ -78,7 +88,8 @@ class Conductor:
             left_s: seconds until its answer must be here, at most `checks_s`.
             request: what else the request may hold (`root`, `env`).
         """
-        wanted = [*(first or []), *self.protocol["checks"]]
+        taken = {entry["name"] for entry in self.protocol["checks"]}
+        wanted = [_renamed(entry, taken) for entry in first or []] + self.protocol["checks"]
         if not wanted:
             return []
         left_s = self.checks_s if left_s is None else min(left_s, self.checks_s)
@@ -99,6 +110,7 @@ class Conductor:
             left_s: seconds for all this, at most `pairs_s`.
         """
         await self._compare_clocks(members, reports)
+        pairs = await self._measure_pairs(members, reports, self.pairs_s if left_s is None else left_s)
         document = {
             "schema": SCHEMA,
             "protocol": self.protocol["name"],
@@ -107,7 +119,7 @@ class Conductor:
             "at": time.time(),
             "seconds": round(time.monotonic() - self._began, 3),
             **decide(
-                self.protocol, reports, None, min_nodes=self._min_nodes or self.protocol["policy"].get("min_nodes")
+                self.protocol, reports, pairs, min_nodes=self._min_nodes or self.protocol["policy"].get("min_nodes")
             ),
         }
         if self.protocol["history"] is not None:
@@ -121,3 +133,39 @@ class Conductor:
             if entry["check"] == _CLOCK:
                 offsets = await clocks.offsets(members)
                 clocks.judge(entry, offsets, reports)
+
+    async def _measure_pairs(
+        self,
+        members: dict[str, Member],
+        reports: dict[str, Optional[list[dict[str, Any]]]],
+        left_s: float,
+    ) -> Optional[PairOutcome]:
+        settings = self.protocol["pairs"]
+        there = {name: member for name, member in members.items() if reports.get(name) is not None}
+        if settings is None or len(there) < 2:
+            return None
+        return await run_pairs(
+            there,
+            settings,
+            self.protocol["switches"] or await _switches(),
+            self.protocol["baseline"].get(_PAIRS),
+            left_s,
+            confusion_ratio=self.protocol["policy"].get("confusion_ratio", _CONFUSION_RATIO),
+            python=self.protocol["python"],
+        )
+
+
+def _renamed(entry: dict[str, Any], taken: set[str]) -> dict[str, Any]:
+    """Return a check that the job asks for, under a name that the protocol does not use."""
+    name = entry.get("name") or entry["check"]
+    return {**entry, "name": f"{name} (job)"} if name in taken else entry
+
+
+async def _switches() -> dict[str, str]:
+    """Return the nodes below each leaf switch, as Slurm tells; empty where there is no Slurm or no topology."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return {}
+    try:
+        return await asyncio.get_running_loop().run_in_executor(None, switches_of)
+    except CordeeError:
+        return {}

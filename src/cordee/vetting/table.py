@@ -103,6 +103,16 @@ def line(text: object, most: int = _LONGEST_REASON) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
+def pair_words(document: dict[str, Any]) -> str:
+    """Return what pairs of nodes measured in one line, empty when none did."""
+    count = len(document["pairs"])
+    speeds = sorted(entry["bytes_per_s"] for entry in document["pairs"] if entry.get("bytes_per_s"))
+    words = f"{count} pair{'s' if count > 1 else ''} measured" if count else ""
+    if speeds:
+        words += f": slowest {speeds[0] / 1e9:.3g} GB/s, median {speeds[len(speeds) // 2] / 1e9:.3g} GB/s"
+    return words + (f"; {count - len(speeds)} without a result" if len(speeds) < count else "")
+
+
 def render_table(document: dict[str, Any], *, colour: bool = False, width: int = COLUMNS) -> str:
     """Return the table with reasons and what to do next.
 
@@ -180,10 +190,8 @@ def _remarks(document: dict[str, Any]) -> Iterator[str]:
         yield f"nobody is blamed: {line(entry['text'])}"
     for entry in document.get("links") or []:
         yield f"link: {line(entry['text'])}"
-    speeds = sorted(entry["bytes_per_s"] for entry in document.get("pairs") or [] if entry.get("bytes_per_s"))
-    if speeds:
-        middle = speeds[len(speeds) // 2]
-        yield f"{len(speeds)} pairs measured: slowest {speeds[0] / 1e9:.3g} GB/s, median {middle / 1e9:.3g} GB/s"
+    if document.get("pairs"):
+        yield pair_words(document)
 
 
 def _next(document: dict[str, Any]) -> Iterator[str]:
