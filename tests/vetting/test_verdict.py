@@ -244,6 +244,11 @@ def test_a_kernel_log_that_is_closed_everywhere_excludes_nobody() -> None:
     assert set(verdicts(document).values()) == {"suspect"}
 
 
+def test_short_names_of_nodes_do_not_tell_reasons_apart() -> None:
+    closed = {n: [result(), unknown(cause="closed", evidence=f"{n} does not let us look")] for n in ("a", "b", "c-a")}
+    assert judge(closed)["unavailable"][0]["nodes"] == ["a", "b", "c-a"]
+
+
 def test_what_is_broken_everywhere_is_an_abort_without_blame() -> None:
     document = judge(nodes(*(unknown(cause="absent", evidence="no libnvidia-ml.so.1") for _ in range(4))))
     assert (document["verdict"], document["exclude"]) == ("abort", [])
@@ -299,6 +304,13 @@ def test_a_silent_node_is_left_out_and_named() -> None:
 def test_a_node_that_falls_silent_midway_is_left_out() -> None:
     reports = nodes(*(result("gpu.xid") for _ in range(4)), unknown(cause="silent", evidence="its agent is gone"))
     assert judge(reports)["exclude"] == ["n5"]
+
+
+def test_a_node_that_falls_silent_in_what_is_not_required_is_left_out_too() -> None:
+    silent = unknown(cause="silent", required=False)
+    document = judge(nodes(*(result("gpu.xid") for _ in range(4)), silent))
+    assert document["exclude"] == ["n5"]
+    assert verdicts(document)["n5"] == "unknown"
 
 
 def test_many_silent_nodes_are_an_abort() -> None:

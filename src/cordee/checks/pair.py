@@ -7,6 +7,7 @@ from typing import Any
 
 from cordee.checks._base import CannotTest, Check, Context, Parameter, Result
 from cordee.checks.pair_tcp import End, Rates
+from cordee.checks.program import run_program
 from cordee.units import format_size
 
 _MARGIN_S = 0.3
@@ -50,17 +51,18 @@ class PairCheck(Check):
             CannotTest: it cannot be measured at all here.
         """
         peer = parameters["peer"]
+        measure = _measure_torch if parameters["backend"] == "torch" else _measure_tcp
         try:
-            rates, backend = _measure_tcp(parameters, context), "tcp"
+            rates, more = measure(parameters, context)
         except CannotTest as obstacle:
             return self.result("unknown", str(obstacle), cause=obstacle.cause, facts={"peer": peer})
         there, back = rates if parameters["role"] == "connect" else (rates.back, rates.there)
-        evidence = f"{format_size(there)}/s to {peer}, {format_size(back)}/s from it ({backend})"
-        facts = {"peer": peer, "backend": backend, "to_peer_bytes_per_s": there, "from_peer_bytes_per_s": back}
+        evidence = f"{format_size(there)}/s to {peer}, {format_size(back)}/s from it ({more['engine']})"
+        facts = {"peer": peer, "to_peer_bytes_per_s": there, "from_peer_bytes_per_s": back, **more}
         return self.result("pass", evidence, value=min(there, back), unit="bytes/s", facts=facts)
 
 
-def _measure_tcp(parameters: dict[str, Any], context: Context) -> Rates:
+def _measure_tcp(parameters: dict[str, Any], context: Context) -> tuple[Rates, dict[str, Any]]:
     end = End(
         parameters["token"].encode(),
         context.node,
@@ -70,4 +72,14 @@ def _measure_tcp(parameters: dict[str, Any], context: Context) -> Rates:
         time.monotonic() + max(0.5 * context.deadline_s, context.deadline_s - _MARGIN_S),
     )
     measure = end.listen if parameters["role"] == "listen" else end.connect
-    return measure(parameters["address"], parameters["port"])
+    return measure(parameters["address"], parameters["port"]), {"engine": "tcp"}
+
+
+def _measure_torch(parameters: dict[str, Any], context: Context) -> tuple[Rates, dict[str, Any]]:
+    names = ("role", "address", "port", "token", "peer", "seconds", "payload_bytes")
+    outcome = run_program("pair", {name: parameters[name] for name in names}, context)
+    if outcome.done is None:
+        raise CannotTest(outcome.text, outcome.cause or "error")
+    more = {"engine": outcome.done["engine"], "device": outcome.done["device"], "python": outcome.python}
+    more["allreduce_bytes_per_s"] = outcome.done["allreduce"]
+    return Rates(outcome.done["there"], outcome.done["back"]), more

@@ -94,10 +94,9 @@ class End:
         """Return the rate at which data came, in bytes per second, the first tenth of the time left out."""
         buffer = bytearray(_BUFFER_BYTES)
         connection.settimeout(self._left() or 0.001)
-        count = self._take(connection, buffer)
-        warm = time.monotonic() + _WARM_UP_SHARE * self._seconds
-        end = min(warm + (1 - _WARM_UP_SHARE) * self._seconds, self._until)
-        began = now = warm
+        self._take(connection, buffer)
+        began = time.monotonic() + _WARM_UP_SHARE * self._seconds
+        end = min(began + (1 - _WARM_UP_SHARE) * self._seconds, self._until)
         count = 0
         while (now := time.monotonic()) < end:
             connection.settimeout(end - now)
@@ -107,9 +106,8 @@ class End:
                 if time.monotonic() < end:
                     raise
                 break
-            if time.monotonic() < warm:
-                continue
-            count += size
+            if time.monotonic() >= began:
+                count += size
         return count / max(time.monotonic() - began, 1e-6)
 
     def _take(self, connection: socket.socket, buffer: bytearray) -> int:

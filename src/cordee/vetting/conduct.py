@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from cordee.errors import CordeeError
 from cordee.slurm import switches_of
+from cordee.units import utc_text
 from cordee.vetting import clocks
 from cordee.vetting.member import Member
 from cordee.vetting.verdict import decide
@@ -93,7 +94,7 @@ class Conductor:
         if not wanted:
             return []
         left_s = self.checks_s if left_s is None else min(left_s, self.checks_s)
-        more = {"classes": self.protocol["classes"], "python": self.protocol["python"], **request}
+        more = {**{key: self.protocol[key] for key in ("classes", "python", "requirements")}, **request}
         return await member.check(wanted, max(0.1, left_s - _ANSWER_S), patience_s=_ANSWER_S, **more)
 
     async def conclude(
@@ -116,7 +117,7 @@ class Conductor:
             "protocol": self.protocol["name"],
             "digest": self.protocol["digest"],
             **{key: self._identity.get(key) for key in ("run", "job", "cluster", "user")},
-            "at": time.time(),
+            "at": utc_text(),
             "seconds": round(time.monotonic() - self._began, 3),
             **decide(
                 self.protocol, reports, pairs, min_nodes=self._min_nodes or self.protocol["policy"].get("min_nodes")

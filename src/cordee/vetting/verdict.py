@@ -62,7 +62,8 @@ def decide(
         `verdict`, `exclude`, `reason`, `nodes`, `unavailable`, `confused`, `pairs` and `links`. Nodes are in their natural
         order, whatever the order of the reports, which are left as they are.
     """
-    ratio = (protocol.get("policy") or {}).get("confusion_ratio", _CONFUSION_RATIO)
+    given = (protocol.get("policy") or {}).get("confusion_ratio")
+    ratio = _CONFUSION_RATIO if given is None else given
     rules = protocol.get("rules") or []
     order = sorted(reports, key=_natural)
     sheets = {node: _sheet(node, reports[node], pairs) for node in order}
@@ -71,7 +72,7 @@ def decide(
     confused += compare(answered, protocol.get("baseline") or {}, ratio)
     confused += pairs.confused if pairs is not None else []
     unavailable = find_unavailable(answered, ratio)
-    nodes = [{"node": node, "verdict": verdict(sheets[node]), "results": sheets[node]} for node in order]
+    nodes = [{"node": node, "verdict": _verdict(sheets[node]), "results": sheets[node]} for node in order]
     standing = _standing(nodes, set(answered), ratio)
     aborts = _aborts(standing, confused, unavailable, min_nodes, ratio)
     outcome = "abort" if aborts else "exclude" if standing.excluded else "continue"
@@ -143,6 +144,12 @@ def _aborts(
     elif min_nodes is None and excluded > _MOST_EXCLUDED_RATIO * total:
         reasons.append(wording.most_excluded(standing.excluded, total))
     return reasons
+
+
+def _verdict(results: list[dict[str, Any]]) -> str:
+    """Return a node's verdict; one that stopped answering is unknown even when only what is not required was open."""
+    found = verdict(results)
+    return "unknown" if found != "bad" and _fell_silent(results) else found
 
 
 def _confused_failures(sheets: Sheets, rules: list[dict[str, Any]], ratio: float) -> list[dict[str, Any]]:
@@ -237,9 +244,7 @@ def _is_explained(results: list[dict[str, Any]]) -> bool:
 
 
 def _fell_silent(results: list[dict[str, Any]]) -> bool:
-    return any(
-        one["status"] == "unknown" and one.get("cause") == "silent" and one.get("required", True) for one in results
-    )
+    return any(one["status"] == "unknown" and one.get("cause") == "silent" for one in results)
 
 
 def _too_many(some: Any, of: Any, ratio: float) -> bool:
