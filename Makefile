@@ -11,11 +11,11 @@ STAMP := $(VENV)/.installed
 # PyTorch is installed before everything else, so that no other package brings another build of it.
 TORCH ?= torch==2.13.0
 # COMMAND:DEBIAN-PACKAGE. git: snapshots leave out what .gitignore names; mount: the tests fill a small disk; the rest:
-# tests put up a Slurm of their own, some with accounting, and start MPI programs in it.
+# tests put up a Slurm of their own, some with accounting, start MPI programs in it, and compile a fake NVML library.
 SYSTEM_PACKAGES := git:git mount:mount \
   slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge \
   slurmdbd:slurmdbd mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core \
-  mpirun:openmpi-bin mpicc:libopenmpi-dev
+  mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential
 
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10

@@ -204,8 +204,8 @@ def test_no_gpu_where_some_are_expected(tmp_path, fake_nvml):
 def test_without_an_expected_number_other_nodes_are_the_measure(gpus):
     result = one("gpu.inventory", gpus)
     assert {"kind": "same", "of": "value"}.items() <= result["compare"][-1].items()
-    assert {comparison["of"] for comparison in result["compare"]} == {"value", "model", "memory_gib", "driver_version"}
-    assert result["facts"]["model"] == "NVIDIA H100 80GB HBM3"
+    assert {comparison["of"] for comparison in result["compare"]} == {"value", "model"}
+    assert result["facts"]["model"] == "NVIDIA H100 80GB HBM3 with 80 GiB"
 
 
 def test_the_wrong_model_and_too_little_memory_are_named(gpus):
@@ -406,7 +406,8 @@ def test_nvidia_smi_that_is_missing_or_hangs_is_a_warning_or_a_fault(program, wo
 
 def test_nvidia_smi_that_answers_is_no_fault(gpus, tmp_path):
     folder = executable(tmp_path / "bin", "nvidia-smi", "#!/bin/sh\necho GPU 0: NVIDIA H100\n")
-    assert ask("gpu.inventory", gpus, {"nvidia_smi": True}, env={"PATH": str(folder)})["status"] == "pass"
+    result = ask("gpu.inventory", gpus, {"nvidia_smi": True}, env={"PATH": str(folder)})
+    assert (result["status"], result["facts"]["nvidia_smi"]) == ("pass", "answers")
 
 
 def test_nodes_of_one_vetting_have_gpus_of_their_own(gpus):

@@ -25,7 +25,7 @@ def test_the_schema_is_one_and_is_plain_json():
     assert json.loads(json.dumps(SCHEMA, allow_nan=False)) == SCHEMA
 
 
-@pytest.mark.parametrize("name", ["quick", "host"])
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_a_built_in_protocol_is_valid_by_both(name):
     assert load_protocol(name).name == name
     assert allows(read_yaml(protocol_path(name)).values)

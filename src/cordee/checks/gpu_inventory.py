@@ -50,10 +50,13 @@ class InventoryCheck(GpuCheck):
         gpus = choose(read(source, ("memory",)), parameters, context)
         findings = list(self._count(gpus, source, parameters, context))
         findings += [finding for gpu in gpus if not gpu.lost for finding in _faults(gpu, parameters)]
-        fault = smi.fault() if smi is not None and source.vendor == "NVIDIA" else None
-        if fault:
-            findings.append(Finding(None, "fail" if parameters.get("nvidia_smi") else "warn", fault))
-        return self._conclude(findings, gpus, source, parameters, context)
+        facts: dict[str, Any] = {}
+        if smi is not None and source.vendor == "NVIDIA":
+            fault = smi.fault()
+            facts["nvidia_smi"] = fault or "answers"
+            if fault is not None:
+                findings.append(Finding(None, "fail" if parameters.get("nvidia_smi") else "warn", fault))
+        return self._conclude(findings, gpus, source, facts, parameters, context)
 
     def _count(
         self, gpus: list[Gpu], source: GpuSource, parameters: dict[str, Any], context: Context
@@ -72,18 +75,18 @@ class InventoryCheck(GpuCheck):
             yield Finding(None, "warn", f"{len(gpus)} GPUs, expected {asked}")
 
     def _conclude(
-        self, findings: list[Finding], gpus: list[Gpu], source: GpuSource, parameters: dict[str, Any], context: Context
+        self,
+        findings: list[Finding],
+        gpus: list[Gpu],
+        source: GpuSource,
+        facts: dict[str, Any],
+        parameters: dict[str, Any],
+        context: Context,
     ) -> Result:
-        models = sorted({gpu.name for gpu in gpus if gpu.name})
-        memory = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes]
-        facts: dict[str, Any] = {"vendor": source.vendor, "count": len(gpus), "model": ", ".join(models)}
+        models = sorted({_kind(gpu) for gpu in gpus if gpu.name})
+        facts.update({"vendor": source.vendor, "count": len(gpus), "model": ", ".join(models)})
         facts.update({"driver_version": source.driver_version, "library_version": source.library_version})
-        compare = [asdict(Comparison("same", of="driver_version", status="warn"))] if source.driver_version else []
-        if models and not parameters.get("model"):
-            compare.append(asdict(Comparison("same", of="model")))
-        if memory:
-            facts["memory_gib"] = round(min(memory) / 2**30)
-            compare.append(asdict(Comparison("same", of="memory_gib")))
+        compare = [asdict(Comparison("same", of="model"))] if models and not parameters.get("model") else []
         expected = parameters.get("gpus_expected")
         threshold = expected if expected is not None else expected_by_slurm(context)
         if threshold is None and gpus:
@@ -99,6 +102,11 @@ class InventoryCheck(GpuCheck):
             facts=facts,
             compare=compare,
         )
+
+
+def _kind(gpu: Gpu) -> str:
+    size = "" if gpu.memory_total_bytes is None else f" with {gpu.memory_total_bytes / 2**30:.0f} GiB"
+    return f"{gpu.name}{size}"
 
 
 def _faults(gpu: Gpu, parameters: dict[str, Any]) -> Iterator[Finding]:

@@ -60,7 +60,7 @@ class Acting:
     Args:
         place: the history, and where the audit trail lies.
         policy, site: what the profile says.
-        cluster: Slurm's name of the cluster whose vettings count; None: all of the history.
+        cluster: returns Slurm's name of the cluster, whose vettings count; None: all of the history.
         ask: returns the nodes of the cluster.
     """
 
@@ -69,7 +69,7 @@ class Acting:
         place: HistoryPlace,
         policy: OffenderPolicy,
         site: SiteActions,
-        cluster: str | None = None,
+        cluster: Callable[[], str | None] = lambda: None,
         ask: Callable[[], dict[str, NodeState]] = ask_nodes,
     ) -> None:
         self.audit = Audit(place.audit)
@@ -128,7 +128,7 @@ class Acting:
         now = time.time()
         index = Index(self._place.refresh())
         index.refresh()
-        records = read_records(index, now - self._policy.days * DAY_S, self._policy.protocols, self._cluster)
+        records = read_records(index, now - self._policy.days * DAY_S, self._policy.protocols, self._cluster())
         return propose(Situation(records, nodes, deeds, self._policy, frozenset(self._actions), now))
 
     def _settle(self, nodes: dict[str, NodeState], write: bool) -> tuple[list[Deed], list[Deed]]:

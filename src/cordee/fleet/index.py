@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from cordee.errors import CordeeError
 from cordee.fleet.history import Vetting, history_files, read_vetting
 
+PAIRS = "pair.bandwidth"
 VERSION = 1
 _BUSY_S = 30.0
 _FEW = 200
@@ -28,7 +28,7 @@ CREATE TABLE nodes (vetting TEXT, at REAL, node TEXT, verdict TEXT, partners TEX
 CREATE INDEX nodes_at ON nodes (node, at);
 CREATE TABLE results (
   vetting TEXT, at REAL, node TEXT, chk TEXT, name TEXT, status TEXT, value REAL, unit TEXT, threshold REAL, cause TEXT,
-  reference TEXT, model TEXT, rule TEXT, kind TEXT, scope TEXT, action TEXT, evidence TEXT, devices TEXT, counts INTEGER);
+  reference TEXT, model TEXT, rule TEXT, kind TEXT, scope TEXT, action TEXT, evidence TEXT, devices TEXT, low INTEGER, counts INTEGER);
 CREATE INDEX results_node ON results (node, at);
 CREATE INDEX results_vetting ON results (vetting);
 CREATE INDEX results_chk ON results (chk, at);
@@ -163,7 +163,7 @@ def _take(connection: sqlite3.Connection, name: str, status: os.stat_result, vet
         [(identifier, at, node["node"], node["verdict"], _partners(node, names)) for node in vetting.nodes],
     )
     connection.executemany(
-        f"INSERT INTO results VALUES ({', '.join('?' * 19)})",
+        f"INSERT INTO results VALUES ({', '.join('?' * 20)})",
         [_row(identifier, at, node, result, header) for node in vetting.nodes for result in node.get("results", [])],
     )
 
@@ -176,6 +176,7 @@ def _row(identifier: Any, at: float, node: dict[str, Any], result: dict[str, Any
         (result.get("reference") or {}).get("kind") if isinstance(result.get("reference"), dict) else None,
         _text(result.get("model")), rule.get("id"), rule.get("kind"), rule.get("scope"), rule.get("action"),
         _text(result.get("evidence")), json.dumps(result["devices"]) if result.get("devices") else None,
+        bool(result.get("low")) or result["check"] == PAIRS,
         _counts(node, result, header),
     )  # fmt: skip
 
@@ -204,8 +205,3 @@ def _text(value: Any) -> str | None:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
-
-
-def epoch_before(seconds: float) -> float:
-    """Return the time so many seconds ago, UTC epoch seconds."""
-    return time.time() - seconds

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cordee.fleet.index import Index
-
-PAIRS = "pair.bandwidth"
+from cordee.fleet.index import PAIRS, Index
+from cordee.units import utc_text
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,17 @@ class Fault:
     partners: frozenset[str] = frozenset()
     relative: bool = False
     devices: tuple[dict[str, Any], ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """Return it as evidence, JSON-ready."""
+        return {
+            "at": utc_text(self.at),
+            "vetting": self.vetting,
+            "job": self.slurm_job or None,
+            "check": self.check,
+            "text": self.evidence,
+            "partners": sorted(self.partners),
+        }
 
 
 @dataclass(frozen=True)

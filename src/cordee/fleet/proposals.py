@@ -48,17 +48,7 @@ class Proposal:
 
     def document(self) -> dict[str, Any]:
         """Return it as a JSON-ready dict."""
-        evidence = [
-            {
-                "at": utc_text(fault.at),
-                "vetting": fault.vetting,
-                "job": fault.slurm_job or None,
-                "check": fault.check,
-                "text": fault.evidence,
-                "partners": sorted(fault.partners),
-            }
-            for fault in self.evidence
-        ]
+        evidence = [fault.document() for fault in self.evidence]
         keys = ("action", "node", "reason", "rule", "kind", "why", "check", "gpu", "held")
         return {**{key: getattr(self, key) for key in keys}, "partitions": list(self.partitions), "evidence": evidence}
 

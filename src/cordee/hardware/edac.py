@@ -73,4 +73,6 @@ def _controller(folder: str, name: str) -> list[MemoryErrors]:
         return modules
     known = sum(module.corrected for module in modules), sum(module.uncorrected for module in modules)
     rest = max(0, (corrected or 0) - known[0]), max(0, (uncorrected or 0) - known[1])
+    if modules and not any(rest):
+        return modules
     return [*modules, MemoryErrors(f"{name}, module unknown" if modules else name, *rest)]

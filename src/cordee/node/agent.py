@@ -294,7 +294,7 @@ class Agent:
             self.log.write(NO_RANK, stream, 0, data)
 
     def _checks(self, message: dict[str, Any], body: bytes) -> None:
-        env = dict(os.environ, PYTHONPATH=str(self.folder.node_zip))
+        env = dict(os.environ, PYTHONPATH=str(self.folder.node_zip), CORDEE_NODE=self.node)
         request = dict(message["request"], env=self.env, run_folder=str(self.folder.root), workdir=self.plan["workdir"])
         argv = (sys.executable, "-s", "-m", "cordee.checks")
         task = Task(

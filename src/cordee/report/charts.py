@@ -65,7 +65,7 @@ def line_chart(
     edges = [edge for line in lines for edge in (line.y, *(part for band in line.bands for part in band))]
     ys = [value for edge in edges for value in edge if math.isfinite(value)]
     if not xs or not ys:
-        return f'<p class="none">{_text(title)}: nothing was measured.</p>'
+        return f'<p class="none">{text_of(title)}: nothing was measured.</p>'
     y_ticks = nice_ticks(min(0.0, *ys) if zero else min(ys), max(ys))
     frame = _Frame(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, y_ticks[0], y_ticks[-1])
     body = [_grid(frame, y_ticks, y_kind, x_label)]
@@ -73,18 +73,18 @@ def line_chart(
         across = frame.at(x, frame.y_low)[0]
         body.append(
             f'<line class="mark" x1="{across:.1f}" x2="{across:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}">'
-            f"<title>{_text(text)}</title></line>"
+            f"<title>{text_of(text)}</title></line>"
         )
     for number, line in enumerate(lines):
         for band in line.bands:
             body.append(f'<path class="band c{number % COLOURS}" d="{_area(frame, line.x, *band)}"/>')
         body.append(
-            f'<path class="line {_look(number)}" d="{_path(frame, line.x, line.y)}"><title>{_text(line.name)}</title></path>'
+            f'<path class="line {_look(number)}" d="{_path(frame, line.x, line.y)}"><title>{text_of(line.name)}</title></path>'
         )
     said = f"from {tick_text(min(ys), y_kind)} to {tick_text(max(ys), y_kind)}; " + ", ".join(
         line.name for line in lines
     )
-    svg = _svg(title, said, WIDTH, HEIGHT, "".join(body))
+    svg = framed(title, said, WIDTH, HEIGHT, "".join(body))
     return svg + (
         _legend([(line.name, _look(number)) for number, line in enumerate(lines)])
         if len(lines) > 1 or any(line.bands for line in lines)
@@ -100,7 +100,7 @@ def timeline(title: str, rows: Sequence[tuple[str, Sequence[Span]]], colours: Se
     """
     spans = [span for _, row in rows for span in row]
     if not spans:
-        return f'<p class="none">{_text(title)}: nothing has happened yet.</p>'
+        return f'<p class="none">{text_of(title)}: nothing has happened yet.</p>'
     first, last = min(span.start for span in spans), max(span.end for span in spans)
     last = last if last > first else first + 1
     names = list(dict.fromkeys([*colours, *(span.name for span in spans)]))
@@ -111,13 +111,13 @@ def timeline(title: str, rows: Sequence[tuple[str, Sequence[Span]]], colours: Se
     parts = []
     for index, (label, row) in enumerate(rows):
         top = _ROW * index + 4
-        parts.append(f'<text x="{_LABELS - 8}" y="{top + 15}" class="tick" text-anchor="end">{_text(label)}</text>')
+        parts.append(f'<text x="{_LABELS - 8}" y="{top + 15}" class="tick" text-anchor="end">{text_of(label)}</text>')
         for span in row:
             x, width = _LABELS + (span.start - first) * scale, max(1.5, (span.end - span.start) * scale - 0.5)
             tip = f"{span.text}: {format_duration(span.end - span.start)}" if span.end > span.start else span.text
             parts.append(
                 f'<rect class="{_look(names.index(span.name))}" x="{x:.1f}" y="{top}" width="{width:.1f}" height="20" rx="2">'
-                f"<title>{_text(tip)}</title></rect>"
+                f"<title>{text_of(tip)}</title></rect>"
             )
     unit, unit_name = time_unit(last - first)
     for tick in nice_ticks(0, (last - first) / unit, 6):
@@ -127,7 +127,7 @@ def timeline(title: str, rows: Sequence[tuple[str, Sequence[Span]]], colours: Se
             label = f"{tick_text(tick)} {unit_name}"
             parts.append(f'<text x="{x:.1f}" y="{height - 10}" class="tick" text-anchor="{anchor}">{label}</text>')
     said = f"{len(spans)} stretches over {format_duration(last - first)}; the table below has the sums"
-    svg = _svg(title, said, _TIMELINE_WIDTH, height, "".join(parts), "time")
+    svg = framed(title, said, _TIMELINE_WIDTH, height, "".join(parts), "time")
     return f'<div class="wide">{svg}</div>' + _legend([(name, _look(names.index(name))) for name in shown])
 
 
@@ -144,15 +144,16 @@ class _Frame:
         return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
 
-def _svg(title: str, said: str, width: int, height: int, body: str, kind: str = "chart") -> str:
+def framed(title: str, said: str, width: int, height: int, body: str, kind: str = "chart") -> str:
+    """Return a picture as SVG with its title and, for readers that do not see it, what it says."""
     return (
-        f'<svg class="{kind}" viewBox="0 0 {width} {height}" role="img" aria-label="{_text(title)}">'
-        f"<title>{_text(title)}</title><desc>{_text(said)}</desc>{body}</svg>"
+        f'<svg class="{kind}" viewBox="0 0 {width} {height}" role="img" aria-label="{text_of(title)}">'
+        f"<title>{text_of(title)}</title><desc>{text_of(said)}</desc>{body}</svg>"
     )
 
 
 def _legend(entries: Sequence[tuple[str, str]]) -> str:
-    keys = "".join(f'<span class="key"><i class="{look}"></i>{_text(name)}</span>' for name, look in entries)
+    keys = "".join(f'<span class="key"><i class="{look}"></i>{text_of(name)}</span>' for name, look in entries)
     return f'<div class="legend">{keys}</div>'
 
 
@@ -161,7 +162,8 @@ def _look(number: int) -> str:
     return f"c{number % COLOURS}" + (" again" if number >= COLOURS else "")
 
 
-def _text(value: str) -> str:
+def text_of(value: str) -> str:
+    """Return what a program or a person wrote, fit for the inside of an SVG."""
     return escape(one_line(value, 200))
 
 
@@ -180,7 +182,7 @@ def _grid(frame: _Frame, y_ticks: list[float], y_kind: str, x_label: str) -> str
         x = frame.at(tick, frame.y_low)[0]
         label = f"{tick_text(tick / unit)} {unit_name}" if tick == inside[-1] else tick_text(tick / unit)
         anchor = "end" if tick == inside[-1] and x > WIDTH - 70 else "middle"
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}">{_text(label)}</text>')
+        parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}">{text_of(label)}</text>')
     return "".join(parts)
 
 

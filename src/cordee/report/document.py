@@ -45,6 +45,7 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "environment": environment(data),
         "phases": [asdict(share) for share in data.shares],
         "segment_list": [segment_document(times) for times in data.segments],
+        "vetting": state.vetting,
         "nodes": [asdict(node) for node in state.nodes],
         "ranks": [asdict(rank) | {"step": data.last_steps.get(rank.rank)} for rank in state.ranks],
         "attempts": state.attempts,

@@ -16,6 +16,7 @@ from cordee.report.document import environment, summary
 from cordee.report.plots import OUTCOMES, curve_plots, phases_plot, resource_plots
 from cordee.report.segments import segment_words, worth_showing
 from cordee.report.text import failure_text, lost_text, quantity, troubled_first
+from cordee.report.vetting import vetting_view
 from cordee.runs.state import NodeState, RankState
 from cordee.units import format_duration, utc_text
 
@@ -33,6 +34,7 @@ def render_html(data: ReportData) -> str:
     state = data.state
     nodes = sorted(state.nodes, key=troubled_first)
     ranks = sorted(state.ranks, key=lambda rank: (rank.status != "failed", rank.rank))
+    vetting = vetting_view(state)
     attempts = [_attempt(data, entry) for entry in state.attempts[-_MOST_ATTEMPTS:]]
     return jinja.from_string(template).render(
         run=data.folder.id,
@@ -52,6 +54,10 @@ def render_html(data: ReportData) -> str:
         last_lines=data.last_lines,
         curves=[(plot.name, Markup(plot.svg)) for plot in curve_plots(data)],
         resources=[(plot.name, Markup(plot.svg)) for plot in resource_plots(data)],
+        vetting=vetting,
+        heat=Markup(vetting.heat if vetting else ""),
+        key=Markup(vetting.key if vetting else ""),
+        pairs=Markup(vetting.pairs if vetting else ""),
         nodes=[_node(data, node) for node in nodes[:_MOST_ROWS]],
         ranks=[_rank(data, rank) for rank in ranks[:_MOST_ROWS]],
         checkpoints=data.checkpoints[-10:],

@@ -9,8 +9,11 @@ from cordee.report.clean import clean, one_line, ranges
 from cordee.report.data import ReportData
 from cordee.report.document import summary
 from cordee.report.segments import segment_words, worth_showing
+from cordee.report.vetting import document_of, remarks
 from cordee.runs.state import NodeState
+from cordee.slurm import fold_nodes
 from cordee.units import format_duration, format_size
+from cordee.vetting.table import pair_words
 
 COLUMNS = 80
 _BAR = 30
@@ -22,7 +25,8 @@ _LEFT_OUT = ("memory_total_bytes",)
 
 def render_text(data: ReportData) -> str:
     """Return the report as text, no line longer than 80 characters; what it leaves out is counted."""
-    parts = [_head(data), _phases(data), _segments(data), _troubles(data), _nodes(data), _metrics(data)]
+    parts = [_head(data), _phases(data), _segments(data), _troubles(data), _vetting(data)]
+    parts += [_nodes(data), _metrics(data)]
     parts += [_resources(data), _last(data)]
     return clean("\n".join("\n".join(part) + "\n" for part in parts if part))
 
@@ -91,6 +95,18 @@ def _phases(data: ReportData) -> list[str]:
     for share in data.shares:
         bar = "█" * round(share.share * _BAR)
         lines.append(f"  {share.name:8} {format_duration(share.seconds):>12} {share.share:6.1%}  {bar}".rstrip())
+    return lines
+
+
+def _vetting(data: ReportData) -> list[str]:
+    document = document_of(data.state) if data.state.vetting else None
+    if document is None:
+        return []
+    lines = ["Vetting", *_wrapped(f"{document['verdict']}: {document['reason']}")]
+    if document["exclude"]:
+        lines += _fact("left out", fold_nodes(document["exclude"]))
+    for text in [*remarks(document), pair_words(document)]:
+        lines += _wrapped(text, "    ", "  ") if text else []
     return lines
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cordee.checks import Parameter, load_check
 from cordee.spec.protocol_classes import NoClass
 from cordee.spec.protocol_faults import Faults
-from cordee.spec.protocol_types import EvalType, nearest_type, type_names, why_refused
+from cordee.spec.protocol_types import PAIR, EvalType, nearest_type, type_names, why_refused
 from cordee.spec.toml_lines import Keys
 
 SCOPES = ("node", "device", "link", "user", "site")
@@ -18,7 +20,7 @@ COMMON = (
     Parameter("required", "boolean", "whether a failure, or that it could not be tested, leaves the node out"),
     Parameter("deadline", "duration", "how long it may take", unit="s"),
     Parameter("scope", "text", "what a fault says something about, where not what the check says", choices=SCOPES),
-    Parameter("requirements", "any", "Python packages that it needs, a list"),
+    Parameter("requirements", "list", "Python packages that it needs"),
 )
 
 
@@ -87,6 +89,12 @@ def read_eval(index: int, values: Any, required: bool, types: Types, faults: Fau
     return _expanded(index, kind, common, given, common.get("required", required), faults)
 
 
+def requirements_of(evals: Iterable[Eval]) -> list[str | list[str]]:
+    """Return what evals need installed, each once."""
+    found = {json.dumps(entry): entry for one in evals for entry in one.requirements}
+    return list(found.values())
+
+
 def _expanded(
     index: int, kind: EvalType, common: dict[str, Any], given: dict[str, Any], required: bool, faults: Faults
 ) -> Eval:
@@ -94,13 +102,14 @@ def _expanded(
     name, expansion = common["name"], kind.expand(given)
     for note in expansion.notes:
         faults.note(path, f"{name}: {note}", "not-the-same")
+    several = len(expansion.checks) + (expansion.pairs is not None) > 1
     checks, alone = [], []
     for check_name, parameters in expansion.checks:
         check = kind.declared or load_check(check_name)
         checks.append(
             {
                 "check": check_name,
-                "name": name if len(expansion.checks) == 1 else f"{name}: {check_name}",
+                "name": f"{name}: {check_name}" if several else name,
                 "parameters": parameters,
                 "required": required,
                 "deadline_s": common.get("deadline") or check.deadline_s,
@@ -109,7 +118,8 @@ def _expanded(
         alone.append(check.alone)
     pairs = None
     if expansion.pairs is not None:
-        pairs = {"name": name, "required": required, "deadline_s": common.get("deadline"), **expansion.pairs}
+        pair_name = f"{name}: {PAIR}" if several else name
+        pairs = {"name": pair_name, "required": required, "deadline_s": common.get("deadline"), **expansion.pairs}
     place = kind.declared.place if kind.declared else None
     requirements = _requirements((*path, "requirements"), common.get("requirements"), faults)
     return Eval(index, name, kind.name, required, checks, alone, pairs, requirements, common.get("scope"), place)
@@ -153,6 +163,7 @@ def _requirements(path: Keys, values: Any, faults: Faults) -> list[str | list[st
         return []
     for index, value in enumerate(values):
         words = value if isinstance(value, list) else [value]
-        if not words or not all(isinstance(word, str) and word and "\0" not in word for word in words):
+        texts = [word for word in words if isinstance(word, str) and word.strip() and "\0" not in word]
+        if not texts or len(texts) < len(words) or texts[0].startswith("-"):
             faults.add((*path, index), "is not a package", given=value, allowed=allowed, next="change it")
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,7 +28,9 @@ FORMS = {
     "size": SIZE_FORMS,
     "bandwidth": BANDWIDTH_FORMS,
     "duration": DURATION_FORMS,
-    "any": "any value",
+    "any": "any value that JSON has too",
+    "list": "a list",
+    "table": "a table",
 }
 _KINDS = {
     "number": "a number",
@@ -36,6 +39,7 @@ _KINDS = {
     "boolean": "true or false",
     "texts": "a text or a list of texts",
     "map": "a table of texts",
+    "any": "a value that JSON has too",
 }
 TEXT_KINDS = ("text", "texts", "map")
 _SCHEMA_TEXTS: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
@@ -53,6 +57,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "bandwidth": _NUMBER_OR_TEXT,
     "duration": _NUMBER_OR_TEXT,
     "any": {},
+    "list": {"type": "array"},
+    "table": {"type": "object"},
 }
 
 Converter = Callable[[Any], Any]
@@ -137,6 +143,11 @@ def _map(value: Any) -> dict[str, str | None]:
     return {key: None if entry is None else _text(entry) for key, entry in value.items()}
 
 
+def _any(value: Any) -> Any:
+    json.dumps(value, allow_nan=False)
+    return value
+
+
 def _measured(parse: Callable[[Any], float | int]) -> Converter:
     def converter(value: Any) -> float | int:
         if not isinstance(value, str):
@@ -160,5 +171,7 @@ _CONVERTERS: dict[str, Converter] = {
     "size": _measured(parse_size),
     "bandwidth": _measured(parse_bandwidth),
     "duration": _measured(parse_duration),
-    "any": lambda value: value,
+    "any": _any,
+    "list": lambda value: value,
+    "table": lambda value: value,
 }

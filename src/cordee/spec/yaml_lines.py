@@ -56,10 +56,14 @@ class YamlDocument:
         return self.written.get(path, value)
 
 
-def read_yaml(path: Path) -> YamlDocument:
+def read_yaml(path: Path, clean: Callable[[str], str] | None = None) -> YamlDocument:
     """Return a YAML file's text, values and lines.
 
     Keys are texts as they are written, so that `ON: 1` has the key ON. Aliases and `<<` are followed.
+
+    Args:
+        path: of the file.
+        clean: takes off what is no YAML, and no line.
 
     Raises:
         DocumentError: it is missing, unreadable, larger than 1 MiB, not UTF-8 or not YAML; it has a key twice, more
@@ -68,7 +72,7 @@ def read_yaml(path: Path) -> YamlDocument:
     """
     text = read_text(path, "a YAML file")
     try:
-        reading = _Reading(path, text)
+        reading = _Reading(path, clean(text) if clean else text)
         return YamlDocument(path, text, reading.document(), reading.lines, reading.written)
     except yaml.YAMLError as error:
         raise _bad_yaml(path, text, error)

@@ -132,6 +132,7 @@ class HostTree:
             "nonvoluntary_ctxt_switches:\t0",
         )
         self.write(f"proc/{pid}/wchan", place)
+        self.write(f"proc/{pid}/comm", name)
 
     def mount(self, point: str, kind: str, source: str, options: str = "rw", first: bool = False) -> None:
         """Mount a file system on the tree."""

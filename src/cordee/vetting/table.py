@@ -27,9 +27,9 @@ _COLOURS = {
     "skip": "2",
 }
 _OUTCOMES = {
-    "continue": "all {all} nodes can be used",
-    "exclude": "{left} of {all} nodes can be used",
-    "abort": "nothing should start on these {all} nodes",
+    "continue": "can be used: {left} of {all} nodes",
+    "exclude": "can be used: {left} of {all} nodes",
+    "abort": "nothing should start here",
 }
 
 
@@ -101,6 +101,16 @@ def line(text: object, most: int = _LONGEST_REASON) -> str:
     words = " ".join(str(text).split())
     shown = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in words)
     return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+
+
+def pair_words(document: dict[str, Any]) -> str:
+    """Return what pairs of nodes measured in one line, empty when none did."""
+    count = len(document["pairs"])
+    speeds = sorted(entry["bytes_per_s"] for entry in document["pairs"] if entry.get("bytes_per_s"))
+    words = f"{count} pair{'s' if count > 1 else ''} measured" if count else ""
+    if speeds:
+        words += f": slowest {speeds[0] / 1e9:.3g} GB/s, median {speeds[len(speeds) // 2] / 1e9:.3g} GB/s"
+    return words + (f"; {count - len(speeds)} without a result" if len(speeds) < count else "")
 
 
 def render_table(document: dict[str, Any], *, colour: bool = False, width: int = COLUMNS) -> str:
@@ -180,10 +190,8 @@ def _remarks(document: dict[str, Any]) -> Iterator[str]:
         yield f"nobody is blamed: {line(entry['text'])}"
     for entry in document.get("links") or []:
         yield f"link: {line(entry['text'])}"
-    speeds = sorted(entry["bytes_per_s"] for entry in document.get("pairs") or [] if entry.get("bytes_per_s"))
-    if speeds:
-        middle = speeds[len(speeds) // 2]
-        yield f"{len(speeds)} pairs measured: slowest {speeds[0] / 1e9:.3g} GB/s, median {middle / 1e9:.3g} GB/s"
+    if document.get("pairs"):
+        yield pair_words(document)
 
 
 def _next(document: dict[str, Any]) -> Iterator[str]:

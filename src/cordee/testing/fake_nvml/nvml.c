@@ -164,6 +164,8 @@ int nvmlInitWithFlags(unsigned flags) {
   return SUCCESS;
 }
 
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+
 int nvmlShutdown(void) { return enter("", "nvmlShutdown"); }
 
 const char *nvmlErrorString(int code) {

@@ -1,0 +1,117 @@
+/* A library for LD_PRELOAD that gives a process faults of its surroundings, by variables of its environment:
+ *
+ *   FAULT_CLOCK_AHEAD_S    its clock is that many seconds ahead
+ *   FAULT_READ_PAUSE_US    every positioned read takes that many microseconds longer
+ *   FAULT_SEND_PAUSE_US    it sends more than 4 KiB only once in that many microseconds
+ *   FAULT_SLOW_PEERS       addresses to which FAULT_SLOW_PAUSE_US holds instead
+ *   FAULT_SLOW_PAUSE_US
+ *   FAULT_OWN_ADDRESS      it connects from this address
+ *   FAULT_NO_PEERS         processes whose command line has this word can neither connect nor listen
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+enum { LEAST_SENT = 4096, LONGEST_COMMAND = 65536 };
+
+static double given(const char *name) {
+  const char *text = getenv(name);
+  return text ? atof(text) : 0;
+}
+
+static void pause_for(const char *name) {
+  double us = given(name);
+  if (us <= 0) return;
+  struct timespec left = {(time_t)(us / 1e6), (long)(us - 1e6 * (double)(long)(us / 1e6)) * 1000};
+  nanosleep(&left, NULL);
+}
+
+static int is_cut_off(void) {
+  const char *word = getenv("FAULT_NO_PEERS");
+  if (!word) return 0;
+  static char command[LONGEST_COMMAND];
+  int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  ssize_t size = read(file, command, sizeof command - 1);
+  close(file);
+  return size > 0 && memmem(command, (size_t)size, word, strlen(word)) != NULL;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+  int code = NEXT(clock_gettime)(clock, now);
+  double ahead = given("FAULT_CLOCK_AHEAD_S");
+  if (code == 0 && clock == CLOCK_REALTIME && ahead != 0) {
+    double nanoseconds = (double)now->tv_nsec + 1e9 * (ahead - (double)(long)ahead);
+    now->tv_sec += (long)ahead;
+    while (nanoseconds >= 1e9) nanoseconds -= 1e9, now->tv_sec++;
+    while (nanoseconds < 0) nanoseconds += 1e9, now->tv_sec--;
+    now->tv_nsec = (long)nanoseconds;
+  }
+  return code;
+}
+
+ssize_t preadv(int file, const struct iovec *parts, int count, off_t offset) {
+  pause_for("FAULT_READ_PAUSE_US");
+  return NEXT(preadv)(file, parts, count, offset);
+}
+
+ssize_t preadv64(int file, const struct iovec *parts, int count, off64_t offset) {
+  pause_for("FAULT_READ_PAUSE_US");
+  return NEXT(preadv64)(file, parts, count, offset);
+}
+
+ssize_t preadv64v2(int file, const struct iovec *parts, int count, off64_t offset, int flags) {
+  pause_for("FAULT_READ_PAUSE_US");
+  return NEXT(preadv64v2)(file, parts, count, offset, flags);
+}
+
+/* Waits for the next turn: turns come at a fixed pace, so that a late one does not slow down those after it. */
+static void wait_turn(double us) {
+  static struct timespec next;
+  struct timespec now;
+  NEXT(clock_gettime)(CLOCK_MONOTONIC, &now);
+  double late_us = 1e6 * (double)(now.tv_sec - next.tv_sec) + (double)(now.tv_nsec - next.tv_nsec) / 1e3;
+  if (late_us > 20 * us) next = now;
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
+  next.tv_nsec += (long)(us * 1e3);
+  while (next.tv_nsec >= 1000000000) next.tv_nsec -= 1000000000, next.tv_sec++;
+}
+
+static int is_slow_peer(int file) {
+  const char *peers = getenv("FAULT_SLOW_PEERS");
+  struct sockaddr_in peer;
+  socklen_t size = sizeof peer;
+  char text[INET_ADDRSTRLEN + 1];
+  if (!peers || getpeername(file, (struct sockaddr *)&peer, &size) != 0 || peer.sin_family != AF_INET) return 0;
+  if (!inet_ntop(AF_INET, &peer.sin_addr, text, sizeof text)) return 0;
+  return strstr(peers, strcat(text, ",")) != NULL;
+}
+
+ssize_t send(int file, const void *data, size_t size, int flags) {
+  double us = given(is_slow_peer(file) ? "FAULT_SLOW_PAUSE_US" : "FAULT_SEND_PAUSE_US");
+  if (size > LEAST_SENT && us > 0) wait_turn(us);
+  return NEXT(send)(file, data, size, flags);
+}
+
+int connect(int file, const struct sockaddr *address, socklen_t size) {
+  if (address->sa_family != AF_UNIX && is_cut_off()) return errno = EHOSTUNREACH, -1;
+  const char *own = getenv("FAULT_OWN_ADDRESS");
+  struct sockaddr_in from = {.sin_family = AF_INET};
+  if (own && address->sa_family == AF_INET && inet_pton(AF_INET, own, &from.sin_addr) == 1)
+    bind(file, (struct sockaddr *)&from, sizeof from);
+  return NEXT(connect)(file, address, size);
+}
+
+int listen(int file, int count) {
+  if (is_cut_off()) return errno = ENETDOWN, -1;
+  return NEXT(listen)(file, count);
+}
