@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cordee.slurm import SlurmError, parse_records, run_command
+from cordee.slurm import SlurmError, expand_nodes, parse_records, run_command
 
 _SUFFIXES = "*~#!%$@^-"
 _DRAINED = frozenset(["DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"])
@@ -69,7 +69,26 @@ def ask_nodes(names: str = "", *, timeout_s: float = 30.0) -> dict[str, NodeStat
         SlurmError: the controller does not answer, or does not know a name.
     """
     argv = ["scontrol", "show", "node", *([names] if names else []), "--oneliner", "--all"]
-    return parse_nodes(run_command(argv, timeout_s=timeout_s))
+    nodes = parse_nodes(run_command(argv, timeout_s=timeout_s))
+    said = run_command(["scontrol", "show", "reservation", "--oneliner"], timeout_s=timeout_s)
+    for name, words in parse_reservations(said).items():
+        if name in nodes:
+            nodes[name] = replace(nodes[name], words=nodes[name].words | words)
+    return nodes
+
+
+def parse_reservations(text: str) -> dict[str, frozenset[str]]:
+    """Return what the reservations that `scontrol show reservation --oneliner` prints say of nodes now: `RESERVED`, and
+    `MAINT` for maintenance. A node's own state says so only after a while."""
+    found: dict[str, frozenset[str]] = {}
+    for record in parse_records(text):
+        if record.get("State") != "ACTIVE":
+            continue
+        maintenance = "MAINT" in record.get("Flags", "").split(",")
+        words = frozenset(["RESERVED", "MAINT"] if maintenance else ["RESERVED"])
+        for name in expand_nodes(record.get("Nodes", "").replace("(null)", "")):
+            found[name] = found.get(name, frozenset()) | words
+    return found
 
 
 def parse_nodes(text: str) -> dict[str, NodeState]:

@@ -81,6 +81,7 @@ def serve(app: Starlette, address: str, port: int, said: Callable[[str], None]) 
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((address, port))
+        listener.listen(128)
     except OSError as error:
         listener.close()
         raise UsageError(f"cannot listen: {error.strerror}", given=f"{address} port {port}", next="choose another")

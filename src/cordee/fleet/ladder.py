@@ -58,7 +58,7 @@ def next_steps(
         told = any(deed.action == "ticket" for deed in steps)
         why = f"drained {drains} times in {situation.policy.days:g} days by us: a person decides"
         return [] if told or "ticket" not in situation.commands else [replace(base, action="ticket", why=why)]
-    if state.working:
+    if state.working or state.maintenance:
         return []
     bad_since = any(fault.at > since and fault.action != "none" for fault in record.faults)
     bad_since = bad_since or bool(steps and steps[-1].phase == "failed")

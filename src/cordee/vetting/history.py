@@ -56,7 +56,7 @@ def _header(document: dict[str, Any], user: str) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "id": str(document.get("id") or secrets.token_hex(8)),
-        "at": document.get("at") or utc_text(),
+        "at": _time(document.get("at")),
         "cluster": document.get("cluster"),
         "job": _text(document.get("job")),
         "run": document.get("run"),
@@ -80,6 +80,10 @@ def _user(name: str, cluster: str, kept: str) -> Optional[str]:
     if kept == "hash":
         return "user-" + hashlib.sha256(f"{cluster}\0{name}".encode()).hexdigest()[:12]
     return None
+
+
+def _time(at: Any) -> str:
+    return str(at) if at and not isinstance(at, (int, float)) else utc_text(at)
 
 
 def _text(value: Any) -> Optional[str]:
