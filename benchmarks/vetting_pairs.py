@@ -1,6 +1,7 @@
 """How well the pair test finds slow nodes and how seldom it blames others: prints a Markdown table.
 
     python benchmarks/vetting_pairs.py [--nodes 4 8 16 64 256 1024 4096] [--slowness 0.2 0.1 0.05] [--trials 20000]
+        [--ratio 0.88]
 
 Simulated: 3 % noise, 5 % of the measurements meet a dip to 40-90 %, 1.2 % of the nodes, at least one, are slow.
 """
@@ -15,7 +16,7 @@ from random import Random
 from typing import NamedTuple
 
 from cordee.testing.fabric import SimulatedFabric
-from cordee.vetting.pairs import PairTest
+from cordee.vetting.pairs import PairPolicy, PairTest
 
 SICK_RATIO = 0.012
 
@@ -33,7 +34,7 @@ class Score(NamedTuple):
     seconds: float
 
 
-def measure(nodes: int, slowness: float, trials: int, baseline: bool = False) -> Score:
+def measure(nodes: int, slowness: float, trials: int, ratio: float) -> Score:
     """Run trials of one kind, each with its own seed."""
     names = [f"n{index}" for index in range(nodes)]
     sick_count = max(1, round(SICK_RATIO * nodes))
@@ -43,7 +44,7 @@ def measure(nodes: int, slowness: float, trials: int, baseline: bool = False) ->
         seed = f"{nodes}-{slowness}-{trial}"
         sick = set(Random(seed).sample(names, sick_count))
         fabric = SimulatedFabric(slow=dict.fromkeys(sick, 1 - slowness), seed=seed)
-        outcome = fabric.run(PairTest(names, seed, baseline={"value": 25e9, "n": 500} if baseline else None))
+        outcome = fabric.run(PairTest(names, seed, policy=PairPolicy(ratio=ratio)))
         failed = {name for name, result in outcome.results.items() if result["status"] == "fail"}
         found += len(failed & sick)
         blamed += len(failed - sick)
@@ -59,6 +60,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[4, 8, 16, 64, 256, 1024, 4096])
     parser.add_argument("--slowness", type=float, nargs="+", default=[0.2, 0.1, 0.05])
     parser.add_argument("--trials", type=int, default=20000, help="of 4 nodes; fewer of more nodes, 20 at least")
+    parser.add_argument(
+        "--ratio", type=float, default=PairPolicy.ratio, help="of the reference, below which a node is slow"
+    )
     given = parser.parse_args()
     print(f"`{' '.join(['python', *sys.argv])}`, Python {platform.python_version()}\n")
     print(
@@ -67,7 +71,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     for slowness in given.slowness:
         for nodes in given.nodes:
-            score = measure(nodes, slowness, max(20, given.trials * 4 // nodes))
+            score = measure(nodes, slowness, max(20, given.trials * 4 // nodes), given.ratio)
             print(
                 f"| {nodes} | {slowness:.0%} | {score.trials} | {score.found / score.sick:.2%} | "
                 f"{score.blamed / score.healthy:.4%} | {score.blamed / score.trials:.4f} | {score.confused / score.trials:.2%} | "

@@ -127,7 +127,7 @@ def test_a_topology_becomes_what_looks_at_it(load, package):
     between = one(load, "topology: internode", "payload: 8 GB", "min_bandwidth: 20 GB/s", package=package).resolved()
     assert between["checks"] == []
     assert between["pairs"]["min_bandwidth_bytes_per_s"] == 20 * 2**30
-    assert between["pairs"]["payload_bytes"] == 8 * 2**30
+    assert between["pairs"]["payload_bytes"] == 256 * 2**20
     assert between["pairs"]["name"] == "NCCL"
     both = one(load, "topology: full", package=package).resolved()
     assert both["checks"]
@@ -156,12 +156,12 @@ def test_several_tests_of_the_network_become_one_that_is_as_strict_as_all(load):
     kind = "type: vetnode.evaluations.nccl_lib_eval.NcclLibEval, topology: internode"
     document = load(
         "name: x\nevals:\n"
-        f"- {{name: a, {kind}, min_bandwidth: 10 GB/s, payload: 1 GB, required: false}}\n"
-        f"- {{name: b, {kind}, min_bandwidth: 20 GB/s, payload: 512 MB}}\n"
+        f"- {{name: a, {kind}, min_bandwidth: 10 GB/s, payload: 128 MB, required: false}}\n"
+        f"- {{name: b, {kind}, min_bandwidth: 20 GB/s, payload: 64 MB}}\n"
     ).resolved()
     pairs = document["pairs"]
     assert (pairs["name"], pairs["required"]) == ("a", True)
-    assert (pairs["min_bandwidth_bytes_per_s"], pairs["payload_bytes"]) == (20 * 2**30, 2**30)
+    assert (pairs["min_bandwidth_bytes_per_s"], pairs["payload_bytes"]) == (20 * 2**30, 2**27)
 
 
 def test_a_requirement_may_carry_options_of_pip(load):

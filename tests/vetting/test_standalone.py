@@ -170,7 +170,7 @@ def test_only_the_task_that_conducts_imports_what_reads_a_protocol(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_tenth_of_the_nodes_dead_or_silent_is_named_and_left_out(tmp_path, number):
-    with Tasks(tmp_path, 20, gate=True, deadline_s=6.0) as tasks:
+    with Tasks(tmp_path, 20, gate=True, deadline_s=20.0) as tasks:
         tasks.wait_at_the_gate()
         for node in (7, 13):
             tasks.send(node, number)
@@ -184,14 +184,14 @@ def test_a_tenth_of_the_nodes_dead_or_silent_is_named_and_left_out(tmp_path, num
 
 @pytest.mark.slow
 def test_a_node_that_never_comes_is_named(tmp_path):
-    with Tasks(tmp_path, 4, deadline_s=4.0, absent=((3, 0),)) as tasks:
+    with Tasks(tmp_path, 4, deadline_s=12.0, absent=((3, 0),)) as tasks:
         assert set(tasks.end().values()) == {3}
     assert tasks.document["exclude"] == ["s3"]
 
 
 @pytest.mark.slow
 def test_a_task_that_never_comes_makes_its_node_unknown(tmp_path):
-    with Tasks(tmp_path, 4, 2, deadline_s=4.0, absent=((3, 1),)) as tasks:
+    with Tasks(tmp_path, 4, 2, deadline_s=12.0, absent=((3, 1),)) as tasks:
         assert set(tasks.end().values()) == {3}
     assert tasks.document["exclude"] == ["s3"]
     assert tasks.results(3)["ranks"]["status"] == "unknown"
@@ -210,7 +210,7 @@ def test_a_task_that_hangs_makes_its_node_unknown(tmp_path):
 
 @pytest.mark.slow
 def test_what_was_stuck_is_said_with_its_stack(tmp_path):
-    with Tasks(tmp_path, 1, gate=True, deadline_s=3.0) as tasks:
+    with Tasks(tmp_path, 1, gate=True, deadline_s=8.0) as tasks:
         assert set(tasks.end().values()) == {4}
     gate = tasks.results(1)["gate"]
     assert (gate["status"], gate["cause"]) == ("unknown", "timeout")
@@ -261,7 +261,7 @@ def test_a_conductor_that_hung_for_a_while_ends_with_the_others_verdict(tmp_path
 
 @pytest.mark.slow
 def test_the_next_node_conducts_when_the_first_never_comes(tmp_path):
-    with Tasks(tmp_path, 4, deadline_s=4.0, absent=((1, 0),)) as tasks:
+    with Tasks(tmp_path, 4, deadline_s=12.0, absent=((1, 0),)) as tasks:
         assert set(tasks.end().values()) == {3}
     assert tasks.document["exclude"] == ["s1"]
 
@@ -332,7 +332,7 @@ def test_two_vettings_in_one_folder_do_not_mix(tmp_path):
 
 @pytest.mark.slow
 def test_too_few_nodes_end_in_abort(tmp_path):
-    with Tasks(tmp_path, 4, deadline_s=3.0, absent=((4, 0),), min_nodes=4) as tasks:
+    with Tasks(tmp_path, 4, deadline_s=8.0, absent=((4, 0),), min_nodes=4) as tasks:
         assert set(tasks.end().values()) == {4}
     assert tasks.document["verdict"] == "abort"
 

@@ -33,7 +33,7 @@ def test_nodes_that_look_the_same_share_a_row():
 
 def test_the_table_names_node_check_evidence_rule_and_next_step():
     text = render_table(document())
-    assert "p: exclude, 3 of 4 nodes can be used (1.0 s)" in text
+    assert "p: exclude, can be used: 3 of 4 nodes (1.0 s)" in text
     assert "n3: gpu.ecc fail: GPU 1 (GPU-8a) has 2 uncorrectable errors [gpu.ecc-uncorrectable]" in text
     assert "next: srun --exclude=n3 ..." in text
     assert "next: n3: reset the GPU" in text
@@ -68,7 +68,7 @@ def test_many_checks_get_numbers_and_a_list_below():
 @pytest.mark.parametrize("verdict", ["continue", "abort"])
 def test_other_verdicts_say_what_they_mean(verdict):
     text = render_table(document(verdict, exclude=()))
-    assert ("all 4 nodes can be used" in text) == (verdict == "continue")
+    assert ("can be used: 4 of 4 nodes" in text) == (verdict == "continue")
     assert ("nothing should start" in text) == (verdict == "abort")
 
 

@@ -244,6 +244,11 @@ def test_a_kernel_log_that_is_closed_everywhere_excludes_nobody() -> None:
     assert set(verdicts(document).values()) == {"suspect"}
 
 
+def test_short_names_of_nodes_do_not_tell_reasons_apart() -> None:
+    closed = {n: [result(), unknown(cause="closed", evidence=f"{n} does not let us look")] for n in ("a", "b", "c-a")}
+    assert judge(closed)["unavailable"][0]["nodes"] == ["a", "b", "c-a"]
+
+
 def test_what_is_broken_everywhere_is_an_abort_without_blame() -> None:
     document = judge(nodes(*(unknown(cause="absent", evidence="no libnvidia-ml.so.1") for _ in range(4))))
     assert (document["verdict"], document["exclude"]) == ("abort", [])

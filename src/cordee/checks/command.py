@@ -6,8 +6,6 @@ import json
 import os
 import shlex
 import signal
-import subprocess
-import tempfile
 from dataclasses import asdict
 from typing import Any, Optional
 
@@ -22,6 +20,7 @@ from cordee.checks._base import (
     Result,
     find_command,
 )
+from cordee.checks.child import Child
 from cordee.checks.program import require
 
 _CODES = {"0": "pass", "1": "fail", "2": "warn", "3": "unknown"}
@@ -157,30 +156,16 @@ def _environment(env: dict[str, str], more: dict[str, Optional[str]]) -> dict[st
 
 
 def _run(argv: list[str], env: dict[str, str], workdir: str, limit_s: float) -> tuple[Optional[int], bytes, bytes]:
-    """Return exit code (None: killed by us), and the ends of what it wrote.
-
-    The outputs are files without a name: what it leaves running cannot hold us up, and nothing stays on the disk.
-    """
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        try:
-            process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=env, cwd=workdir
-            )
-        except OSError as error:
-            raise CannotTest(f"{argv[0]} cannot be started: {error.strerror}", "error") from None
-        try:
-            code: Optional[int] = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = None
-        return code, _end_of(output), _end_of(errors)
-
-
-def _end_of(file: Any) -> bytes:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - 32 * _TAIL_BYTES))
-    content: bytes = file.read()
-    return content
+    """Return exit code (None: killed by us), and the ends of what it wrote."""
+    try:
+        child = Child(argv, env, workdir)
+    except OSError as error:
+        raise CannotTest(f"{argv[0]} cannot be started: {error.strerror}", "error") from None
+    try:
+        child.wait(limit_s)
+        return child.code, child.output, child.errors
+    finally:
+        child.close()
 
 
 def _said(output: bytes) -> Optional[dict[str, Any]]:

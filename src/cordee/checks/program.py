@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import time
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from cordee.checks._base import CannotTest, Context, find_command
+from cordee.checks.child import Child
 
 # Only `cordee` comes from our place: a folder or zip of ours on the path could hide the interpreter's own libraries.
 _START = """
@@ -118,37 +118,24 @@ def run_program(program: str, parameters: dict[str, Any], context: Context) -> O
     until = time.monotonic() + budget_s
     request = json.dumps({**parameters, "deadline_s": budget_s}).encode()
     try:
-        process = subprocess.Popen(
-            command_of(python, program),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=context.env,
-            cwd=context.workdir,
-        )
+        child = Child(command_of(python, program), context.env, context.workdir, request)
     except OSError as error:
         raise CannotTest(f"{python} cannot be started: {error.strerror}", "error") from None
     try:
-        output, errors = process.communicate(request, timeout=max(0.0, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return _late(process, python, budget_s)
-    return _ended(process.returncode, python, _objects(output), errors)
+        if not child.wait(until - time.monotonic()):
+            return _late(child, python, budget_s)
+        return _ended(child.code or 0, python, _objects(child.output), child.errors)
+    finally:
+        child.close()
 
 
-def _late(process: subprocess.Popen[bytes], python: str, budget_s: float) -> Outcome:
-    """Ask a program where it is, then kill it."""
-    process.send_signal(signal.SIGUSR2)
-    output, errors = b"", b""
-    for _ in range(2):
-        try:
-            output, errors = process.communicate(timeout=_STACK_PATIENCE_S)
-            break
-        except subprocess.TimeoutExpired as expired:
-            output, errors = expired.stdout or b"", expired.stderr or b""
-            process.kill()
-    lines = errors.decode(errors="replace").splitlines()
+def _late(child: Child, python: str, budget_s: float) -> Outcome:
+    """Ask a program where it is; it is killed then."""
+    child.signal(signal.SIGUSR2)
+    child.wait(_STACK_PATIENCE_S)
+    lines = child.errors.decode(errors="replace").splitlines()
     stack = [line.strip() for line in lines if line.strip().startswith("File ")]
-    said = _objects(output)
+    said = _objects(child.output)
     text = f"did not end within {budget_s:.3g} s{_while(said)}"
     if stack:
         text += f"; it was at: {stack[0]}"

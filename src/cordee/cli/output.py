@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cordee.findings import Finding
-from cordee.runs.state import RunState
+if TYPE_CHECKING:
+    from cordee.findings import Finding
+    from cordee.runs.state import RunState
 
 SHOW_SCHEMA = "cordee.run/1"
 

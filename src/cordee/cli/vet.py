@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from cordee.cli.options import json_option
-from cordee.errors import UsageError
+from cordee.errors import EXIT_DONE, UsageError
 
 
 class Vet(click.Group):
@@ -130,3 +131,31 @@ def _tell(schema: bool, as_json: bool) -> None:
         print_json(check_list())
     else:
         click.echo(check_list_text(), nl=False)
+
+
+@command.command()
+@click.argument("protocol")
+@click.option("--into", metavar="DIR", help="Folder of prepared environments, seen by all nodes (default: the cache).")
+@cluster_option
+@json_option
+def prepare(protocol: str, into: str | None, cluster: str | None, as_json: bool) -> None:
+    """Install what the evals of PROTOCOL require, once, into an environment that `cordee vet` then uses.
+
+    Run it where packages can be had, such as a login node: nothing is ever installed while nodes are vetted. After --into
+    DIR, `cordee vet` finds it where CORDEE_ENVIRONMENTS=DIR is set, or where the profile names DIR.
+
+    \b
+    Example:
+      cordee vet prepare full
+    """
+    from cordee.cli.output import print_json
+    from cordee.spec.protocol_in_use import prepare_for
+
+    python, requirements = prepare_for(protocol, cluster, Path(into).absolute() if into else None)
+    if as_json:
+        print_json({"schema": "cordee.prepared/1", "python": python, "requirements": requirements})
+    elif python is None:
+        click.echo(f"{protocol} requires no packages")
+    else:
+        click.echo(f"prepared {python}")
+    raise click.exceptions.Exit(EXIT_DONE)

@@ -132,7 +132,7 @@ def pair_strip(pairs: list[dict[str, Any]], nodes: list[str], threshold: float |
     measured = [entry for entry in pairs if entry.get("bytes_per_s")]
     if not measured or not nodes:
         return ""
-    top = 1.08 * max(threshold or 0.0, *(entry["bytes_per_s"] for entry in measured))
+    top: float = 1.08 * max(threshold or 0.0, *(entry["bytes_per_s"] for entry in measured))
     at = {
         node: _LABELS + (index + 0.5) * min(46.0, (_WIDTH - _LABELS - 8) / len(nodes))
         for index, node in enumerate(nodes)
@@ -140,7 +140,7 @@ def pair_strip(pairs: list[dict[str, Any]], nodes: list[str], threshold: float |
     end, parts = _LABELS + min(46.0 * len(nodes), _WIDTH - _LABELS - 8), []
 
     def height(value: float) -> float:
-        return float(_HEIGHT - _BOTTOM) - value / top * (_HEIGHT - _TOP - _BOTTOM)
+        return float(_HEIGHT - _BOTTOM - value / top * (_HEIGHT - _TOP - _BOTTOM))
 
     for value, words in ((0.0, "0"), (top / 1.08, f"{top / 1.08 / 1e9:.3g} GB/s")):
         y = height(value)

@@ -123,8 +123,8 @@ class VettingSite(Document):
 
     `history` is the folder where results are kept when a protocol says `site`, or `collector` the URL that takes them, with
     its token in `token_file`. `checks` are the folders that classes of checks may come from (None: the protocol's own),
-    `rules` the site's own rules, tried before those of Cordée, and `baseline` the values of the fleet. `offenders` and
-    `actions` are for `cordee nodes act`.
+    `rules` the site's own rules, tried before those of Cordée, and `baseline` the values of the fleet. `environments` is the
+    folder of what `cordee vet prepare` makes (None: the person's cache); `offenders` and `actions` are for `cordee nodes act`.
     """
 
     history: str | None = None
@@ -133,6 +133,7 @@ class VettingSite(Document):
     checks: Lines | None = None
     rules: Lines = ()
     baseline: str | None = None
+    environments: str | None = None
     offenders: OffenderPolicy = OffenderPolicy()
     actions: SiteActions = SiteActions()
 

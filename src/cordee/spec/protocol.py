@@ -16,9 +16,9 @@ from cordee.checks import Parameter
 from cordee.findings import Finding
 from cordee.spec.faults import document_error, fault_error
 from cordee.spec.profile import ClusterProfile
-from cordee.spec.protocol_evals import Eval, Types, read_eval
+from cordee.spec.protocol_evals import Eval, Types, read_eval, requirements_of
 from cordee.spec.protocol_faults import Faults
-from cordee.spec.protocol_site import SITE, folders_of_checks, site_values
+from cordee.spec.protocol_site import SITE, folders_of_checks, prepared_for, site_values
 from cordee.spec.protocol_types import PAIR, eval_type
 from cordee.spec.yaml_lines import YamlDocument, read_yaml
 
@@ -41,9 +41,9 @@ _NUMBERED = re.compile(r" *(\d{1,5})(?: |\Z)( *)(.*)\Z")
 PIP = (Parameter("index_url", "text", "where packages come from"),)
 TOP = (
     Parameter("name", "text", "what the protocol is called", needed=True),
-    Parameter("evals", "any", "what is looked at, a list", needed=True),
+    Parameter("evals", "list", "what is looked at", needed=True),
     Parameter("scheduler", "text", "vetnode's; who made the allocation is found out here", choices=SCHEDULERS),
-    Parameter("pip", "any", "vetnode's: `index_url` of the packages that `requirements` name"),
+    Parameter("pip", "table", "vetnode's: `index_url` of the packages that `requirements` name"),
     Parameter("deadline", "duration", "for everything together", unit="s"),
     Parameter("required", "boolean", "whether evals that do not say so themselves are required", default=True),
     Parameter("confusion", "ratio", "a larger share of nodes flagged by comparison: nobody is blamed", CONFUSION_RATIO),
@@ -64,7 +64,7 @@ class Protocol:
         scheduler, index_url: vetnode's `scheduler` and `pip.index_url`.
         confusion_ratio: a larger share of nodes flagged by comparison: nobody is blamed.
         min_nodes: fewest healthy nodes that are of use; None: all.
-        site: what the cluster's profile adds: `rules`, `history`, `baseline`, `switches`.
+        site: what the cluster's profile adds: `python` (that has what is required), `rules`, `history`, `baseline`, `switches`.
         findings: what is worth saying although nothing is wrong.
     """
 
@@ -83,8 +83,7 @@ class Protocol:
     @property
     def requirements(self) -> list[str | list[str]]:
         """What the evals need installed, each once: a package, or a package with pip's options."""
-        found = {json.dumps(entry): entry for one in self.evals for entry in one.requirements}
-        return list(found.values())
+        return requirements_of(self.evals)
 
     def resolved(self) -> dict[str, Any]:
         """Return the `cordee.protocol/1` document: all that the node side gets to see."""
@@ -102,7 +101,7 @@ class Protocol:
             "policy": {"confusion_ratio": self.confusion_ratio, "min_nodes": self.min_nodes},
         }
         digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-        return {**document, "digest": f"sha256:{digest}", "python": None, **self.site}
+        return {**document, "digest": f"sha256:{digest}", **self.site}
 
 
 def load_protocol(
@@ -172,6 +171,7 @@ def _read(
     evals = _evals(values.get("evals"), top.get("required", True), types, faults)
     where = top.get("history") if history is None else SITE if history is True else history or None
     site = site_values(profile, where, base if history is None else Path.cwd(), faults)
+    site["python"] = None if faults.errors else _python(requirements_of(evals), profile, faults)
     _refuse_twins(evals, faults)
     return Protocol(
         path=document.path,
@@ -186,6 +186,16 @@ def _read(
         site=site,
         findings=tuple(faults.notes),
     )
+
+
+def _python(required: list[str | list[str]], profile: ClusterProfile, faults: Faults) -> str | None:
+    """Return the interpreter that was prepared for what is required; says how to prepare it when there is none."""
+    found = prepared_for(required, profile)
+    if required and found is None:
+        names = ", ".join(entry if isinstance(entry, str) else entry[0] for entry in required)
+        text = f"{names} are required, and no environment is prepared: the ranks' own Python must have them"
+        faults.note(("evals",), text, "not-prepared", next="`cordee vet prepare` with this protocol makes one")
+    return None if found is None else str(found)
 
 
 def without_printed_numbers(text: str) -> str:
@@ -255,13 +265,14 @@ def _pairs(settings: list[dict[str, Any]]) -> dict[str, Any] | None:
         return None
     first = settings[0]
     thresholds = [one["min_bandwidth"] for one in settings if "min_bandwidth" in one]
+    payloads = [one["payload"] for one in settings if "payload" in one]
     deadlines = [one["deadline_s"] for one in settings if one["deadline_s"]]
     return {
         "name": first["name"],
         "required": any(one["required"] for one in settings),
         "deadline_s": max(deadlines, default=None),
         "backend": "torch" if any(one["backend"] == "torch" for one in settings) else "tcp",
-        "payload_bytes": max(one["payload"] for one in settings),
+        "payload_bytes": max(payloads, default=None),
         "seconds": max(one["seconds"] for one in settings),
         "min_bandwidth_bytes_per_s": max(thresholds, default=None),
         "ratio": max(one["min_ratio"] for one in settings),

@@ -23,10 +23,17 @@ GROUP = "cordee.checks"
 _CLASS = re.compile(r"(?P<module>[\w./~-]+):(?P<name>[^\W\d]\w*)\Z")
 _PATIENCE_S = 30.0
 _ASK = """
-import json, sys
+import importlib, importlib.util, json, sys
 from dataclasses import asdict
-from cordee.checks import Check, load_check
-check = load_check("check", {"check": sys.argv[1]})
+from cordee.checks import Check
+place, _, name = sys.argv[1].rpartition(":")
+if place.endswith(".py"):
+    spec = importlib.util.spec_from_file_location("cordee_check", place)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+else:
+    module = importlib.import_module(place)
+check = getattr(module, name)()
 if not isinstance(check, Check):
     sys.exit("it is no cordee.checks.Check")
 told = {"title": check.title, "alone": bool(check.alone), "deadline_s": float(check.deadline_s)}

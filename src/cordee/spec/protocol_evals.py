@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,7 +20,7 @@ COMMON = (
     Parameter("required", "boolean", "whether a failure, or that it could not be tested, leaves the node out"),
     Parameter("deadline", "duration", "how long it may take", unit="s"),
     Parameter("scope", "text", "what a fault says something about, where not what the check says", choices=SCOPES),
-    Parameter("requirements", "any", "Python packages that it needs, a list"),
+    Parameter("requirements", "list", "Python packages that it needs"),
 )
 
 
@@ -85,6 +87,12 @@ def read_eval(index: int, values: Any, required: bool, types: Types, faults: Fau
     if len(faults.errors) > before:
         return None
     return _expanded(index, kind, common, given, common.get("required", required), faults)
+
+
+def requirements_of(evals: Iterable[Eval]) -> list[str | list[str]]:
+    """Return what evals need installed, each once."""
+    found = {json.dumps(entry): entry for one in evals for entry in one.requirements}
+    return list(found.values())
 
 
 def _expanded(
@@ -155,6 +163,7 @@ def _requirements(path: Keys, values: Any, faults: Faults) -> list[str | list[st
         return []
     for index, value in enumerate(values):
         words = value if isinstance(value, list) else [value]
-        if not words or not all(isinstance(word, str) and word and "\0" not in word for word in words):
+        texts = [word for word in words if isinstance(word, str) and word.strip() and "\0" not in word]
+        if not texts or len(texts) < len(words) or texts[0].startswith("-"):
             faults.add((*path, index), "is not a package", given=value, allowed=allowed, next="change it")
     return values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,8 @@ class Faults:
 
     def add(self, path: Keys, text: str, *, rule: str = "bad-value", given: Any, allowed: Any, next: str) -> None:
         """Note a fault at `path`."""
-        shown = given if isinstance(given, (bool, int, float)) else _shown(given)
+        number = isinstance(given, (bool, int)) or (isinstance(given, float) and math.isfinite(given))
+        shown = given if number else _shown(given)
         self.errors.append(
             Finding(
                 text,
@@ -43,9 +45,9 @@ class Faults:
             )
         )
 
-    def note(self, path: Keys, text: str, rule: str) -> None:
+    def note(self, path: Keys, text: str, rule: str, next: str | None = None) -> None:
         """Note something that is no fault."""
-        self.notes.append(Finding(text, "info", rule, file=str(self._document.path), line=self.line(path)))
+        self.notes.append(Finding(text, "info", rule, file=str(self._document.path), line=self.line(path), next=next))
 
     def table(self, path: Keys, values: Any, parameters: tuple[Parameter, ...]) -> dict[str, Any]:
         """Return the converted values of a table that may be missing."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from cordee.findings import Finding
 from cordee.spec.protocol import load_protocol
-from cordee.spec.protocol_site import vetting_profile
+from cordee.spec.protocol_site import environments_folder, vetting_profile
 
 
 def protocol_in_use(given: str, cluster: str | None, history: str | None) -> tuple[dict[str, Any], list[Finding]]:
@@ -23,3 +24,25 @@ def protocol_in_use(given: str, cluster: str | None, history: str | None) -> tup
     """
     protocol = load_protocol(given, vetting_profile(cluster), history=history)
     return protocol.resolved(), list(protocol.findings)
+
+
+def prepare_for(given: str, cluster: str | None, into: Path | None) -> tuple[str | None, list[str | list[str]]]:
+    """Make the environment that a protocol requires, unless it is there; return its interpreter and what is required.
+
+    Args:
+        given, cluster: as in `protocol_in_use`.
+        into: the folder of environments; None: as CORDEE_ENVIRONMENTS or the profile says, else the person's cache.
+
+    Raises:
+        DocumentError, UsageError: as `protocol_in_use`.
+        PrepareError: it cannot be made.
+    """
+    from cordee.spec.prepared import prepare
+
+    profile = vetting_profile(cluster)
+    protocol = load_protocol(given, profile)
+    if not protocol.requirements:
+        return None, []
+    folder = into or environments_folder(profile)
+    python = prepare(protocol.requirements, profile.python, protocol.index_url, folder)
+    return str(python), protocol.requirements

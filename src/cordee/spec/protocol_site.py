@@ -21,7 +21,7 @@ from cordee.spec.protocol_faults import Faults
 from cordee.spec.rules import load_rules
 
 SITE = "site"
-_NEEDED = ("vetting", "switches")
+_NEEDED = ("vetting", "switches", "python")
 
 
 def vetting_profile(cluster: str | None = None, environ: Mapping[str, str] = os.environ) -> ClusterProfile:
@@ -69,6 +69,25 @@ def folders_of_checks(profile: ClusterProfile, base: Path) -> tuple[Path, ...]:
     """Return the folders that classes may come from; where the profile names none, the protocol's own."""
     given = profile.vetting.checks
     return (base,) if given is None else tuple(_path(folder) for folder in given)
+
+
+def environments_folder(profile: ClusterProfile) -> Path | None:
+    """Return where environments are prepared: CORDEE_ENVIRONMENTS, else as the profile says; None: the person's cache."""
+    given = os.environ.get("CORDEE_ENVIRONMENTS") or profile.vetting.environments
+    return _path(given) if given else None
+
+
+def prepared_for(requirements: list[str | list[str]], profile: ClusterProfile) -> Path | None:
+    """Return the interpreter that was prepared for these requirements, None when none was or none is needed.
+
+    Raises:
+        PrepareError: the profile's interpreter does not run.
+    """
+    if not requirements:
+        return None
+    from cordee.spec.prepared import prepared
+
+    return prepared(requirements, profile.python, environments_folder(profile))
 
 
 def read_baseline(path: Path) -> dict[str, dict[str, float]]:

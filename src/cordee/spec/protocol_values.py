@@ -29,6 +29,8 @@ FORMS = {
     "bandwidth": BANDWIDTH_FORMS,
     "duration": DURATION_FORMS,
     "any": "any value that JSON has too",
+    "list": "a list",
+    "table": "a table",
 }
 _KINDS = {
     "number": "a number",
@@ -37,6 +39,7 @@ _KINDS = {
     "boolean": "true or false",
     "texts": "a text or a list of texts",
     "map": "a table of texts",
+    "any": "a value that JSON has too",
 }
 TEXT_KINDS = ("text", "texts", "map")
 _SCHEMA_TEXTS: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
@@ -54,6 +57,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "bandwidth": _NUMBER_OR_TEXT,
     "duration": _NUMBER_OR_TEXT,
     "any": {},
+    "list": {"type": "array"},
+    "table": {"type": "object"},
 }
 
 Converter = Callable[[Any], Any]
@@ -167,4 +172,6 @@ _CONVERTERS: dict[str, Converter] = {
     "bandwidth": _measured(parse_bandwidth),
     "duration": _measured(parse_duration),
     "any": _any,
+    "list": lambda value: value,
+    "table": lambda value: value,
 }

@@ -14,6 +14,7 @@ from typing import Any
 from cordee.checks import Parameter
 from cordee.spec.protocol_values import Converter, WrongValue
 
+_MOST_AT_ONCE = 256 << 20
 _SIZE = re.compile(r"\s*(\d*\.?\d+)\s*([KMGTPE]?B|)\s*\Z", re.IGNORECASE)
 _RATE = re.compile(r"\s*(\d*\.?\d+)\s*([KMGTPE]?B)/s\s*\Z", re.IGNORECASE)
 _SIZE_FORMS = 'a number of bytes, or a size such as "4 GB" (powers of 1024 here, as in vetnode)'
@@ -92,7 +93,7 @@ def _nccl(given: dict[str, Any]) -> Expansion:
     threshold, payload = given["min_bandwidth"], given["payload"]
     found = Expansion()
     on_nodes = {"device": "gpu", "min_bandwidth": threshold, "payload": payload}
-    between = {"backend": "torch", "payload": payload}
+    between = {"backend": "torch", "payload": min(payload, _MOST_AT_ONCE)}
     if topology == "internode" or method == "roundrobin":
         found.pairs = {**between, "min_bandwidth": threshold}
     elif topology == "intranode":
@@ -107,6 +108,8 @@ def _nccl(given: dict[str, Any]) -> Expansion:
         )
     if method not in ("allreduce", "roundrobin"):
         found.notes.append(f"method {method} is measured as an all-reduce")
+    if found.pairs and payload > _MOST_AT_ONCE:
+        found.notes.append(f"between nodes {_MOST_AT_ONCE >> 20} MiB are sent at once, again and again")
     if given.get("warmup"):
         found.notes.append("warmup is not used: the check warms up by itself")
     return found

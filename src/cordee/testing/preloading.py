@@ -6,6 +6,7 @@ A small C library does it, put in front of the C library's own functions by LD_P
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from cordee.errors import CordeeError
@@ -48,6 +49,9 @@ def faulty(
     clock_ahead_s: float = 0.0,
     read_pause_s: float = 0.0,
     send_pause_s: float = 0.0,
+    slow_peers: Sequence[str] = (),
+    slow_pause_s: float = 0.0,
+    own_address: str | None = None,
     cut_off: str | None = None,
 ) -> dict[str, str]:
     """Return the variables that give a process, and all that it starts, these faults.
@@ -56,15 +60,22 @@ def faulty(
         library: what `build_faults` returned.
         clock_ahead_s: by how much its clock is ahead.
         read_pause_s: how much longer each positioned read takes.
-        send_pause_s: how much longer each sending of more than 4 KiB takes.
+        send_pause_s: it sends more than 4 KiB only once in that time.
+        slow_peers: addresses to which `slow_pause_s` holds instead.
+        own_address: it connects from this address, such as 127.0.0.3.
         cut_off: processes with this word on their command line can neither connect nor listen.
     """
     given = {
-        "FAULT_CLOCK_AHEAD_S": str(clock_ahead_s),
-        "FAULT_READ_PAUSE_US": str(round(read_pause_s * 1e6)),
-        "FAULT_SEND_PAUSE_US": str(round(send_pause_s * 1e6)),
+        "FAULT_CLOCK_AHEAD_S": str(clock_ahead_s or ""),
+        "FAULT_READ_PAUSE_US": _microseconds(read_pause_s),
+        "FAULT_SEND_PAUSE_US": _microseconds(send_pause_s),
+        "FAULT_SLOW_PEERS": "".join(f"{peer}," for peer in slow_peers),
+        "FAULT_SLOW_PAUSE_US": _microseconds(slow_pause_s),
+        "FAULT_OWN_ADDRESS": own_address or "",
+        "FAULT_NO_PEERS": cut_off or "",
     }
-    found = {name: value for name, value in given.items() if float(value)}
-    if cut_off is not None:
-        found["FAULT_NO_PEERS"] = cut_off
-    return {"LD_PRELOAD": str(library), **found}
+    return {"LD_PRELOAD": str(library), **{name: value for name, value in given.items() if value}}
+
+
+def _microseconds(seconds: float) -> str:
+    return str(round(seconds * 1e6)) if seconds else ""

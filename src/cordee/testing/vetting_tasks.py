@@ -139,7 +139,13 @@ class Tasks:
 
     def wait_at_the_gate(self, *nodes: int) -> None:
         """Return once the checks of all these nodes run."""
-        wait_for(lambda: all((self.folder / f"came-s{node}").exists() for node in nodes or range(1, self.nodes + 1)))
+
+        def all_came() -> bool:
+            if any(process.poll() is not None for process in self.processes.values()):
+                raise AssertionError(f"tasks ended before the gate: {self.end()}, {self.said}")
+            return all((self.folder / f"came-s{node}").exists() for node in nodes or range(1, self.nodes + 1))
+
+        wait_for(all_came)
 
     def let_go(self) -> None:
         """Let the checks end."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from cordee.errors import CordeeError
 from cordee.slurm import switches_of
+from cordee.units import utc_text
 from cordee.vetting import clocks
 from cordee.vetting.member import Member
-from cordee.vetting.pairing import run_pairs
-from cordee.vetting.pairs import PairOutcome
-from cordee.vetting.record import write
 from cordee.vetting.verdict import decide
+
+if TYPE_CHECKING:
+    from cordee.vetting.pairs import PairOutcome
 
 SCHEMA = "cordee.vetting/1"
 _PAIRS_SHARE = 0.5
@@ -93,7 +94,7 @@ class Conductor:
         if not wanted:
             return []
         left_s = self.checks_s if left_s is None else min(left_s, self.checks_s)
-        more = {"classes": self.protocol["classes"], "python": self.protocol["python"], **request}
+        more = {**{key: self.protocol[key] for key in ("classes", "python", "requirements")}, **request}
         return await member.check(wanted, max(0.1, left_s - _ANSWER_S), patience_s=_ANSWER_S, **more)
 
     async def conclude(
@@ -116,13 +117,15 @@ class Conductor:
             "protocol": self.protocol["name"],
             "digest": self.protocol["digest"],
             **{key: self._identity.get(key) for key in ("run", "job", "cluster", "user")},
-            "at": time.time(),
+            "at": utc_text(),
             "seconds": round(time.monotonic() - self._began, 3),
             **decide(
                 self.protocol, reports, pairs, min_nodes=self._min_nodes or self.protocol["policy"].get("min_nodes")
             ),
         }
         if self.protocol["history"] is not None:
+            from cordee.vetting.record import write
+
             await asyncio.get_running_loop().run_in_executor(None, write, document, self.protocol["history"])
         return document
 
@@ -144,6 +147,8 @@ class Conductor:
         there = {name: member for name, member in members.items() if reports.get(name) is not None}
         if settings is None or len(there) < 2:
             return None
+        from cordee.vetting.pairing import run_pairs
+
         return await run_pairs(
             there,
             settings,

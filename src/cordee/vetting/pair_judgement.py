@@ -155,7 +155,7 @@ def _rates(test: PairTest, node: str, score: float) -> str:
     """Return the best of a node's results and with whom; failed meetings are told in the facts."""
     best = next(one for one in test.of_node(node) if one.bytes_per_s == score)
     partners = sorted({one.partner(node) for one in test.of_node(node) if one.bytes_per_s is not None})
-    return f"{format_size(score)}/s at best, with {best.partner(node)}, of {_names(partners)}"
+    return f"{format_size(score)}/s at best, with {best.partner(node)}; met {_names(partners)}"
 
 
 def _failures(node: str, meetings: list[Measurement]) -> str:

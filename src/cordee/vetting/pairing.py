@@ -52,7 +52,8 @@ async def run_pairs(
         confusion_ratio: of the protocol's policy.
         request: what else the requests to the nodes hold.
     """
-    until = time.monotonic() + deadline_s
+    began = time.monotonic()
+    until = began + deadline_s
     policy = _policy(settings, confusion_ratio)
     test = PairTest(members, seed or secrets.token_hex(8), switches=switches, baseline=baseline, policy=policy)
     while until - time.monotonic() >= settings["seconds"] + _LEAST_S + _ANSWER_S:
@@ -63,7 +64,10 @@ async def run_pairs(
         meetings = await asyncio.gather(*(_meet(members[a], members[b], settings, round_s, request) for a, b in pairs))
         for (a, b), meeting in zip(pairs, meetings):
             test.record(a, b, meeting.bytes_per_s, meeting.reason, meeting.gone)
-    return test.outcome()
+    outcome = test.outcome()
+    for result in outcome.results.values():
+        result["seconds"] = round(time.monotonic() - began, 4)
+    return outcome
 
 
 def _policy(settings: dict[str, Any], confusion_ratio: float) -> PairPolicy:

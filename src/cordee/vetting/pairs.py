@@ -24,7 +24,7 @@ from cordee.vetting.matching import (
     without_repeats,
 )
 
-RETEST_RATIO = 0.93
+_RETEST_MARGIN = 0.05
 _PERCENTILE = 0.75
 
 
@@ -79,6 +79,11 @@ class PairPolicy:
     retests: int = 2
     confusion_ratio: float = 0.3
     flapping_ratio: float = 0.7
+
+    @property
+    def well_ratio(self) -> float:
+        """Share of the reference from which a node counts as well; those below are retested with those above."""
+        return self.ratio + _RETEST_MARGIN
 
 
 class PairTest:
@@ -183,7 +188,7 @@ class PairTest:
             if {a, b} & set(self.gone):
                 continue
             least = min(self.score(a, without=b) or 0.0, self.score(b, without=a) or 0.0)
-            if least >= RETEST_RATIO * reference:
+            if least >= self.policy.well_ratio * reference:
                 slow[(a, b)] = meetings
         return slow
 
@@ -213,7 +218,7 @@ class PairTest:
         reference = self.reference()
         if reference is None:
             return []
-        enough = RETEST_RATIO * reference["value"]
+        enough = self.policy.well_ratio * reference["value"]
         present = [node for node in self.nodes if node not in self.gone]
         suspects = [node for node in present if (self.score(node) or 0.0) < enough]
         good = [node for node in present if (self.score(node) or 0.0) >= enough]

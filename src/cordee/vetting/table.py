@@ -27,9 +27,9 @@ _COLOURS = {
     "skip": "2",
 }
 _OUTCOMES = {
-    "continue": "all {all} nodes can be used",
-    "exclude": "{left} of {all} nodes can be used",
-    "abort": "nothing should start on these {all} nodes",
+    "continue": "can be used: {left} of {all} nodes",
+    "exclude": "can be used: {left} of {all} nodes",
+    "abort": "nothing should start here",
 }
 
 

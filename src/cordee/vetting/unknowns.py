@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 _VARYING = re.compile(r"GPU-[0-9a-f-]+|0x[0-9a-f]+|[0-9a-f]{8,}|\d+(?:\.\d+)?", re.IGNORECASE)
+_WORD = re.compile(r"[\w-]+")
 _LONGEST_REASON = 200
 RAN = frozenset(["pass", "warn", "fail"])
 
@@ -66,5 +67,5 @@ def _reason(result: dict[str, Any], node: str) -> str:
     """Return the evidence without what differs between nodes that suffer the same: names, numbers, stacks."""
     text = str(result.get("evidence") or "").partition(";")[0].partition("\n")[0]
     if node and node in text:
-        text = re.sub(rf"(?<![\w-]){re.escape(node)}(?![\w-])", "NODE", text)
+        text = _WORD.sub(lambda word: "NODE" if word.group() == node else word.group(), text)
     return _VARYING.sub("#", text)[:_LONGEST_REASON]

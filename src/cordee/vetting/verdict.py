@@ -62,7 +62,8 @@ def decide(
         `verdict`, `exclude`, `reason`, `nodes`, `unavailable`, `confused`, `pairs` and `links`. Nodes are in their natural
         order, whatever the order of the reports, which are left as they are.
     """
-    ratio = (protocol.get("policy") or {}).get("confusion_ratio", _CONFUSION_RATIO)
+    given = (protocol.get("policy") or {}).get("confusion_ratio")
+    ratio = _CONFUSION_RATIO if given is None else given
     rules = protocol.get("rules") or []
     order = sorted(reports, key=_natural)
     sheets = {node: _sheet(node, reports[node], pairs) for node in order}

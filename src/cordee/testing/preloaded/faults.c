@@ -2,10 +2,14 @@
  *
  *   FAULT_CLOCK_AHEAD_S    its clock is that many seconds ahead
  *   FAULT_READ_PAUSE_US    every positioned read takes that many microseconds longer
- *   FAULT_SEND_PAUSE_US    every sending of more than 4 KiB takes that many microseconds longer
+ *   FAULT_SEND_PAUSE_US    it sends more than 4 KiB only once in that many microseconds
+ *   FAULT_SLOW_PEERS       addresses to which FAULT_SLOW_PAUSE_US holds instead
+ *   FAULT_SLOW_PAUSE_US
+ *   FAULT_OWN_ADDRESS      it connects from this address
  *   FAULT_NO_PEERS         processes whose command line has this word can neither connect nor listen
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -70,13 +74,40 @@ ssize_t preadv64v2(int file, const struct iovec *parts, int count, off64_t offse
   return NEXT(preadv64v2)(file, parts, count, offset, flags);
 }
 
+/* Waits for the next turn: turns come at a fixed pace, so that a late one does not slow down those after it. */
+static void wait_turn(double us) {
+  static struct timespec next;
+  struct timespec now;
+  NEXT(clock_gettime)(CLOCK_MONOTONIC, &now);
+  double late_us = 1e6 * (double)(now.tv_sec - next.tv_sec) + (double)(now.tv_nsec - next.tv_nsec) / 1e3;
+  if (late_us > 20 * us) next = now;
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
+  next.tv_nsec += (long)(us * 1e3);
+  while (next.tv_nsec >= 1000000000) next.tv_nsec -= 1000000000, next.tv_sec++;
+}
+
+static int is_slow_peer(int file) {
+  const char *peers = getenv("FAULT_SLOW_PEERS");
+  struct sockaddr_in peer;
+  socklen_t size = sizeof peer;
+  char text[INET_ADDRSTRLEN + 1];
+  if (!peers || getpeername(file, (struct sockaddr *)&peer, &size) != 0 || peer.sin_family != AF_INET) return 0;
+  if (!inet_ntop(AF_INET, &peer.sin_addr, text, sizeof text)) return 0;
+  return strstr(peers, strcat(text, ",")) != NULL;
+}
+
 ssize_t send(int file, const void *data, size_t size, int flags) {
-  if (size > LEAST_SENT) pause_for("FAULT_SEND_PAUSE_US");
+  double us = given(is_slow_peer(file) ? "FAULT_SLOW_PAUSE_US" : "FAULT_SEND_PAUSE_US");
+  if (size > LEAST_SENT && us > 0) wait_turn(us);
   return NEXT(send)(file, data, size, flags);
 }
 
 int connect(int file, const struct sockaddr *address, socklen_t size) {
   if (address->sa_family != AF_UNIX && is_cut_off()) return errno = EHOSTUNREACH, -1;
+  const char *own = getenv("FAULT_OWN_ADDRESS");
+  struct sockaddr_in from = {.sin_family = AF_INET};
+  if (own && address->sa_family == AF_INET && inet_pton(AF_INET, own, &from.sin_addr) == 1)
+    bind(file, (struct sockaddr *)&from, sizeof from);
   return NEXT(connect)(file, address, size);
 }
 

@@ -11,8 +11,8 @@ from types import TracebackType
 
 from cordee.testing.slurm.daemons import node_processes
 
-_PERIOD_S = 0.05
-_LOOK_S = 0.1
+_PERIOD_S = 0.5
+_LOOK_S = 0.05
 _DAEMONS = ("slurmd", "slurmstepd", "slurmscriptd")
 
 
@@ -29,7 +29,6 @@ class SlowNode:
     def __init__(self, conf: Path, node: str, log: Path, share: float) -> None:
         self._conf, self._node, self._log, self._share = conf, node, log, share
         self._ended = threading.Event()
-        self._stopped: set[int] = set()
         self._thread = threading.Thread(target=self._pulse, daemon=True)
 
     def __enter__(self) -> SlowNode:
@@ -43,14 +42,13 @@ class SlowNode:
         self._thread.join()
 
     def _pulse(self) -> None:
-        found, looked = set[int](), 0.0
         while not self._ended.is_set():
-            if time.monotonic() - looked > _LOOK_S:
+            stopped, until = set[int](), time.monotonic() + _PERIOD_S * (1 - self._share)
+            while time.monotonic() < until and not self._ended.is_set():
                 found = {pid for pid in node_processes(self._conf, self._node, self._log) if not _is_daemon(pid)}
-                looked = time.monotonic()
-            self._stopped = {pid for pid in found if _send(pid, signal.SIGSTOP)}
-            self._ended.wait(_PERIOD_S * (1 - self._share))
-            for pid in self._stopped:
+                stopped |= {pid for pid in found - stopped if _send(pid, signal.SIGSTOP)}
+                self._ended.wait(_LOOK_S)
+            for pid in stopped:
                 _send(pid, signal.SIGCONT)
             self._ended.wait(_PERIOD_S * self._share)
 

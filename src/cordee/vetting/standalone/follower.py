@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from cordee import wire
 from cordee.errors import EXIT_INTERNAL, CordeeError
 from cordee.runs.folder import say
-from cordee.vetting.standalone.hands import Hands
 from cordee.vetting.standalone.meeting import Meeting
 from cordee.vetting.standalone.settings import Patience
 from cordee.vetting.standalone.world import World
+
+if TYPE_CHECKING:
+    from cordee.vetting.standalone.hands import Hands
 
 _CONNECT_S = 2.0
 _PAUSE_S = 0.02

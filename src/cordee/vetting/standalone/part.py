@@ -6,18 +6,20 @@ import asyncio
 import os
 import signal
 import time
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from cordee.errors import EXIT_INTERNAL, CordeeError
 from cordee.node import processes
 from cordee.runs.folder import say
-from cordee.vetting.standalone.conducting import Conducting
 from cordee.vetting.standalone.follower import TAKE_OVER, Follower
-from cordee.vetting.standalone.hands import Hands
 from cordee.vetting.standalone.meeting import Meeting
 from cordee.vetting.standalone.results import CODES, code_of, write_results
 from cordee.vetting.standalone.settings import Options, patience
 from cordee.vetting.standalone.world import World
+
+if TYPE_CHECKING:
+    from cordee.vetting.standalone.conducting import Conducting
+    from cordee.vetting.standalone.hands import Hands
 
 _CLOCKS_S = 2.0
 
@@ -41,9 +43,7 @@ class Part:
         self._meeting = None if world.alone else Meeting(options.folder, world.identity)
         # Another vetting may have used a name that people give; what it left is older than this process.
         self._since = 0.0 if world.unique else time.time() - _age_s() - _CLOCKS_S
-        self._hands = (
-            Hands(f"vet-{world.identity}/{world.node}/{os.getpid()}", world.node) if world.local == 0 else None
-        )
+        self._hands = _hands(world) if world.local == 0 else None
         self.code = EXIT_INTERNAL
         self.document: Optional[dict[str, Any]] = None
         self._conducting: Optional[Conducting] = None
@@ -122,6 +122,8 @@ class Part:
         return code
 
     async def _conduct(self, epoch: int, lost: Optional[int]) -> Optional[int]:
+        from cordee.vetting.standalone.conducting import Conducting
+
         assert self._hands is not None
         began = self._began if lost is not None or not self._world.index else time.monotonic()
         self._conducting = Conducting(self._world, self._meeting, self._hands, self._options, began, lost)
@@ -136,6 +138,12 @@ class Part:
         self.document = {**document, "vetting": self._world.identity}
         write_results(self._options.folder, self.document, self._world.identity)
         return code
+
+
+def _hands(world: World) -> Hands:
+    from cordee.vetting.standalone.hands import Hands
+
+    return Hands(f"vet-{world.identity}/{world.node}/{os.getpid()}", world.node)
 
 
 def _age_s() -> float:

@@ -45,7 +45,7 @@ class Patience:
     first: float = 3.0
     give_up: float = 60.0
     beat: float = 0.5
-    silent: float = 3.0
+    silent: float = 5.0
     next: float = 3.0
     answer: float = 0.5
 
@@ -54,13 +54,13 @@ def patience(deadline_s: Optional[float], tasks: int) -> Patience:
     """Return the patience that fits a deadline for everything (None: not known yet) and a number of tasks."""
     beat = 0.5 if tasks <= 1000 else 2.0
     if deadline_s is None:
-        return Patience(beat=beat, silent=6 * beat)
+        return Patience(beat=beat, silent=10 * beat)
     most = max(1.0, deadline_s)
     return Patience(
         arrive=min(30.0, most / 2),
         first=min(3.0, most / 4),
         give_up=min(60.0, most + 2.0),
         beat=beat,
-        silent=min(6 * beat, max(1.5, most / 4)),
+        silent=min(10 * beat, max(1.5, most / 4)),
         next=min(3.0, most / 8),
     )
