@@ -72,27 +72,31 @@ def main() -> None:
     print(
         f"`{' '.join(['python', *sys.argv])}`, Python {platform.python_version()}, {os.cpu_count()} cores, {len(rules)} rules\n"
     )
-    print("| nodes | results | silent | verdict | left out | decide, median | decide, worst | pair test's judgement |")
-    print("|---|---|---|---|---|---|---|---|")
+    print(
+        "| nodes | results | silent | verdict | left out | decide, median | worst | CPU | pair test's judgement, CPU |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for count in given.nodes:
         random = Random(count)
         reports = {f"nid{index:06d}": answer(f"nid{index:06d}", random) for index in range(count)}
         test = PairTest([node for node, results in reports.items() if results is not None], str(count))
         SimulatedFabric(seed=count).run(test)
-        started = time.perf_counter()
+        started = time.process_time()
         outcome = test.outcome()
-        pairs_s = time.perf_counter() - started
-        seconds = []
+        pairs_s = time.process_time() - started
+        seconds, started_cpu = [], time.process_time()
         for _ in range(given.repeats):
             started = time.perf_counter()
             document = decide({"rules": rules, "baseline": {}}, reports, outcome)
             seconds.append(time.perf_counter() - started)
+        cpu_s = (time.process_time() - started_cpu) / given.repeats
         seconds.sort()
         results = sum(len(node["results"]) for node in document["nodes"])
         silent = sum(answered is None for answered in reports.values())
         print(
             f"| {count} | {results} | {silent} | {document['verdict']} | {len(document['exclude'])} | "
-            f"{seconds[len(seconds) // 2]:.2f} s | {seconds[-1]:.2f} s | {pairs_s:.2f} s |"
+            f"{seconds[len(seconds) // 2]:.2f} s | {seconds[-1]:.2f} s | {cpu_s:.2f} s | "
+            f"{pairs_s:.2f} s |"
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cordee.spec.rules import load_rules
 from cordee.testing.fabric import HEALTHY_BYTES_PER_S, SimulatedFabric
 from cordee.vetting.pairs import PairOutcome, PairPolicy, PairTest
 from cordee.vetting.verdict import decide
@@ -212,6 +213,30 @@ def test_a_switch_that_is_slow_with_all_others_is_named_alone() -> None:
     found = [quiet(links=links).run(PairTest(names(24), f"seed{seed}", switches=SWITCHES)).links for seed in range(6)]
     assert ["leaf1"] in [faults[0]["switches"] for faults in found]
     assert all("leaf1" in fault["switches"] for faults in found for fault in faults)
+
+
+def test_a_switch_whose_node_list_is_malformed_is_left_out_and_said() -> None:
+    test = PairTest(names(4), "seed", switches={"leaf1": "n[0-", "leaf2": "n[0-3]"})
+    outcome = quiet(slow={"n1": 0.5}).run(test)
+    assert off(outcome) == {"n1": "fail"}
+    assert "without switch leaf1" in outcome.confused[0]["text"]
+    assert decide({}, {node: [] for node in names(4)}, outcome)["verdict"] == "exclude"
+
+
+def rule_of(outcome: PairOutcome, node: str) -> str:
+    document = decide({"rules": load_rules()}, {name: [] for name in outcome.results}, outcome)
+    (result,) = next(entry["results"] for entry in document["nodes"] if entry["node"] == node)
+    return result["rule"]["id"]
+
+
+def test_each_fault_of_a_pair_falls_under_its_own_rule() -> None:
+    a, b = first_pair(8)
+    assert rule_of(quiet(slow={"n2": 0.5}).run(PairTest(names(8), "seed")), "n2") == "pair.slow"
+    assert rule_of(quiet(dead=["n2"]).run(PairTest(names(8), "seed")), "n2") == "pair.partitioned"
+    for share in (0.5, 0):
+        outcome = quiet(links=link(a, b, share)).run(PairTest(names(8), "seed"))
+        assert rule_of(outcome, a) == "link.slow"
+        assert decide({"rules": load_rules()}, {}, outcome)["links"][0]["rule"]["id"] == "link.slow"
 
 
 def test_a_slow_node_is_named_beside_a_slow_link() -> None:

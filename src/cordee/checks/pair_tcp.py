@@ -8,21 +8,19 @@ buffers to drain: a slow network is measured in the same time as a fast one.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 import select
 import socket
 import time
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple
 
 from cordee.checks._base import CannotTest
-from cordee.wire.handshake import is_proof, is_text, prove
+from cordee.checks.pair_lines import Control, Stranger, words
+from cordee.wire.handshake import is_proof, prove
 
 _USES = ("control", "there", "back")
-_LONGEST_LINE = 4096
 _MOST_STRANGERS = 64
-_STRANGER_S = 5.0
 _ATTEMPT_S = 2.0
 _PAUSE_S = 0.05
 _BUFFER_BYTES = 1 << 20
@@ -65,7 +63,7 @@ class End:
             by_use = self._accept_all(listening)
         finally:
             listening.close()
-        control = _Control(by_use["control"], self._until, self._peer)
+        control = Control(by_use["control"], self._until, self._peer)
         there = self._receive(by_use["there"])
         by_use["there"].close()
         control.say({"bytes_per_s": there})
@@ -79,7 +77,7 @@ class End:
             CannotTest: it cannot be reached, it is somebody else, or the connection broke.
         """
         by_use = {use: self._dial(address, port, use) for use in _USES}
-        control = _Control(by_use["control"], self._until, self._peer)
+        control = Control(by_use["control"], self._until, self._peer)
         self._send(by_use["there"], by_use["control"])
         there = control.hear()
         back = self._receive(by_use["back"])
@@ -116,7 +114,7 @@ class End:
         except socket.timeout:
             raise CannotTest(f"{self._peer} sent no data in time", "timeout") from None
         except OSError as error:
-            raise CannotTest(f"the connection to {self._peer} broke: {_words(error)}", "error") from None
+            raise CannotTest(f"the connection to {self._peer} broke: {words(error)}", "error") from None
         if count == 0:
             raise CannotTest(f"{self._peer} ended the connection", "error")
         return count
@@ -151,14 +149,14 @@ class End:
             try:
                 connection = socket.create_connection((address, port), timeout=attempt)
             except OSError as error:
-                last = _words(error)
+                last = words(error)
                 time.sleep(min(_PAUSE_S, max(0.0, patience - time.monotonic())))
                 continue
             self._introduce(connection, use)
             return connection
 
     def _introduce(self, connection: socket.socket, use: str) -> None:
-        control = _Control(connection, self._until, self._peer)
+        control = Control(connection, self._until, self._peer)
         greeting = control.hear_line()
         own = secrets.token_hex(16)
         about = [str(greeting.get("nonce"))[:64], own, use, self._node, self._peer]
@@ -170,7 +168,7 @@ class End:
 
     def _accept_all(self, listening: socket.socket) -> dict[str, socket.socket]:
         """Return the connections of the other end by their use; strangers neither end nor delay the waiting."""
-        strangers: dict[socket.socket, _Stranger] = {}
+        strangers: dict[socket.socket, Stranger] = {}
         found: dict[str, socket.socket] = {}
         while len(found) < len(_USES):
             if not self._left():
@@ -179,9 +177,7 @@ class End:
             ready = select.select([listening, *strangers], [], [], min(1.0, self._left()))[0]
             for connection in ready:
                 if connection is listening:
-                    new = listening.accept()[0]
-                    new.setblocking(False)
-                    strangers[new] = _Stranger(new)
+                    _accept(listening, strangers)
                     continue
                 use = strangers[connection].answer(self._token, self._node, self._peer)
                 if use is None:
@@ -195,80 +191,6 @@ class End:
         for connection in strangers:
             connection.close()
         return found
-
-
-class _Stranger:
-    """A connection that has proved nothing yet."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.until = time.monotonic() + _STRANGER_S
-        self._connection = connection
-        self._nonce = secrets.token_hex(16)
-        self._heard = b""
-        _try_send(connection, {"nonce": self._nonce})
-
-    def answer(self, token: bytes, node: str, peer: str) -> Optional[str]:
-        """Read on; return the use that a connection has proved to have, `""` when it is to be closed, None to wait."""
-        try:
-            part = self._connection.recv(_LONGEST_LINE)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return ""
-        self._heard += part
-        line, end, _ = self._heard.partition(b"\n")
-        if not end:
-            return None if part and len(self._heard) < _LONGEST_LINE else ""
-        hello = _parse(line)
-        nonce, use, name = hello.get("nonce"), hello.get("use"), hello.get("node")
-        if not (is_text(nonce, 64) and is_text(use, 16) and name == peer):
-            return ""
-        about = [self._nonce, nonce, use, peer, node]
-        if not is_proof(hello.get("proof"), prove(token, "pair there", about)):
-            return ""
-        _try_send(self._connection, {"proof": prove(token, "pair back", about).hex()})
-        return str(use)
-
-
-class _Control:
-    """JSON lines with a deadline."""
-
-    def __init__(self, connection: socket.socket, until: float, peer: str) -> None:
-        self._connection = connection
-        self._until = until
-        self._peer = peer
-
-    def say(self, document: dict[str, Any]) -> None:
-        self._connection.settimeout(max(0.001, self._until - time.monotonic()))
-        try:
-            self._connection.sendall(json.dumps(document).encode() + b"\n")
-        except OSError as error:
-            raise CannotTest(f"the connection to {self._peer} broke: {_words(error)}", "error") from None
-
-    def hear(self) -> float:
-        """Return the rate that the other end has measured, in bytes per second."""
-        rate = self.hear_line().get("bytes_per_s")
-        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 <= rate < float("inf"):
-            raise CannotTest(f"{self._peer} said no rate", "error")
-        return float(rate)
-
-    def hear_line(self) -> dict[str, Any]:
-        """Return the next line, read byte by byte: data may follow it."""
-        line = bytearray()
-        while len(line) < _LONGEST_LINE:
-            self._connection.settimeout(max(0.001, self._until - time.monotonic()))
-            try:
-                part = self._connection.recv(1)
-            except socket.timeout:
-                raise CannotTest(f"{self._peer} did not answer in time", "timeout") from None
-            except OSError as error:
-                raise CannotTest(f"the connection to {self._peer} broke: {_words(error)}", "error") from None
-            if not part:
-                raise CannotTest(f"{self._peer} ended the connection", "error")
-            if part == b"\n":
-                break
-            line += part
-        return _parse(bytes(line))
 
 
 def _bind(address: str, port: int) -> socket.socket:
@@ -285,34 +207,24 @@ def _bind(address: str, port: int) -> socket.socket:
             listening.bind(("", port))
         listening.listen(_MOST_STRANGERS)
     except OSError as error:
-        raise CannotTest(f"cannot listen at {address}:{port}: {_words(error)}", "error") from None
+        raise CannotTest(f"cannot listen at {address}:{port}: {words(error)}", "error") from None
     listening.setblocking(False)
     return listening
 
 
-def _drop_old(strangers: dict[socket.socket, _Stranger]) -> None:
+def _accept(listening: socket.socket, strangers: dict[socket.socket, Stranger]) -> None:
+    try:
+        new = listening.accept()[0]
+    except OSError:  # it left before it was let in
+        return
+    new.setblocking(False)
+    strangers[new] = Stranger(new)
+
+
+def _drop_old(strangers: dict[socket.socket, Stranger]) -> None:
     """Close those who took too long, and the oldest when there are too many."""
     now = time.monotonic()
     for place, (connection, stranger) in enumerate(list(strangers.items())):
         if stranger.until < now or place < len(strangers) - _MOST_STRANGERS:
             connection.close()
             del strangers[connection]
-
-
-def _try_send(connection: socket.socket, document: dict[str, Any]) -> None:
-    try:
-        connection.send(json.dumps(document).encode() + b"\n")
-    except OSError:  # it shows when reading
-        return
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(line)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _words(error: OSError) -> str:
-    return "timed out" if isinstance(error, socket.timeout) else (error.strerror or str(error)).lower()

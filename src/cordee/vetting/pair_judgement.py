@@ -23,7 +23,7 @@ def judge(test: PairTest) -> PairOutcome:
     cut_off = _cut_off(test)
     slow = _slow(test, reference)
     confused = _confusion(test, [*slow, *cut_off], links, value)
-    blame = not any(entry["abort"] for entry in confused)
+    blame = not confused
     results = {}
     for node in test.nodes:
         result = _result(test, node, reference, slow, cut_off, links, blame)
@@ -32,6 +32,15 @@ def judge(test: PairTest) -> PairOutcome:
     pairs = [
         {"round": one.round, "nodes": list(one.nodes), "bytes_per_s": one.bytes_per_s, "reason": one.reason}
         for one in test.measured
+    ]
+    confused += [
+        {
+            "check": test.policy.name,
+            "nodes": [],
+            "text": f"pairs were drawn without switch {switch}: {why}",
+            "abort": False,
+        }
+        for switch, why in test.malformed_switches.items()
     ]
     return PairOutcome(results, pairs, links.links, confused)
 
@@ -121,6 +130,7 @@ def _result(
     if node in slow:
         result.status = "fail" if slow[node][1] and blame else "warn"
         result.evidence += f"; below {format_size(threshold)}/s: {_held_against(test, reference)}"
+        result.evidence += "" if blame else "; not held against this node: too many are"
     elif node in links.of_node:
         result.status = "warn"
         result.evidence += f"; {links.of_node[node]}"

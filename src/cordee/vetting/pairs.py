@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Iterable, NamedTuple, Optional
 
+from cordee.errors import CordeeError
 from cordee.insight.peers import quantile
 from cordee.slurm import expand_nodes
 from cordee.vetting.matching import (
@@ -92,7 +93,8 @@ class PairTest:
     Args:
         nodes: those that take part, in any order.
         seed: of the pairs; the same seed gives the same pairs.
-        switches: a node list (`n[1-4]`) for each switch, as far as it is known.
+        switches: a node list (`n[1-4]`) for each switch, as far as it is known; one that is malformed is left out, and
+            the outcome says so.
         baseline: the fleet's, `{"value": bytes/s, "n"}`.
         policy: how to judge.
     """
@@ -109,7 +111,8 @@ class PairTest:
         self.nodes = sorted(nodes)
         self.policy = policy or PairPolicy()
         self.baseline = baseline
-        self.switch_of = _switch_of(switches or {}, set(self.nodes))
+        members, self.malformed_switches = _expanded(switches or {})
+        self.switch_of = _leaf_of(members, set(self.nodes))
         self.measured: list[Measurement] = []
         self.gone: dict[str, tuple[str, str]] = {}
         self._random = Random(seed)
@@ -232,9 +235,19 @@ class PairTest:
         return pairs
 
 
-def _switch_of(switches: dict[str, str], nodes: set[str]) -> dict[str, str]:
+def _expanded(switches: dict[str, str]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Return the nodes of each switch, and why a list could not be read."""
+    members, malformed = {}, {}
+    for switch, folded in switches.items():
+        try:
+            members[switch] = expand_nodes(folded)
+        except CordeeError as error:
+            malformed[switch] = str(error)
+    return members, malformed
+
+
+def _leaf_of(members: dict[str, list[str]], nodes: set[str]) -> dict[str, str]:
     """Return the switch of each node; of several that hold it, the one with the fewest nodes: the leaf."""
-    members = {switch: expand_nodes(folded) for switch, folded in switches.items()}
     found: dict[str, str] = {}
     for switch in sorted(members, key=lambda name: (-len(members[name]), name)):
         for node in members[switch]:
