@@ -49,7 +49,7 @@ class Follower:
         self._finished = finished
         self._place = world.candidate
         self.conductor: Optional[int] = None
-        self._heard = time.monotonic()
+        self._heard = self._alone_since = time.monotonic()
         self._bye: Optional[int] = None
         self._ended = asyncio.Event()
         self._connection: Optional[wire.Connection] = None
@@ -60,11 +60,11 @@ class Follower:
         pause = _PAUSE_S
         while True:
             if await self._follow():
-                pause = _PAUSE_S
+                pause, self._alone_since = _PAUSE_S, time.monotonic()
             code = self._bye if self._bye is not None else self._finished()
             if code is not None:
                 return code
-            waited = time.monotonic() - self._heard
+            waited = time.monotonic() - self._alone_since
             if self._place is not None and waited > self._turn_s(self._place):
                 return TAKE_OVER
             if waited > self._patience.give_up:

@@ -46,7 +46,7 @@ class Patience:
     give_up: float = 60.0
     beat: float = 0.5
     silent: float = 5.0
-    next: float = 3.0
+    next: float = 5.0
     answer: float = 0.5
 
 
@@ -62,5 +62,4 @@ def patience(deadline_s: Optional[float], tasks: int) -> Patience:
         give_up=min(60.0, most + 2.0),
         beat=beat,
         silent=min(10 * beat, max(1.5, most / 4)),
-        next=min(3.0, most / 8),
     )
