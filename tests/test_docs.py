@@ -3,6 +3,7 @@
 A page is read as a newcomer would follow it, from top to bottom in a folder with the train.py of docs/quickstart.md:
 
 - `toml` blocks are whole job documents, or cluster profiles when their first line says so.
+- `yaml` blocks are whole protocols.
 - A block whose first line is `# NAME` of a file is written to that file.
 - `console` blocks are run: `$ cordee ...` must succeed, and print the lines that are shown (`...` stands for anything).
   What `eval` of a command exports holds from there on, so that Slurm's commands can follow.
@@ -37,12 +38,13 @@ from cordee.spec.cluster import load_cluster
 from cordee.spec.job import Job
 from cordee.spec.load import load_job
 from cordee.spec.profile import ClusterProfile
+from cordee.spec.protocol import load_protocol
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/cordee.toml"))
 BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml|sbatch))$")
+FILE_NAME = re.compile(r"# ([\w.-]+\.(?:py|toml|sbatch|yaml))$")
 RUN = ("cordee", "sinfo", "srun")
 EVALUATED = re.compile(r'eval "\$\((.*)\)"$')
 NOT_RUN = ("git", "make", "source", "cd", "pip")  # what a person does around it; make's targets are looked up
@@ -90,6 +92,15 @@ def test_a_document_in_the_docs_loads(block, tmp_path, monkeypatch):
     else:
         (tmp_path / "cordee.toml").write_text(block.text)
         assert load_job(tmp_path).job.name
+
+
+@pytest.mark.parametrize("block", of("yaml"), ids=str)
+def test_a_protocol_in_the_docs_loads(block, tmp_path):
+    (tmp_path / "protocol.yaml").write_text(block.text)
+    for beside in of("python"):  # classes that it names
+        if beside.page == block.page and beside.file_name:
+            (tmp_path / beside.file_name).write_text(beside.text)
+    assert load_protocol(tmp_path / "protocol.yaml").name
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)

@@ -14,28 +14,28 @@ from cordee.testing.nvml import FakeGpus
 
 def ask(check: str, gpus: FakeGpus | None, parameters: dict[str, Any] | None = None, **request: Any) -> dict[str, Any]:
     """Return the result of one check; `env` in the request is the ranks', `process_env` that of the checks."""
+    deadline_s = request.pop("check_deadline_s", None)
+    entry = {"check": check, "parameters": parameters or {}, **({"deadline_s": deadline_s} if deadline_s else {})}
+    (result,) = ask_all([entry], gpus, **request)
+    return result
+
+
+def ask_all(checks: list[dict[str, Any]], gpus: FakeGpus | None, **request: Any) -> list[dict[str, Any]]:
+    """Return the results of the checks of one request, in its order."""
     process_env = {**os.environ, **(gpus.env if gpus else {}), **request.pop("process_env", {})}
     for name in ("CUDA_VISIBLE_DEVICES", "SLURM_GPUS_ON_NODE", "SLURM_JOB_ID"):
         process_env.pop(name, None)
-    entry = {"check": check, "parameters": parameters or {}}
-    deadline_s = request.pop("check_deadline_s", None)
-    document = {
-        "deadline_s": 20,
-        "checks": [{**entry, **({"deadline_s": deadline_s} if deadline_s else {})}],
-        **request,
-    }
     done = subprocess.run(
         [sys.executable, "-m", "cordee.checks"],
-        input=json.dumps(document),
+        input=json.dumps({"deadline_s": 20, "checks": checks, **request}),
         env=process_env,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["check"] == check
-    return result
+    results = {result["name"]: result for result in map(json.loads, done.stdout.splitlines())}
+    return [results[entry["check"]] for entry in checks]
 
 
 def executable(folder: Path, name: str, text: str) -> Path:

@@ -130,12 +130,12 @@ def test_a_small_computation_is_compared_element_by_element(tmp_path: Path) -> N
     result = one("gpu.cuda", QUICK["gpu.cuda"])
     assert (result["status"], result["value"], result["threshold"]) == ("pass", 0, 0)
     missing = one("gpu.cuda", {**QUICK["gpu.cuda"], "cuda_home": str(tmp_path)})
-    assert missing["status"] == "fail"
+    assert (missing["status"], missing["cause"]) == ("unknown", "absent")
     assert "holds neither libcudart nor libnvrtc" in missing["evidence"]
     (tmp_path / "lib64").mkdir()
     (tmp_path / "lib64" / "libcudart.so.12").write_text("no library")
     broken = one("gpu.cuda", {**QUICK["gpu.cuda"], "cuda_home": str(tmp_path)})
-    assert broken["status"] == "fail"
+    assert (broken["status"], broken["cause"]) == ("unknown", "error")
     assert "libcudart.so.12 cannot be loaded" in broken["evidence"]
 
 
@@ -184,7 +184,7 @@ def test_a_device_is_named_by_index_and_uuid() -> None:
 @pytest.mark.parametrize(
     ("fault", "status", "cause", "words"),
     [
-        ("crash", "fail", None, "was ended by SIGSEGV"),
+        ("crash", "unknown", "error", "was ended by SIGSEGV"),
         ("killed", "unknown", "error", "was ended by SIGKILL"),
         ("exit", "unknown", "error", "ended with exit code 7 and no result: libfancy.so: version mismatch"),
     ],

@@ -45,6 +45,7 @@ def host(tmp_path: Path) -> HostTree:
 def test_the_inventory_counts_what_the_kernel_shows(host: HostTree) -> None:
     host.infiniband("mlx5_0")
     host.interface("hsn0")
+    host.interface("enxb03af2b6059f")
     result = one("host.inventory", host.root)
     assert result["status"] == "pass"
     assert compared(result) == {
@@ -53,7 +54,7 @@ def test_the_inventory_counts_what_the_kernel_shows(host: HostTree) -> None:
         "threads": 8,
         "numa_nodes": 2,
         "cpu_model": "AMD EPYC 7713 64-Core Processor",
-        "nics": "hsn0 mlx5_0",
+        "nics": "enx* hsn0 mlx5_0",
     }
     assert {"kind": "low", "of": "memory_gib", "ratio": 0.95, "margin": None, "status": "fail"} in result["compare"]
 
@@ -298,6 +299,17 @@ def test_dead_processes_that_nobody_collects_warn(host: HostTree) -> None:
         host.process(pid, "gone", state="Z")
     assert one("host.processes", host.root, max_zombies=3)["status"] == "warn"
     assert one("host.processes", host.root, max_zombies=4)["status"] == "pass"
+
+
+def test_processes_that_are_hidden_from_us_are_unknown(host: HostTree) -> None:
+    for path in (host.root / "proc/1").iterdir():
+        path.unlink()
+    (host.root / "proc/1").rmdir()
+    host.process(77, "ours")
+    result = one("host.processes", host.root)
+    assert (result["status"], result["cause"]) == ("unknown", "closed")
+    host.process(78, "stuck", state="D")
+    assert one("host.processes", host.root, stuck=0.2)["status"] == "fail"
 
 
 def test_a_host_without_processes_is_unknown(tmp_path: Path) -> None:

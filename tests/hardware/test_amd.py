@@ -77,7 +77,11 @@ def test_a_fault_names_its_gpu(check, values, words, ask):
 
 def test_the_inventory_tells_vendor_and_driver(ask):
     facts = ask("gpu.inventory", {})["facts"]
-    assert (facts["vendor"], facts["model"], facts["driver_version"]) == ("AMD", "AMD Instinct MI300A", "6.12.12")
+    assert (facts["vendor"], facts["model"], facts["driver_version"]) == (
+        "AMD",
+        "AMD Instinct MI300A with 128 GiB",
+        "6.12.12",
+    )
 
 
 def test_what_is_refused_is_unknown(ask):

@@ -12,7 +12,7 @@ from cordee.checks.program import Outcome
 class CudaCheck(ProgramCheck):
     """Computes a x + y on every GPU with torch and compares all elements with the host's own.
 
-    A driver or GPU that torch cannot use, though it is built for it, fails. With `cuda_home` the toolkit's libraries there must load.
+    A driver or GPU that torch cannot use, though it is built for it, fails. Libraries of `cuda_home` that do not load make it unknown.
     """
 
     name = "gpu.cuda"

@@ -12,7 +12,7 @@ _GPU_SECONDS, _CPU_SECONDS = 2.0, 0.5
 
 
 class GemmCheck(ProgramCheck):
-    """Multiplies matrices on all GPUs at once for `seconds`, in windows of 20 ms, and integer matrices between the windows.
+    """Multiplies matrices on all GPUs at once for `seconds`, in windows of 100 ms (20 ms on a CPU), and integer matrices between the windows.
 
     A GPU's speed is that of its median window: one that throttles or pauses is seen. A CPU's is that of its best window,
     since what others do on a shared machine makes only slower. Every integer product must have the checksum that follows from its

@@ -9,6 +9,9 @@ from cordee.checks._base import Comparison, Context, Parameter, Result
 from cordee.checks.gpu import DEVICES, EXPECTED, Finding, GpuCheck, not_told
 from cordee.hardware.gpus import Gpu, GpuSource
 
+# A driver that gives less gives something else, such as a distance from its limit.
+_LEAST_SLOWDOWN_C = 60
+
 
 class TemperatureCheck(GpuCheck):
     """Compares the hottest GPU with `max_c`, and over all nodes with the median plus `margin_c`.
@@ -33,7 +36,8 @@ class TemperatureCheck(GpuCheck):
                 findings.append(not_told(gpu, "temperature_c"))
                 continue
             told.append(gpu.temperature_c)
-            limit = min(parameters["max_c"], gpu.slowdown_temperature_c or parameters["max_c"])
+            own = gpu.slowdown_temperature_c or 0
+            limit = min(parameters["max_c"], own if own >= _LEAST_SLOWDOWN_C else parameters["max_c"])
             if gpu.temperature_c >= limit:
                 why = "" if limit == parameters["max_c"] else ", where it slows itself down"
                 findings.append(Finding(gpu, "fail", f"{gpu.temperature_c} °C; too hot from {limit:g} °C{why}"))

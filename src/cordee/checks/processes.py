@@ -55,6 +55,8 @@ class ProcessesCheck(Check):
             time.sleep(max(0.0, min(_GREEDY_S, context.deadline_s / 4) - (time.monotonic() - started)))
         greedy = _greedy(proc, busy, time.monotonic() - started, parameters["max_foreign_cpu"])
         zombies = sum(process.state == "Z" for process in before.values())
+        if 1 not in before and not stuck:
+            raise CannotTest(f"{proc} shows us our own processes only (it is mounted with hidepid)", "closed")
         warnings = list(greedy)
         if zombies > parameters["max_zombies"]:
             warnings.append(

@@ -37,8 +37,6 @@ _PLACE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 _MARGIN_S = 1.0
 _STACK_PATIENCE_S = 0.4
 _LAST_LINES = 3
-# Signals that a broken processor, memory or library sends; others come from outside.
-_OWN_FAULT = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGTRAP}
 
 
 @dataclass(frozen=True)
@@ -153,10 +151,7 @@ def _ended(code: int, python: str, said: list[dict[str, Any]], errors: bytes) ->
     words = [line for line in errors.decode(errors="replace").strip().splitlines() if line.strip()][-_LAST_LINES:]
     complaint = f": {' | '.join(words)[-500:]}" if words else ""
     if code < 0:
-        name = signal.Signals(-code).name
-        text = f"{python} was ended by {name}{_while(said)}{complaint}"
-        if signal.Signals(-code) in _OWN_FAULT:
-            return Outcome(python, None, said, "fail", text)
+        text = f"{python} was ended by {signal.Signals(-code).name}{_while(said)}{complaint}"
         return Outcome(python, None, said, "unknown", text, "error")
     text = f"{python} ended with exit code {code} and no result{_while(said)}{complaint}"
     return Outcome(python, None, said, "unknown", text, "error")

@@ -155,7 +155,7 @@ def _module() -> Any:
 
             return amdsmi
     except ImportError:
-        raise GpusUnreadable("amdsmi, which asks AMD's GPUs, is not installed", "absent") from None
+        raise GpusUnreadable("amdsmi is not installed, which would ask AMD's GPUs", "absent") from None
     except Exception as error:
         raise GpusUnreadable(f"amdsmi cannot load its library: {type(error).__name__}: {error}", "absent") from None
 

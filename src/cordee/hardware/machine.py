@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from cordee.hardware import sysfs
 
+_NAMED_BY_ADDRESS = re.compile(r"^enx[0-9a-f]{12}$")
+
 
 class Machine(NamedTuple):
     """What a node is made of.
@@ -17,7 +19,8 @@ class Machine(NamedTuple):
         sockets, cores, threads: those that are online.
         numa_nodes: those that are online; 1 where the kernel knows of none.
         memory_bytes: what the kernel can use.
-        nics: InfiniBand devices and network interfaces with hardware behind them, sorted.
+        nics: InfiniBand devices and network interfaces with hardware behind them, sorted; `enx*` stands for those that
+            are named by their address, which no two nodes share.
     """
 
     cpu_model: str
@@ -72,4 +75,5 @@ def count_list(content: str) -> list[int]:
 def _nics(root: str) -> list[str]:
     interfaces = os.path.join(root, "sys/class/net")
     found = [name for name in sysfs.names(interfaces) if os.path.exists(os.path.join(interfaces, name, "device"))]
+    found = [_NAMED_BY_ADDRESS.sub("enx*", name) for name in found]
     return sorted(found + sysfs.names(os.path.join(root, "sys/class/infiniband")))

@@ -8,7 +8,9 @@ from typing import Any, Callable, Iterable, Optional
 from cordee.hardware.gpus import Gpu, GpuSource, GpusUnreadable, Missing, bus_id
 from cordee.hardware.nvml_parts import READERS
 
-_NO_PERMISSION, _NOT_SUPPORTED, _FUNCTION_NOT_FOUND = 4, 3, 13
+_NO_PERMISSION, _LIBRARY_NOT_FOUND = 4, 12
+# Why a value is missing, by NVML's error code: invalid argument (there is no such link), not supported, no such function.
+_CAUSES = {2: "absent", 3: "absent", 13: "absent", 4: "closed"}
 _LOST = {15: "GPU is lost", 16: "the GPU must be reset"}
 _RECOVERY_ACTION_FIELD = 230
 _RECOVERY_ACTIONS = (
@@ -21,13 +23,14 @@ _RECOVERY_ACTIONS = (
     "reset",
     "reboot",
 )
+_VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 # What is said when NVML cannot be opened, by its error code: cause and what to do.
 _REFUSALS = {
     4: ("closed", "this user may not open /dev/nvidiactl"),
     9: ("absent", "NVIDIA's kernel module is not loaded: no GPU on this node, or its driver did not start"),
     12: (
         "absent",
-        "libnvidia-ml.so.1 is not there: no NVIDIA driver on this node, or it is not passed into the container",
+        "libnvidia-ml.so.1 is not there (no NVIDIA driver on this node, or not passed into the container)",
     ),
     18: (
         "error",
@@ -52,7 +55,8 @@ class NvmlSource(GpuSource):
         except self._nvml.NVMLError as error:
             cause, advice = _REFUSALS.get(error.value, ("error", ""))
             versions = f" ({_kernel_module()})" if error.value == 18 else ""
-            raise GpusUnreadable(f"NVML: {error}{versions}" + (f": {advice}" if advice else ""), cause) from None
+            words = [] if error.value == _LIBRARY_NOT_FOUND else [f"{error}{versions}"]
+            raise GpusUnreadable(": ".join(["NVML", *words, *([advice] if advice else [])]), cause) from None
         self.driver_version = self._text("nvmlSystemGetDriverVersion")
         self.library_version = self._text("nvmlSystemGetNVMLVersion")
 
@@ -111,8 +115,7 @@ class Device:
         except self.nvml.NVMLError as error:
             if error.value in _LOST:
                 self.gpu.lost = _LOST[error.value]
-            cause = {_NO_PERMISSION: "closed", _NOT_SUPPORTED: "absent", _FUNCTION_NOT_FOUND: "absent"}
-            self.gpu.missing[name] = Missing(f"NVML: {error}", cause.get(error.value, "error"))
+            self.gpu.missing[name] = Missing(f"NVML: {error}", _CAUSES.get(error.value, "error"))
         return None
 
     def take(self, name: str, function: str, *arguments: Any, convert: Optional[Callable[[Any], Any]] = None) -> None:
@@ -127,11 +130,11 @@ class Device:
         if answer is None:
             return None
         value = answer[0]
-        if value.nvmlReturn:
-            self.gpu.missing[name] = Missing(f"NVML: {self.nvml.NVMLError(value.nvmlReturn)}", "absent")
+        if value.nvmlReturn or value.valueType >= len(_VALUE_TYPES):
+            words = self.nvml.NVMLError(value.nvmlReturn) if value.nvmlReturn else f"value of type {value.valueType}"
+            self.gpu.missing[name] = Missing(f"NVML: {words}", "absent")
             return None
-        kinds = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-        return int(getattr(value.value, kinds[value.valueType]))
+        return int(getattr(value.value, _VALUE_TYPES[value.valueType]))
 
     def take_field(self, name: str, field: int, convert: Optional[Callable[[int], Any]] = None) -> None:
         """Set an attribute of the GPU to a field value."""

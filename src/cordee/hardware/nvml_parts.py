@@ -110,15 +110,15 @@ def pcie(device: Device) -> None:
 
 def links(device: Device) -> None:
     """Read the NVLinks with their error counters, and whether the fabric of NVSwitches has the GPU."""
-    found = []
+    found: list[Link] = []
     for link in range(_MOST_LINKS):
         state = device.ask("links", "nvmlDeviceGetNvLinkState", link)
         if state is None:
-            if link > 0 and device.gpu.missing["links"].cause != "error":
+            if found and device.gpu.missing["links"].cause == "absent":
                 del device.gpu.missing["links"]  # the last one was the link before
             break
         found.append(Link(link, state in _LINK_UP, _link_errors(device, link)))
-    if found or "links" not in device.gpu.missing:
+    if "links" not in device.gpu.missing:
         device.gpu.links = found
     device.gpu.fabric_fault = _fabric_fault(device)
 

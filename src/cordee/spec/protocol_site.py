@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -99,8 +100,13 @@ def read_baseline(path: Path) -> dict[str, dict[str, float]]:
     text = read_text(path, "a JSON file")
     allowed = '{"CHECK": {"value": NUMBER, "n": NUMBER}, ...}'
     try:
-        values = json.loads(text)
-        return {str(check): {"value": float(entry["value"]), "n": int(entry["n"])} for check, entry in values.items()}
+        values = {
+            str(check): {"value": float(entry["value"]), "n": int(entry["n"])}
+            for check, entry in json.loads(text).items()
+        }
+        if not all(math.isfinite(entry["value"]) and entry["value"] > 0 for entry in values.values()):
+            raise ValueError("a value is not above 0")
+        return values
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         what = "write it with `cordee nodes baseline --json`"
         raise fault_error(

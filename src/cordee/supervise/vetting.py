@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
 from typing import Any, Callable, Optional
 
 from cordee.checks import checks_for, unknown_result
@@ -92,7 +93,7 @@ class Vetting:
         self._folder, self._nodes, self._journal, self._ended = folder, nodes, journal, ended
         vet = self._step["vet"]
         self._protocol = vet.get("protocol") or plain_protocol(vet["deadline_s"])
-        self._identity = {"run": plan["run"], "job": job, "cluster": plan["cluster"], "user": _user()}
+        self._identity = {"run": plan["run"], "job": job, "cluster": _cluster(plan), "user": _user()}
         self._preparations: dict[str, NodePreparation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unjudged = False
@@ -161,3 +162,8 @@ def _user() -> Optional[str]:
         return getpass.getuser()
     except (KeyError, OSError):
         return None
+
+
+def _cluster(plan: dict[str, Any]) -> str:
+    """Return Slurm's own name of the cluster, by which histories tell nodes of the same name apart; else the plan's."""
+    return os.environ.get("SLURM_CLUSTER_NAME") or str(plan["cluster"])

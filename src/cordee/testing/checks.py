@@ -22,7 +22,6 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field, fields
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,11 @@ from cordee.checks import Check, Comparison, load_check, run_checks
 from cordee.checks._base import CAUSES, STATUSES
 from cordee.errors import UsageError
 from cordee.spec.protocol_values import FORMS
+from cordee.testing.template import write_template as write_template
 
 SCOPES = ("node", "device", "link", "user", "site")
 _PATIENCE_S = 10.0
 _MARK = "CORDEE_CHECK_CONTRACT"
-_TEMPLATE = ("README.md", "disk_speed.py", "test_disk_speed.py", "protocol.yaml")
 
 
 @dataclass(frozen=True)
@@ -196,20 +195,3 @@ def _processes(place: Path) -> list[str]:
 
 def _our_command_line() -> bytes:
     return Path("/proc/self/cmdline").read_bytes()
-
-
-def write_template(folder: Path) -> list[Path]:
-    """Write a check of one's own to begin with, its test, a protocol that uses it, and what to do; return the files.
-
-    Raises:
-        UsageError: a file of that name is there; nothing was written.
-    """
-    targets = [folder / name for name in _TEMPLATE]
-    there = [str(target) for target in targets if target.exists()]
-    if there:
-        raise UsageError("there is something already", given=", ".join(there), next="name another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    source = files("cordee.testing") / "check_template"
-    for target in targets:
-        target.write_text((source / f"{target.name}.txt").read_text())
-    return targets

@@ -88,7 +88,7 @@ def _torch(request: dict[str, Any], say: Say) -> dict[str, Any]:
     torch = import_torch()
     on_gpu = request["device"] == "gpu"
     devices = gpus(torch) if on_gpu else [Device()]
-    dtype = request["dtype"] or (_best_dtype(torch) if on_gpu else "fp32")
+    dtype = request["dtype"] or (_best_dtype(torch, devices) if on_gpu else "fp32")
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}[dtype]
     torch.backends.cuda.matmul.allow_tf32 = False
     size = request["size"] or (
@@ -103,8 +103,9 @@ def _torch(request: dict[str, Any], say: Say) -> dict[str, Any]:
     return _finish("torch", request["seconds"], pairs, dtype, size, checked, expected)
 
 
-def _best_dtype(torch: Any) -> str:
-    return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+def _best_dtype(torch: Any, devices: list[Device]) -> str:
+    """Return bf16 where all GPUs compute it themselves (CUDA capability 8, or AMD), else fp16."""
+    return "bf16" if all(torch.cuda.get_device_capability(device.index)[0] >= 8 for device in devices) else "fp16"
 
 
 def _gpu_size(torch: Any, device: Device, kind: Any) -> int:

@@ -48,15 +48,15 @@ def _load_libraries(cuda_home: str) -> list[str]:
     """Load the toolkit's libraries as a program that is built with it would, and return their names.
 
     Raises:
-        Obstacle: there are none, or one cannot be loaded (cause `unusable`).
+        Obstacle: there are none, or one cannot be loaded.
     """
     folder = os.path.join(cuda_home, "lib64")
     names = sorted(glob.glob(os.path.join(folder, "libcudart.so*")) + glob.glob(os.path.join(folder, "libnvrtc.so*")))
     if not names:
-        raise Obstacle(f"{folder} holds neither libcudart nor libnvrtc", "unusable")
+        raise Obstacle(f"{folder} holds neither libcudart nor libnvrtc", "absent")
     for name in names:
         try:
             ctypes.CDLL(name)
         except OSError as error:
-            raise Obstacle(f"{name} cannot be loaded: {error}", "unusable") from None
+            raise Obstacle(f"{name} cannot be loaded: {error}", "error") from None
     return [os.path.basename(name) for name in names]
