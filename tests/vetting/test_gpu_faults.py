@@ -105,7 +105,7 @@ def test_healthy_nodes_go_on(judge):
         ("gpu.residue", "gpu.foreign-process", lambda gpus: gpus.process(2, 2**22 + 7, 1 << 30)),
         ("gpu.residue", "gpu.memory-in-use", lambda gpus: gpus.device(2, memory_used=8 << 30)),
         ("gpu.nvlink", "nvlink.down", lambda gpus: gpus.link(2, 1, active=0)),
-        ("gpu.nvlink", "nvlink.down", lambda gpus: gpus.link(2, 1, crc_data="0+3")),
+        ("gpu.nvlink", "nvlink.errors", lambda gpus: gpus.link(2, 1, crc_data="0+3")),
         ("gpu.pcie", "pcie.downgraded", lambda gpus: gpus.device(2, pcie_generation=3, utilization_gpu=50)),
         ("gpu.pcie", "pcie.downgraded", lambda gpus: gpus.device(2, pcie_width=8)),
     ],

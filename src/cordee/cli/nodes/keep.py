@@ -23,7 +23,7 @@ def baseline_command(model: str | None, since: str, as_json: bool, **where: str 
 
     \b
     Example:
-      cordee nodes baseline --json > baseline.json
+      cordee nodes baseline --json
     """
     from cordee.fleet.baseline import fleet_baseline
 
