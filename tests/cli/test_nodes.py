@@ -79,6 +79,14 @@ def test_offenders_are_ranked_with_their_evidence(call):
     assert [each["node"] for each in document(call("offenders", "--json"))["offenders"]] == ["n1", "n2"]
 
 
+def test_what_a_terminal_would_act_on_is_not_shown(call, history):
+    write(vetting("n9", "9", evidence="\x1b[2Jgone\nn1 is fine"), {"folder": str(history)})
+    for words in (("offenders",), ("history", "n9")):
+        said = call(*words).stdout
+        assert "\x1b" not in said
+        assert "gone n1 is fine" in said
+
+
 def test_results_are_exported(call, tmp_path):
     assert call("export").stdout.startswith("at,cluster,job,")
     assert len(call("export", "--format", "jsonl").stdout.splitlines()) == 4
