@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -29,6 +30,7 @@ from cordee.testing.nvml import FakeGpus, build
 from cordee.testing.simulated_nodes import SimulatedNode, SimulatedNodes
 
 LIMIT_S = 20.0
+VETNODE_PORT = 29500
 GPUS, BAD = 4, "n3"
 GPU_EVAL = "vetnode.evaluations.gpu_eval.GPUEval"
 NCCL_EVAL = "vetnode.evaluations.nccl_pytorch_eval.NcclPytorchEval"
@@ -142,6 +144,7 @@ def through_vetnode(fault: Fault, command: Path, folder: Path) -> str:
     document.write_text(yaml.safe_dump({**top, "evals": list(fault.evals)}))
     env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     env |= {"SLURM_NTASKS": "4", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_NODELIST": "localhost"}
+    wait_for_port()
     began = time.monotonic()
     started = [
         subprocess.Popen(
@@ -163,6 +166,18 @@ def through_vetnode(fault: Fault, command: Path, folder: Path) -> str:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return ended
+
+
+def wait_for_port() -> None:
+    """Wait until nobody else on this machine holds the one port that vetnode meets at."""
+    while True:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("0.0.0.0", VETNODE_PORT))
+                return
+            except OSError:
+                time.sleep(0.2)
 
 
 def through_cordee(

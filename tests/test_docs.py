@@ -97,6 +97,9 @@ def test_a_document_in_the_docs_loads(block, tmp_path, monkeypatch):
 @pytest.mark.parametrize("block", of("yaml"), ids=str)
 def test_a_protocol_in_the_docs_loads(block, tmp_path):
     (tmp_path / "protocol.yaml").write_text(block.text)
+    for beside in of("python"):  # classes that it names
+        if beside.page == block.page and beside.file_name:
+            (tmp_path / beside.file_name).write_text(beside.text)
     assert load_protocol(tmp_path / "protocol.yaml").name
 
 

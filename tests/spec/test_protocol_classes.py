@@ -142,3 +142,9 @@ def test_a_package_offers_checks_by_entry_points(load, tmp_path, monkeypatch):
     document = load("fast.disk", "min_speed: 5", allowed=()).resolved()
     assert document["classes"] == {"fast.disk": "fast_checks:Speed"}
     protocol_classes._entry_points.cache_clear()
+
+
+def test_the_digest_follows_the_code_of_a_class(load, folder):
+    first = load("mine.disk:Speed", "min_speed: 1").resolved()["digest"]
+    (folder / "checks" / "mine" / "disk.py").write_text(DISK + "\n# changed\n")
+    assert load("mine.disk:Speed", "min_speed: 1").resolved()["digest"] != first

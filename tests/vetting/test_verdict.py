@@ -450,3 +450,11 @@ def test_the_verdict_fits_who_is_left(drawn: list[Document | None], least: int |
         assert document["exclude"] == []
     if document["verdict"] != "abort":
         assert left >= (least or 1)
+
+
+def test_a_protocol_may_say_whose_fault_a_failure_is() -> None:
+    rule = {"id": "any", "when": {"status": "fail"}, "scope": "node", "action": "none", "text": "It failed."}
+    bad = result("host.environment", "fail", name="variables")
+    document = judge({"n1": [bad], "n2": [result()]}, rules=[rule], scopes={"variables": "user"})
+    assert found(document, "n1", "host.environment")["rule"]["scope"] == "user"
+    assert judge({"n1": [bad], "n2": [result()]}, rules=[rule])["nodes"][0]["results"][0]["rule"]["scope"] == "node"

@@ -100,8 +100,17 @@ class Protocol:
             "requirements": self.requirements,
             "policy": {"confusion_ratio": self.confusion_ratio, "min_nodes": self.min_nodes},
         }
-        digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        code = {place: _content(place) for place in classes.values()}
+        digest = hashlib.sha256(json.dumps([document, code], sort_keys=True).encode()).hexdigest()
         return {**document, "digest": f"sha256:{digest}", **self.site}
+
+
+def _content(place: str) -> str | None:
+    """Return what stands for the content of a class's file, None where it is not in a file that can be read."""
+    try:
+        return hashlib.sha256(Path(place.rpartition(":")[0]).read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def load_protocol(

@@ -13,13 +13,13 @@ from cordee.spec.protocol_faults import Faults
 from cordee.spec.protocol_types import PAIR, EvalType, nearest_type, type_names, why_refused
 from cordee.spec.toml_lines import Keys
 
-SCOPES = ("node", "device", "link", "user", "site")
+SCOPES = ("node", "link", "user", "fleet")
 COMMON = (
     Parameter("name", "text", "what results call it", needed=True),
     Parameter("type", "text", "the check: a name of `cordee vet --list`, or a class", needed=True),
     Parameter("required", "boolean", "whether a failure, or that it could not be tested, leaves the node out"),
     Parameter("deadline", "duration", "how long it may take", unit="s"),
-    Parameter("scope", "text", "what a fault says something about, where not what the check says", choices=SCOPES),
+    Parameter("scope", "text", "whose fault it is, where not what the rule of the fault says", choices=SCOPES),
     Parameter("requirements", "list", "Python packages that it needs"),
 )
 
@@ -35,7 +35,7 @@ class Eval:
         alone: of each check, whether nothing else may run meanwhile.
         pairs: settings of the test of pairs, None without one.
         requirements: packages, or lists of a package and pip's options.
-        scope: what a fault says something about, None: as the check says.
+        scope: whose fault a failure is, None: as its rule says.
         place: of a class of other people.
     """
 

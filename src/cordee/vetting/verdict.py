@@ -53,7 +53,7 @@ def decide(
     """Return who takes part, who is left out and why: the allocation document without what only the conductor knows.
 
     Args:
-        protocol: the resolved protocol; `policy`, `baseline` and `rules` count here.
+        protocol: the resolved protocol; `policy`, `baseline`, `rules` and `scopes` count here.
         reports: the result documents of every node; None for a node that never answered.
         pairs: what the pair test found.
         min_nodes: fewest nodes that the job can do with.
@@ -78,7 +78,7 @@ def decide(
     outcome = "abort" if aborts else "exclude" if standing.excluded else "continue"
     links = [_named_link(link, rules) for link in pairs.links] if pairs is not None else []
     for sheet in sheets.values():
-        _name_rules(sheet, rules)
+        _name_rules(sheet, rules, protocol.get("scopes") or {})
     return {
         "verdict": outcome,
         "exclude": [node["node"] for node in standing.excluded],
@@ -213,12 +213,16 @@ def _sound(result: dict[str, Any]) -> dict[str, Any]:
     return sound
 
 
-def _name_rules(sheet: list[dict[str, Any]], rules: list[dict[str, Any]]) -> None:
+def _name_rules(sheet: list[dict[str, Any]], rules: list[dict[str, Any]], scopes: dict[str, str]) -> None:
+    """Give each result that is off its rule; whose fault it is says the protocol, where it says that."""
     for result in sheet:
         if result["status"] in ("pass", "skip"):
             result["rule"] = None
         elif result.get("rule") is None:
             result["rule"] = _rule(rules, result)
+        scope = scopes.get(result.get("name") or "")
+        if scope and result["rule"]:
+            result["rule"] = {**result["rule"], "scope": scope}
         result.pop("judged", None)
 
 

@@ -185,7 +185,7 @@ class Conducting:
         connection.on_message, connection.on_close = self._message, self._closed
         connection.send({"t": "welcome", "conductor": self._world.index})
         seat.take(local, connection)
-        self._seats.changed.set()
+        self._seats.hear(connection)
         if self._left is not None:
             connection.send({"t": "bye", "code": self._left})
         elif local == 0:
@@ -196,9 +196,8 @@ class Conducting:
         seat, local = self._seats.find(connection.peer_name)
         if seat is None or seat.living.get(local) is not connection:
             return
-        if message.get("t") == "pong":
-            self._seats.pong(connection)
-        elif local == 0 and seat.member is not None:
+        self._seats.hear(connection)
+        if local == 0 and seat.member is not None:
             seat.member.message(message, body)
 
     def _closed(self, connection: wire.Connection, error: Optional[Exception]) -> None:
@@ -208,14 +207,17 @@ class Conducting:
         self._seats.changed.set()
 
     async def _beat(self, meeting: Meeting) -> None:
-        """Show that this task lives, and see whether another one has begun to conduct.
+        """Show that this task lives, see who else does, and whether another task has begun to conduct.
 
         One that is alone with itself, cut off from the rest, does not take the nodes away from where most of them are.
         """
         while True:
+            before = time.monotonic()
             await asyncio.sleep(self._patience.beat)
-            for connection in self._seats.connections():
-                connection.send({"t": "beat"})
+            if time.monotonic() - before > self._patience.silent / 2:
+                self._seats.hear_all()
+            self._seats.drop_silent(self._patience.silent)
+            self._seats.ask()
             newest = meeting.epoch()
             if newest <= self._epoch:
                 continue

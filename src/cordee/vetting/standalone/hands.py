@@ -72,8 +72,9 @@ class Hands:
             self._say({"t": "clock", "unix_s": time.time()})
 
     def end(self) -> None:
-        """Kill whatever runs."""
-        self._tasks.kill_everything()
+        """Kill whatever runs; what has ended has left nothing behind."""
+        if self._tasks.running():
+            self._tasks.kill_everything()
 
     def _say(self, message: dict[str, Any], body: bytes = b"") -> None:
         if self._reply is not None:

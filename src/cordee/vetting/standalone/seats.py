@@ -71,7 +71,7 @@ class Seats:
     def __init__(self, world: World) -> None:
         self.by_name = {name: Seat(name, tasks) for name, tasks in zip(world.nodes, world.tasks)}
         self.changed = asyncio.Event()
-        self._pongs: set[wire.Connection] = set()
+        self._heard: dict[wire.Connection, float] = {}
 
     def find(self, task: str) -> tuple[Optional[Seat], int]:
         """Return the seat and the number of a task by its name on the wire; no seat when it is none of ours."""
@@ -93,10 +93,27 @@ class Seats:
         """Return whether nobody is waited for any more."""
         return all(seat.settled for seat in self.by_name.values())
 
-    def pong(self, connection: wire.Connection) -> None:
-        """A task has answered the roll call."""
-        self._pongs.add(connection)
+    def hear(self, connection: wire.Connection) -> None:
+        """A task has given a sign of life."""
+        self._heard[connection] = time.monotonic()
         self.changed.set()
+
+    def ask(self) -> None:
+        """Ask all tasks for a sign of life."""
+        for connection in self.connections():
+            connection.send({"t": "ping"})
+
+    def drop_silent(self, silent_s: float) -> None:
+        """Give up the tasks that were asked and have given no sign of life for so long."""
+        latest = time.monotonic() - silent_s
+        for seat in self.by_name.values():
+            for local, connection in list(seat.living.items()):
+                if connection is not None and self._heard.get(connection, latest) < latest:
+                    seat.leave(local, f"gave no sign of life for {silent_s:g} s")
+
+    def hear_all(self) -> None:
+        """Count the time from now on: who asks was away himself."""
+        self._heard = dict.fromkeys(self._heard, time.monotonic())
 
     async def wait(self, deadline: float, enough: Callable[[], bool]) -> bool:
         """Wait until `enough()` or the deadline (monotonic); return whether it is true."""
@@ -117,13 +134,13 @@ class Seats:
         Args:
             deadline: monotonic; whoever has not answered by then does not live.
         """
-        self._pongs.clear()
-        asked = [connection for connection in self.connections() if connection.send({"t": "ping"})]
-        await self.wait(deadline, lambda: all(one in self._pongs or one.closed for one in asked))
+        began, asked = time.monotonic(), self.connections()
+        self.ask()
+        await self.wait(deadline, lambda: all(self._heard.get(one, 0.0) >= began or one.closed for one in asked))
         found = {}
         for seat in self.by_name.values():
             for local, connection in list(seat.living.items()):
-                if connection is not None and connection not in self._pongs:
+                if connection is not None and self._heard.get(connection, 0.0) < began:
                     seat.leave(local, "gave no sign of life")
             words = seat.missing()
             if words:

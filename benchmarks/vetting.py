@@ -1,0 +1,127 @@
+"""How long a vetting takes without a run: 1, 8 and 32 tasks, trivial and host protocols, with dead tasks, and vetnode beside it.
+
+    python -m venv /tmp/vetnode && /tmp/vetnode/bin/pip install vetnode==0.1.5 tabulate
+    python benchmarks/vetting.py --rounds 5 --vetnode /tmp/vetnode/bin/vetnode
+
+Each round measures everything in turn, so that what else the machine does hits all alike; medians are printed. Ours are as many
+nodes as tasks, which is more work than tasks of one node. vetnode has no checks of hosts, so it has the trivial protocol alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from cordee.testing.vetting_tasks import Tasks, wait_for
+
+TRIVIAL = """name: trivial
+scheduler: {scheduler}
+evals:
+- name: path
+  type: vetnode.evaluations.env_var_eval.EnvVarEval
+  expected: {{PATH: null}}
+"""
+RANKS = (1, 8, 32)
+DEAD_OF, DEAD_DEADLINE_S = 20, 10.0
+HANGS_S = 60.0
+
+
+def cordee(folder: Path, protocol: str, tasks: int) -> float:
+    """Return the seconds until all tasks, each a node of its own, have ended."""
+    command = [sys.executable, "-m", "cordee.cli", "vet", protocol, "--dir", str(folder / "results")]
+    given = {"CORDEE_VET_ID": f"b{time.monotonic_ns()}", "CORDEE_VET_NODES": f"s[1-{tasks}]"}
+    return together(
+        [(command, {**given, "CORDEE_VET_NODE": f"s{index}"} if tasks > 1 else {}) for index in range(1, tasks + 1)]
+    )
+
+
+def vetnode(program: str, folder: Path, tasks: int) -> float:
+    """Return the seconds until all of vetnode's tasks have ended; it takes them for tasks of one Slurm node."""
+    bin_ = folder / "bin"
+    bin_.mkdir(exist_ok=True)
+    (bin_ / "scontrol").write_text("#!/bin/sh\necho localhost\n")
+    (bin_ / "scontrol").chmod(0o755)
+    protocol = folder / f"vetnode-{tasks}.yaml"
+    protocol.write_text(TRIVIAL.format(scheduler="slurm" if tasks > 1 else "standalone"))
+    same = {"PATH": f"{bin_}:{os.environ['PATH']}", "SLURM_NTASKS": str(tasks), "SLURM_JOB_NUM_NODES": "1"}
+    return together(
+        [
+            ([program, "diagnose", str(protocol)], {**same, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)})
+            for rank in range(tasks)
+        ]
+    )
+
+
+def together(commands: list[tuple[list[str], dict[str, str]]]) -> float:
+    """Start all commands at once and return the seconds until the last has ended well."""
+    started = time.perf_counter()
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    running = [subprocess.Popen(command, env={**os.environ, **env}, **quiet) for command, env in commands]  # type: ignore[call-overload]
+    try:
+        codes = {process.wait(max(0.1, HANGS_S - (time.perf_counter() - started))) for process in running}
+    except subprocess.TimeoutExpired:
+        return float("inf")
+    finally:
+        for process in running:
+            process.kill()
+    if codes != {0}:
+        raise SystemExit(f"{commands[0][0]} ended with {codes}")
+    return time.perf_counter() - started
+
+
+def with_dead(number: int) -> float:
+    """Return the seconds from the start until the verdict when a tenth of the tasks get a signal in the midst of their checks."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Tasks(Path(folder), DEAD_OF, gate=True, deadline_s=DEAD_DEADLINE_S) as tasks,
+    ):
+        started = time.time()
+        tasks.wait_at_the_gate()
+        for node in range(2, DEAD_OF + 1, 10):
+            tasks.send(node, number)
+        tasks.let_go()
+        verdict = Path(folder) / "vet.env"
+        wait_for(verdict.exists, 60.0)
+        took = verdict.stat().st_mtime - started
+        if tasks.document["exclude"] != ["s2", "s12"]:
+            raise SystemExit(f"the wrong nodes were named: {tasks.document['exclude']}")
+        return took
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--vetnode", help="vetnode's program, of an environment of its own")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        trivial = folder / "trivial.yaml"
+        trivial.write_text(TRIVIAL.format(scheduler="standalone"))
+        cases: dict[str, Callable[[], float]] = {}
+        for tasks in RANKS:
+            if options.vetnode:
+                cases[f"vetnode, trivial, {tasks} tasks"] = lambda tasks=tasks: vetnode(options.vetnode, folder, tasks)
+            cases[f"cordee vet, trivial, {tasks} tasks"] = lambda tasks=tasks: cordee(folder, str(trivial), tasks)
+            cases[f"cordee vet, host, {tasks} tasks"] = lambda tasks=tasks: cordee(folder, "host", tasks)
+        cases[f"2 of {DEAD_OF} killed, deadline {DEAD_DEADLINE_S:g} s"] = lambda: with_dead(signal.SIGKILL)
+        cases[f"2 of {DEAD_OF} stopped, deadline {DEAD_DEADLINE_S:g} s"] = lambda: with_dead(signal.SIGSTOP)
+        found: dict[str, list[float]] = {case: [] for case in cases}
+        for _ in range(options.rounds):
+            for case, measure in cases.items():
+                found[case].append(measure())
+    print("| what | median | least | most |\n|---|---|---|---|")
+    for case, seconds in found.items():
+        print(f"| {case} | {statistics.median(seconds):.2f} s | {min(seconds):.2f} s | {max(seconds):.2f} s |")
+
+
+if __name__ == "__main__":
+    main()
