@@ -63,7 +63,7 @@ def site_values(profile: ClusterProfile, history: str | None, base: Path, faults
     site = profile.vetting
     return {
         "rules": load_rules([_path(path) for path in site.rules]),
-        "history": _history(profile, history, base, faults),
+        "history": _kept(site.users, _history(profile, history, base, faults)),
         "baseline": read_baseline(_path(site.baseline)) if site.baseline else {},
         "switches": dict(profile.switches),
     }
@@ -115,6 +115,11 @@ def read_baseline(path: Path) -> dict[str, dict[str, float]]:
         raise fault_error(
             f"is not a baseline: {error}", "bad-value", file=str(path), given=text[:80], allowed=allowed, next=what
         ) from None
+
+
+def _kept(users: str, target: dict[str, str] | None) -> dict[str, str] | None:
+    """Return a history's target with how it keeps users, where that is not by name."""
+    return target if target is None or users == "name" else {**target, "user": users}
 
 
 def _history(profile: ClusterProfile, given: str | None, base: Path, faults: Faults) -> dict[str, str] | None:
