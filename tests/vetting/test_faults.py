@@ -345,6 +345,13 @@ FAULTS = [
         ("312 ms behind its time server, says chrony",),
     ),
     Fault(
+        "clock that nobody keeps",
+        "clock.unsynchronized",
+        (ask("host.clock", synchronized=True),),
+        lambda node: node.tool("chronyc", "echo 'Leap status     : Not synchronised'"),
+        ("no time server keeps the clock right",),
+    ),
+    Fault(
         "full disk",
         "storage.full",
         (ask("storage.free", paths=["/mnt"]),),
