@@ -116,7 +116,7 @@ def test_several_processes_may_refresh_at_once(folder, remember):
 
 
 def test_the_history_of_a_node_shows_what_was_not_well_or_one_checks_values(folder, remember):
-    remember(clean("n1", "1", checks=("gpu.gemm",)), slow("n1", "2"))
+    remember(clean("n1", "1", checks=("gpu.gemm",), days_ago=0.1), slow("n1", "2"))
     index = Index(folder)
     index.refresh()
     assert [[each["rule"] for each in row["results"]] for row in node_history(index, "n1", 0)] == [[], ["pair.slow"]]
