@@ -12,10 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cordee.spec.cluster import profile_files
 from cordee.spec.faults import Place, document_error, fault_error, findings_of
 from cordee.spec.files import read_text
-from cordee.spec.merge import Merge
 from cordee.spec.places import config_folder, profile_folders, profile_names
 from cordee.spec.profile import LOCAL, ClusterProfile
 from cordee.spec.protocol_faults import Faults
@@ -37,6 +35,11 @@ def vetting_profile(cluster: str | None = None, environ: Mapping[str, str] = os.
         DocumentError: its profile is wrong.
     """
     name = cluster or environ.get("CORDEE_ON") or _of_this_job(environ) or LOCAL
+    if name == LOCAL and LOCAL not in profile_names(environ):
+        return ClusterProfile.model_construct(name=name)
+    from cordee.spec.cluster import profile_files
+    from cordee.spec.merge import Merge
+
     merge = Merge()
     files = profile_files(name, environ)
     for file in files:
