@@ -138,7 +138,7 @@ def test_old_vettings_are_found_and_removed(folder, remember):
 
 
 def test_results_are_exported_as_rows(folder, remember):
-    bad = vetting("=cmd()", nodes={"n1": ("bad", [result("host.memory", "fail", '=SUM("x"),\n2')])})
+    bad = vetting("=cmd()", days_ago=0.1, nodes={"n1": ("bad", [result("host.memory", "fail", '=SUM("x"),\n2')])})
     remember(bad, slow("n2", "2"))
     index = Index(folder)
     index.refresh()
