@@ -39,6 +39,7 @@ class Site:
     rules: tuple[str, ...] = ()
     baseline: str | None = None
     environments: str | None = None
+    users: str = "name"
 
 
 def site_of(profile: ClusterProfile) -> Site:
@@ -55,6 +56,7 @@ def site_of(profile: ClusterProfile) -> Site:
         rules=own.rules,
         baseline=own.baseline,
         environments=own.environments,
+        users=own.users,
     )
 
 
@@ -113,7 +115,7 @@ def site_values(site: Site, history: str | None, base: Path, faults: Faults) -> 
     """
     return {
         "rules": rules_of([_path(path) for path in site.rules]),
-        "history": _history(site, history, base, faults),
+        "history": _kept(site.users, _history(site, history, base, faults)),
         "baseline": read_baseline(_path(site.baseline)) if site.baseline else {},
         "switches": site.switches,
     }
@@ -165,6 +167,11 @@ def read_baseline(path: Path) -> dict[str, dict[str, float]]:
         raise fault_error(
             f"is not a baseline: {error}", "bad-value", file=str(path), given=text[:80], allowed=allowed, next=what
         ) from None
+
+
+def _kept(users: str, target: dict[str, str] | None) -> dict[str, str] | None:
+    """Return a history's target with how it keeps users, where that is not by name."""
+    return target if target is None or users == "name" else {**target, "user": users}
 
 
 def _history(site: Site, given: str | None, base: Path, faults: Faults) -> dict[str, str] | None:
