@@ -358,3 +358,26 @@ def test_one_process_needs_no_meeting(tmp_path):
     with Tasks(tmp_path, 1) as tasks:
         assert tasks.end() == {(1, 0): 0}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exclude.txt", "nodes.txt", "vet.env", "vet.json"]
+
+
+@pytest.mark.slow
+def test_tasks_of_the_command_import_nothing_heavy_but_where_it_conducts(tmp_path):
+    program = (
+        "import sys\n"
+        "from cordee.cli import main\n"
+        f"try: main(['vet', 'quick', '--dir', {str(tmp_path)!r}])\n"
+        "finally:\n"
+        "    rooms = {name for name in sys.modules if name.startswith(('cordee.spec', 'cordee.report'))}\n"
+        "    heavy = rooms | ({'pydantic', 'yaml', 'rich', 'jinja2', 'numpy', 'urllib.request'} & set(sys.modules))\n"
+        "    print('heavy:', len(heavy), file=sys.stderr)\n"
+    )
+    started = []
+    for node in ("s1", "s2"):
+        env = {**os.environ, "CORDEE_VET_ID": "v", "CORDEE_VET_NODES": "s[1-2]", "CORDEE_VET_NODE": node}
+        command = [sys.executable, "-c", program]
+        started.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    (first, _), (other, said) = (process.communicate() for process in started)
+    assert [process.returncode for process in started] == [0, 0], said
+    assert "heavy: 0" in said
+    assert "can be used: 2 of 2 nodes" in first
+    assert other == ""

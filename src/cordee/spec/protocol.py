@@ -131,7 +131,7 @@ def load_protocol(
     faults = Faults(document)
     if without_printed_numbers(document.text) is not document.text:
         faults.note((), "the numbers before its lines are left out", "printed-numbers")
-    protocol = _read(document, profile or ClusterProfile(), history, faults)
+    protocol = _read(document, profile or ClusterProfile.model_construct(), history, faults)
     if faults.errors or protocol is None:
         raise document_error(faults.errors)
     return protocol

@@ -12,10 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cordee.spec.cluster import profile_files
 from cordee.spec.faults import Place, document_error, fault_error, findings_of
 from cordee.spec.files import read_text
-from cordee.spec.merge import Merge
 from cordee.spec.places import config_folder, profile_folders, profile_names
 from cordee.spec.profile import LOCAL, ClusterProfile
 from cordee.spec.protocol_faults import Faults
@@ -37,6 +35,11 @@ def vetting_profile(cluster: str | None = None, environ: Mapping[str, str] = os.
         DocumentError: its profile is wrong.
     """
     name = cluster or environ.get("CORDEE_ON") or _of_this_job(environ) or LOCAL
+    if name == LOCAL and LOCAL not in profile_names(environ):
+        return ClusterProfile.model_construct(name=name)
+    from cordee.spec.cluster import profile_files
+    from cordee.spec.merge import Merge
+
     merge = Merge()
     files = profile_files(name, environ)
     for file in files:
@@ -60,7 +63,7 @@ def site_values(profile: ClusterProfile, history: str | None, base: Path, faults
     site = profile.vetting
     return {
         "rules": load_rules([_path(path) for path in site.rules]),
-        "history": _history(profile, history, base, faults),
+        "history": _kept(site.users, _history(profile, history, base, faults)),
         "baseline": read_baseline(_path(site.baseline)) if site.baseline else {},
         "switches": dict(profile.switches),
     }
@@ -112,6 +115,11 @@ def read_baseline(path: Path) -> dict[str, dict[str, float]]:
         raise fault_error(
             f"is not a baseline: {error}", "bad-value", file=str(path), given=text[:80], allowed=allowed, next=what
         ) from None
+
+
+def _kept(users: str, target: dict[str, str] | None) -> dict[str, str] | None:
+    """Return a history's target with how it keeps users, where that is not by name."""
+    return target if target is None or users == "name" else {**target, "user": users}
 
 
 def _history(profile: ClusterProfile, given: str | None, base: Path, faults: Faults) -> dict[str, str] | None:
