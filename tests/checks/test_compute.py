@@ -19,6 +19,7 @@ from cordee.checks.gemm import GemmCheck
 from cordee.hardware.presence import gpus_told_by
 from cordee.submit.bundle import write_node_zip
 from cordee.testing.interpreters import write_interpreter
+from cordee.testing.nvml import FakeGpus
 
 RUNNER = "from cordee.checks.__main__ import main; main()"
 QUICK: dict[str, dict[str, Any]] = {
@@ -333,3 +334,16 @@ def test_an_interpreter_that_is_too_old_is_unknown_with_its_version(tmp_path: Pa
     result = one("gpu.gemm", QUICK["gpu.gemm"], env=with_fault(tmp_path, old))
     assert (result["status"], result["cause"]) == ("unknown", "absent")
     assert "is Python 3.8; 3.9 or newer is needed" in result["evidence"]
+
+
+def test_gpus_are_told_by_nvml_where_no_device_file_is_seen(tmp_path: Path) -> None:
+    gpus = FakeGpus(tmp_path, count=2)
+    program = "import sys; from cordee.hardware.presence import gpus_told_by; print(gpus_told_by(sys.argv[1], {}))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        env={**os.environ, **gpus.env},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "NVML, which counts 2"

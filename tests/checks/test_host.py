@@ -7,14 +7,13 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cordee import checks
-from cordee.checks import run_checks
+from cordee.checks import processes, run_checks
 from cordee.hardware.clock import read_clock
 from cordee.hardware.machine import count_list
 from cordee.testing.host_tree import HostTree
@@ -251,44 +250,20 @@ def test_a_process_in_state_d_is_named_with_where_it_waits(host: HostTree) -> No
     assert one("host.processes", host.root, stuck=0.3, ignore=["my) rank"])["status"] == "pass"
 
 
-def test_a_process_that_runs_between_two_waits_is_not_stuck(host: HostTree) -> None:
+def test_a_process_that_runs_between_two_waits_is_not_stuck(host: HostTree, monkeypatch: pytest.MonkeyPatch) -> None:
     host.process(4711, "writer", state="D")
-    done = threading.Event()
-
-    def run() -> None:
-        count = 5
-        while not done.wait(0.05):
-            count += 1
-            host.process(4711, "writer", state="D", switches=count)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        assert one("host.processes", host.root, stuck=1.0)["status"] == "pass"
-    finally:
-        done.set()
-        thread.join()
+    monkeypatch.setattr(processes, "sleep", lambda seconds: host.process(4711, "writer", state="D", switches=6))
+    assert one("host.processes", host.root)["status"] == "pass"
 
 
-def test_busy_processes_of_other_people_warn(host: HostTree) -> None:
-    host.process(4712, "mine", state="R", user=4000, ticks=0)
-    host.process(4713, "systemd-journal", state="R", user=0, ticks=0)
-    done = threading.Event()
+def test_busy_processes_of_other_people_warn(host: HostTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seconds: float, ticks: int = 1000) -> None:
+        host.process(4712, "mine", state="R", user=4000, ticks=ticks)
+        host.process(4713, "systemd-journal", state="R", user=0, ticks=ticks)
 
-    def run() -> None:
-        ticks = 0
-        while not done.wait(0.02):
-            ticks += 100
-            host.process(4712, "mine", state="R", user=4000, ticks=ticks)
-            host.process(4713, "systemd-journal", state="R", user=0, ticks=ticks)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        result = one("host.processes", host.root)
-    finally:
-        done.set()
-        thread.join()
+    run(0.0, ticks=0)
+    monkeypatch.setattr(processes, "sleep", run)
+    result = one("host.processes", host.root)
     assert result["status"] == "warn"
     assert "mine (pid 4712, user 4000)" in result["evidence"]
     assert "journal" not in result["evidence"]
@@ -328,6 +303,8 @@ def test_a_process_that_is_really_stuck_in_the_kernel_is_found_on_this_machine(t
     subprocess.run(["cc", "-o", tmp_path / "stuck-for-test", tmp_path / "stuck.c"], check=True)
     process = subprocess.Popen([tmp_path / "stuck-for-test"], start_new_session=True)
     try:
+        while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "D":
+            assert process.poll() is None
         # Our own runner's children are left out, so it is asked by a runner of its own.
         done = subprocess.run(
             [sys.executable, "-m", "cordee.checks"],

@@ -140,7 +140,8 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> Non
     script = f"echo started >&2; sleep 600 & echo $$ $! > {pids}; wait"
     result = one("command", {"command": ["sh", "-c", script], "timeout": 0.5})
     assert (result["status"], result["cause"]) == ("unknown", "timeout")
-    assert result["evidence"] == "sh did not end within 0.5 s and was killed: started"
+    assert result["evidence"].startswith("sh did not end within 0.5 s and was killed: started; process ")
+    assert any("sleep 600" in line for line in result["facts"]["stack"])
     _all_gone(pids)
 
 

@@ -161,8 +161,9 @@ def test_with_torch_a_partner_with_another_token_is_turned_away() -> None:
         start(role, node, peer, port, backend="torch", token=token, deadline_s=120)
         for role, node, peer, token in (("listen", "n1", "n2", "a"), ("connect", "n2", "n1", "b"))
     ]
-    for result in map(result_of, ends):
-        assert "does not know the token" in result["evidence"]
+    listen, connect = map(result_of, ends)
+    assert listen["status"] == connect["status"] == "unknown"
+    assert "does not know the token" in listen["evidence"]
 
 
 @pytest.mark.slow

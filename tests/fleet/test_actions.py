@@ -165,6 +165,15 @@ def test_a_trail_that_cannot_be_written_forbids_the_deed(tmp_path):
         Audit(tmp_path / "actions.jsonl").begin(PROPOSAL)
 
 
+def test_a_trail_that_others_can_write_proves_nothing(tmp_path):
+    audit = Audit(tmp_path / "actions.jsonl")
+    audit.begin(PROPOSAL)
+    audit.path.chmod(0o666)
+    with pytest.raises(CordeeError, match="others can write"), audit.alone():
+        pass
+    assert len(audit.deeds()) == 1
+
+
 def test_two_do_not_act_at_the_same_time(tmp_path):
     audit = Audit(tmp_path / "actions.jsonl")
     program = f"from cordee.fleet.audit import Audit\nfrom pathlib import Path\nwith Audit(Path({str(audit.path)!r})).alone(): pass"

@@ -268,6 +268,13 @@ FAULTS = [
         "GPU 3 (GPU-00000003): 2 of 40 products have wrong bits",
     ),
     measured(
+        "processor or library that kills a measurement",
+        "check.crashed",
+        "gpu.gemm",
+        "cat > /dev/null; kill -SEGV $$",
+        "ended by SIGSEGV",
+    ),
+    measured(
         "slow memory",
         "memory.slow",
         "gpu.memory_bandwidth",
@@ -336,6 +343,13 @@ FAULTS = [
         (ask("host.clock"),),
         lambda node: node.tool("chronyc", chrony("0.312000 seconds slow")),
         ("312 ms behind its time server, says chrony",),
+    ),
+    Fault(
+        "clock that nobody keeps",
+        "clock.unsynchronized",
+        (ask("host.clock", synchronized=True),),
+        lambda node: node.tool("chronyc", "echo 'Leap status     : Not synchronised'"),
+        ("no time server keeps the clock right",),
     ),
     Fault(
         "full disk",
@@ -408,8 +422,8 @@ FAULTS = [
         ("ended by SIGKILL",),
     ),
     Fault(
-        "check that dies of bad memory",
-        "check.died",
+        "check that dies of a bug",
+        "check.crashed",
         (ask("odd.py:Odd"),),
         lambda node: node.env.update(ODD="die"),
         ("ended by SIGSEGV",),
@@ -757,3 +771,9 @@ def test_a_node_that_reaches_the_conductor_but_no_peer_is_named(tmp_path: Path, 
         vetted = nodes.vet(ask("pair.bandwidth", seconds="0.2s", min_ratio=0.01))
     assert (vetted.code, vetted.document["exclude"]) == (3, [BAD])
     assert "pair.partitioned" in vetted.rules(BAD)
+
+
+def test_the_page_about_faults_names_every_rule_that_is_tested() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "vetting-faults.md").read_text()
+    rules = {fault.rule for fault in FAULTS if not fault.rule.startswith("xid.")}
+    assert not [rule for rule in rules if f"`{rule}`" not in page]

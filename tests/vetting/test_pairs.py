@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cordee.spec.rules import load_rules
 from cordee.testing.fabric import HEALTHY_BYTES_PER_S, SimulatedFabric
-from cordee.vetting.pairs import PairOutcome, PairPolicy, PairTest
+from cordee.vetting.pairs import Out, PairOutcome, PairPolicy, PairTest
 from cordee.vetting.verdict import decide
 
 
@@ -140,8 +140,8 @@ def test_a_node_that_stops_answering_is_silent_and_meets_nobody_again() -> None:
     while pairs := test.next_round():
         rounds.append(pairs)
         for a, b in pairs:
-            gone = {node: ("its agent is gone", "silent") for node in (a, b) if node == "n3"}
-            test.record(a, b, None if gone else 1e9, "n3: its agent is gone" if gone else "", gone)
+            out = {node: Out("its agent is gone", "silent") for node in (a, b) if node == "n3"}
+            test.record(a, b, None if out else 1e9, "n3: its agent is gone" if out else "", out)
     outcome = test.outcome()
     assert off(outcome) == {"n3": "unknown"}
     assert outcome.results["n3"]["cause"] == "silent"

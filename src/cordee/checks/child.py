@@ -53,6 +53,11 @@ class Child:
         return self._process.returncode
 
     @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
     def output(self) -> bytes:
         """The end of what it has written to standard output."""
         return self._written[self._streams[0]]

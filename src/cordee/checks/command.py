@@ -22,6 +22,7 @@ from cordee.checks._base import (
 )
 from cordee.checks.child import Child
 from cordee.checks.program import require
+from cordee.checks.stuck import doing
 
 _CODES = {"0": "pass", "1": "fail", "2": "warn", "3": "unknown"}
 # What a shell ends with when a command is there but cannot be run, or is not there.
@@ -62,10 +63,10 @@ class CommandCheck(Check):
         if path is None:
             raise CannotTest(f"{argv[0]} {reason}", "absent")
         limit = min(parameters.get("timeout") or context.deadline_s, max(0.1, context.deadline_s - _MARGIN_S))
-        code, output, errors = _run([path, *argv[1:]], env, context.workdir, limit)
+        code, output, errors, stack = _run([path, *argv[1:]], env, context.workdir, limit)
         if code is None:
             text = f"{argv[0]} did not end within {limit:.3g} s and was killed{_tail(output, errors)}"
-            return self.result("unknown", text, cause="timeout")
+            return self.result("unknown", f"{text}; {stack[-1]}", cause="timeout", facts={"stack": stack})
         said = _said(output)
         result = (
             self._from_words(said, code)
@@ -155,15 +156,17 @@ def _environment(env: dict[str, str], more: dict[str, Optional[str]]) -> dict[st
     return {name: value for name, value in merged.items() if name not in more or more[name] is not None}
 
 
-def _run(argv: list[str], env: dict[str, str], workdir: str, limit_s: float) -> tuple[Optional[int], bytes, bytes]:
-    """Return exit code (None: killed by us), and the ends of what it wrote."""
+def _run(
+    argv: list[str], env: dict[str, str], workdir: str, limit_s: float
+) -> tuple[Optional[int], bytes, bytes, list[str]]:
+    """Return the exit code (None: killed by us), the ends of what it wrote, and what it was doing when it was killed."""
     try:
         child = Child(argv, env, workdir)
     except OSError as error:
         raise CannotTest(f"{argv[0]} cannot be started: {error.strerror}", "error") from None
     try:
-        child.wait(limit_s)
-        return child.code, child.output, child.errors
+        stack = [] if child.wait(limit_s) else doing(child.pid)
+        return child.code, child.output, child.errors, stack
     finally:
         child.close()
 

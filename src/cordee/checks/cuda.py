@@ -10,9 +10,9 @@ from cordee.checks.program import Outcome
 
 
 class CudaCheck(ProgramCheck):
-    """Computes a x + y on every GPU with torch and compares all elements with the host's own.
+    """Computes a x + y on every GPU and compares all elements with the host's own.
 
-    A driver or GPU that torch cannot use, though it is built for it, fails. Libraries of `cuda_home` that do not load make it unknown.
+    A GPU that gives an error, or a driver that torch cannot use though it is built for it, fails. Libraries of `cuda_home` that do not load make it unknown.
     """
 
     name = "gpu.cuda"
@@ -22,6 +22,13 @@ class CudaCheck(ProgramCheck):
     alone = False
     parameters = (
         Parameter(DEVICE.name, DEVICE.kind, "what to test", default="gpu", choices=DEVICE.choices),
+        Parameter(
+            "engine",
+            "text",
+            "what computes; auto takes torch or, without it, the CUDA driver's own library",
+            default="auto",
+            choices=("auto", "torch", "driver"),
+        ),
         Parameter("count", "count", "elements", default=1 << 20),
         Parameter("cuda_home", "text", "a CUDA toolkit's folder: libcudart and libnvrtc below its lib64 must load"),
     )
@@ -30,8 +37,8 @@ class CudaCheck(ProgramCheck):
         return parameters.get("device") == "cpu"
 
     def request(self, parameters: dict[str, Any], on_gpu: bool) -> dict[str, Any]:
-        device = "gpu" if on_gpu else "cpu"
-        return {"device": device, "count": parameters["count"], "cuda_home": parameters.get("cuda_home")}
+        asked = {name: parameters.get(name) for name in ("engine", "count", "cuda_home")}
+        return {**asked, "device": "gpu" if on_gpu else "cpu"}
 
     def judge(self, done: dict[str, Any], parameters: dict[str, Any], on_gpu: bool) -> Result:
         lanes = done["lanes"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import monotonic, sleep
 from typing import Any
 
 from cordee.checks._base import Check, Context, Parameter, Result
@@ -41,8 +41,8 @@ class LinkErrorsCheck(Check):
                 return self.result("fail", f"no link {', '.join(parameters['links'])}")
             return self.result("skip", "no InfiniBand, RoCE or Slingshot link, and none asked for")
         before = {link.name: read_counters(link) for link in links}
-        started = time.monotonic()
-        time.sleep(max(0.0, min(parameters["seconds"], context.deadline_s - _RESERVE_S)))
+        started = monotonic()
+        sleep(max(0.0, min(parameters["seconds"], context.deadline_s - _RESERVE_S)))
         faults, warnings, rows, most = [], [], [], 0
         for link in links:
             errors, drops, flaps = _growth(before[link.name], read_counters(link))
@@ -59,7 +59,7 @@ class LinkErrorsCheck(Check):
                 for name in _saturated(before[link.name])
                 if link.kind in ("infiniband", "roce")
             ]
-        seconds = time.monotonic() - started
+        seconds = monotonic() - started
         status = "fail" if faults else "warn" if warnings else "pass"
         words = "; ".join(faults + warnings) or f"no new errors on {', '.join(link.name for link in links)}"
         return self.result(

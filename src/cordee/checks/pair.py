@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from cordee.checks._base import CannotTest, Check, Context, Parameter, Result
+from cordee.checks._base import CAUSES, CannotTest, Check, Context, Parameter, Result
+from cordee.checks.compute import wants_gpu
 from cordee.checks.pair_tcp import End, Rates
 from cordee.checks.program import run_program
 from cordee.units import format_size
@@ -77,9 +78,11 @@ def _measure_tcp(parameters: dict[str, Any], context: Context) -> tuple[Rates, d
 
 def _measure_torch(parameters: dict[str, Any], context: Context) -> tuple[Rates, dict[str, Any]]:
     names = ("role", "address", "port", "token", "peer", "seconds", "payload_bytes")
-    outcome = run_program("pair", {name: parameters[name] for name in names}, context)
+    request = {name: parameters[name] for name in names}
+    outcome = run_program("pair", {**request, "on_gpu": wants_gpu("auto", context)}, context)
     if outcome.done is None:
-        raise CannotTest(outcome.text, outcome.cause or "error")
+        # A partner that dies may end this program too: only the meetings with others tell whose fault it is.
+        raise CannotTest(outcome.text, outcome.cause if outcome.cause in CAUSES else "error")
     more = {"engine": outcome.done["engine"], "device": outcome.done["device"], "python": outcome.python}
     more["allreduce_bytes_per_s"] = outcome.done["allreduce"]
     return Rates(outcome.done["there"], outcome.done["back"]), more

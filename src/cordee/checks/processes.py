@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+from time import monotonic, sleep
 from typing import Any, Optional
 
 from cordee.checks._base import CannotTest, Check, Context, Parameter, Result
@@ -40,7 +40,7 @@ class ProcessesCheck(Check):
         before = processes(proc)
         if not before:
             raise CannotTest(f"no process is seen in {proc}", "closed")
-        started = time.monotonic()
+        started = monotonic()
         ours = os.getuid() if context.root == "/" else None
         ignored = set(parameters.get("ignore") or ())
         spared = _relatives(before) if context.root == "/" else set()
@@ -52,8 +52,8 @@ class ProcessesCheck(Check):
         stuck = _stuck(proc, waiting, _patience(parameters["stuck"], context))
         busy = [process for process in before.values() if process.state == "R" and _foreign(process, ours)]
         if busy:
-            time.sleep(max(0.0, min(_GREEDY_S, context.deadline_s / 4) - (time.monotonic() - started)))
-        greedy = _greedy(proc, busy, time.monotonic() - started, parameters["max_foreign_cpu"])
+            sleep(max(0.0, min(_GREEDY_S, context.deadline_s / 4) - (monotonic() - started)))
+        greedy = _greedy(proc, busy, monotonic() - started, parameters["max_foreign_cpu"])
         zombies = sum(process.state == "Z" for process in before.values())
         if 1 not in before and not stuck:
             raise CannotTest(f"{proc} shows us our own processes only (it is mounted with hidepid)", "closed")
@@ -80,11 +80,11 @@ def _patience(stuck_s: float, context: Context) -> float:
 def _stuck(proc: str, candidates: list[Process], seconds: float) -> list[str]:
     """Return a line for each process that stays in state D all the time and never runs in between."""
     waiting = [(process, switches(proc, process.pid)) for process in candidates]
-    started = time.monotonic()
-    while waiting and time.monotonic() - started < seconds:
-        time.sleep(_PAUSE_S)
+    started = monotonic()
+    while waiting and monotonic() - started < seconds:
+        sleep(_PAUSE_S)
         waiting = [then for then in waiting if _still(proc, *then)]
-    lasted = time.monotonic() - started
+    lasted = monotonic() - started
     lines = []
     for process, _ in waiting:
         place = waits_in(proc, process.pid)

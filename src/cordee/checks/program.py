@@ -145,7 +145,8 @@ def _ended(code: int, python: str, said: list[dict[str, Any]], errors: bytes) ->
     if code == 0 and "done" in last:
         return Outcome(python, last["done"], said)
     if code == 0 and "cannot" in last:
-        return Outcome(python, None, said, "unknown", last["cannot"], last["cause"])
+        where = _while(said) if last["cause"] == "unusable" else ""
+        return Outcome(python, None, said, "unknown", last["cannot"] + where, last["cause"])
     if code == 0 and "broken" in last:
         return Outcome(python, None, said, "fail", f"{last['broken']}{_while(said)}")
     words = [line for line in errors.decode(errors="replace").strip().splitlines() if line.strip()][-_LAST_LINES:]

@@ -25,10 +25,12 @@ def stack_of(pid: int, answers: int) -> list[str]:
         pid: the process.
         answers: the reading end of what it listens with.
     """
-    lines = _python_frames(pid, answers)
-    for found in _family(pid)[:_MOST_PROCESSES]:
-        lines.append(_kernel_word(found))
-    return lines
+    return _python_frames(pid, answers) + doing(pid)
+
+
+def doing(pid: int) -> list[str]:
+    """Return what the kernel says a process and all below it are doing, one line each."""
+    return [_kernel_word(found) for found in _family(pid)]
 
 
 def _python_frames(pid: int, answers: int) -> list[str]:

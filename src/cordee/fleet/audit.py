@@ -71,8 +71,9 @@ class Audit:
         """Hold the lock that keeps other processes from acting at the same time.
 
         Raises:
-            CordeeError: another one has it, or it cannot be had.
+            CordeeError: another one has it, it cannot be had, or others can write into the trail.
         """
+        self._require_ours()
         lock = self.path.with_suffix(".lock")
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
@@ -94,6 +95,18 @@ class Audit:
             yield
         finally:
             os.close(descriptor)
+
+    def _require_ours(self) -> None:
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return
+        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
+            raise CordeeError(
+                "others can write into the audit trail, so it proves nothing",
+                given=str(self.path),
+                next="keep it where only you can write, with --audit FILE",
+            )
 
     def deeds(self) -> list[Deed]:
         """Return all deeds, the oldest first; torn or foreign lines are left out.

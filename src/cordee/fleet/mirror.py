@@ -17,6 +17,7 @@ from cordee.vetting.sending import call, read_token
 
 _TIMEOUT_S = 30.0
 _LIST_BYTES = 1_000_000
+_AGAIN_DAYS = 7
 _NAME = re.compile(r"\d{4}-\d{2}-\d{2}/[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,200}\.jsonl\Z")
 
 
@@ -29,7 +30,7 @@ def mirror_folder(url: str) -> Path:
 def fetch(url: str, token_file: str | None) -> Path:
     """Fetch what a collector has and this machine has not, and return the folder.
 
-    The last two days are asked for again, since vettings that waited in a spool arrive late.
+    The last seven days are asked for again, since vettings that waited in a spool arrive late.
 
     Raises:
         CordeeError: it was not reached, or refuses.
@@ -40,7 +41,7 @@ def fetch(url: str, token_file: str | None) -> Path:
     except (OSError, ValueError) as error:
         raise CordeeError(f"the token cannot be read: {error}", given=token_file) from None
     days = sorted(path.name for path in folder.glob("????-??-??"))
-    after, more = (days[-2] if len(days) > 1 else ""), True
+    after, more = (days[-_AGAIN_DAYS] if len(days) >= _AGAIN_DAYS else ""), True
     while more:
         listing = json.loads(_get(f"{base}?after={urllib.parse.quote(after)}", token, _LIST_BYTES))
         names = [name for name in listing["files"] if _NAME.match(name)]

@@ -38,6 +38,7 @@ from cordee.runs.logframes import LogWriter
 
 CORDEE_STREAM = 2
 NO_RANK = -1
+_SETUP, _CHECKS = "setup", "checks"
 _CONNECT_PAUSE_S = 0.02
 _CONNECT_PAUSE_MOST_S = 1.0
 _STOP_POLL_S = 0.02
@@ -222,6 +223,8 @@ class Agent:
     def _welcome(self, message: dict[str, Any], body: bytes) -> None:
         if message["epoch"] != self.epoch:
             self._forget_ranks()
+            for group in (_SETUP, _CHECKS):
+                self.tasks.stop(group, 0.0)
             self.epoch = message["epoch"]
         if self.log is None or self.segment != message["segment"]:
             self._open_log(message["segment"])
@@ -276,12 +279,12 @@ class Agent:
         self._tails[NO_RANK] = Tail()
         env = dict(self.base, CORDEE_SETUP_NODE=self.node)
         task = Task(
-            "setup",
+            f"setup-{self.epoch}",
             shell,
             env,
             self.plan["workdir"],
             deadline_s=message["deadline_s"],
-            group="setup",
+            group=_SETUP,
             keeps_children=True,
         )
         self.run_task(task, finished, output=self._own_output)
@@ -295,7 +298,10 @@ class Agent:
 
     def _checks(self, message: dict[str, Any], body: bytes) -> None:
         env = dict(os.environ, PYTHONPATH=str(self.folder.node_zip), CORDEE_NODE=self.node)
-        request = dict(message["request"], env=self.env, run_folder=str(self.folder.root), workdir=self.plan["workdir"])
+        env_of_ranks = dict(self.env, CORDEE_NODE=self.node)
+        request = dict(
+            message["request"], env=env_of_ranks, run_folder=str(self.folder.root), workdir=self.plan["workdir"]
+        )
         argv = (sys.executable, "-s", "-m", "cordee.checks")
         task = Task(
             message["id"],
@@ -303,7 +309,7 @@ class Agent:
             env,
             str(self.folder.root),
             deadline_s=message["deadline_s"],
-            group="checks",
+            group=_CHECKS,
             stdin=json.dumps(request).encode(),
         )
 

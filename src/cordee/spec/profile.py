@@ -125,6 +125,7 @@ class VettingSite(Document):
     its token in `token_file`. `checks` are the folders that classes of checks may come from (None: the protocol's own),
     `rules` the site's own rules, tried before those of Cordée, and `baseline` the values of the fleet. `environments` is the
     folder of what `cordee vet prepare` makes (None: the person's cache); `offenders` and `actions` are for `cordee nodes act`.
+    `users` is how the history keeps who ran a job.
     """
 
     history: str | None = None
@@ -133,6 +134,7 @@ class VettingSite(Document):
     checks: Lines | None = None
     rules: Lines = ()
     baseline: str | None = None
+    users: Literal["name", "hash", "none"] = "name"
     environments: str | None = None
     offenders: OffenderPolicy = OffenderPolicy()
     actions: SiteActions = SiteActions()

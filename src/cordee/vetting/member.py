@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 from typing import Any, Callable, Optional
 
@@ -35,6 +36,7 @@ class Member:
         self.address = address
         self._send = send
         self._count = 0
+        self._key = secrets.token_hex(4)
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._output: dict[str, bytes] = {}
         self._ports: Optional[asyncio.Future[dict[str, Any]]] = None
@@ -70,7 +72,7 @@ class Member:
             request: what else a request may hold.
         """
         self._count += 1
-        identifier = f"checks-{self.name}-{self._count}"
+        identifier = f"checks-{self._key}-{self._count}"
         waiting = self._waiting[identifier] = asyncio.get_running_loop().create_future()
         self._output[identifier] = b""
         full = {**request, "checks": checks, "deadline_s": deadline_s, "node": self.name}

@@ -50,7 +50,7 @@ def _slow(test: PairTest, reference: Optional[dict[str, Any]]) -> dict[str, tupl
     if reference is None:
         return {}
     policy = test.policy
-    scores = {node: score for node in test.nodes if node not in test.gone and (score := test.score(node)) is not None}
+    scores = {node: score for node in test.nodes if node not in test.out and (score := test.score(node)) is not None}
     base = policy.ratio * test.baseline["value"] if test.baseline else 0.0
     own = policy.min_bytes_per_s or 0.0
     found = {}
@@ -66,7 +66,7 @@ def _cut_off(test: PairTest) -> dict[str, list[Measurement]]:
     found = {}
     for node in test.nodes:
         meetings = test.of_node(node)
-        if node in test.gone or not meetings or test.score(node) is not None:
+        if node in test.out or not meetings or test.score(node) is not None:
             continue
         if any(test.score(one.partner(node)) is not None for one in meetings):
             found[node] = meetings
@@ -76,7 +76,7 @@ def _cut_off(test: PairTest) -> dict[str, list[Measurement]]:
 def _confusion(test: PairTest, off: list[str], links: LinkFaults, reference: float) -> list[dict[str, Any]]:
     """Return why nobody can be blamed, if so."""
     policy, found = test.policy, []
-    present = [node for node in test.nodes if node not in test.gone]
+    present = [node for node in test.nodes if node not in test.out]
     if len(off) >= 2 and len(off) > policy.confusion_ratio * len(present):
         text = (
             f"{len(off)} of {len(present)} nodes are slow or cut off, held against {format_size(reference)}/s; "
@@ -106,9 +106,9 @@ def _result(
     score = test.score(node)
     if len(test.nodes) == 1:
         return Result(_CHECK, "skip", evidence=ALONE)
-    if node in test.gone:
-        evidence, cause = test.gone[node]
-        return Result(_CHECK, "unknown", evidence=evidence or "did not answer", cause=cause)
+    if node in test.out:
+        out = test.out[node]
+        return Result(_CHECK, "unknown", evidence=out.evidence, cause=out.cause, facts=_facts(test, node))
     if node in cut_off:
         status = "fail" if blame else "warn"
         return Result(

@@ -8,7 +8,7 @@ import time
 from typing import Any, NamedTuple, Optional
 
 from cordee.vetting.member import Member
-from cordee.vetting.pairs import PairOutcome, PairPolicy, PairTest
+from cordee.vetting.pairs import Out, PairOutcome, PairPolicy, PairTest
 
 _CHECK = "pair.bandwidth"
 _ROUND_SLACK_S = 5.0
@@ -19,11 +19,11 @@ _OWN_CAUSES = ("closed", "absent")
 
 
 class _Meeting(NamedTuple):
-    """What one pair said: its rate, or why there is none, and for each node that is out of it why and with what cause."""
+    """What one pair said: its rate, or why there is none, and which of its nodes take part no longer."""
 
     bytes_per_s: Optional[float]
     reason: str = ""
-    gone: Optional[dict[str, tuple[str, str]]] = None
+    out: Optional[dict[str, Out]] = None
 
 
 async def run_pairs(
@@ -63,7 +63,7 @@ async def run_pairs(
         round_s = min(settings["seconds"] + _ROUND_SLACK_S, until - time.monotonic() - _ANSWER_S)
         meetings = await asyncio.gather(*(_meet(members[a], members[b], settings, round_s, request) for a, b in pairs))
         for (a, b), meeting in zip(pairs, meetings):
-            test.record(a, b, meeting.bytes_per_s, meeting.reason, meeting.gone)
+            test.record(a, b, meeting.bytes_per_s, meeting.reason, meeting.out)
     outcome = test.outcome()
     for result in outcome.results.values():
         result["seconds"] = round(time.monotonic() - began, 4)
@@ -94,7 +94,7 @@ async def _meet(
         port = None
     if port is None:
         why = f"{listener.name} did not name a port to meet at"
-        return _Meeting(None, why, {listener.name: ("did not answer when asked for a port", "silent")})
+        return _Meeting(None, why, {listener.name: Out("did not answer when asked for a port", "silent")})
     common = {
         "address": listener.address,
         "port": port,
@@ -121,12 +121,12 @@ def _reading(results: dict[str, dict[str, Any]]) -> _Meeting:
     rates = [result["value"] for result in results.values() if result["status"] == "pass"]
     if len(rates) == len(results):
         return _Meeting(min(rates))
-    gone = {node: (result["evidence"], result["cause"]) for node, result in results.items() if _is_out(result)}
+    out = {node: Out(result["evidence"], result["cause"]) for node, result in results.items() if _is_out(result)}
     told = [(node, result) for node, result in results.items() if result["status"] != "pass"]
-    if gone:
-        told = [(node, result) for node, result in told if node in gone]
+    if out:
+        told = [(node, result) for node, result in told if node in out]
     node, result = told[-1]
-    return _Meeting(None, f"{node}: {result['evidence']}", gone)
+    return _Meeting(None, f"{node}: {result['evidence']}", out)
 
 
 def _is_out(result: dict[str, Any]) -> bool:

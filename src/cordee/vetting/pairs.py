@@ -59,6 +59,13 @@ class Measurement(NamedTuple):
         return self.nodes[1] if node == self.nodes[0] else self.nodes[0]
 
 
+class Out(NamedTuple):
+    """Why a node takes part no longer: it did not answer, or cannot test whoever its partner is; `cause` as in results."""
+
+    evidence: str
+    cause: str
+
+
 @dataclass(frozen=True)
 class PairPolicy:
     """How pairs are judged.
@@ -114,7 +121,7 @@ class PairTest:
         members, self.malformed_switches = _expanded(switches or {})
         self.switch_of = _leaf_of(members, set(self.nodes))
         self.measured: list[Measurement] = []
-        self.gone: dict[str, tuple[str, str]] = {}
+        self.out: dict[str, Out] = {}
         self._random = Random(seed)
         self._ring = shuffled(self.nodes, self._random)
         self._round = 0
@@ -123,7 +130,7 @@ class PairTest:
     def next_round(self) -> list[Pair]:
         """Return the pairs of the next round, each node in one at most; empty when the test is over."""
         self._round += 1
-        present = [node for node in self._ring if node not in self.gone]
+        present = [node for node in self._ring if node not in self.out]
         if len(present) < 2:
             return []
         # Among three, each must meet both others: with two rounds all pairs of a slow one would be all there are.
@@ -138,7 +145,7 @@ class PairTest:
         b: str,
         bytes_per_s: Optional[float],
         reason: str = "",
-        gone: Optional[dict[str, tuple[str, str]]] = None,
+        out: Optional[dict[str, Out]] = None,
     ) -> None:
         """Take what a pair of the round measured.
 
@@ -146,9 +153,9 @@ class PairTest:
             a, b: the pair.
             bytes_per_s: of the slower direction; None: it could not be measured.
             reason: why it could not.
-            gone: why and with what cause a node of the two did not answer at all, or cannot test; it takes part no longer.
+            out: which of the two take part no longer.
         """
-        self.gone = {**(gone or {}), **self.gone}
+        self.out = {**(out or {}), **self.out}
         measurement = Measurement(self._round, (a, b), bytes_per_s, reason)
         self.measured.append(measurement)
         for node in (a, b):
@@ -188,7 +195,7 @@ class PairTest:
             if any((one.bytes_per_s or 0.0) >= self.policy.ratio * reference for one in meetings):
                 continue
             a, b = meetings[0].nodes
-            if {a, b} & set(self.gone):
+            if {a, b} & set(self.out):
                 continue
             least = min(self.score(a, without=b) or 0.0, self.score(b, without=a) or 0.0)
             if least >= self.policy.well_ratio * reference:
@@ -222,7 +229,7 @@ class PairTest:
         if reference is None:
             return []
         enough = self.policy.well_ratio * reference["value"]
-        present = [node for node in self.nodes if node not in self.gone]
+        present = [node for node in self.nodes if node not in self.out]
         suspects = [node for node in present if (self.score(node) or 0.0) < enough]
         good = [node for node in present if (self.score(node) or 0.0) >= enough]
         met = {frozenset(one.nodes) for one in self.measured}

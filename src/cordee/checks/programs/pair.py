@@ -19,7 +19,7 @@ _PAUSE_S = 0.05
 
 
 def main() -> None:
-    """Answer one request: `role`, `address`, `port`, `token`, `peer`, `seconds`, `payload_bytes`, `deadline_s`."""
+    """Answer one request: `role`, `address`, `port`, `token`, `peer`, `seconds`, `payload_bytes`, `on_gpu`, `deadline_s`."""
     serve(run)
 
 
@@ -32,7 +32,8 @@ def run(request: dict[str, Any], say: Say) -> dict[str, Any]:
     torch = import_torch()
     import torch.distributed as group
 
-    device = _device(torch)
+    # The first GPU that the ranks may see stands for its node.
+    device = gpus(torch)[0] if request["on_gpu"] else Device()
     engine = "nccl" if device.is_gpu else "gloo"
     rank = 0 if request["role"] == "listen" else 1
     patience = timedelta(seconds=max(1.0, until - time.monotonic() - _MARGIN_S))
@@ -59,16 +60,6 @@ def run(request: dict[str, Any], say: Say) -> dict[str, Any]:
         "back": size / clock.step_s(lambda: pass_on(0)),
         "allreduce": size / clock.step_s(lambda: group.all_reduce(tensor)),
     }
-
-
-def _device(torch: Any) -> Device:
-    """Return the first GPU that the ranks may see, or the CPU where there is none."""
-    try:
-        return gpus(torch)[0]
-    except Obstacle as obstacle:
-        if obstacle.cause == "unusable" and torch.cuda.is_available():
-            raise
-        return Device()
 
 
 def _meet(group: Any, request: dict[str, Any], rank: int, patience: timedelta) -> Any:

@@ -8,13 +8,14 @@ import os
 from array import array
 from typing import Any
 
+from cordee.checks.programs import cuda_driver
 from cordee.checks.programs.common import Device, Obstacle, Say, gpus, import_torch, serve
 
 _A = 3
 
 
 def main() -> None:
-    """Answer one request: `device` (gpu, cpu), `count` elements, `cuda_home` or null."""
+    """Answer one request: `device` (gpu, cpu), `engine` (auto, torch, driver), `count` elements, `cuda_home` or null."""
     serve(run)
 
 
@@ -28,12 +29,29 @@ def run(request: dict[str, Any], say: Say) -> dict[str, Any]:
         out = array("d", (_A * one + other for one, other in zip(x, y)))
         wrong = sum(value != _A * (i % 4093) + i % 8191 for i, value in enumerate(out))
         return {"count": count, "libraries": libraries, "lanes": [{**Device().facts(), "wrong": wrong}]}
-    torch = import_torch()
+    return {"count": count, "libraries": libraries, "lanes": _on_gpus(request["engine"], count, say)}
+
+
+def _on_gpus(engine: str, count: int, say: Say) -> list[dict[str, Any]]:
+    """Compute with torch, or with the driver alone where there is no torch."""
+    if engine == "driver":
+        return cuda_driver.run(count, say)
+    try:
+        torch = import_torch()
+    except Obstacle as no_torch:
+        if engine == "torch" or no_torch.cause != "absent":
+            raise
+        try:
+            return cuda_driver.run(count, say)
+        except Obstacle as no_driver:
+            if no_driver.cause != "absent":
+                raise
+            raise Obstacle(f"{no_driver}; {no_torch}", "absent") from None
     lanes = []
     for device in gpus(torch):
         say({"begin": device.label})
         lanes.append({**device.facts(), "wrong": wrong_elements(torch, device, count)})
-    return {"count": count, "libraries": libraries, "lanes": lanes}
+    return lanes
 
 
 def wrong_elements(torch: Any, device: Device, count: int) -> int:

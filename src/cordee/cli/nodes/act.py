@@ -12,6 +12,7 @@ from cordee.cli.nodes.options import duration, history_options
 from cordee.cli.options import json_option
 from cordee.cli.output import print_json
 from cordee.errors import EXIT_BAD, CordeeError, UsageError
+from cordee.report.clean import clean
 from cordee.units import utc_text
 
 if TYPE_CHECKING:
@@ -74,10 +75,13 @@ def _watch(acting: Acting, yes: bool, pause_s: float, as_json: bool) -> None:
         signal.signal(number, lambda *_: stop.set())
     with acting.audit.alone():
         click.echo(f"{utc_text()}  watching, every {pause_s:g} s", err=True)
+        last: list[str] = []
         while not stop.is_set():
             try:
                 done = acting.act(stop.is_set) if yes else acting.plan()
-                _tell(done, as_json)
+                if yes or _lines(done, held=False) != last:
+                    _tell(done, as_json)
+                last = _lines(done, held=False)
             except CordeeError as error:
                 click.echo(f"{utc_text()}  {error.text}", err=True)
             stop.wait(pause_s)
@@ -109,6 +113,11 @@ def _show(done: Round, as_json: bool) -> None:
 
 
 def _lines(done: Round, held: bool) -> list[str]:
+    # Evidence comes from other people's programs.
+    return [clean(line) for line in _said(done, held)]
+
+
+def _said(done: Round, held: bool) -> list[str]:
     lines = [f"earlier: {deed.action} {deed.node}: {deed.said}" for deed in done.found]
     verbs: dict[str, Any] = {"planned": "would", "done": "did", "failed": "FAILED to", "held": "does not"}
     for outcome in done.outcomes:

@@ -34,6 +34,8 @@ def baseline_command(model: str | None, since: str, as_json: bool, **where: str 
     if as_json:
         print_json(values)
         return
+    if not values:
+        click.echo(f"no speed check is known from enough nodes in the last {since}", err=True)
     for check, entry in values.items():
         unit = f" {entry['unit']}" if entry["unit"] else ""
         click.echo(

@@ -10,6 +10,7 @@ import click
 from cordee.cli.nodes.options import epoch_since, history_options, open_history, since_option
 from cordee.cli.options import json_option
 from cordee.cli.output import print_json
+from cordee.report.clean import clean, one_line
 
 _MOST = 6
 
@@ -40,7 +41,7 @@ def history_command(node: str | None, since: str, checks: tuple[str, ...], as_js
         click.echo(f"no vettings{' of ' + node if node else ''} in the last {since}", err=True)
         return
     for row in rows:
-        click.echo(_node_line(row) if node else _vetting_line(row))
+        click.echo(clean(_node_line(row) if node else _vetting_line(row)))
 
 
 def _vetting_line(row: dict[str, Any]) -> str:
@@ -56,7 +57,7 @@ def _node_line(row: dict[str, Any]) -> str:
     for result in row["results"]:
         value = f" {result['value']:g} {result['unit'] or ''}".rstrip() if result["value"] is not None else ""
         rule = f" [{result['rule']}]" if result["rule"] else ""
-        evidence = f": {result['evidence']}" if result["evidence"] else ""
+        evidence = f": {one_line(result['evidence'])}" if result["evidence"] else ""
         lines.append(f"    {result['check']}{value} {result['status']}{rule}{evidence}")
     return "\n".join(lines)
 
@@ -104,4 +105,4 @@ def offenders_command(days: float | None, as_json: bool, **where: str | None) ->
             missing = f" ({rule['missing']})" if rule["missing"] else ""
             click.echo(f"    {rule['rule']}{missing}")
             for evidence in rule["evidence"][-3:]:
-                click.echo(f"      {_time(evidence['at'])}  job {evidence['job'] or '-'}  {evidence['text']}")
+                click.echo(f"      {_time(evidence['at'])}  job {evidence['job'] or '-'}  {one_line(evidence['text'])}")
