@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ def vetting(node: str, job: str, status: str = "fail", **more: Any) -> dict[str,
         {"node": "p1", "verdict": "healthy", "results": []},
         {"node": "p2", "verdict": "healthy", "results": []},
     ]
-    return {"job": job, "protocol": "training", "verdict": "exclude", "user": "ada", "nodes": nodes}
+    at = time.time() - 100 + int(job)
+    return {"job": job, "at": at, "protocol": "training", "verdict": "exclude", "user": "ada", "nodes": nodes}
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_a_mistyped_check_ends_before_anything_runs(cordee, quiet):
     assert done.returncode == 2
     error = json.loads(done.stdout)["error"]
     assert (error["line"], error["next"]) == (3, "did you mean host.memory?")
-    assert sorted(path.name for path in cordee.folder.iterdir()) == ["p.yaml"]
+    assert not (cordee.folder / "vet.json").exists()
 
 
 @pytest.mark.parametrize("given", ["soon", "0", "-1"])
@@ -140,6 +140,15 @@ def test_a_task_that_does_not_conduct_needs_neither_pydantic_nor_yaml():
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_built_in_protocol_is_read_without_pydantic_once_the_rules_are_in_the_cache(quiet):
+    program = (
+        "import sys\nfrom cordee.spec.protocol_in_use import protocol_in_use\n"
+        "protocol_in_use('host', None, None)\nprint('pydantic' in sys.modules)"
+    )
+    said = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout for _ in range(2)]
+    assert said == ["True\n", "False\n"]
 
 
 def test_prepare_is_a_command_below_vet():

@@ -231,3 +231,38 @@ def test_only_protocols_that_the_site_trusts_count(slurm, nodes, remember, act, 
     assert act()["actions"] == []
     remember(broken(nodes[0], "2", protocol="site"))
     assert phases(act()) == [("drain", nodes[0], "planned")]
+
+
+PROTOCOL = """
+name: own
+deadline: 20s
+evals:
+- {name: own, type: command, command: ./own}
+"""
+
+
+def test_vettings_of_two_jobs_end_in_a_drain_with_its_reason(slurm, nodes, folder, act, tmp_path):
+    here = tmp_path / "job"
+    here.mkdir()
+    (here / "protocol.yaml").write_text(PROTOCOL)
+    (here / "own").write_text(f'#!/bin/sh\ntest "$SLURMD_NODENAME" != {nodes[3]}\n')
+    (here / "own").chmod(0o755)
+    vet = [sys.executable, "-m", "cordee.cli", "vet", "protocol.yaml", "--history", str(folder)]
+    for confirmations in (1, 2):
+        assert act("--yes")["actions"] == []
+        done = subprocess.run(
+            ["srun", "--nodes=4", "--ntasks-per-node=1", *vet], cwd=here, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 3, done.stdout + done.stderr
+        offenders = subprocess.run(
+            [sys.executable, "-m", "cordee.cli", "nodes", "offenders", "--history", str(folder), "--json"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        (offender,) = json.loads(offenders.stdout)["offenders"]
+        assert (offender["node"], offender["jobs"], offender["confirmed"]) == (
+            nodes[3],
+            confirmations,
+            confirmations == 2,
+        )
+    assert phases(act("--yes")) == [("drain", nodes[3], "done")]
+    assert re.fullmatch(r"cordee: node_problem check\.failed job \d+ \d{4}-\d\d-\d\d", ask_node(nodes[3]).reason)

@@ -116,7 +116,7 @@ def test_several_processes_may_refresh_at_once(folder, remember):
 
 
 def test_the_history_of_a_node_shows_what_was_not_well_or_one_checks_values(folder, remember):
-    remember(clean("n1", "1", checks=("gpu.gemm",)), slow("n1", "2"))
+    remember(clean("n1", "1", checks=("gpu.gemm",), days_ago=0.1), slow("n1", "2"))
     index = Index(folder)
     index.refresh()
     assert [[each["rule"] for each in row["results"]] for row in node_history(index, "n1", 0)] == [[], ["pair.slow"]]
@@ -138,7 +138,7 @@ def test_old_vettings_are_found_and_removed(folder, remember):
 
 
 def test_results_are_exported_as_rows(folder, remember):
-    bad = vetting("=cmd()", nodes={"n1": ("bad", [result("host.memory", "fail", '=SUM("x"),\n2')])})
+    bad = vetting("=cmd()", days_ago=0.1, nodes={"n1": ("bad", [result("host.memory", "fail", '=SUM("x"),\n2')])})
     remember(bad, slow("n2", "2"))
     index = Index(folder)
     index.refresh()

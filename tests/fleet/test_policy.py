@@ -125,9 +125,18 @@ def test_what_does_not_confirm_a_soft_fault(seen):
     assert decide(record(*young)) == []
 
 
-def test_a_fault_that_rests_on_no_other_node_needs_no_partners():
-    hot = [fault(job, rule="gpu.hot", relative=False, partners="", check="gpu.temperature") for job in "12"]
-    assert actions(decide(record(*hot))) == [("drain", "n1", True)]
+def hot(partners: str) -> NodeRecord:
+    return record(*[fault(job, rule="gpu.hot", relative=False, partners=partners) for job in "12"])
+
+
+def test_a_fault_that_rests_on_no_other_node_may_be_met_beside_the_same_one():
+    assert actions(decide(hot("a"))) == [("drain", "n1", True)]
+
+
+def test_a_fault_that_was_met_alone_counts_only_by_protocols_of_the_site():
+    assert decide(hot("")) == []
+    assert convictions(hot(""), POLICY)[0].missing == "no other node was well in the same vetting"
+    assert actions(decide(hot(""), policy=OffenderPolicy(protocols=["training"]))) == [("drain", "n1", True)]
 
 
 def test_slowness_with_several_partners_is_confirmed_though_they_are_the_same():

@@ -61,3 +61,9 @@ def test_the_runs_folder_keeps_it_as_given_and_as_resolved(tmp_path: Path) -> No
     assert (folder.documents / "protocol.yaml").read_text() == PROTOCOL
     kept = json.loads((folder.documents / "protocol.json").read_text())
     assert kept == json.loads(folder.plan.read_text())["steps"][0]["vet"]["protocol"]
+
+
+def test_history_without_a_protocol_is_told(make: Make, tmp_path: Path) -> None:
+    (finding,) = make(HEAD + "[vet]\nhistory = true\n")[2]
+    assert (finding.severity, finding.line) == ("warn", 4)
+    assert "there is none" in finding.text

@@ -10,8 +10,8 @@ import pytest
 from cordee.checks import run_checks
 from cordee.errors import DocumentError
 from cordee.spec import protocol_classes
-from cordee.spec.profile import ClusterProfile, VettingSite
 from cordee.spec.protocol import load_protocol
+from cordee.spec.protocol_site import Site
 
 DISK = """
 import sys
@@ -54,7 +54,7 @@ def load(folder):
         text = f"name: x\nevals:\n- name: a\n  type: '{kind}'\n" + "".join(f"  {line}\n" for line in lines)
         (folder / "job" / "p.yaml").write_text(text)
         checks = None if allowed is None else tuple(str(folder / name) for name in allowed)
-        return load_protocol(folder / "job" / "p.yaml", ClusterProfile(vetting=VettingSite(checks=checks)))
+        return load_protocol(folder / "job" / "p.yaml", Site(checks=checks))
 
     return call
 

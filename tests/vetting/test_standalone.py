@@ -381,3 +381,18 @@ def test_tasks_of_the_command_import_nothing_heavy_but_where_it_conducts(tmp_pat
     assert "heavy: 0" in said
     assert "can be used: 2 of 2 nodes" in first
     assert other == ""
+
+
+@pytest.mark.slow
+def test_a_protocol_that_cannot_be_read_in_time_keeps_nobody(tmp_path):
+    program = (
+        "import sys, time\n"
+        "from cordee.errors import CordeeError\n"
+        "from cordee.vetting.standalone import Options, take_part\n"
+        "try:\n"
+        f"    take_part(Options(lambda: time.sleep(600), {str(tmp_path)!r}, deadline_s=1.0))\n"
+        "except CordeeError as error:\n"
+        "    sys.exit(f'{error.exit_code} {error.text}')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stderr.strip().endswith("5 the protocol could not be read within 1 s")

@@ -17,7 +17,8 @@ from cordee.report.segments import end_words
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
 from cordee.runs.logframes import Frame, read_frames
-from cordee.runs.state import RunState
+from cordee.runs.state import RunState, called
+from cordee.slurm import fold_nodes
 from cordee.submit import Standing, submitter_of
 from cordee.submit.settling import settle
 from cordee.units import format_duration
@@ -263,10 +264,9 @@ def milestones(state: RunState) -> list[str]:
     """Return the sentences that are worth a line in the terminal, in order; each stays the same once said."""
     texts = []
     last_of = {attempt.get("segment"): attempt for attempt in state.attempts}
+    if state.vetting is not None:
+        texts += _what_was_not_well(state)
     for node in state.nodes:
-        failed = [result for result in node.results if result["status"] in ("fail", "unknown", "warn")]
-        for result in failed:
-            texts.append(f"{node.node}: {result['check']} {result['status']}: {result['evidence']}")
         if node.role in ("excluded", "lost"):
             texts.append(f"{node.node} is left out: {node.reason or node.verdict}")
     for missing in (state.vetting or {}).get("unavailable", []):
@@ -291,6 +291,17 @@ def milestones(state: RunState) -> list[str]:
                 if segment.number == attempt.get("segment") and segment.next
             ]
     return texts
+
+
+def _what_was_not_well(state: RunState) -> list[str]:
+    """Return what checks found against nodes; nodes of which the same is to be said share a sentence."""
+    nodes: dict[str, list[str]] = {}
+    for node in state.nodes:
+        for result in node.results:
+            if result["status"] in ("fail", "unknown", "warn"):
+                said = f"{called(result)} {result['status']}: {result['evidence']}"
+                nodes.setdefault(said, []).append(node.node)
+    return [f"{fold_nodes(names)}: {said}" for said, names in nodes.items()]
 
 
 def request_cancel(folder: RunFolder, *, by: str, now: bool = False) -> None:

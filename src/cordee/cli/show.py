@@ -11,7 +11,7 @@ from cordee.cli.standing import stand, words
 from cordee.insight.phases import segment_times
 from cordee.report.segments import segment_words, worth_showing
 from cordee.runs.folder import RunFolder
-from cordee.runs.state import RunState
+from cordee.runs.state import RunState, called
 from cordee.units import format_duration, utc_text
 
 
@@ -62,7 +62,7 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
         lines.append(f"  {node.node:16} {node.verdict:8} {node.role:9} {ranks}".rstrip())
         for result in node.results:
             if result["status"] != "pass":
-                lines.append(f"    {result['check']} {result['status']}: {result['evidence']}")
+                lines.append(f"    {called(result)} {result['status']}: {result['evidence']}")
     for entry in state.attempts:
         if entry.get("outcome") not in (None, "finished", "segment"):
             lines.append(f"attempt {entry['attempt']:<3} {entry['outcome']}: {entry.get('reason')}")

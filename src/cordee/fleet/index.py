@@ -15,7 +15,7 @@ from cordee.errors import CordeeError
 from cordee.fleet.history import Vetting, history_files, read_vetting
 
 PAIRS = "pair.bandwidth"
-VERSION = 1
+VERSION = 2
 _BUSY_S = 30.0
 _FEW = 200
 _TABLES = """
@@ -157,10 +157,10 @@ def _take(connection: sqlite3.Connection, name: str, status: os.stat_result, vet
         f"INSERT INTO vettings VALUES ({', '.join('?' * 12)})",
         (identifier, at, *(_text(header.get(key)) for key in fields), len(vetting.nodes), vetting.torn),
     )
-    names = [node["node"] for node in vetting.nodes]
+    well = [node["node"] for node in vetting.nodes if node["verdict"] in ("healthy", "suspect")]
     connection.executemany(
         "INSERT INTO nodes VALUES (?, ?, ?, ?, ?)",
-        [(identifier, at, node["node"], node["verdict"], _partners(node, names)) for node in vetting.nodes],
+        [(identifier, at, node["node"], node["verdict"], _partners(node, well)) for node in vetting.nodes],
     )
     connection.executemany(
         f"INSERT INTO results VALUES ({', '.join('?' * 20)})",
@@ -193,10 +193,10 @@ def _counts(node: dict[str, Any], result: dict[str, Any], header: dict[str, Any]
     return True
 
 
-def _partners(node: dict[str, Any], names: list[str]) -> str:
-    """Return the nodes that the node was measured with: those of its pairs, else the others of the allocation."""
+def _partners(node: dict[str, Any], well: list[str]) -> str:
+    """Return the nodes that the node was held against: those of its pairs, else those of the allocation that were well."""
     pairs = sorted({str(pair["node"]) for pair in node.get("pairs", []) if pair.get("node")})
-    return json.dumps(pairs or [name for name in names if name != node["node"]][:64])
+    return json.dumps(pairs or [name for name in well if name != node["node"]][:64])
 
 
 def _text(value: Any) -> str | None:

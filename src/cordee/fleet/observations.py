@@ -21,7 +21,7 @@ class Fault:
         job: the run, or the job outside of runs: what is one job to its user; empty without any.
         slurm_job: the scheduler's id of the job.
         protocol: name of the protocol that asked.
-        partners: the nodes that it was measured with.
+        partners: the nodes that it was held against: those of its pairs, else those of the allocation that were well.
         relative: whether the verdict rests on other nodes (peers, a pair), so that they might be to blame.
         devices: what the evidence names, as documents.
     """

@@ -61,14 +61,15 @@ def _weigh(node: str, faults: Sequence[Fault], policy: OffenderPolicy) -> Convic
     newest = faults[-1]
     if newest.kind == "hard":
         return Conviction(node, newest.rule, "hard", newest.scope, newest.action, (newest,), True)
-    by_job: dict[str, Fault] = {}
-    partners: set[str] = set()
-    for fault in faults:
-        by_job[fault.job] = fault
-        partners |= fault.partners
+    # Alone, a node may only have met a threshold that none could keep, unless the site chose the protocol.
+    contrasted = [fault for fault in faults if fault.partners or policy.protocols]
+    partners = frozenset[str]().union(*(fault.partners for fault in contrasted))
+    by_job = {fault.job: fault for fault in contrasted or faults}
     counted = tuple(sorted(by_job.values(), key=lambda fault: fault.at))
     missing = ""
-    if len(counted) < policy.confirmations:
+    if not contrasted:
+        missing = "no other node was well in the same vetting"
+    elif len(counted) < policy.confirmations:
         missing = f"{len(counted)} of {policy.confirmations} jobs"
     elif any(fault.relative for fault in faults) and len(partners) < 2:
         missing = f"always beside the same node, {''.join(partners)}"

@@ -11,7 +11,7 @@ from cordee.runs.state import Phase, RunState, SegmentState
 MEANING = {
     "queue": "waiting for a place",
     "connect": "agents finding the supervisor",
-    "vet": "set-up lines and host checks",
+    "vet": "set-up lines, and the vetting of nodes",
     "setup": "set-up lines",
     "start": "starting ranks",
     "train": "ranks running",

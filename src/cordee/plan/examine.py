@@ -23,12 +23,24 @@ def examine(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[Finding
     findings = [
         *loaded.findings,
         *_not_honoured(loaded, plan),
+        *_history_alone(loaded),
         *examine_command(loaded, plan),
         *_resources(loaded, plan),
         *(examine_slurm(loaded, plan, placement) if plan.backend == "slurm" else []),
         *examine_checkpoint(loaded, plan),
     ]
     return sorted(findings, key=lambda finding: _ORDER[finding.severity])
+
+
+def _history_alone(loaded: LoadedJob) -> list[Finding]:
+    """Say that nothing is kept of a vetting without a protocol."""
+    vet = loaded.job.vet
+    if vet.protocol is not None or not vet.history:
+        return []
+    file, line = loaded.place("vet", "history")
+    text = "vet.history keeps the results of a protocol, and there is none"
+    what = 'add protocol = "quick", or remove history'
+    return [Finding(text, "warn", "no-meaning", file=file, line=line, given=vet.history, next=what)]
 
 
 def _not_honoured(loaded: LoadedJob, plan: Plan) -> list[Finding]:

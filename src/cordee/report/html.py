@@ -17,7 +17,7 @@ from cordee.report.plots import OUTCOMES, curve_plots, phases_plot, resource_plo
 from cordee.report.segments import segment_words, worth_showing
 from cordee.report.text import failure_text, lost_text, quantity, troubled_first
 from cordee.report.vetting import vetting_view
-from cordee.runs.state import NodeState, RankState
+from cordee.runs.state import NodeState, RankState, called
 from cordee.units import format_duration, utc_text
 
 _MOST_ROWS = 200
@@ -145,7 +145,10 @@ def _node(data: ReportData, node: NodeState) -> dict[str, Any]:
     usage = data.usage.get("node")
     cpu = usage.of("cpu_busy_ratio", node.node) if usage else None
     memory = usage.of("memory_used_bytes", node.node) if usage else None
-    results = [{key: str(result.get(key, "")) for key in ("check", "status", "evidence")} for result in node.results]
+    results = [
+        {"check": called(result), **{key: str(result.get(key, "")) for key in ("status", "evidence")}}
+        for result in node.results
+    ]
     return {
         "name": node.node,
         "host": node.host,

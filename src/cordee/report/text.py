@@ -10,7 +10,7 @@ from cordee.report.data import ReportData
 from cordee.report.document import summary
 from cordee.report.segments import segment_words, worth_showing
 from cordee.report.vetting import document_of, remarks
-from cordee.runs.state import NodeState
+from cordee.runs.state import NodeState, called
 from cordee.slurm import fold_nodes
 from cordee.units import format_duration, format_size
 from cordee.vetting.table import pair_words
@@ -125,7 +125,7 @@ def _nodes(data: ReportData) -> list[str]:
         for result in node.results:
             if result.get("status") != "pass":
                 lines += _wrapped(
-                    f"{result.get('check')} {result.get('status')}: {result.get('evidence')}", "      ", "    "
+                    f"{called(result)} {result.get('status')}: {result.get('evidence')}", "      ", "    "
                 )
     if len(nodes) > _MOST_NODES:
         lines.append(f"  and {len(nodes) - _MOST_NODES} more, in report.json")

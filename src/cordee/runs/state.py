@@ -139,6 +139,11 @@ class RunState:
         return entry
 
 
+def called(result: dict[str, Any]) -> str:
+    """Return what the protocol calls a check, else the check's own name."""
+    return str(result.get("name") or result.get("check", ""))
+
+
 def replay(events: list[dict[str, Any]], run: str = "") -> RunState:
     """Return the state after `events` (in the order of `read_journal`); unknown events change nothing."""
     state = RunState(run=run)
@@ -285,7 +290,7 @@ def _node_verdict(state: RunState, event: dict[str, Any], at: float) -> None:
     node.verdict, node.results = event["verdict"], event.get("results", [])
     against = [result for result in node.results if result.get("status") in ("fail", "unknown")]
     if node.verdict in ("bad", "unknown") and against:
-        node.reason = f"{against[0]['check']}: {against[0].get('evidence', '')}"
+        node.reason = f"{called(against[0])}: {against[0].get('evidence', '')}"
 
 
 def _nodes_chosen(state: RunState, event: dict[str, Any], at: float) -> None:

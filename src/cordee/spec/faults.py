@@ -7,13 +7,14 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from cordee.errors import DocumentError
 from cordee.findings import Finding
 from cordee.spec.toml_lines import Keys
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
 
 _REQUIRED = {"name": 'a name such as "char-gpt"', "run": 'a command such as "python train.py"'}
 _KINDS = {
@@ -103,12 +104,16 @@ def key_names(model: type[BaseModel]) -> list[str]:
 
 def model_at(model: type[BaseModel], path: Keys) -> type[BaseModel] | None:
     """Return the model of the table at `path`, None when it is a free one or no table."""
+    from pydantic import BaseModel
+
     kind = annotation_at(model, path)
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def annotation_at(model: type[BaseModel], path: Keys) -> Any:
     """Return the type of the value at `path` without what annotates it, None when there is no such key."""
+    from pydantic import BaseModel
+
     current: Any = model
     for part in path:
         if isinstance(current, type) and issubclass(current, BaseModel):

@@ -15,10 +15,9 @@ from typing import Any
 from cordee.checks import Parameter
 from cordee.findings import Finding
 from cordee.spec.faults import document_error, fault_error
-from cordee.spec.profile import ClusterProfile
 from cordee.spec.protocol_evals import Eval, Types, read_eval, requirements_of
 from cordee.spec.protocol_faults import Faults
-from cordee.spec.protocol_site import SITE, folders_of_checks, prepared_for, site_values
+from cordee.spec.protocol_site import SITE, Site, folders_of_checks, prepared_for, site_values
 from cordee.spec.protocol_types import PAIR, eval_type
 from cordee.spec.yaml_lines import YamlDocument, read_yaml
 
@@ -113,14 +112,12 @@ def _content(place: str) -> str | None:
         return None
 
 
-def load_protocol(
-    given: str | Path, profile: ClusterProfile | None = None, *, history: str | bool | None = None
-) -> Protocol:
+def load_protocol(given: str | Path, site: Site | None = None, *, history: str | bool | None = None) -> Protocol:
     """Return the protocol in a YAML file, or one of those that come with Cordée.
 
     Args:
         given: path of the file, or a name of `BUILT_IN`.
-        profile: of the cluster it is meant for; None: one that says nothing.
+        site: what the profile of its cluster says; None: nothing.
         history: goes before the protocol's own: a folder (a relative one is below the working directory), a URL, True for
             what the profile says, False for nowhere.
 
@@ -131,7 +128,7 @@ def load_protocol(
     faults = Faults(document)
     if without_printed_numbers(document.text) is not document.text:
         faults.note((), "the numbers before its lines are left out", "printed-numbers")
-    protocol = _read(document, profile or ClusterProfile.model_construct(), history, faults)
+    protocol = _read(document, site or Site(), history, faults)
     if faults.errors or protocol is None:
         raise document_error(faults.errors)
     return protocol
@@ -164,9 +161,7 @@ def protocol_path(given: str | Path, folder: Path | None = None) -> Path:
     )
 
 
-def _read(
-    document: YamlDocument, profile: ClusterProfile, history: str | bool | None, faults: Faults
-) -> Protocol | None:
+def _read(document: YamlDocument, site: Site, history: str | bool | None, faults: Faults) -> Protocol | None:
     values = document.values
     if not isinstance(values, dict):
         given = "nothing" if values is None else "a list" if isinstance(values, list) else str(values)[:200]
@@ -176,11 +171,11 @@ def _read(
     top = faults.parameters((), values, TOP)
     pip = faults.table(("pip",), values.get("pip"), PIP)
     base = document.path.parent
-    types = partial(eval_type, base=base, folders=folders_of_checks(profile, base))
+    types = partial(eval_type, base=base, folders=folders_of_checks(site, base))
     evals = _evals(values.get("evals"), top.get("required", True), types, faults)
     where = top.get("history") if history is None else SITE if history is True else history or None
-    site = site_values(profile, where, base if history is None else Path.cwd(), faults)
-    site["python"] = None if faults.errors else _python(requirements_of(evals), profile, faults)
+    beside = site_values(site, where, base if history is None else Path.cwd(), faults)
+    beside["python"] = None if faults.errors else _python(requirements_of(evals), site, faults)
     _refuse_twins(evals, faults)
     return Protocol(
         path=document.path,
@@ -192,14 +187,14 @@ def _read(
         index_url=pip.get("index_url"),
         confusion_ratio=top.get("confusion", CONFUSION_RATIO),
         min_nodes=top.get("min_nodes"),
-        site=site,
+        site=beside,
         findings=tuple(faults.notes),
     )
 
 
-def _python(required: list[str | list[str]], profile: ClusterProfile, faults: Faults) -> str | None:
+def _python(required: list[str | list[str]], site: Site, faults: Faults) -> str | None:
     """Return the interpreter that was prepared for what is required; says how to prepare it when there is none."""
-    found = prepared_for(required, profile)
+    found = prepared_for(required, site)
     if required and found is None:
         names = ", ".join(entry if isinstance(entry, str) else entry[0] for entry in required)
         text = f"{names} are required, and no environment is prepared: the ranks' own Python must have them"

@@ -7,7 +7,7 @@ from typing import Any
 
 from cordee.findings import Finding
 from cordee.spec.protocol import load_protocol
-from cordee.spec.protocol_site import environments_folder, vetting_profile
+from cordee.spec.protocol_site import environments_folder, find_site
 
 
 def protocol_in_use(given: str, cluster: str | None, history: str | None) -> tuple[dict[str, Any], list[Finding]]:
@@ -15,14 +15,14 @@ def protocol_in_use(given: str, cluster: str | None, history: str | None) -> tup
 
     Args:
         given: path of a YAML file, or the name of a built-in protocol.
-        cluster: whose profile adds to it; None: as `vetting_profile` finds out.
+        cluster: whose profile adds to it; None: as `find_site` finds out.
         history: where results are kept, over the protocol's own; None: as it says.
 
     Raises:
         DocumentError: the protocol or the profile is wrong.
         UsageError: there is no such cluster.
     """
-    protocol = load_protocol(given, vetting_profile(cluster), history=history)
+    protocol = load_protocol(given, find_site(cluster), history=history)
     return protocol.resolved(), list(protocol.findings)
 
 
@@ -39,10 +39,10 @@ def prepare_for(given: str, cluster: str | None, into: Path | None) -> tuple[str
     """
     from cordee.spec.prepared import prepare
 
-    profile = vetting_profile(cluster)
-    protocol = load_protocol(given, profile)
+    site = find_site(cluster)
+    protocol = load_protocol(given, site)
     if not protocol.requirements:
         return None, []
-    folder = into or environments_folder(profile)
-    python = prepare(protocol.requirements, profile.python, protocol.index_url, folder)
+    folder = into or environments_folder(site)
+    python = prepare(protocol.requirements, site.python, protocol.index_url, folder)
     return str(python), protocol.requirements

@@ -30,6 +30,7 @@ def protocol_of_job(
         merge: where the values of the document came from.
     """
     from cordee.spec.protocol import load_protocol, protocol_path
+    from cordee.spec.protocol_site import site_of
 
     given = str(vet.protocol)
     history = vet.history
@@ -41,6 +42,6 @@ def protocol_of_job(
         place = merge.place(("vet", "protocol"), Place())
         return None, [replace(finding, file=place.file, line=place.line) for finding in error.findings]
     try:
-        return load_protocol(path, profile, history=history), []
+        return load_protocol(path, site_of(profile), history=history), []
     except DocumentError as error:
         return None, list(error.findings)

@@ -7,20 +7,72 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from cordee.spec.faults import Place, document_error, fault_error, findings_of
 from cordee.spec.files import read_text
 from cordee.spec.places import config_folder, profile_folders, profile_names
-from cordee.spec.profile import LOCAL, ClusterProfile
 from cordee.spec.protocol_faults import Faults
-from cordee.spec.rules import load_rules
+from cordee.spec.protocol_rules import rules_of
 
+if TYPE_CHECKING:
+    from cordee.spec.profile import ClusterProfile
+
+LOCAL = "local"
 SITE = "site"
 _NEEDED = ("vetting", "switches", "python")
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the profile of a cluster says that matters for a protocol; attributes as in `cordee.spec.profile.VettingSite`."""
+
+    name: str = LOCAL
+    python: str | None = None
+    switches: dict[str, str] = field(default_factory=dict)
+    history: str | None = None
+    collector: str | None = None
+    token_file: str | None = None
+    checks: tuple[str, ...] | None = None
+    rules: tuple[str, ...] = ()
+    baseline: str | None = None
+    environments: str | None = None
+    users: str = "name"
+
+
+def site_of(profile: ClusterProfile) -> Site:
+    """Return what a profile says that matters for a protocol."""
+    own = profile.vetting
+    return Site(
+        name=profile.name,
+        python=profile.python,
+        switches=dict(profile.switches),
+        history=own.history,
+        collector=own.collector,
+        token_file=own.token_file,
+        checks=own.checks,
+        rules=own.rules,
+        baseline=own.baseline,
+        environments=own.environments,
+        users=own.users,
+    )
+
+
+def find_site(cluster: str | None = None, environ: Mapping[str, str] = os.environ) -> Site:
+    """Return what the profile of a cluster says that matters for a protocol.
+
+    Args:
+        cluster, environ: as in `vetting_profile`.
+
+    Raises:
+        UsageError, DocumentError: as `vetting_profile`.
+    """
+    name = _cluster_name(cluster, environ)
+    if name == LOCAL and LOCAL not in profile_names(environ):
+        return Site()
+    return site_of(vetting_profile(name, environ))
 
 
 def vetting_profile(cluster: str | None = None, environ: Mapping[str, str] = os.environ) -> ClusterProfile:
@@ -34,12 +86,13 @@ def vetting_profile(cluster: str | None = None, environ: Mapping[str, str] = os.
         UsageError: no cluster has this name.
         DocumentError: its profile is wrong.
     """
-    name = cluster or environ.get("CORDEE_ON") or _of_this_job(environ) or LOCAL
-    if name == LOCAL and LOCAL not in profile_names(environ):
-        return ClusterProfile.model_construct(name=name)
+    from pydantic import ValidationError
+
     from cordee.spec.cluster import profile_files
     from cordee.spec.merge import Merge
+    from cordee.spec.profile import ClusterProfile
 
+    name = _cluster_name(cluster, environ)
     merge = Merge()
     files = profile_files(name, environ)
     for file in files:
@@ -51,37 +104,36 @@ def vetting_profile(cluster: str | None = None, environ: Mapping[str, str] = os.
         raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
 
 
-def site_values(profile: ClusterProfile, history: str | None, base: Path, faults: Faults) -> dict[str, Any]:
+def site_values(site: Site, history: str | None, base: Path, faults: Faults) -> dict[str, Any]:
     """Return the keys of a resolved protocol that the site fills in.
 
     Args:
-        profile: of the cluster.
+        site: what the cluster's profile says.
         history: `site`, a folder or a URL; None: results are not kept.
         base: the folder that a relative folder of `history` begins at.
         faults: where faults are noted.
     """
-    site = profile.vetting
     return {
-        "rules": load_rules([_path(path) for path in site.rules]),
-        "history": _kept(site.users, _history(profile, history, base, faults)),
+        "rules": rules_of([_path(path) for path in site.rules]),
+        "history": _kept(site.users, _history(site, history, base, faults)),
         "baseline": read_baseline(_path(site.baseline)) if site.baseline else {},
-        "switches": dict(profile.switches),
+        "switches": site.switches,
     }
 
 
-def folders_of_checks(profile: ClusterProfile, base: Path) -> tuple[Path, ...]:
+def folders_of_checks(site: Site, base: Path) -> tuple[Path, ...]:
     """Return the folders that classes may come from; where the profile names none, the protocol's own."""
-    given = profile.vetting.checks
+    given = site.checks
     return (base,) if given is None else tuple(_path(folder) for folder in given)
 
 
-def environments_folder(profile: ClusterProfile) -> Path | None:
+def environments_folder(site: Site) -> Path | None:
     """Return where environments are prepared: CORDEE_ENVIRONMENTS, else as the profile says; None: the person's cache."""
-    given = os.environ.get("CORDEE_ENVIRONMENTS") or profile.vetting.environments
+    given = os.environ.get("CORDEE_ENVIRONMENTS") or site.environments
     return _path(given) if given else None
 
 
-def prepared_for(requirements: list[str | list[str]], profile: ClusterProfile) -> Path | None:
+def prepared_for(requirements: list[str | list[str]], site: Site) -> Path | None:
     """Return the interpreter that was prepared for these requirements, None when none was or none is needed.
 
     Raises:
@@ -91,7 +143,7 @@ def prepared_for(requirements: list[str | list[str]], profile: ClusterProfile) -
         return None
     from cordee.spec.prepared import prepared
 
-    return prepared(requirements, profile.python, environments_folder(profile))
+    return prepared(requirements, site.python, environments_folder(site))
 
 
 def read_baseline(path: Path) -> dict[str, dict[str, float]]:
@@ -122,8 +174,7 @@ def _kept(users: str, target: dict[str, str] | None) -> dict[str, str] | None:
     return target if target is None or users == "name" else {**target, "user": users}
 
 
-def _history(profile: ClusterProfile, given: str | None, base: Path, faults: Faults) -> dict[str, str] | None:
-    site = profile.vetting
+def _history(site: Site, given: str | None, base: Path, faults: Faults) -> dict[str, str] | None:
     if given is None:
         return None
     if given == SITE:
@@ -131,7 +182,7 @@ def _history(profile: ClusterProfile, given: str | None, base: Path, faults: Fau
             return _collector(site.collector, site.token_file)
         if site.history:
             return {"folder": str(_path(site.history))}
-        text = f"the profile of {profile.name} does not say where results are kept"
+        text = f"the profile of {site.name} does not say where results are kept"
         what = "give a folder or a URL, or add [vetting] history to the profile"
         faults.add(("history",), text, given=given, allowed="a folder, or the URL of a collector", next=what)
         return None
@@ -152,6 +203,10 @@ def _collector(url: str, token_file: str | None) -> dict[str, str]:
 
 def _path(given: str) -> Path:
     return Path(os.path.expandvars(os.path.expanduser(given))).absolute()
+
+
+def _cluster_name(cluster: str | None, environ: Mapping[str, str]) -> str:
+    return cluster or environ.get("CORDEE_ON") or _of_this_job(environ) or LOCAL
 
 
 def _of_this_job(environ: Mapping[str, str]) -> str | None:

@@ -8,6 +8,7 @@ from cordee.findings import Finding
 from cordee.insight.advise.situation import Situation
 from cordee.insight.advise.wording import Rule, note, setting, size_value, time_value
 from cordee.insight.advise.words import causes
+from cordee.runs.state import called
 from cordee.units import format_duration, format_size
 
 _NEAR = 0.9
@@ -173,7 +174,7 @@ def left_out(situation: Situation) -> Iterator[Finding]:
     for node in situation.state.nodes:
         if node.role in ("excluded", "lost"):
             failed = [result for result in node.results if result.get("status") in ("fail", "unknown")]
-            why = node.reason or "; ".join(f"{result['check']}: {result.get('evidence')}" for result in failed)
+            why = node.reason or "; ".join(f"{called(result)}: {result.get('evidence')}" for result in failed)
             text = f"node {node.node} is {node.role}" + (f": {why}" if why else "")
             advice = "tell the operators; [need] spare_nodes replaces such a node without a new place in the queue"
             yield note("node-out", text, "warn", next=advice, node=node.node)

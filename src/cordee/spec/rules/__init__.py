@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cordee.spec.rules.model import Rule
-from cordee.spec.rules.reading import read_rules
+if TYPE_CHECKING:
+    from cordee.spec.rules.model import Rule
 
 # In this order: what names its fault goes before what only knows its kind.
 OURS = ("xid", "gpu", "speed", "network", "host", "software", "general")
@@ -38,6 +38,8 @@ def read_catalogue(paths: Sequence[Path] = ()) -> list[tuple[Path, Rule]]:
     Raises:
         DocumentError: a file cannot be read, or is wrong.
     """
+    from cordee.spec.rules.reading import read_rules
+
     found: dict[str, tuple[Path, Rule]] = {}
     for path in rule_files(paths):
         for rule in read_rules(path).rules:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import getpass
 import os
+import threading
 import time
 from typing import Any, Callable, Optional
 
@@ -20,6 +21,8 @@ from cordee.vetting.standalone.world import World
 
 _TELL_ALL_S = 5.0
 _RETURN_S = 1.0
+_LOAD_S = 60.0
+_LATE_S = 5.0
 
 
 class Conducting:
@@ -86,7 +89,7 @@ class Conducting:
                     task.cancel()
             self._hands.answer_to(None)
             if self._server is not None:
-                self._server.close("another task conducts")
+                self._server.close("it conducts no more")
 
     async def leave(self, code: int) -> None:
         """Tell all others the code to end with; waits a moment until they have heard it."""
@@ -106,9 +109,8 @@ class Conducting:
         except CordeeError as error:
             await self._tell_all(error.exit_code)
             raise
-        document = await self._vet(protocol)
         try:
-            code = publish(document)
+            code = publish(await self._vet(protocol))
         except CordeeError:
             await self.leave(EXIT_INTERNAL)
             raise
@@ -125,7 +127,7 @@ class Conducting:
     async def _load(self) -> dict[str, Any]:
         protocol = self._meeting.protocol() if self._meeting is not None and self._world.index else None
         if protocol is None:
-            protocol = await asyncio.get_running_loop().run_in_executor(None, self._options.load)
+            protocol = await _in_time(self._options.load, self._options.deadline_s or _LOAD_S)
         if self._options.deadline_s is not None:
             protocol = {**protocol, "deadline_s": self._options.deadline_s}
         self._patience = patience(float(protocol["deadline_s"]), sum(self._world.tasks))
@@ -141,6 +143,8 @@ class Conducting:
         await self._wait_for_all(min(self._began + self._patience.arrive, self._began + conductor.checks_s))
         while any(not checking.done() for checking in self._checking.values()):
             await asyncio.wait(set(self._checking.values()))
+        for checking in self._checking.values():
+            checking.result()
         ranks = await self._seats.roll_call(min(time.monotonic() + self._patience.answer, deadline))
         reports: dict[str, Optional[list[dict[str, Any]]]] = {}
         for name, seat in self._seats.by_name.items():
@@ -148,7 +152,11 @@ class Conducting:
             more = [ranks[name]] if name in ranks and seat.tasks > 1 else []
             reports[name] = None if results is None else [*results, *more]
         members = {name: seat.member for name, seat in self._seats.by_name.items() if seat.member and 0 in seat.living}
-        return await conductor.conclude(members, reports, max(0.0, deadline - time.monotonic()))
+        left_s = max(0.0, deadline - time.monotonic())
+        try:
+            return await asyncio.wait_for(conductor.conclude(members, reports, left_s), left_s + _LATE_S)
+        except asyncio.TimeoutError:
+            raise CordeeError(f"no verdict came about within {_LATE_S:g} s of the deadline") from None
 
     async def _wait_for_all(self, until: float) -> None:
         """Wait for all tasks, but only a moment for those of a node that has conducted before and is gone."""
@@ -227,6 +235,41 @@ class Conducting:
                 self._epoch = newest + 1
                 with contextlib.suppress(CordeeError):
                     meeting.announce(self._server, self._epoch)
+
+
+async def _in_time(load: Callable[[], dict[str, Any]], most_s: float) -> dict[str, Any]:
+    """Return what `load` returns; one that hangs, as on a dead file system, does not keep the process from ending.
+
+    Raises:
+        CordeeError: it took too long, or what it raised.
+    """
+    loop = asyncio.get_running_loop()
+    loaded: asyncio.Future[dict[str, Any]] = loop.create_future()
+
+    def settle(protocol: Optional[dict[str, Any]], error: Optional[BaseException]) -> None:
+        if loaded.done():
+            return
+        if error is not None:
+            loaded.set_exception(error)
+        elif protocol is not None:
+            loaded.set_result(protocol)
+
+    def run() -> None:
+        protocol, error = None, None
+        try:
+            protocol = load()
+        except BaseException as problem:
+            error = problem
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, protocol, error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return await asyncio.wait_for(loaded, most_s)
+    except asyncio.TimeoutError:
+        raise CordeeError(
+            f"the protocol could not be read within {most_s:g} s", next="look at the file system that it is on"
+        ) from None
 
 
 def identity_here() -> dict[str, Any]:

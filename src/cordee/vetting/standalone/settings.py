@@ -42,7 +42,7 @@ class Patience:
     """
 
     arrive: float = 30.0
-    first: float = 3.0
+    first: float = 10.0
     give_up: float = 60.0
     beat: float = 0.5
     silent: float = 5.0
@@ -58,7 +58,7 @@ def patience(deadline_s: Optional[float], tasks: int) -> Patience:
     most = max(1.0, deadline_s)
     return Patience(
         arrive=min(30.0, most / 2),
-        first=min(3.0, most / 4),
+        first=min(10.0, most / 4),
         give_up=min(60.0, most + 2.0),
         beat=beat,
         silent=min(10 * beat, max(1.5, most / 4)),
