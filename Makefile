@@ -10,9 +10,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # PyTorch is installed before everything else, so that no other package brings another build of it.
 TORCH ?= torch==2.13.0
-# COMMAND:DEBIAN-PACKAGE. git: snapshots leave out what .gitignore names; mount: the tests fill a small disk; the rest:
-# tests put up a Slurm of their own, some with accounting, start MPI programs in it, and compile a fake NVML library.
-SYSTEM_PACKAGES := git:git mount:mount \
+# COMMAND:DEBIAN-PACKAGE. git: snapshots leave out what .gitignore names; mount, unshare: tests fill and hang disks that only
+# they see; the rest: tests put up a Slurm of their own, some with accounting, start MPI programs in it, and compile a fake
+# NVML library and one of faults.
+SYSTEM_PACKAGES := git:git mount:mount unshare:util-linux \
   slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge \
   slurmdbd:slurmdbd mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core \
   mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential

@@ -12,6 +12,7 @@ _MOST_REASONS = 24
 _LONGEST_NAME = 28
 _LONGEST_NODES = 40
 _LONGEST_REASON = 400
+_MOST_STEPS = 3
 _MARKS = {"pass": "✓", "warn": "!", "fail": "✗", "unknown": "?", "skip": "–", "": " "}
 _COLOURS = {
     "pass": "32",
@@ -197,6 +198,8 @@ def _remarks(document: dict[str, Any]) -> Iterator[str]:
 def _next(document: dict[str, Any]) -> Iterator[str]:
     if document["verdict"] == "exclude":
         yield f"next: srun --exclude={fold_nodes(document['exclude'])} ... (or --exclude=./exclude.txt)"
-    for reason in reasons(document)[:3]:
+    steps: dict[str, None] = {}
+    for reason in reasons(document):
         for step in (reason.rule.get("recovery") or [])[:1]:
-            yield f"next: {fold(reason.nodes)}: {line(step)}"
+            steps[f"next: {fold(reason.nodes)}: {line(step)}"] = None
+    yield from list(steps)[:_MOST_STEPS]
