@@ -20,7 +20,7 @@ folder = Path("checkpoints")
 folder.mkdir(exist_ok=True)
 for step in range(first, options.steps):
     total += step
-    time.sleep(0.05)
+    time.sleep(0.15)
     if step % 10 == 9:
         partial = folder / "partial"
         partial.write_text(json.dumps({"step": step, "total": total}))

@@ -202,7 +202,7 @@ def save(number, frame):
     print("saved")
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
-print("ready")
+print("ready\\n", end="")
 time.sleep(600)
 """
 

@@ -56,7 +56,8 @@ def _family(pid: int) -> list[int]:
     waiting = [pid]
     while waiting and len(found) < _MOST_PROCESSES:
         current = waiting.pop(0)
-        found.append(current)
+        if _state(current) not in "ZX":
+            found.append(current)
         try:
             with open(f"/proc/{current}/task/{current}/children") as file:
                 waiting += [int(word) for word in file.read().split()]
@@ -67,11 +68,16 @@ def _family(pid: int) -> list[int]:
 
 def _kernel_word(pid: int) -> str:
     command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip() or "?"
-    status = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    state = status[0] if status else "?"
+    state = _state(pid)
     where = _read(f"/proc/{pid}/wchan") or "?"
     kernel = "; ".join(_read(f"/proc/{pid}/stack").splitlines()[:6])
     return f"process {pid} ({command[:200]}) state {state} in {where}" + (f": {kernel}" if kernel else "")
+
+
+def _state(pid: int) -> str:
+    """Return the state's letter; X when the process is gone."""
+    status = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return status[0] if status else "X"
 
 
 def _read(path: str) -> str:

@@ -52,7 +52,7 @@ class Gate(Check):
 """
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Return what `condition` gives once it is true."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):

@@ -71,7 +71,8 @@ def none_left(excluded: list[dict[str, Any]]) -> str:
 
 
 def too_few(left: int, least: int, excluded: list[dict[str, Any]]) -> str:
-    return f"{left} nodes are left where {least} are needed; left out: {culprits(excluded)}"
+    text = f"{left} nodes are left where {least} are needed"
+    return f"{text}; left out: {culprits(excluded)}" if excluded else text
 
 
 def most_excluded(excluded: list[dict[str, Any]], total: int) -> str:
