@@ -3,8 +3,9 @@
     python -m venv /tmp/vetnode && /tmp/vetnode/bin/pip install vetnode==0.1.5 tabulate
     python benchmarks/vetting.py --rounds 5 --vetnode /tmp/vetnode/bin/vetnode
 
-Each round measures everything in turn, so that what else the machine does hits all alike; medians are printed. Ours are as many
-nodes as tasks, which is more work than tasks of one node. vetnode has no checks of hosts, so it has the trivial protocol alone.
+Each round measures everything in turn, so that what else the machine does hits all alike; medians are printed. Ours are tasks of
+one node, as vetnode's are, and then as many nodes as tasks, each with its own checks on the cores that all share. vetnode has no
+checks of hosts, so it has the trivial protocol alone.
 """
 
 from __future__ import annotations
@@ -34,13 +35,19 @@ DEAD_OF, DEAD_DEADLINE_S = 20, 10.0
 HANGS_S = 60.0
 
 
-def cordee(folder: Path, protocol: str, tasks: int) -> float:
-    """Return the seconds until all tasks, each a node of its own, have ended."""
+def cordee(folder: Path, protocol: str, tasks: int, *, nodes: int) -> float:
+    """Return the seconds until all tasks have ended, spread over so many nodes."""
     command = [sys.executable, "-m", "cordee.cli", "vet", protocol, "--dir", str(folder / "results")]
-    given = {"CORDEE_VET_ID": f"b{time.monotonic_ns()}", "CORDEE_VET_NODES": f"s[1-{tasks}]"}
-    return together(
-        [(command, {**given, "CORDEE_VET_NODE": f"s{index}"} if tasks > 1 else {}) for index in range(1, tasks + 1)]
-    )
+    each = tasks // nodes
+    given = {
+        "CORDEE_VET_ID": f"b{time.monotonic_ns()}",
+        "CORDEE_VET_NODES": f"s[1-{nodes}]",
+        "CORDEE_VET_TASKS_PER_NODE": str(each),
+    }
+    places = [
+        {"CORDEE_VET_NODE": f"s{1 + task // each}", "CORDEE_VET_LOCAL_RANK": str(task % each)} for task in range(tasks)
+    ]
+    return together([(command, {**given, **place} if tasks > 1 else {}) for place in places])
 
 
 def vetnode(program: str, folder: Path, tasks: int) -> float:
@@ -102,16 +109,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--vetnode", help="vetnode's program, of an environment of its own")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         trivial = folder / "trivial.yaml"
         trivial.write_text(TRIVIAL.format(scheduler="standalone"))
         cases: dict[str, Callable[[], float]] = {}
         for tasks in RANKS:
             if options.vetnode:
                 cases[f"vetnode, trivial, {tasks} tasks"] = lambda tasks=tasks: vetnode(options.vetnode, folder, tasks)
-            cases[f"cordee vet, trivial, {tasks} tasks"] = lambda tasks=tasks: cordee(folder, str(trivial), tasks)
-            cases[f"cordee vet, host, {tasks} tasks"] = lambda tasks=tasks: cordee(folder, "host", tasks)
+            for name in ("trivial", "host"):
+                given = str(trivial) if name == "trivial" else name
+                for nodes in sorted({1, tasks}):
+                    where = f"{tasks} tasks" if tasks == 1 else f"{tasks} tasks of {nodes} node{'s' * (nodes > 1)}"
+                    cases[f"cordee vet, {name}, {where}"] = (
+                        lambda given=given, tasks=tasks, nodes=nodes: cordee(folder, given, tasks, nodes=nodes)
+                    )  # fmt: skip
         cases[f"2 of {DEAD_OF} killed, deadline {DEAD_DEADLINE_S:g} s"] = lambda: with_dead(signal.SIGKILL)
         cases[f"2 of {DEAD_OF} stopped, deadline {DEAD_DEADLINE_S:g} s"] = lambda: with_dead(signal.SIGSTOP)
         found: dict[str, list[float]] = {case: [] for case in cases}
