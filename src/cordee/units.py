@@ -11,6 +11,7 @@ _SIZE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGTPE]?)(i?)(B?)\s*$", re.IGNORECA
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|min|m|h|d|w)(?![a-z])", re.IGNORECASE)
 _CLOCK = re.compile(r"^(?:(\d+)-)?(\d{1,2}):(\d{2})(?::(\d{2}))?$")
 _BANDWIDTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([KMGTPE]?)(i?)(B|bit)(?:/s|ps)\s*$", re.IGNORECASE)
+_DIGITS = re.compile(r"(\d+)")
 _SECONDS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 SIZE_FORMS = 'a number of bytes or a size such as "512MB", "64GB" (powers of 1000), "8GiB" (powers of 1024)'
@@ -93,6 +94,11 @@ def parse_duration(value: Union[str, int, float]) -> float:
     if end == 0 or text[end:].strip():
         raise ValueError(f"expected {DURATION_FORMS}")
     return total
+
+
+def natural(name: str) -> list[Union[str, int]]:
+    """Return what sorts names as people count them: n2 before n10."""
+    return [int(part) if index % 2 else part for index, part in enumerate(_DIGITS.split(name))]
 
 
 def format_size(size_bytes: float) -> str:

@@ -21,7 +21,7 @@ from cordee.runs.state import RunState, called
 from cordee.slurm import fold_nodes
 from cordee.submit import Standing, submitter_of
 from cordee.submit.settling import settle
-from cordee.units import format_duration
+from cordee.units import format_duration, natural
 
 _POLL_S = 0.1
 _REPORT_S = 120.0
@@ -296,7 +296,7 @@ def milestones(state: RunState) -> list[str]:
 def _what_was_not_well(state: RunState) -> list[str]:
     """Return what checks found against nodes; nodes of which the same is to be said share a sentence."""
     nodes: dict[str, list[str]] = {}
-    for node in state.nodes:
+    for node in sorted(state.nodes, key=lambda node: natural(node.node)):
         for result in node.results:
             if result["status"] in ("fail", "unknown", "warn"):
                 said = f"{called(result)} {result['status']}: {result['evidence']}"

@@ -8,6 +8,7 @@ from cordee.report.charts import framed, text_of
 from cordee.report.heatmap import MOST_NODES, STATUSES, Cell, HeatRow, heatmap, legend
 from cordee.runs.state import RunState
 from cordee.slurm import fold_nodes
+from cordee.units import natural
 from cordee.vetting.table import columns, line, name_of, reasons
 
 _MOST_REASONS = 60
@@ -60,7 +61,7 @@ def document_of(state: RunState) -> dict[str, Any] | None:
     """Return the newest allocation document of a run with the results of its nodes; None when nothing was vetted."""
     nodes = [
         {"node": node.node, "verdict": node.verdict, "results": [_plain(result) for result in node.results]}
-        for node in state.nodes
+        for node in sorted(state.nodes, key=lambda node: natural(node.node))
         if node.results or node.verdict != "unknown"
     ]
     if not nodes and not state.vetting:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from cordee.checks import unknown_result
 from cordee.checks._base import STATUSES
+from cordee.units import natural
 from cordee.vetting import wording
 from cordee.vetting.peers import Sheets, compare
 from cordee.vetting.rules import match
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 Reports = dict[str, Optional[list[dict[str, Any]]]]
 _CONFUSION_RATIO = 0.3
 _MOST_EXCLUDED_RATIO = 0.5
-_DIGITS = re.compile(r"(\d+)")
 _COMPARISONS = ("low", "high", "same")
 _KEPT_OF_RULES = ("id", "scope", "action", "kind", "recovery", "text", "source")
 
@@ -65,7 +64,7 @@ def decide(
     given = (protocol.get("policy") or {}).get("confusion_ratio")
     ratio = _CONFUSION_RATIO if given is None else given
     rules = protocol.get("rules") or []
-    order = sorted(reports, key=_natural)
+    order = sorted(reports, key=natural)
     sheets = {node: _sheet(node, reports[node], pairs) for node in order}
     answered = {node: sheet for node, sheet in sheets.items() if not is_silent(reports[node])}
     confused = _confused_failures(answered, rules, ratio)
@@ -253,8 +252,3 @@ def _fell_silent(results: list[dict[str, Any]]) -> bool:
 
 def _too_many(some: Any, of: Any, ratio: float) -> bool:
     return len(some) >= 2 and len(some) > ratio * len(of)
-
-
-def _natural(name: str) -> list[Any]:
-    """Return what sorts n2 before n10."""
-    return [int(part) if index % 2 else part for index, part in enumerate(_DIGITS.split(name))]
