@@ -174,3 +174,20 @@ def test_paused_output_waits_in_the_pipe_and_is_not_lost():
 
     seen = run(shell("big", "head -c 3000000 /dev/zero"), during=pause)
     assert len(seen.output["big", STDOUT]) == 3_000_000
+
+
+def test_a_task_that_starts_when_another_ends_and_ends_at_once_is_not_lost():
+    """The second ends while the end of the first is still being dealt with."""
+    seen = Seen()
+
+    async def live() -> None:
+        runner = TaskRunner("run/node/1", 1, seen.on_output, seen.on_exit, lambda task, pid: time.sleep(0.3))
+        runner.start(shell("first", "exec >&- 2>&-; sleep 0.5"))
+        runner.start(shell("second", "exit 0"))
+        deadline = time.monotonic() + 10
+        while len(seen.exits) < 2 and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        runner.kill_everything()
+
+    asyncio.run(live())
+    assert seen.order == ["first", "second"]

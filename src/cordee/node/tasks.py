@@ -324,7 +324,6 @@ class TaskRunner:
             self._finish(entry)
 
     def _reap(self) -> None:
-        by_pid = {entry.process.pid: entry for entry in self._running.values()}
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -332,7 +331,8 @@ class TaskRunner:
                 return
             if pid == 0:
                 return
-            entry = by_pid.get(pid)
+            # Looked up anew each time: the end of one task may have started another, which may have ended by now.
+            entry = next((entry for entry in self._running.values() if entry.process.pid == pid), None)
             if entry is not None:
                 self._main_process_ended(entry, status)
 

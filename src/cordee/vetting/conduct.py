@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "cordee.vetting/1"
 _PAIRS_SHARE = 0.5
-_PAIR_SLACK_S = 5.0
+_PAIR_SLACK_S = 10.0
 _PAIRS = "pair.bandwidth"
 _CONFUSION_RATIO = 0.3
 _VERDICT_S = 0.5

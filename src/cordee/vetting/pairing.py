@@ -11,7 +11,7 @@ from cordee.vetting.member import Member
 from cordee.vetting.pairs import Out, PairOutcome, PairPolicy, PairTest
 
 _CHECK = "pair.bandwidth"
-_ROUND_SLACK_S = 5.0
+_ROUND_SLACK_S = 10.0
 _ANSWER_S = 1.0
 _LEAST_S = 1.0
 # Causes for which a node cannot be tested whoever its partner is.
@@ -60,7 +60,7 @@ async def run_pairs(
         pairs = test.next_round()
         if not pairs:
             break
-        round_s = min(settings["seconds"] + _ROUND_SLACK_S, until - time.monotonic() - _ANSWER_S)
+        round_s = _round_s(settings["seconds"], until - time.monotonic() - _ANSWER_S)
         meetings = await asyncio.gather(*(_meet(members[a], members[b], settings, round_s, request) for a, b in pairs))
         for (a, b), meeting in zip(pairs, meetings):
             test.record(a, b, meeting.bytes_per_s, meeting.reason, meeting.out)
@@ -68,6 +68,11 @@ async def run_pairs(
     for result in outcome.results.values():
         result["seconds"] = round(time.monotonic() - began, 4)
     return outcome
+
+
+def _round_s(seconds: float, left_s: float) -> float:
+    """Return how long a round may take: one node that hangs leaves half of the time for another round."""
+    return min(seconds + _ROUND_SLACK_S, max(seconds + _LEAST_S, left_s / 2), left_s)
 
 
 def _policy(settings: dict[str, Any], confusion_ratio: float) -> PairPolicy:
