@@ -182,8 +182,8 @@ def test_a_task_that_starts_when_another_ends_and_ends_at_once_is_not_lost():
 
     async def live() -> None:
         runner = TaskRunner("run/node/1", 1, seen.on_output, seen.on_exit, lambda task, pid: time.sleep(0.3))
-        runner.start(shell("first", "exec >&- 2>&-; sleep 0.5"))
-        runner.start(shell("second", "exit 0"))
+        runner.start(shell("first", "exec >&- 2>&-; sleep 0.5", slots=1))
+        runner.start(shell("second", "exit 0", slots=1))
         deadline = time.monotonic() + 10
         while len(seen.exits) < 2 and time.monotonic() < deadline:
             await asyncio.sleep(0.01)

@@ -154,6 +154,7 @@ class TaskRunner:
         for entry in list(self._running.values()):
             if entry.task.group == group:
                 self._end(entry, "stopped", grace_s)
+        self._start_waiting()
 
     def write(self, task_id: str, data: bytes) -> None:
         """Send bytes to a task that runs on a pseudo terminal; a task that is gone swallows them."""
