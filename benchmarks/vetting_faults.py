@@ -11,6 +11,7 @@ times over: vetnode with its own document on one node; Cordée with that same do
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import signal
 import socket
@@ -37,7 +38,6 @@ NCCL_EVAL = "vetnode.evaluations.nccl_pytorch_eval.NcclPytorchEval"
 CHECK_GPU = {"name": "GPUs", "type": GPU_EVAL, "max_temp": 85, "max_used_memory": 0.2}
 NCCL = {
     **{"name": "NCCL", "type": NCCL_EVAL, "scheduler": "slurm", "payload": "64 KB", "method": "allreduce"},
-    "requirements": [["torch", "--index-url", "https://download.pytorch.org/whl/cu129"], "numpy"],
     **{"warmup": {"payload": "64 KB", "runs": 1}, "min_bandwidth": "15 GB/s"},
 }
 
@@ -209,12 +209,29 @@ def named(document: dict[str, Any]) -> str:
     return "; ".join(found) or "-"
 
 
+def allowed_requirements(vetnode: Path) -> list[Any]:
+    """Return the first requirements that vetnode's own evaluation of NCCL accepts; it takes no others."""
+    where = "import importlib.util as u; print(u.find_spec('vetnode.evaluations').submodule_search_locations[0])"
+    folder = subprocess.run(
+        [vetnode.with_name("python"), "-c", where], capture_output=True, text=True, check=True
+    ).stdout
+    source = (Path(folder.strip()) / f"{NCCL_EVAL.split('.')[2]}.py").read_text()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.AnnAssign) or ast.unparse(node.target) != "requirements":
+            continue
+        if isinstance(node.annotation, ast.Subscript):
+            allowed: list[list[Any]] = list(ast.literal_eval(node.annotation.slice))
+            return allowed[0]
+    raise SystemExit(f"{folder} is not vetnode 0.1.5")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vetnode", type=Path, required=True, help="the command of vetnode 0.1.5")
     parser.add_argument("--only", help="only faults with this word")
     options = parser.parse_args()
+    NCCL["requirements"] = allowed_requirements(options.vetnode)
     print("| fault | vetnode | Cordée, same document | Cordée, `gpu` on 4 nodes | named |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         library = build(Path(name) / "library")
