@@ -27,8 +27,8 @@ def cordee(tmp_path):
 
 def test_a_chain_is_seen_between_its_segments_and_after_its_end(job, start, slurm, cordee):
     run = start(job(LONG, CHAIN))
-    run.wait(lambda state: state.step is not None and state.step > 20)
-    assert cordee("shell", "last", "--node", "n2", "--", "sh", "-c", "echo $SLURMD_NODENAME").stdout.split() == ["n2"]
+    node = run.wait(lambda state: state.step is not None and state.step > 20).nodes[1].node
+    assert cordee("shell", "last", "--node", node, "--", "sh", "-c", "echo $SLURMD_NODENAME").stdout.split() == [node]
     slurm.command("scancel", "--signal=USR1", "--batch", run.job)
     run.wait(lambda state: state.state == "queued")
     shell, shown, picture = cordee("shell"), cordee("show"), cordee("watch", "--once")
@@ -42,7 +42,7 @@ def test_a_chain_is_seen_between_its_segments_and_after_its_end(job, start, slur
     document = json.loads(cordee("show", "--json").stdout)
     first, second = document["segment_list"]
     assert (first["reason"], first["next"], first["partition"]) == ("time_limit", "requeue", "debug")
-    assert (second["reason"], second["job"], sorted(second["nodes"])) == ("finished", run.job, ["n1", "n2"])
+    assert (second["reason"], second["job"], len(second["nodes"])) == ("finished", run.job, 2)
     assert second["queue_s"] > 1
     assert 0 < first["train_s"] < first["held_s"]
     assert "waiting between segments" in cordee("report").stdout

@@ -13,7 +13,7 @@ import secrets
 import select
 import socket
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cordee.checks._base import CannotTest
 from cordee.checks.pair_lines import Control, Stranger, words
@@ -152,12 +152,18 @@ class End:
                 last = words(error)
                 time.sleep(min(_PAUSE_S, max(0.0, patience - time.monotonic())))
                 continue
-            self._introduce(connection, use)
+            control = Control(connection, self._until, self._peer)
+            try:
+                greeting = control.hear_line()
+            except CannotTest as obstacle:  # something on the way took the connection: nobody listens behind it yet
+                last = str(obstacle)
+                connection.close()
+                time.sleep(min(_PAUSE_S, max(0.0, patience - time.monotonic())))
+                continue
+            self._introduce(control, greeting, use)
             return connection
 
-    def _introduce(self, connection: socket.socket, use: str) -> None:
-        control = Control(connection, self._until, self._peer)
-        greeting = control.hear_line()
+    def _introduce(self, control: Control, greeting: dict[str, Any], use: str) -> None:
         own = secrets.token_hex(16)
         about = [str(greeting.get("nonce"))[:64], own, use, self._node, self._peer]
         control.say(
