@@ -133,7 +133,9 @@ def test_a_failing_mpi_rank_is_named_and_the_others_end_with_it(hello, start) ->
     state = run.wait_end(WAIT_S)
     assert (state.state, state.exit_code) == ("failed", 7)
     node = state.nodes[1].node
-    assert state.text == f"1 failures without progress (retries = 0): rank 2 on {node} exited with code 7: rank 2 gives up"
+    assert (
+        state.text == f"1 failures without progress (retries = 0): rank 2 on {node} exited with code 7: rank 2 gives up"
+    )
     assert run.processes() == []
 
 
