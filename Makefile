@@ -11,12 +11,13 @@ STAMP := $(VENV)/.installed
 # PyTorch is installed before everything else, so that no other package brings another build of it.
 TORCH ?= torch==2.13.0
 # COMMAND:DEBIAN-PACKAGE. git: snapshots leave out what .gitignore names; mount, unshare: tests fill and hang disks that only
-# they see; the rest: tests put up a Slurm of their own, some with accounting, start MPI programs in it, and compile a fake
-# NVML library and one of faults.
+# they see; Slurm, MPI, cc: tests put up a Slurm of their own, some with accounting, start MPI programs in it, and compile a
+# fake NVML library, one of faults and the SPANK plugin; the rest: images and containers.
 SYSTEM_PACKAGES := git:git mount:mount unshare:util-linux \
   slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge \
   slurmdbd:slurmdbd mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core \
-  mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential
+  mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential \
+  podman:podman runc:runc newuidmap:uidmap skopeo:skopeo mksquashfs:squashfs-tools squashfuse:squashfuse fuse-overlayfs:fuse-overlayfs
 
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10

@@ -85,8 +85,13 @@ standard output and everything else on standard error; an error is `{"error": {"
 
 def _sections(command: click.Command, title: str) -> list[str]:
     """Return the section of a command, and of all below it."""
-    inner = command.commands.values() if isinstance(command, click.Group) else ()
-    return [_section(command, title), *(part for one in inner for part in _sections(one, f"{title} {one.name}"))]
+    sections = [_section(command, title)]
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            if inner := command.get_command(context, name):
+                sections += _sections(inner, f"{title} {name}")
+    return sections
 
 
 def _section(command: click.Command, title: str) -> str:

@@ -33,6 +33,11 @@ LAYERS = (
     ),
     ("client", "node", "what a training script calls: log, stopping"),
     ("spec", "document", "documents into frozen models, with the origin of every value"),
+    (
+        "environment",
+        "both",
+        "from an EDF to one canonical document, images (document side); engines that run commands in it (node side)",
+    ),
     ("checkpoint", "node", "complete checkpoints: saved, found, restored"),
     ("plan", "document", "one frozen Plan, the only input of submit"),
     ("node", "node", "the agent, tasks, ranks, samplers"),
@@ -48,6 +53,7 @@ LAYERS = (
 NODE_MODULES_OF_SHARED_ROOMS = {
     "runs": {"__init__", "folder", "journal", "snapshot", "state", "blocklog", "logframes"},
     "insight": {"__init__", "peers"},
+    "environment": {"__init__", "document", "engines"},
 }
 # The node side names these of the document side and imports none: they run as children where they are installed,
 # and `cordee.open_run` is found by name when a script that reads runs asks for it.

@@ -22,6 +22,7 @@ COMMANDS = {
     "advise": ("cordee.cli.advise", "Say why a run waits or failed, and what to change."),
     "shell": ("cordee.cli.shell", "Open a shell inside a running job, on one of its nodes."),
     "cluster": ("cordee.cli.cluster", "Show what Cordée knows of clusters."),
+    "env": ("cordee.cli.env", "Container environments: resolve, explain, check, run, images."),
     "nodes": ("cordee.cli.nodes", "What vettings have said of nodes over time, and what to do."),
     "testing": ("cordee.cli.testing", "Real parts to try things on: a private Slurm on this machine."),
 }

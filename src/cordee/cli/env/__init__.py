@@ -1,0 +1,40 @@
+"""`cordee env`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+# By name: the module whose `command` it is, and one line of help.
+COMMANDS: dict[str, tuple[str, str]] = {}
+
+
+class _Env(click.Group):
+    """Imports a command when it is called: `cordee env run` is in front of people's own programs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if COMMANDS:
+            with formatter.section("Commands"):
+                formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=_Env)
+def command() -> None:
+    """Container environments: resolve an EDF, explain it, check it, run commands in it, keep its images.
+
+    \b
+    Example:
+      cordee env resolve env.toml
+      cordee env explain env.toml
+      cordee env run env.toml -- python train.py
+    """
