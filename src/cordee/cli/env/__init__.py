@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "cordee.cli.env.resolve",
         "Print what an EDF comes to: one document, nothing inherited or to be expanded.",
     ),
+    "run": ("cordee.cli.env.run", "Run one command in an environment, and return its exit code."),
 }
 
 
