@@ -7,7 +7,9 @@ from importlib import import_module
 import click
 
 # By name: the module whose `command` it is, and one line of help.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "pack": ("cordee.cli.env.pack", "Make one squashfs of a Python environment, which activates by being mounted."),
+}
 
 
 class _Env(click.Group):
