@@ -52,7 +52,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     words = sys.stdin.buffer.read().split(b"\0")[:-1]
     out = sys.stdout.buffer
-    for path, name in zip(map(os.fsdecode, words[::2]), map(os.fsdecode, words[1::2])):  # noqa: B905 `strict` needs 3.10
+    for path, name in zip(map(os.fsdecode, words[::2]), map(os.fsdecode, words[1::2])):
         with open(path, "rb") as stream:
             source = stream.read()
         code, how = code_at_hand(path, source), b"r"
