@@ -56,11 +56,18 @@ class Packed:
 
     def mounts(self) -> list[str]:
         """Return the mounts of an EDF that activate the pack."""
-        return [f"{self.file}:{self.at}:{SQUASHFS_FLAG}", *(str(each.path) for each in self.outside if each.mount)]
+        pack = f"{_in_edf(self.file)}:{_in_edf(self.at)}:{SQUASHFS_FLAG}"
+        return [pack, *(_in_edf(each.path) for each in self.outside if each.mount)]
 
     def env(self) -> dict[str, str]:
         """Return the variables of an EDF that activate the pack."""
-        return {"VIRTUAL_ENV": str(self.at), "PATH": f"{self.at}/bin:{SYSTEM_PATH}"}
+        at = str(self.at).replace("$", "$$")
+        return {"VIRTUAL_ENV": at, "PATH": f"{at}/bin:{SYSTEM_PATH}"}
+
+
+def _in_edf(path: Path) -> str:
+    """Return a path as a mount of an EDF has it: what would separate or expand stands for itself."""
+    return str(path).replace("$", "$$").replace(":", r"\:")
 
 
 @dataclass
@@ -133,8 +140,6 @@ def _check(folder: Path, output: Path, at: Path, compression: str, with_python: 
         raise UsageError("there is no such compression", given=compression, allowed=list(COMPRESSIONS))
     if not at.is_absolute() or at == Path("/"):
         raise UsageError("a pack is mounted at an absolute path", given=at, allowed="such as /opt/venv")
-    if ":" in str(at) or ":" in str(output):
-        raise UsageError("a mount of an EDF cannot have a colon in its paths", given=at if ":" in str(at) else output)
     if output.resolve().is_relative_to(folder.resolve()):
         raise UsageError("the file would be in the folder that is packed", given=output, next="choose another --output")
     if output.is_dir() or (output.exists() and not force):
@@ -164,10 +169,9 @@ def _write(
     processors = len(os.sched_getaffinity(0))
     sources = [(entry.source, str(at / entry.name)) for entry in entries if entry.compile and entry.source]
     counts, caches = _Counts(), set()
-    newest = max((entry.time for entry in entries), default=0)
     with (
         Compilers(interpreter.python, sources, processors) as codes,
-        SquashFile(output, compression, newest, processors) as squash,
+        SquashFile(output, compression, processors) as squash,
     ):
         for entry in entries:
             squash.add(entry)

@@ -34,7 +34,7 @@ class SquashFile:
     `.NAME.part`, is locked, and one that a killed process left is overwritten by the next.
     """
 
-    def __init__(self, path: Path, compression: str, time: int, processors: int) -> None:
+    def __init__(self, path: Path, compression: str, processors: int) -> None:
         program = shutil.which("mksquashfs")
         if program is None:
             raise PackError("mksquashfs is not installed", next="install squashfs-tools, version 4.5 or newer")
@@ -45,12 +45,9 @@ class SquashFile:
             algorithm = "gzip" if compression == "none" else compression
             argv = [program, "-", f"/proc/self/fd/{self._file}", "-tar", "-noappend", "-no-recovery", "-no-progress"]
             argv += ["-quiet", "-no-xattrs", "-comp", algorithm, *COMPRESSIONS[compression]]
-            argv += ["-mkfs-time", str(time), "-root-time", str(time), "-root-mode", "755"]
-            argv += ["-processors", str(processors)]
-            # With this variable mksquashfs refuses the times above.
-            env = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+            argv += ["-root-mode", "755", "-processors", str(processors)]
             self._child = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, env=env, pass_fds=[self._file]
+                argv, stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, pass_fds=[self._file]
             )
         except BaseException:
             os.close(self._file)
