@@ -85,7 +85,7 @@ def _image(resolved: Resolved, store: Store) -> tuple[Environment, list[Finding]
     try:
         environment = locate(environment, store)
     except (ImageError, StoreError) as error:
-        details = {"given": error.given, "allowed": error.allowed, "next": error.next}
+        details: dict[str, Any] = {"given": error.given, "allowed": error.allowed, "next": error.next}
         return environment, [_finding(resolved, ("image",), error.text, "missing-image", **details)]
     needed, here = environment.config.architecture, _ARCHITECTURES.get(platform.machine(), platform.machine())
     if needed and needed != here:
@@ -114,8 +114,9 @@ def _mounts(resolved: Resolved) -> Iterator[Finding]:
             try:
                 read_superblock(Path(mount.source))
             except ImageError as error:
-                details = {"given": mount.source, "allowed": "a squashfs file", "next": error.next}
-                yield _finding(resolved, keys, error.text.replace("the image", "the mount"), "bad-squashfs", **details)
+                text, allowed = error.text.replace("the image", "the mount"), "a squashfs file"
+                details = {"given": mount.source, "allowed": allowed, "next": error.next}
+                yield _finding(resolved, keys, text, "bad-squashfs", "error", **details)
 
 
 def _devices(resolved: Resolved) -> Iterator[Finding]:
