@@ -7,12 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from cordee.environment.document import Environment, ImageConfig
 from cordee.environment.edf import Resolved, resolve, search_folders
-from cordee.environment.edf.image import is_archive
-from cordee.environment.edf.resolve import ConfigOf
-from cordee.environment.images.errors import ImageError, StoreError
-from cordee.environment.images.locate import locate
+from cordee.environment.edf.image import config_in, located_if_here
 from cordee.environment.images.store import Store, store_folder
 from cordee.spec.cluster import load_cluster
 from cordee.spec.profile import EnvironmentSite
@@ -53,23 +49,3 @@ def resolve_here(
         config_of=config_in(store),
     )
     return replace(found, environment=located_if_here(found.environment, store))
-
-
-def config_in(store: Store) -> ConfigOf:
-    """Return what says what an image says of itself, without fetching or importing it."""
-
-    def config_of(image: str) -> ImageConfig | None:
-        located = located_if_here(Environment(name="", image=image), store)
-        return located.config if located.root else None
-
-    return config_of
-
-
-def located_if_here(environment: Environment, store: Store) -> Environment:
-    """Return the environment with `root` and `config` where its image can be used as it is, else as it was."""
-    if is_archive(environment.image):
-        return environment
-    try:
-        return locate(environment, store)
-    except (ImageError, StoreError):
-        return environment
