@@ -176,7 +176,8 @@ class Container:
         printed = _Lines(answered, self._said)
         task = Task(_TASK, tuple(argv), dict(os.environ), self.cwd, group=_TASK, open_stdin=True)
         self._run_task(task, self._holder_ended, output=printed)
-        await asyncio.wait({answered, self._ended}, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {answered, self._ended}
+        await asyncio.wait(either, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
         if not answered.done():
             why = f"was not up within {deadline_s:g} s"
             if self._ended.done():

@@ -77,7 +77,7 @@ class NodePreparation:
     @property
     def _has_container(self) -> bool:
         environment = self._step.get("environment")
-        return bool(environment) and environment["engine"] != STEP_ENGINE
+        return environment is not None and environment["engine"] != STEP_ENGINE
 
     async def _ask(self, entry: dict[str, Any], what: str, deadline_s: float, late: str) -> list[dict[str, Any]]:
         """Have the agent do something that ranks need, and return how that went as a check's result."""
