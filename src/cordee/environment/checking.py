@@ -75,13 +75,9 @@ def _image(resolved: Resolved, store: Store) -> tuple[Environment, list[Finding]
     """Return the environment with its root where it can be had, and what is wrong with its image."""
     environment = resolved.environment
     if is_archive(environment.image):
-        path = environment.image.partition(":")[2]
-        if os.path.exists(path) or os.path.exists(path.rpartition(":")[0]):
-            hint = f"cordee env pull {environment.image}"
-            text = "the image is an archive, which is imported when it is first used"
-            return environment, [_finding(resolved, ("image",), text, "image-not-imported", "info", next=hint)]
-        text = f"the image is not there: {path}"
-        return environment, [_finding(resolved, ("image",), text, "missing-image", given=path, next="correct the path")]
+        hint = f"cordee env pull {environment.image}"
+        text = "the image is an archive, which is imported when it is first used"
+        return environment, [_finding(resolved, ("image",), text, "image-not-imported", "info", next=hint)]
     try:
         environment = locate(environment, store)
     except (ImageError, StoreError) as error:

@@ -24,6 +24,11 @@ def site_of(cluster: str, environ: Mapping[str, str] = os.environ) -> Environmen
     return load_cluster(cluster, environ).environment
 
 
+def store_of(site: EnvironmentSite, environ: Mapping[str, str] = os.environ) -> Store:
+    """Return the store of images that a person uses on a cluster."""
+    return Store(store_folder(environ))
+
+
 def resolve_here(
     name: str,
     site: EnvironmentSite,
@@ -39,7 +44,7 @@ def resolve_here(
     Raises:
         DocumentError: it is not there, or wrong; all faults of all its files are in `findings`.
     """
-    store = Store(store_folder(environ))
+    store = store_of(site, environ)
     found = resolve(
         name,
         cwd=cwd or Path.cwd(),

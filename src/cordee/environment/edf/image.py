@@ -8,8 +8,9 @@ from pathlib import Path
 
 from cordee.environment.document import Environment, ImageConfig
 from cordee.environment.images.errors import ImageError, StoreError
+from cordee.environment.images.locate import is_archive as holds_layers
 from cordee.environment.images.locate import locate
-from cordee.environment.images.reference import ARCHIVE_SCHEMES, LocalPath, read_reference
+from cordee.environment.images.reference import LocalPath, read_reference
 from cordee.environment.images.store import Store
 
 
@@ -22,16 +23,19 @@ def absolute_image(image: str, cwd: Path) -> str:
     source = read_reference(image, str(cwd))
     if not isinstance(source, LocalPath):
         return image
-    if source.scheme is None:
-        return source.path
-    # What stands behind a second colon says which of several images is meant, and stays.
-    rest = os.path.expanduser(image.strip().partition(":")[2].removeprefix("//"))
-    return f"{source.scheme}:{os.path.normpath(cwd / rest)}"
+    tag = f":{source.tag}" if source.tag else ""
+    return f"{source.scheme}:{source.path}{tag}" if source.scheme else source.path
 
 
 def is_archive(image: str) -> bool:
-    """Return whether an image has to be imported from an archive or layout before it can be used."""
-    return image.partition(":")[0] in ARCHIVE_SCHEMES
+    """Return whether an image lies here as an archive or layout, which has to be imported before it can be used."""
+    try:
+        source = read_reference(image) if image else None
+    except ImageError:
+        return False
+    if not isinstance(source, LocalPath) or not os.access(source.path, os.R_OK):
+        return False
+    return (os.path.isfile(source.path) or os.path.isdir(source.path)) and holds_layers(source)
 
 
 def config_in(store: Store) -> Callable[[str], ImageConfig | None]:
