@@ -26,7 +26,7 @@ def site_of(cluster: str, environ: Mapping[str, str] = os.environ) -> Environmen
 
 def store_of(site: EnvironmentSite, environ: Mapping[str, str] = os.environ) -> Store:
     """Return the store of images that a person uses on a cluster."""
-    return Store(store_folder(environ))
+    return Store(store_folder(environ, site.store))
 
 
 def resolve_here(
