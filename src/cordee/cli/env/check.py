@@ -27,9 +27,10 @@ def command(file: str, cluster: str | None, lenient: bool, engine: str | None, a
       cordee env check env.toml --engine podman --json
     """
     from cordee.environment.checking import SCHEMA, check
-    from cordee.environment.prepare import resolve_here, site_of, store_of
+    from cordee.environment.prepare import resolve_here, store_of
+    from cordee.environment.start import site_words
 
-    site = site_of(cluster_name(cluster))
+    site = site_words(cluster_name(cluster))
     try:
         resolved = resolve_here(file, site, lenient=lenient)
     except DocumentError as error:
