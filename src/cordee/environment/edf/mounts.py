@@ -32,6 +32,7 @@ def parse_mount(text: str, cwd: Path, variables: Mapping[str, str], lenient: boo
     r"""Return the mount that a text of an EDF stands for, None when nothing is left of it after expansion.
 
     Colons separate, except within `${...}` and after a backslash. A variable may hold a whole mount.
+    `mount_text` is the way back.
 
     Args:
         text: before expansion.
@@ -44,7 +45,7 @@ def parse_mount(text: str, cwd: Path, variables: Mapping[str, str], lenient: boo
         ExpansionError: one of its variables cannot be filled in.
     """
     parts = [expand(part, variables) for part in _split(text)]
-    if len(parts) == 1:
+    if len(parts) == 1 and "\\" not in text:
         parts = _split(parts[0])
     if parts == [""]:
         return None
@@ -53,6 +54,13 @@ def parse_mount(text: str, cwd: Path, variables: Mapping[str, str], lenient: boo
     source = _absolute(parts[0], cwd, "source", text)
     target = os.path.normpath(_absolute(parts[1], cwd, "target", text) if len(parts) > 1 else source)
     return Mount(source, target, _flags(parts[2], text, lenient) if len(parts) > 2 else ())
+
+
+def mount_text(mount: Mount) -> str:
+    """Return the text by which an EDF says this mount."""
+    parts = [mount.source, mount.target] if mount.flags or mount.target != mount.source else [mount.source]
+    texts = [part.replace("\\", "\\\\").replace(":", "\\:").replace("$", "$$") for part in parts]
+    return ":".join([*texts, "+".join(mount.flags)] if mount.flags else texts)
 
 
 def absolute(path: str, cwd: Path) -> str:
@@ -94,10 +102,10 @@ def _flags(text: str, given: str, lenient: bool) -> tuple[str, ...]:
 
 
 def _split(text: str) -> list[str]:
-    r"""Return the parts between colons; those within `${...}` separate nothing, `\:` is a colon."""
+    r"""Return the parts between colons; those within `${...}` separate nothing, `\:` is a colon and `\\` a backslash."""
     parts, depth, at = [""], 0, 0
     while at < len(text):
-        step = 2 if text.startswith(("$$", "${", r"\:"), at) else 1
+        step = 2 if text.startswith(("$$", "${", "\\:", "\\\\"), at) else 1
         piece = text[at : at + step]
         if piece == "${":
             depth += 1
@@ -106,6 +114,6 @@ def _split(text: str) -> list[str]:
         if piece == ":" and not depth:
             parts.append("")
         else:
-            parts[-1] += ":" if piece == r"\:" and not depth else piece
+            parts[-1] += piece[1:] if piece.startswith("\\") and not depth and step == 2 else piece
         at += step
     return parts

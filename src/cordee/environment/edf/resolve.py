@@ -188,8 +188,8 @@ class _Making:
         except ExpansionError as error:
             self._refuse_reference(given, error)
             return None
-        if "\0" in value:
-            self._refuse(given, "holds a NUL character after expansion", "bad-value", next="correct the variable")
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            self._refuse(given, "holds bytes that are not UTF-8", "bad-value", next="correct the variable it refers to")
         return value
 
     def _refuse_reference(self, given: Given, error: ExpansionError) -> None:
