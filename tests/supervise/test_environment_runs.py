@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cordee.cli.cancel import cancel
 from cordee.node import processes
 from cordee.testing.images import busybox_root
 from cordee.testing.programs import COUNTING
@@ -82,7 +83,7 @@ def test_ranks_setup_lines_checks_and_shells_are_inside_with_one_container_per_n
     asked = subprocess.run([*shell, "cat", "/etc/os-release"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert (asked.returncode, asked.stdout.split()[0]) == (0, 'NAME="busybox"')
     run.wait(lambda state: (state.step or 0) > 3)
-    (run.folder.requests / "1.json").write_text(json.dumps({"request": "cancel", "by": "test"}))
+    cancel(run.folder, now=False, wait_s=30)
     state = run.wait_end()
     assert state.state == "cancelled"
     assert told(run) == [f'TOLD NAME="busybox" {tmp_path}/job host edf job setup-job -']

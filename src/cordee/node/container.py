@@ -174,7 +174,7 @@ class Container:
         answered: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._ended = loop.create_future()
         printed = _Lines(answered, self._said)
-        task = Task(_TASK, tuple(argv), dict(os.environ), self.cwd, group=_TASK, open_stdin=True)
+        task = Task(_TASK, tuple(argv), dict(os.environ), self.cwd, group=_TASK, open_stdin=True, keeps_children=True)
         self._run_task(task, self._holder_ended, output=printed)
         either: set[asyncio.Future[Any]] = {answered, self._ended}
         await asyncio.wait(either, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
