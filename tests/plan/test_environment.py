@@ -13,10 +13,10 @@ from cordee.findings import Finding
 from cordee.plan.compile import make_plan
 from cordee.plan.model import EnvironmentPlan, Plan
 from cordee.plan.render import render_plan
+from cordee.runs.folder import RunFolder
 from cordee.spec.load import load_job
 from cordee.submit.prepare import create_run, prepare
 from cordee.submit.slurm.script import batch_script
-from cordee.runs.folder import RunFolder
 
 from .conftest import HEAD, Make
 
@@ -66,7 +66,9 @@ def only(findings: list[Finding], rule: str) -> Finding:
 
 
 def test_the_plan_holds_the_whole_environment_and_the_first_engine_that_can_run_it(make: Make, tmp_path: Path) -> None:
-    write_edf(tmp_path / "job/env.toml", f'image = "{tmp_path}/root"\nmounts = ["./:/code"]\n[env]\nA = "${{EDF_PATH}}"\n')
+    write_edf(
+        tmp_path / "job/env.toml", f'image = "{tmp_path}/root"\nmounts = ["./:/code"]\n[env]\nA = "${{EDF_PATH}}"\n'
+    )
     _, plan, findings = make(HEAD + 'environment = "env.toml"\n')
     assert findings == []
     environment = environment_of(planned(plan).document)
@@ -128,7 +130,9 @@ def test_a_machine_on_which_no_engine_runs_is_told_what_is_missing(make: Make, t
     assert found.text.endswith("cannot run here: /dev/fuse is not there")
 
 
-def test_a_source_of_a_mount_that_is_not_there_is_an_error_here_and_a_warning_for_nodes(make: Make, tmp_path: Path) -> None:
+def test_a_source_of_a_mount_that_is_not_there_is_an_error_here_and_a_warning_for_nodes(
+    make: Make, tmp_path: Path
+) -> None:
     write_edf(tmp_path / "job/env.toml", 'mounts = ["/not/there:/data"]\n')
     found = only(make(HEAD + 'environment = "env.toml"\n')[2], "no-mount-source")
     assert (found.severity, found.given) == ("error", "/not/there")

@@ -145,7 +145,8 @@ class Container:
             try:
                 await self._open(self.environment, deadline_s)
             except CordeeError as error:
-                status, text = "fail", error.text + (f" ({error.next})" if error.next else "")
+                given = f": {error.given}" if error.given is not None else ""
+                status, text = "fail", f"{error.text}{given}" + (f" ({error.next})" if error.next else "")
             except Exception as error:
                 status, text = "unknown", f"{type(error).__name__}: {error}"
             if status != "pass":
