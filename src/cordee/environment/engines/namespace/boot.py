@@ -14,7 +14,7 @@ for part in ("cordee", "environment", "engines", "namespace"):
 from cordee.environment.engines.namespace.main import main
 main(sys.argv[2:])
 """
-_DEPTH = len(["", "cordee", "environment", "engines", "namespace", "boot.py"]) - 1
+_DEPTH = len("/cordee/environment/engines/namespace/boot.py".split("/")) - 1
 
 
 def first_words() -> list[str]:

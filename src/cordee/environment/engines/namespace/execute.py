@@ -53,9 +53,7 @@ def become(argv: list[str], environment: dict[bytes, bytes]) -> None:
             if not isinstance(error, PermissionError):
                 break
     if failure is None:
-        say(
-            f"there is no command {argv[0]} inside\n  given:   {argv[0]}\n  next:    it is looked up on the PATH inside"
-        )
+        say(f"there is no command {argv[0]} inside\n  given:   {argv[0]}\n  next:    it is looked up on the PATH inside")
         os._exit(NOT_FOUND)
     path, error = failure
     say(f"{os.fsdecode(path)} cannot be executed: {_reason(path, error)}")

@@ -156,9 +156,7 @@ def _variables(document: dict[str, Any]) -> list[str]:
         return []
     merged = {**document["config"]["env"], **document["env"]}
     unset = [name for name, value in document["env"].items() if value == ""]
-    return [f"env {name}={value}" for name, value in merged.items() if name not in unset] + [
-        f"unset {name}" for name in unset
-    ]
+    return [f"env {name}={value}" for name, value in merged.items() if name not in unset] + [f"unset {name}" for name in unset]
 
 
 def _started(pid: int) -> str:

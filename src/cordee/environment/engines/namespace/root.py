@@ -90,9 +90,7 @@ class Root:
     def _mount_folder(self) -> None:
         if not os.path.isdir(self._on_host(self._image)):
             raise Refused(
-                "the image is not a folder",
-                given=self._request.path,
-                next="give a folder that holds a root (/bin, /etc, ...)",
+                "the image is not a folder", given=self._request.path, next="give a folder that holds a root (/bin, /etc, ...)"
             )
         try:
             kernel.mount(self._on_host(self._image), f"{self._stage}/image", None, kernel.BIND)
@@ -147,9 +145,7 @@ class Root:
             if home.startswith("/") and tree.resolve(home)[1:] == (None, False):
                 tree.make_folder(tree.resolve(home)[0], 0o700)
         except OSError as error:
-            raise Refused(
-                f"the layer above the image cannot be made: {error.strerror}", given=self._request.path
-            ) from None
+            raise Refused(f"the layer above the image cannot be made: {error.strerror}", given=self._request.path) from None
         return self._plan(tree)
 
     def _plan(self, tree: Tree) -> list[Planned]:
@@ -215,8 +211,6 @@ class Root:
 def _existing(source: str) -> str:
     if not os.path.exists(source):
         raise Refused(
-            "the source of a mount does not exist on this host",
-            given=source,
-            next="make it, or take the mount out of the EDF",
+            "the source of a mount does not exist on this host", given=source, next="make it, or take the mount out of the EDF"
         )
     return os.path.realpath(source)

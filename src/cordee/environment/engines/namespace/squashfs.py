@@ -46,9 +46,7 @@ def open_checked(at: str, path: str) -> int:
     used = struct.unpack_from("<Q", head, 40)[0] if len(head) == _SUPERBLOCK_BYTES else _SUPERBLOCK_BYTES
     if size < used:
         raise Refused(
-            f"the squashfs file is cut off: it says {used} bytes and has {size}",
-            given=path,
-            next="copy or import it again",
+            f"the squashfs file is cut off: it says {used} bytes and has {size}", given=path, next="copy or import it again"
         )
     return backing
 
