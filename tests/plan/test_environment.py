@@ -24,7 +24,7 @@ from .conftest import HEAD, Make
 class Able(Engine):
     """An engine that this machine can run."""
 
-    name = "able"
+    name = "namespace"
 
     def missing(self, environment: Environment) -> list[Missing]:
         assert environment.root is not None
@@ -44,7 +44,7 @@ class Unable(Engine):
 def _engines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in list(ENGINES):
         monkeypatch.delitem(ENGINES, name)
-    monkeypatch.setitem(ENGINES, "podman", f"{__name__}:Unable")
+    monkeypatch.setitem(ENGINES, "apptainer", f"{__name__}:Other")
     monkeypatch.setitem(ENGINES, "namespace", f"{__name__}:Able")
     monkeypatch.setenv("EDF_PATH", str(tmp_path / "edf"))
     (tmp_path / "edf").mkdir()
@@ -124,10 +124,24 @@ def test_an_image_that_is_not_there_is_a_finding_at_the_job(make: Make, tmp_path
 
 def test_a_machine_on_which_no_engine_runs_is_told_what_is_missing(make: Make, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(ENGINES, "namespace", f"{__name__}:Unable")
+    monkeypatch.delitem(ENGINES, "apptainer")
     write_edf(tmp_path / "job/env.toml", "")
     found = only(make(HEAD + 'environment = "env.toml"\n')[2], "no-engine")
-    assert (found.given, found.next) == ("fuse", "engine = podman")
-    assert found.text.endswith("cannot run here: /dev/fuse is not there")
+    assert found.text.endswith("namespace: /dev/fuse is not there")
+    assert (found.severity, found.next) == ("error", "engine = podman")
+
+
+class Other(Able):
+    """A second engine that this machine can run."""
+
+    name = "apptainer"
+
+
+def test_another_engine_is_taken_where_the_first_cannot_run(make: Make, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(ENGINES, "namespace", f"{__name__}:Unable")
+    write_edf(tmp_path / "job/env.toml", "")
+    _, plan, _ = make(HEAD + 'environment = "env.toml"\n')
+    assert planned(plan).engine == "apptainer"
 
 
 def test_a_source_of_a_mount_that_is_not_there_is_an_error_here_and_a_warning_for_nodes(

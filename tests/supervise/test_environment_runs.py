@@ -41,7 +41,7 @@ def inside(tmp_path: Path) -> Callable[..., Path]:
         (folder / "train.py").write_text(TELLING + COUNTING)
         (folder / "cordee.toml").write_text(f'name = "t"\nrun = {run!r}\nenvironment = "env.toml"\n{toml}\n')
         # The loader, the libraries and the interpreter of this very Python.
-        own = sorted({"/usr", "/lib", "/lib64", sys.base_prefix} & {path for path in _folders()})
+        own = sorted(path for path in {"/usr", "/lib", "/lib64", sys.base_prefix} if os.path.isdir(path))
         mounts = [f"{path}:{path}:ro" for path in own if path == "/usr" or not path.startswith("/usr/")]
         path = f"{Path(sys.executable).resolve().parent}:/usr/bin:/bin"
         head = f'image = "{root}"\nmounts = {json.dumps(mounts)}\n'
@@ -49,10 +49,6 @@ def inside(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return write
-
-
-def _folders() -> set[str]:
-    return {path for path in ("/usr", "/lib", "/lib64", sys.base_prefix) if os.path.isdir(path)}
 
 
 def told(run: LocalRun) -> list[str]:
