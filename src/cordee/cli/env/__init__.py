@@ -12,7 +12,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "cordee.cli.env.resolve",
         "Print what an EDF comes to: one document, nothing inherited or to be expanded.",
     ),
+    "explain": ("cordee.cli.env.explain", "Say which file and line, the image or the host gave every value."),
+    "check": ("cordee.cli.env.check", "Name every capability, path or image that is missing here."),
     "run": ("cordee.cli.env.run", "Run one command in an environment, and return its exit code."),
+    "pack": ("cordee.cli.env.pack", "Make one squashfs of a Python environment, which activates by being mounted."),
 }
 
 
