@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.environment.pack import packing
+from cordee.environment.pack import write
 from cordee.environment.pack.errors import PackError
 from cordee.environment.pack.packing import pack
 
@@ -102,13 +102,13 @@ def test_without_nameless_files_a_half_one_is_taken_over_and_never_shared(venv, 
 
 def test_a_file_that_vanishes_meanwhile_is_named(venv, tmp_path, monkeypatch):
     gone = venv.add("site/thing/gone.txt", "x")
-    compilers = packing.Compilers
+    compilers = write.Compilers
 
     def meanwhile(*arguments):
         gone.unlink()
         return compilers(*arguments)
 
-    monkeypatch.setattr(packing, "Compilers", meanwhile)
+    monkeypatch.setattr(write, "Compilers", meanwhile)
     with pytest.raises(PackError, match="cannot be read: No such file") as caught:
         pack(venv.folder, tmp_path / "train.sqsh")
     assert str(gone) in str(caught.value)
