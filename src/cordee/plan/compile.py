@@ -8,6 +8,7 @@ from pathlib import Path
 from cordee.checkpoint.folder import find_checkpoints
 from cordee.findings import Finding
 from cordee.plan import model
+from cordee.plan.environment import plan_environment
 from cordee.plan.examine import examine
 from cordee.plan.interpreter import interpreter_path
 from cordee.plan.placement import Placement, place
@@ -28,11 +29,12 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     job, cluster = loaded.job, loaded.cluster
     folder = loaded.folder
     placement = place(job.need, cluster)
+    environment, remarks = plan_environment(loaded)
     workdir = folder if job.code == "live" else run_folder / "code"
     tasks = model.Tasks(
         argv=job.run,
         env=dict(job.env),
-        path_prepend=tuple(interpreter_path({**os.environ, **job.env})),
+        path_prepend=() if job.environment else tuple(interpreter_path({**os.environ, **job.env})),
         launch=job.launch,
         setup=job.setup,
         mpi=job.slurm.mpi,
@@ -54,6 +56,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         checkpoint=checkpoint,
         restart=model.RestartPolicy(retries=job.restart.retries, backoff_s=job.restart.backoff),
         segment=segments(job.need.time, checkpoint.grace_s, placement, cluster.requeue),
+        environment=environment,
     )
     plan = model.Plan(
         run=run_id,
@@ -76,7 +79,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         python=cluster.python,
         network_interface=cluster.network_interface,
     )
-    return plan, examine(loaded, plan, placement)
+    return plan, examine(loaded, plan, placement, remarks)
 
 
 def _request(loaded: LoadedJob, placement: Placement) -> model.Request:

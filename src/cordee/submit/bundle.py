@@ -31,6 +31,7 @@ NODE_SIDE = (
     "vetting",
     "environment/__init__.py",
     "environment/document.py",
+    "environment/choose.py",
     "environment/engines",
     "insight/__init__.py",
     "insight/peers.py",

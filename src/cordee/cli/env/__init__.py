@@ -8,6 +8,11 @@ import click
 
 # By name: the module whose `command` it is, and one line of help.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "resolve": (
+        "cordee.cli.env.resolve",
+        "Print what an EDF comes to: one document, nothing inherited or to be expanded.",
+    ),
+    "run": ("cordee.cli.env.run", "Run one command in an environment, and return its exit code."),
     "pack": ("cordee.cli.env.pack", "Make one squashfs of a Python environment, which activates by being mounted."),
 }
 

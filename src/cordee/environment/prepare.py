@@ -1,0 +1,38 @@
+"""From the name of an EDF to an environment on this machine, as the cluster's profile has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from cordee.environment.edf import Resolved, resolve, search_folders
+from cordee.spec.cluster import load_cluster
+from cordee.spec.profile import EnvironmentSite
+
+
+def site_of(cluster: str, environ: Mapping[str, str] = os.environ) -> EnvironmentSite:
+    """Return what a cluster's profile says of environments.
+
+    Raises:
+        UsageError: no cluster has this name.
+        DocumentError: its profile is wrong.
+    """
+    return load_cluster(cluster, environ).environment
+
+
+def resolve_here(
+    name: str,
+    site: EnvironmentSite,
+    *,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    lenient: bool = False,
+) -> Resolved:
+    """Return the environment that an EDF describes, for a caller in `cwd` (None: the current folder) with these variables.
+
+    Raises:
+        DocumentError: it is not there, or wrong; all faults of all its files are in `findings`.
+    """
+    folders = search_folders(environ, site.search_path)
+    return resolve(name, cwd=cwd or Path.cwd(), variables=environ, search_path=folders, lenient=lenient)
