@@ -27,7 +27,8 @@ from cordee.errors import CordeeError
 PROGRAMS = "sh bash env cat ls cp mv rm mkdir ln readlink uname date sleep head tail wc sort tr cut tee id hostname \
 nproc true false test stat df du grep sed find xargs getent tar gzip"
 FOLDERS = "proc sys dev run tmp var/tmp etc root home opt mnt"
-AS_THEY_ARE = "/etc/ssl/certs/ca-certificates.crt /etc/localtime /etc/hosts /etc/ld.so.cache /usr/share/zoneinfo \
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+AS_THEY_ARE = f"{CERTIFICATES} /etc/localtime /etc/hosts /etc/ld.so.cache /usr/share/zoneinfo \
 /usr/lib/locale/C.utf8 /usr/lib/ssl/openssl.cnf /etc/ssl/openssl.cnf"
 # The C library and threads open these when they are first needed; no program names them.
 OPENED_LATE = ("libgcc_s.so.1", "libnss_files.so.2", "libnss_dns.so.2")
@@ -111,9 +112,8 @@ def image() -> Root:
     for path in map(Path, AS_THEY_ARE.split()):
         if path.exists():
             root.tree(path) if path.is_dir() else root.file(path)
-    certificates = ssl.get_default_verify_paths().openssl_cafile
-    if not Path(certificates).exists():  # the linker's OpenSSL looks there, or for files named by their hashes
-        root.link(Path(certificates), "/etc/ssl/certs/ca-certificates.crt")
+    # OpenSSL looks there, or for files named by their hashes.
+    root.link(Path(ssl.get_default_verify_paths().openssl_cafile), CERTIFICATES)
     me = pwd.getpwuid(os.getuid())
     people = {0: "root:x:0:0::/root:/bin/sh", me.pw_uid: f"{me.pw_name}:x:{me.pw_uid}:{me.pw_gid}::{me.pw_dir}:/bin/sh"}
     root.text("etc/passwd", "\n".join(people.values()) + "\n")
