@@ -142,7 +142,7 @@ def main() -> None:
     root = image()
     try:
         interpreter = interpreter_of(Path(sys.prefix))
-        counts, size = write(list(root.entries.values()), options.file.absolute(), interpreter, Path("/"), "zstd")
+        counts, size = write(list(root.entries.values()), options.file.absolute(), interpreter, Path("/"), "zstd", True)
     except CordeeError as error:
         sys.exit(str(error))
     print(f"{options.file}: {counts.files:,} files, {size / 1e6:.0f} MB")

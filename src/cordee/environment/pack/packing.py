@@ -103,7 +103,7 @@ def pack(
     if strange:
         script, other = strange[0]
         warnings.append(f"{len(strange)} console scripts call another Python, such as {script} that of {other}")
-    counts, size = write(entries, output, interpreter, at, compression)
+    counts, size = write(entries, output, interpreter, at, compression, force)
     return Packed(
         file=output,
         source=folder,
@@ -149,7 +149,16 @@ def _check(folder: Path, output: Path, at: Path, compression: str, with_python: 
 
 def _what_goes_in(folder: Path, interpreter: Interpreter, at: Path, with_python: bool) -> tuple[Tree, list[Entry]]:
     """Return what the folder has, and the entries as they are to be in the pack."""
-    compiled = tuple(path for path in (*interpreter.site_folders, interpreter.stdlib) if path.is_relative_to(folder))
-    tree = read_tree(folder, "", compiles=lambda path: any(path.is_relative_to(above) for above in compiled))
+    real = folder.resolve()
+    homes = [path.resolve() for path in (*interpreter.site_folders, interpreter.stdlib)]
+    compiled = [folder / home.relative_to(real) for home in homes if home.is_relative_to(real)]
+    # A conda installation keeps what it downloaded, and other prefixes, in the one that it began with.
+    not_its_own = {folder / name for name in ("pkgs", "envs")} if (folder / "conda-meta").is_dir() else set()
+    tree = read_tree(
+        folder,
+        "",
+        compiles=lambda path: any(path.is_relative_to(above) for above in compiled),
+        leave=not_its_own.__contains__,
+    )
     entries = relocated(tree.entries, made_at(folder), at)
     return tree, with_base_python(entries, interpreter, at) if with_python else entries

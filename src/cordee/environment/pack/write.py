@@ -23,13 +23,14 @@ class Counts:
 
 
 def write(
-    entries: list[Entry], output: Path, interpreter: Interpreter, at: Path, compression: str
+    entries: list[Entry], output: Path, interpreter: Interpreter, at: Path, compression: str, force: bool
 ) -> tuple[Counts, int]:
     """Make the squashfs `output`, which appears when it is whole, and return what is in it with its size in bytes.
 
     Args:
         entries: each path once.
         at: where it will be mounted.
+        force: replace a file that is there.
     """
     processors = len(os.sched_getaffinity(0))
     sources = [(entry.source, str(at / entry.name)) for entry in entries if entry.compile and entry.source]
@@ -52,7 +53,7 @@ def write(
                     cached = f"{above}/__pycache__/{name[:-3]}.{interpreter.cache_tag}.pyc"
                     squash.add(Entry(cached, "file", 0o644, entry.time, len(code.data), data=code.data))
         size = squash.finish()
-        squash.put()
+        squash.put(force)
     return counts, size
 
 
