@@ -15,7 +15,7 @@
  *   exit              slurmstepd   root     lets the container go
  *
  * Words of its line in plugstack.conf: python=PATH (its interpreter), cordee=PATH (a folder or zip with the package; default:
- * what the interpreter has), engine=NAME (default namespace), timeout_s=SECONDS to start a container (default 120).
+ * what the interpreter has), timeout_s=SECONDS to start a container (default 120).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -51,10 +51,9 @@ SPANK_PLUGIN(cordee, 1);
 static struct {
 	const char *python;
 	const char *package;
-	const char *engine;
 	int timeout_s;
 	bool inert; /* another plugin has the option */
-} site = {"python3", NULL, "namespace", 120, false};
+} site = {"python3", NULL, 120, false};
 
 static char *wanted; /* what was given to the option, in the order of Slurm: the last one holds */
 
@@ -91,12 +90,10 @@ static void read_site(int count, char **words)
 			site.python = words[i] + 7;
 		else if (strncmp(words[i], "cordee=", 7) == 0)
 			site.package = words[i] + 7;
-		else if (strncmp(words[i], "engine=", 7) == 0)
-			site.engine = words[i] + 7;
 		else if (strncmp(words[i], "timeout_s=", 10) == 0)
 			site.timeout_s = atoi(words[i] + 10);
 		else
-			slurm_error("cordee: plugstack.conf: unknown word %s; allowed: python=, cordee=, engine=, timeout_s=", words[i]);
+			slurm_error("cordee: plugstack.conf: unknown word %s; allowed: python=, cordee=, timeout_s=", words[i]);
 	}
 }
 
@@ -284,29 +281,37 @@ static bool send_text(int to, const char *data, bool end, time_t deadline)
 	return true;
 }
 
-/* Read records until one that begins with `last`; the size read so far, 0 at an early end or after the deadline. */
+/* Read records until an empty one; the size read, 0 at an early end or after the deadline. */
 static size_t receive(int from, char **data, time_t deadline)
 {
 	size_t size = 0, room = 65536;
 
 	*data = malloc(room);
-	while (*data) {
+	while (*data && time(NULL) <= deadline) {
 		struct pollfd wait = {from, POLLIN, 0};
-		if (time(NULL) > deadline)
-			return 0;
 		if (poll(&wait, 1, 1000) < 1)
 			continue;
 		ssize_t got = recv(from, *data + size, room - size, 0);
 		if (got == 0 || (got < 0 && errno != EINTR))
 			return 0;
 		size += got > 0 ? got : 0;
-		for (char *record = *data; record < *data + size; record += strnlen(record, *data + size - record) + 1)
-			if ((strncmp(record, "ready=", 6) == 0 || strncmp(record, "error=", 6) == 0) && (*data)[size - 1] == '\0')
-				return size;
+		if (size > 1 && (*data)[size - 1] == '\0' && (*data)[size - 2] == '\0')
+			return size;
 		if (size == room)
 			*data = realloc(*data, room *= 2);
 	}
 	return 0;
+}
+
+/* Return what follows `key` in the first record that begins with it, NULL when there is none. */
+static const char *answer(const char *key)
+{
+	const char *end = container.records + container.size;
+
+	for (const char *record = container.records; record < end; record += strlen(record) + 1)
+		if (strncmp(record, key, strlen(key)) == 0)
+			return record + strlen(key);
+	return NULL;
 }
 
 /* Become the user for good: the effective user is set already, root is only what slurmstepd could go back to. */
@@ -323,7 +328,7 @@ static void start_holder(int end, int words, uid_t uid, gid_t gid)
 		_exit(EXIT_ENGINE);
 	snprintf(node, sizeof(node), "SLURMD_NODENAME=%s", node_name());
 	dup2(end, 0);
-	dup2(words, 1);
+	dup2(end, 1);
 	dup2(words, 2);
 	close_range(3, ~0U, 0);
 	for (int number = 1; number < 32; number++)
@@ -340,8 +345,6 @@ static bool ask(char **environment, const char *script, time_t deadline)
 	char name[64];
 	const char *part;
 
-	if (!send_text(container.socket, "engine=", false, deadline) || !send_text(container.socket, site.engine, true, deadline))
-		return false;
 	if (script && (!send_text(container.socket, "script=", false, deadline) ||
 		       !send_text(container.socket, script, true, deadline)))
 		return false;
@@ -357,20 +360,21 @@ static bool ask(char **environment, const char *script, time_t deadline)
 	return send_text(container.socket, "", true, deadline) && send_text(container.socket, "go=", true, deadline);
 }
 
-/* Open the namespaces that the records name; return the text of a failure, NULL when there is none. */
+/* Open the namespaces of what holds the container; return the text of a failure, NULL when there is none. */
 static const char *open_namespaces(void)
 {
-	const char *end = container.records + container.size;
+	const char *error = answer("error "), *pid = answer("pid="), *user = answer("user=");
+	char path[64];
 
-	for (char *record = container.records; record < end; record += strlen(record) + 1) {
-		if (strncmp(record, "error=", 6) == 0)
-			return record + 6;
-		if (strncmp(record, "mount=", 6) == 0)
-			container.mount_ns = open(record + 6, O_RDONLY | O_CLOEXEC);
-		if (strncmp(record, "user=", 5) == 0 && (container.user_ns = open(record + 5, O_RDONLY | O_CLOEXEC)) < 0)
-			return "its namespace of users cannot be opened";
-	}
-	return container.mount_ns < 0 ? "its namespace of mounts cannot be opened" : NULL;
+	if (error || !pid || !user)
+		return error ? error : "the engine gave no process of it";
+	snprintf(path, sizeof(path), "/proc/%.20s/ns/mnt", pid);
+	if ((container.mount_ns = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+		return "its namespace of mounts cannot be opened";
+	snprintf(path, sizeof(path), "/proc/%.20s/ns/user", pid);
+	if (*user == '1' && (container.user_ns = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+		return "its namespace of users cannot be opened";
+	return NULL;
 }
 
 /* Start what holds the container and hear what it says; words on the step's standard error when there is none. */
@@ -436,12 +440,9 @@ static void give_up(const char *what, const char *given)
 
 static void join(void)
 {
-	char here[4096] = "/";
-	const char *workdir = NULL, *end = container.records + container.size;
+	char here[4096];
+	const char *workdir = answer("workdir=");
 
-	for (char *record = container.records; record < end; record += strlen(record) + 1)
-		if (strncmp(record, "workdir=", 8) == 0)
-			workdir = record + 8;
 	if (!getcwd(here, sizeof(here)))
 		strcpy(here, "/");
 	if (container.user_ns >= 0 && setns(container.user_ns, CLONE_NEWUSER) < 0)
@@ -452,29 +453,47 @@ static void join(void)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != container.stepd)
 		_exit(EXIT_ENGINE);
-	if (workdir && chdir(workdir) < 0)
-		give_up("the working directory does not exist in the container:", workdir);
-	if (!workdir && chdir(here) < 0 && chdir("/") < 0)
-		give_up("no directory to begin in:", "/");
+	if (!workdir || !*workdir)
+		workdir = here;
+	if (chdir(workdir) < 0)
+		give_up("the container has no working directory", workdir);
 }
 
-/* The variables that the environment definition file and the image set, and those that the file takes away. */
+static void append(spank_t spank, const char *name, const char *value)
+{
+	char **environment = NULL, *joined;
+	const char *before;
+
+	if (spank_get_item(spank, S_JOB_ENV, &environment) == ESPANK_SUCCESS && (before = find(environment, name)) && *before) {
+		if (asprintf(&joined, "%s:%s", before, value) < 0)
+			return;
+		spank_setenv(spank, name, joined, 1);
+		free(joined);
+	} else
+		spank_setenv(spank, name, value, 1);
+}
+
+/* What the environment definition file sets goes before the image, and the image before the host. */
 static void set_variables(spank_t spank)
 {
 	const char *end = container.records + container.size;
 
 	for (char *record = container.records; record < end; record += strlen(record) + 1) {
-		bool image = strncmp(record, "image=", 6) == 0;
-		if (strncmp(record, "unset=", 6) == 0)
+		bool adds = strncmp(record, "append ", 7) == 0;
+		if (strncmp(record, "unset ", 6) == 0)
 			spank_unsetenv(spank, record + 6);
-		if (!image && strncmp(record, "set=", 4) != 0)
+		if (!adds && strncmp(record, "env ", 4) != 0)
 			continue;
-		char *name = strdup(record + (image ? 6 : 4)), *value = strchr(name, '=');
+		char *name = strdup(record + (adds ? 7 : 4)), *value = strchr(name, '=');
 		*value++ = '\0';
-		if (!image || (strncmp(name, "SLURM", 5) != 0 && strncmp(name, "PMI", 3) != 0))
+		if (adds)
+			append(spank, name, value);
+		else
 			spank_setenv(spank, name, value, 1);
 		free(name);
 	}
+	/* With --export=NONE there is none, and the path that srun found is not the container's. */
+	spank_setenv(spank, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 0);
 }
 
 int slurm_spank_task_init(spank_t spank, int count, char **words)
@@ -501,20 +520,16 @@ int slurm_spank_task_init(spank_t spank, int count, char **words)
 
 int slurm_spank_exit(spank_t spank, int count, char **words)
 {
-	char rest[256];
 	struct pollfd wait = {container.socket, POLLIN, 0};
+	char rest;
 
 	(void)spank, (void)count, (void)words;
 	if (container.socket < 0 || getpid() != container.stepd)
 		return 0;
+	if (container.joined && recv(container.socket, &rest, 1, MSG_DONTWAIT) == 0)
+		slurm_error("cordee: node %s: the container ended before the step did", node_name());
 	shutdown(container.socket, SHUT_WR);
-	while (poll(&wait, 1, END_MS) > 0) {
-		ssize_t got = recv(container.socket, rest, sizeof(rest), 0);
-		if (got <= 0)
-			break;
-		if (strncmp(rest, "lost=", 5) == 0)
-			slurm_error("cordee: node %s: the container ended before the step did", node_name());
-	}
+	poll(&wait, 1, END_MS);
 	close(container.socket);
 	container.socket = -1;
 	return 0;
