@@ -38,19 +38,24 @@ def is_archive(image: str) -> bool:
     return (os.path.isfile(source.path) or os.path.isdir(source.path)) and holds_layers(source)
 
 
-def config_in(store: Store) -> Callable[[str], ImageConfig | None]:
-    """Return what says what an image says of itself, None where it is not on this machine; nothing is fetched or imported."""
+def config_in(store: Store, *, imports: bool = False) -> Callable[[str], ImageConfig | None]:
+    """Return what says what an image says of itself, None where it is not on this machine; nothing is fetched.
+
+    Args:
+        store: of images.
+        imports: an archive is imported to find out, as its use will do anyway.
+    """
 
     def config_of(image: str) -> ImageConfig | None:
-        located = located_if_here(Environment(name="", image=image), store)
+        located = located_if_here(Environment(name="", image=image), store, imports=imports)
         return located.config if located.root else None
 
     return config_of
 
 
-def located_if_here(environment: Environment, store: Store) -> Environment:
+def located_if_here(environment: Environment, store: Store, *, imports: bool = False) -> Environment:
     """Return the environment with `root` and `config` where its image can be used as it is, else as it was."""
-    if is_archive(environment.image):
+    if not imports and is_archive(environment.image):
         return environment
     try:
         return locate(environment, store)
