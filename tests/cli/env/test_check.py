@@ -9,6 +9,7 @@ import pytest
 from cordee.environment.document import ImageConfig, Root
 from cordee.environment.engines import ENGINES
 from cordee.environment.engines._base import Engine, Missing
+from cordee.testing.oci import Entry, OciLayout
 
 
 class Ready(Engine):
@@ -133,3 +134,40 @@ def test_an_image_for_another_architecture_is_named(env, tmp_path, monkeypatch):
     done = env("check", "env.toml", "--json")
     assert rules(done) == [("wrong-architecture", 1)]
     assert "for arm64, and this machine is riscv64" in done.json["findings"][0]["text"]
+
+
+def warnings(done):
+    return [(finding["rule"], finding["line"]) for finding in done.json["findings"] if finding["severity"] == "warn"]
+
+
+def test_what_will_not_happen_is_warned_of(env, tmp_path, monkeypatch):
+    monkeypatch.delitem(ENGINES, "podman")
+    monkeypatch.setitem(ENGINES, "namespace", f"{__name__}:Ready")
+    (tmp_path / "root" / "x").mkdir(parents=True)
+    (tmp_path / "env.toml").write_text(
+        'image = "./root"\nentrypoint = true\nmounts = [\n"/tmp:/x",\n"/usr:/x"]\n'
+        '[annotations]\ncom.hooks.cxi.enabled = "true"\ncom.hooks.ssh.enabled = "false"\n'
+    )
+    done = env("check", "env.toml", "--json")
+    assert done.code == 0
+    assert warnings(done) == [("hidden-mount", 5), ("no-entrypoint", 2), ("hook-not-run", 7)]
+    monkeypatch.setitem(ENGINES, "podman", f"{__name__}:Ready")
+    assert ("hook-not-run", 7) not in warnings(env("check", "env.toml", "--engine", "podman", "--json"))
+
+
+def test_a_site_whose_engine_is_an_option_of_srun_is_said_to_be_one(env, tmp_path, monkeypatch):
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters" / "alps.toml").write_text('[environment]\nengine = "step"\n')
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path / "clusters"))
+    (tmp_path / "env.toml").write_text("")
+    done = env("check", "env.toml", "--on", "alps", "--json")
+    assert (done.code, done.json["engine"]) == (0, "step")
+    assert [finding["rule"] for finding in done.json["findings"]] == ["engine-of-the-site"]
+
+
+def test_an_archive_that_is_not_imported_yet_is_said_and_nothing_is_imported(env, tmp_path):
+    OciLayout(tmp_path / "layout").add([[Entry("file", b"x")]])
+    (tmp_path / "env.toml").write_text('image = "oci:./layout"\n')
+    done = env("check", "env.toml", "--json")
+    assert (done.code, [finding["rule"] for finding in done.json["findings"]]) == (0, ["image-not-imported"])
+    assert not (tmp_path / "store").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cordee.environment.document import Environment, Mount
+from cordee.environment.document import Environment, Mount, environment_of
 from cordee.environment.edf import resolve
 from cordee.environment.edf.expand import ExpansionError, expand
+from cordee.environment.edf.fields import KEYS
 from cordee.environment.edf.mounts import MountError, mount_text, parse_mount
 from cordee.environment.edf.render import edf_text
+from cordee.errors import DocumentError
 from cordee.spec.toml_text import quoted
 
 NAMES = st.sampled_from(["A", "B", "HOME", "x_1", "LONG_NAME"])
@@ -128,6 +131,47 @@ def test_inheritance_is_what_a_plain_model_says(files, nested):
     assert (found.env, found.annotations) == (tables["env"], tables["annotations"])
     assert [mount.source for mount in found.mounts] == list(dict.fromkeys(lists["mounts"]))
     assert list(found.devices) == list(dict.fromkeys(lists["devices"]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from([*KEYS, "imgae", "site"]),
+        st.recursive(
+            st.one_of(
+                st.booleans(), st.integers(), st.sampled_from(["", "x", "/x:/y", "./z", "${A}", "${", "../x:ro:x"])
+            ),
+            lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(NAMES, inner, max_size=2)),
+            max_leaves=4,
+        ),
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_any_document_resolves_to_json_or_is_refused_with_lines(document, lenient):
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "env.toml").write_text("\n".join(f"{key} = {_toml(value)}" for key, value in document.items()))
+        found = _resolved_or_error(Path(folder), lenient)
+    if isinstance(found, DocumentError):
+        assert all(finding.line and finding.file for finding in found.findings)
+        return
+    assert environment_of(json.loads(json.dumps(found.environment.document()))) == found.environment
+    assert set(found.origins) >= {("image",), ("workdir",), ("entrypoint",), ("writable",)}
+
+
+def _resolved_or_error(folder, lenient):
+    try:
+        return resolve("./env.toml", cwd=folder, variables={"A": "1"}, search_path=[], lenient=lenient)
+    except DocumentError as error:
+        return error
+
+
+def _toml(value):
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{quoted(name)} = {_toml(inner)}" for name, inner in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return str(value).lower() if isinstance(value, bool) else quoted(value) if isinstance(value, str) else str(value)
 
 
 def _text_of(values, bases):
