@@ -70,3 +70,9 @@ def test_the_search_path_of_a_profile_comes_after_the_persons(env, tmp_path, mon
     assert env("resolve", "both", "--on", "alps", "--json").json["image"] == "mine"
     assert env("resolve", "only", "--on", "alps", "--json").json["image"] == "site"
     assert env("resolve", "only", "--json").code == 2
+
+
+def test_an_unknown_command_names_the_nearest(env):
+    done = env("reslove", "env.toml")
+    assert done.code == 2
+    assert "did you mean 'resolve'?" in done.err
