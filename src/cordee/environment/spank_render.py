@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from cordee.environment.document import Environment, ImageConfig
 from cordee.environment.edf import resolve
 from cordee.environment.images import Store, locate, store_folder
 from cordee.environment.spank.carried import carry
@@ -24,10 +25,15 @@ def render(name: str, *, cwd: Path, variables: Mapping[str, str]) -> str:
     Raises:
         CordeeError: the EDF, or its image, is not there or wrong, or it is too large to travel.
     """
-    resolved = resolve(name, cwd=cwd, variables=variables)
+    store = Store(store_folder(variables))
+
+    def config_of(image: str) -> ImageConfig:
+        return locate(Environment(name="", image=image), store, pull=True).config
+
+    resolved = resolve(name, cwd=cwd, variables=variables, config_of=config_of)
     for finding in resolved.findings:
         print(f"cordee: {finding}", file=sys.stderr)
-    environment = locate(resolved.environment, Store(store_folder(variables)), pull=True)
+    environment = locate(resolved.environment, store, pull=True)
     try:
         return carry(environment)
     except ValueError as error:
