@@ -8,7 +8,6 @@ from pathlib import Path
 from cordee.checkpoint.folder import find_checkpoints
 from cordee.findings import Finding
 from cordee.plan import model
-from cordee.plan.environment import plan_environment
 from cordee.plan.examine import examine
 from cordee.plan.interpreter import interpreter_path
 from cordee.plan.placement import Placement, place
@@ -29,7 +28,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     job, cluster = loaded.job, loaded.cluster
     folder = loaded.folder
     placement = place(job.need, cluster)
-    environment, remarks = plan_environment(loaded)
+    environment, remarks = _environment(loaded)
     workdir = folder if job.code == "live" else run_folder / "code"
     tasks = model.Tasks(
         argv=job.run,
@@ -80,6 +79,15 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         network_interface=cluster.network_interface,
     )
     return plan, examine(loaded, plan, placement, remarks)
+
+
+def _environment(loaded: LoadedJob) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
+    """Return what the ranks run in; reading EDFs and images is imported by the jobs that have one."""
+    if not loaded.job.environment:
+        return None, []
+    from cordee.plan.environment import plan_environment
+
+    return plan_environment(loaded)
 
 
 def _request(loaded: LoadedJob, placement: Placement) -> model.Request:

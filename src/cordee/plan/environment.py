@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cordee.environment.document import Environment, ImageConfig, Root
-from cordee.environment.edf import Resolved, resolve, search_folders
-from cordee.environment.engines import ENGINES, find_engine
+from cordee.environment.choose import PREFERENCE, choose_engine
+from cordee.environment.document import Environment
+from cordee.environment.edf import Resolved
+from cordee.environment.engines._base import EngineError
 from cordee.environment.images import Store, locate, store_folder
+from cordee.environment.prepare import resolve_here
 from cordee.errors import CordeeError, DocumentError
 from cordee.findings import Finding
 from cordee.plan import model
@@ -20,7 +22,6 @@ from cordee.spec.load import LoadedJob
 from cordee.spec.profile import EnvironmentSite
 
 STEP_ENGINE = "step"
-DEFAULT_ENGINE = "namespace"
 _KEY = "environment"
 
 
@@ -29,29 +30,27 @@ def plan_environment(
 ) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
     """Return the environment that the ranks of a job run in and what is worth saying about it.
 
-    It is None where the job names none, and where it cannot be had: then one of the findings is an error.
+    It is None where it cannot be had: then one of the findings is an error.
 
     Args:
-        loaded: a valid document with the profile of the cluster it is meant for.
+        loaded: a valid document that names an environment, with the profile of the cluster it is meant for.
         environ: variables that the EDF may refer to.
     """
-    if not loaded.job.environment:
-        return None, []
+    assert loaded.job.environment
     saying, site = Saying(loaded), loaded.cluster.environment
     try:
-        resolved = resolve(
-            loaded.job.environment,
-            cwd=loaded.folder,
-            variables=environ,
-            search_path=search_folders(environ, site.search_path),
-        )
+        resolved = resolve_here(loaded.job.environment, site, cwd=loaded.folder, environ=environ)
     except DocumentError as error:
-        return None, [_placed(loaded, finding) for finding in error.findings] or [_finding(loaded, error)]
+        return None, [_placed(loaded, finding) for finding in error.findings] or [_finding(loaded, error, error.kind)]
     if site.engine == STEP_ENGINE:
         return _of_the_step(loaded, resolved, site), [*resolved.findings, *_no_step_here(loaded)]
-    environment = _located(loaded, resolved.environment, site, environ, saying)
-    engine = _engine(loaded, environment, saying)
-    _mounts(loaded, environment, saying)
+    _mounts(loaded, resolved.environment, saying)
+    try:
+        environment = locate(resolved.environment, Store(_store(site, environ)))
+        engine = _engine(loaded, environment, saying)
+    except CordeeError as error:
+        rule = "no-engine" if isinstance(error, EngineError) else error.kind
+        return None, [*resolved.findings, *saying.findings, _finding(loaded, error, rule)]
     if loaded.job.launch == "srun":
         text = "launch = srun cannot start ranks in a container"
         what = 'launch = "fork", or a site whose engine is an option of srun (engine = "step" in its profile)'
@@ -75,18 +74,8 @@ def _no_step_here(loaded: LoadedJob) -> list[Finding]:
         return []
     saying = Saying(loaded)
     text = "the engine step is an option of srun, and there is no Slurm here"
-    saying.error(_KEY, "not-honoured", text, given=STEP_ENGINE, allowed=sorted(ENGINES), next="name another engine")
+    saying.error(_KEY, "not-honoured", text, given=STEP_ENGINE, allowed=list(PREFERENCE), next="name another engine")
     return saying.findings
-
-
-def _located(
-    loaded: LoadedJob, environment: Environment, site: EnvironmentSite, environ: Mapping[str, str], saying: Saying
-) -> Environment:
-    try:
-        return locate(environment, Store(_store(site, environ)))
-    except CordeeError as error:
-        saying.findings.append(_finding(loaded, error))
-        return replace(environment, root=Root("folder", "/"), config=ImageConfig())
 
 
 def _store(site: EnvironmentSite, environ: Mapping[str, str]) -> Path:
@@ -95,31 +84,18 @@ def _store(site: EnvironmentSite, environ: Mapping[str, str]) -> Path:
 
 
 def _engine(loaded: LoadedJob, environment: Environment, saying: Saying) -> str:
-    """Return the engine that the site names, else the first that this machine can run; nodes of others answer later."""
+    """Return the engine that the site names, else the first that this machine can run; nodes elsewhere answer later.
+
+    Raises:
+        EngineError: this machine cannot run it.
+    """
     named = loaded.cluster.environment.engine
-    on_nodes = loaded.cluster.scheduler != "local"
-    if on_nodes:
-        engine = named or DEFAULT_ENGINE
-        text = (
-            f"the environment runs by the engine {engine}; whether the nodes can is looked at there, before the ranks"
-        )
-        saying.info(_KEY, "engine", text, given=loaded.job.environment)
-        return engine
-    first: tuple[str, Any] | None = None
-    for name in [named] if named else [name for name in ENGINES if name != STEP_ENGINE]:
-        try:
-            missing = find_engine(name).missing(environment)
-        except CordeeError as error:
-            saying.findings.append(_finding(loaded, error))
-            return name
-        if not missing:
-            return name
-        first = first or (name, missing)
-    assert first is not None
-    for lack in first[1]:
-        text = f"the engine {first[0]} cannot run here: {lack.text}"
-        saying.error(_KEY, "no-engine", text, given=lack.capability, next=lack.next)
-    return first[0]
+    if loaded.cluster.scheduler == "local":
+        return choose_engine(environment, named).engine.name
+    engine = named or PREFERENCE[0]
+    text = f"the environment runs by the engine {engine}; whether the nodes can is looked at there, before the ranks"
+    saying.info(_KEY, "engine", text, given=loaded.job.environment)
+    return engine
 
 
 def _mounts(loaded: LoadedJob, environment: Environment, saying: Saying) -> None:
@@ -140,7 +116,7 @@ def _placed(loaded: LoadedJob, finding: Finding) -> Finding:
     return finding if finding.file else replace(finding, file=file, line=line)
 
 
-def _finding(loaded: LoadedJob, error: CordeeError) -> Finding:
+def _finding(loaded: LoadedJob, error: CordeeError, rule: str) -> Finding:
     file, line = loaded.place(_KEY)
     details: dict[str, Any] = {"given": error.given, "allowed": error.allowed, "next": error.next}
-    return Finding(error.text, "error", error.kind, file=error.file or file, line=error.line or line, **details)
+    return Finding(error.text, "error", rule, file=error.file or file, line=error.line or line, **details)

@@ -6,7 +6,9 @@ from importlib import import_module
 
 from cordee.environment.engines._base import Engine, EngineError
 
-ENGINES: dict[str, str] = {}
+ENGINES: dict[str, str] = {
+    "namespace": "cordee.environment.engines.namespace.engine:NamespaceEngine",
+}
 
 
 def find_engine(name: str) -> Engine:
