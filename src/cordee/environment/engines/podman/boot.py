@@ -15,9 +15,8 @@ for part in ("cordee", "environment", "engines", "namespace", "podman"):
 from cordee.environment.engines.podman.main import main
 main(sys.argv[2:])
 """
-_DEPTH = len("/cordee/environment/engines/podman/boot.py".split("/")) - 1
 
 
 def first_words() -> list[str]:
     """Return this interpreter, isolated, told to run the engine from where this module lies: a folder or a zip."""
-    return [sys.executable, "-I", "-S", "-c", _BOOT, "/".join(__file__.split("/")[:-_DEPTH])]
+    return [sys.executable, "-I", "-S", "-c", _BOOT, __file__.rpartition("/cordee/")[0]]

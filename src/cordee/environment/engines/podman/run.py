@@ -13,6 +13,8 @@ from cordee.environment.engines.namespace.execute import ENGINE, become, begin_i
 from cordee.environment.engines.namespace.kernel import Refused
 from cordee.environment.engines.podman.container import Container
 
+_SIGCONT = 18
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cordee.environment.engines.podman.asked import Asked
@@ -71,7 +73,7 @@ def _stay(command: int) -> int:
             ended, status = os.waitpid(command, os.WNOHANG | os.WUNTRACED)
             if ended and os.WIFSTOPPED(status):
                 os.kill(os.getpid(), kernel.SIGSTOP)
-                os.kill(command, kernel.SIGCONT)
+                os.kill(command, _SIGCONT)
             elif ended:
                 return kernel.exit_code(status)
         elif code <= 0 and number != kernel.SIGTSTP:
