@@ -24,14 +24,18 @@ class _InFront(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         cut = args.index("--") if "--" in args else len(args)
         ours, words = args[:cut], args[cut + 1 :]
-        _, left, _ = self.make_parser(ctx).parse_args(args=list(ours))
+        left = self._positional(ctx, ours)
         if left:
-            options, file = ours[: len(ours) - len(left)], left[0]
+            file, options = left[0], ours[: len(ours) - len(left)]
             # Options may stand behind FILE too; with the next word that is none the command begins.
             ours = [*options, *left[1:]]
-            _, left, _ = self.make_parser(ctx).parse_args(args=list(ours))
+            left = self._positional(ctx, ours)
             ours, words = [*ours[: len(ours) - len(left)], "--", file], [*left, *words]
         return super().parse_args(ctx, [*ours, *words])
+
+    def _positional(self, ctx: click.Context, words: list[str]) -> list[str]:
+        found, _, _ = self.make_parser(ctx).parse_args(args=list(words))
+        return [found["file"], *found["argv"]] if found.get("file") else []
 
 
 @click.command("run", cls=_InFront, context_settings={"allow_interspersed_args": False})
