@@ -35,7 +35,9 @@ class _InFront(click.Command):
 
     def _positional(self, ctx: click.Context, words: list[str]) -> list[str]:
         found, _, _ = self.make_parser(ctx).parse_args(args=list(words))
-        return [found["file"], *found["argv"]] if found.get("file") else []
+        file, more = found.get("file"), found.get("argv")
+        # What is not there is None or a mark of click's own.
+        return [*([file] if isinstance(file, str) else []), *(more if isinstance(more, (list, tuple)) else [])]
 
 
 @click.command("run", cls=_InFront, context_settings={"allow_interspersed_args": False})
