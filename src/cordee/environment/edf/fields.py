@@ -166,6 +166,8 @@ def _bad(edf: Edf, keys: Keys, complaint: str, given: Any, allowed: str, hint: s
 def _unknown(edf: Edf, key: str, lenient: bool) -> Finding:
     near = difflib.get_close_matches(key.lower(), KEYS, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else f"remove {key}, or keep it with --lenient if the site knows it"
+    if not near and isinstance(edf.values[key], dict):
+        hint = f"annotations belong below [annotations]; else {hint}"
     return Finding(
         f"an EDF has no key {key}" + ("; it is kept and not used" if lenient else ""),
         "warn" if lenient else "error",
