@@ -55,18 +55,6 @@ def profile_runs(environ: Mapping[str, str] = os.environ) -> list[Path]:
     return list(dict.fromkeys(found.values()))
 
 
-def profile_images(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the folder that the profile of the cluster `CORDEE_ON` names for images, if there is one."""
-    chosen = None
-    for folder in profile_folders(environ) if environ.get("CORDEE_ON") else ():
-        try:
-            images = tomllib.loads((folder / f"{environ['CORDEE_ON']}.toml").read_text()).get("images")
-        except (OSError, ValueError):
-            continue
-        chosen = runs_path(images) if isinstance(images, str) else chosen
-    return chosen
-
-
 def runs_path(runs: str) -> Path:
-    """Return the folder that a profile's `runs` or `images` means: `~` and variables are filled in."""
+    """Return the folder that a profile's `runs` means: `~` and variables are filled in."""
     return Path(os.path.expandvars(os.path.expanduser(runs))).absolute()

@@ -159,7 +159,7 @@ class ClusterProfile(Document):
 
     `slurm_cluster` is Slurm's own name of the cluster, and `answering` the name of the Slurm that answers here: its facts
     lie under the profile's files; `nodes_elsewhere` says whether it has nodes on other machines than this one, and `runs`
-    and `images` are where runs and images go that are given no other folder. `accounts`, `qos` and `reservations` are None where nothing is known of them.
+    is where runs go that are given no other folder. `accounts`, `qos` and `reservations` are None where nothing is known of them.
     """
 
     name: Name = LOCAL
@@ -169,7 +169,6 @@ class ClusterProfile(Document):
     gpus: CountOrZero = 0
     python: str | None = None
     runs: str | None = None
-    images: str | None = None
     network_interface: str | None = None
     requeue: Requeue = "requeue"
     slurm_cluster: str | None = None

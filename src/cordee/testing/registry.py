@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,7 +41,7 @@ class LoopbackRegistry:
         class Handler(_Handler):
             served = registry
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _listen(Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
 
     @property
@@ -74,6 +75,16 @@ class LoopbackRegistry:
         """Return a blob."""
         path = self.layout / "blobs" / digest.replace(":", "/")
         return path.read_bytes() if path.is_file() else None
+
+
+def _listen(handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    """Listen on a free port below those of outgoing connections."""
+    for port in random.SystemRandom().sample(range(20000, 30000), 200):
+        try:
+            return ThreadingHTTPServer(("127.0.0.1", port), handler)
+        except OSError:
+            continue
+    raise OSError("no port of the loopback interface is free")
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -43,20 +44,28 @@ def locate(
     source = read_reference(environment.image)
     if isinstance(source, RegistryReference):
         return _in_store(environment, store, _of_registry(source, store, pull, say))
+    missing_path(source, environment.image)
     path = Path(source.path)
-    if not os.path.lexists(path):
-        raise _missing(source, environment.image)
-    if not os.access(path, os.R_OK):
-        raise ImageError("the image may not be read by you", given=str(path))
     if is_archive(source):
-        image = open_image(path, tag=source.tag)
-        return _in_store(environment, store, import_image(image, store, origin=environment.image, say=say))
+        return _in_store(environment, store, import_local(source, store, say))
     if path.is_dir():
         return replace(environment, root=Root("folder", str(path)), config=ImageConfig())
     read_superblock(path)
     stored = stored_beside(path)
     config = stored.config if stored else ImageConfig()
     return replace(environment, root=Root("squashfs", str(path)), config=config)
+
+
+def import_local(source: LocalPath, store: Store, say: Callable[[str], None] = lambda text: None) -> StoredImage:
+    """Return the image of an archive or layout from the store, imported now if it is not there as it is now.
+
+    Raises:
+        ImageError: the image is damaged, or not for this machine.
+        StoreError: the store is full or cannot be written.
+    """
+    image = import_image(open_image(Path(source.path), tag=source.tag), store, origin=source.name, say=say)
+    store.pin(source.name, image.digest)
+    return image
 
 
 def is_archive(source: LocalPath) -> bool:
@@ -95,21 +104,29 @@ def _of_registry(reference: RegistryReference, store: Store, pull: bool, say: Ca
     )
 
 
-def _missing(source: LocalPath, given: str) -> ImageError:
+def missing_path(source: LocalPath, given: str) -> None:
+    """Refuse a path that is not there or may not be read.
+
+    Raises:
+        ImageError: so it is; both ways in which `given` can be read are named.
+    """
+    path = Path(source.path)
+    if os.access(path, os.R_OK):
+        return
+    if os.path.exists(path):
+        raise ImageError("the image may not be read by you", given=source.path)
     reference = ""
     if source.scheme is None and not given.startswith(("/", ".", "~", "file:")):
         reference = f"; if an image of a registry is meant, write docker://{given}"
-    near = _near(Path(source.path))
-    return ImageError(
+    near = _near(path)
+    raise ImageError(
         f"there is no such image file or folder{reference}",
         given=source.path,
-        allowed=f"here is {near}" if near else None,
+        allowed=f"there is {near}" if near else None,
     )
 
 
 def _near(path: Path) -> str | None:
-    import difflib
-
     try:
         return next(iter(difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)), None)
     except OSError:

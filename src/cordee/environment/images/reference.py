@@ -73,6 +73,11 @@ class LocalPath:
     scheme: str | None = None
     tag: str | None = None
 
+    @property
+    def name(self) -> str:
+        """What the store calls an image that was imported from here."""
+        return f"{self.scheme or 'archive'}:{self.path}" + (f":{self.tag}" if self.tag else "")
+
 
 def read_reference(text: str, cwd: str | None = None) -> RegistryReference | LocalPath:
     """Return what the text means; relative paths begin in `cwd`. Nothing is looked up.

@@ -31,24 +31,25 @@ from cordee.environment.document import ImageConfig
 from cordee.environment.images.errors import ImageError, StoreError
 from cordee.environment.images.lock import FolderLock, identity
 from cordee.environment.images.make import no_space, out_of_quota
-from cordee.spec.places import cache_folder, profile_images
+from cordee.spec.places import cache_folder, runs_path
 from cordee.units import utc_text
 
 IMAGE_SCHEMA = "cordee.image/1"
 NAME_SCHEMA = "cordee.image-name/1"
 _ROOT_FILE = "root.squashfs"
 _SIDECAR = "image.json"
+_LEAST_DIGITS = 6
 
 
-def store_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of images: `EDF_IMAGESTORE`, else `$SCRATCH/.edf_imagestore`, else what the profile of the cluster
-    `CORDEE_ON` says (`images`), else below the person's cache."""
+def store_folder(environ: Mapping[str, str] = os.environ, profile: str | None = None) -> Path:
+    """Return the folder of images: `EDF_IMAGESTORE`, else `$SCRATCH/.edf_imagestore`, else what the cluster's profile names
+    (`[environment] store`, with `~` and variables), else one below the person's cache."""
     given, scratch = environ.get("EDF_IMAGESTORE", ""), environ.get("SCRATCH", "")
     if given:
         return Path(os.path.expanduser(given)).absolute()
     if os.path.isabs(scratch):
         return Path(scratch) / ".edf_imagestore"
-    return profile_images(environ) or cache_folder(environ) / "images"
+    return runs_path(profile) if profile else cache_folder(environ) / "images"
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,12 @@ class Store:
 
     def images(self) -> list[StoredImage]:
         """Return all images, the one used last first."""
-        found = [self._read(place) for place in self._listing(self.images_folder)]
+        found = [self._read(place) for place in self.listing(self.images_folder)]
         return sorted((image for image in found if image), key=lambda image: -image.used_at)
 
     def names(self) -> list[PinnedName]:
         """Return all names in order."""
-        found = [self._read_name(path) for path in self._listing(self.names_folder)]
+        found = [self._read_name(path) for path in self.listing(self.names_folder)]
         return sorted((name for name in found if name), key=lambda pinned: pinned.name)
 
     def pinned(self, name: str) -> PinnedName | None:
@@ -140,6 +141,17 @@ class Store:
             return True
         except FileNotFoundError:
             return False
+
+    def named(self, text: str) -> list[StoredImage]:
+        """Return the images that a name, or a digest or its beginning, means."""
+        pinned = self.pinned(text)
+        if pinned is not None:
+            found = self.find(pinned.digest)
+            return [found] if found else []
+        digits = text.removeprefix("sha256:")
+        if len(digits) < _LEAST_DIGITS or not set(digits) <= set("0123456789abcdef"):
+            return []
+        return [image for image in self.images() if image.digest.partition(":")[2].startswith(digits)]
 
     def touch(self, image: StoredImage) -> None:
         """Note that an image is used now; a store that only others may write to is left as it is."""
@@ -247,7 +259,8 @@ class Store:
     def _name_path(self, name: str) -> Path:
         return self.names_folder / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
 
-    def _listing(self, folder: Path) -> list[Path]:
+    def listing(self, folder: Path) -> list[Path]:
+        """Return what lies in a folder of the store, in order; nothing when it is not there yet."""
         try:
             return sorted(folder.iterdir())
         except FileNotFoundError:
@@ -362,9 +375,10 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def age_s(path: Path) -> float:
-    """Return for how long a file or folder has not been changed, in seconds; 0 when it is gone."""
+def now_of(folder: Path) -> float:
+    """Return the time by the clock of the file system that a folder is on, else by this machine's; epoch seconds."""
     try:
-        return max(0.0, time.time() - path.stat().st_mtime)
-    except FileNotFoundError:
-        return 0.0
+        with tempfile.TemporaryFile(dir=folder) as file:
+            return os.fstat(file.fileno()).st_mtime
+    except OSError:
+        return time.time()
