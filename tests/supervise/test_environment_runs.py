@@ -109,3 +109,17 @@ def test_an_image_that_is_gone_when_the_nodes_start_ends_the_run_with_words(insi
     (result,) = state.nodes[0].results
     assert (result["check"], result["status"]) == ("environment", "fail")
     assert run.processes() == []
+
+
+def test_with_podman_it_is_the_same(inside, start, tmp_path, monkeypatch):
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters/local.toml").write_text('[environment]\nengine = "podman"\n')
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path / "clusters"))
+    run = start(inside("python train.py 60 0.05", 'setup = ["export D=setup"]\n[need]\nranks_per_node = 2\n', 'B = "edf"'))
+    run.wait(lambda state: state.checkpoint)
+    os.kill(holders(run, "local-0")[0], 9)
+    state = run.wait_end()
+    assert (state.state, state.restarts) == ("finished", 1), state.text
+    line = f'TOLD NAME="busybox" {tmp_path}/job - edf - setup -'
+    assert told(run) == [line, line]
+    assert mounts_left(run) == []
