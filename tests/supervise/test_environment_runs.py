@@ -115,7 +115,9 @@ def test_with_podman_it_is_the_same(inside, start, tmp_path, monkeypatch):
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters/local.toml").write_text('[environment]\nengine = "podman"\n')
     monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path / "clusters"))
-    run = start(inside("python train.py 60 0.05", 'setup = ["export D=setup"]\n[need]\nranks_per_node = 2\n', 'B = "edf"'))
+    run = start(
+        inside("python train.py 60 0.05", 'setup = ["export D=setup"]\n[need]\nranks_per_node = 2\n', 'B = "edf"')
+    )
     run.wait(lambda state: state.checkpoint)
     os.kill(holders(run, "local-0")[0], 9)
     state = run.wait_end()
