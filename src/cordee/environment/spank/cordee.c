@@ -12,6 +12,7 @@
  *   local_user_init   srun         the user keeps the command as it was typed, since srun looks it up on its own machine
  *   user_init         slurmstepd   the user starts the container; the child gives up root for good before it runs anything
  *   task_init         each task    the user joins the container, sets directory and variables
+ *   task_exit         slurmstepd   root     says whether the container ended first
  *   exit              slurmstepd   root     lets the container go
  *
  * Words of its line in plugstack.conf: python=PATH (its interpreter), cordee=PATH (a folder or zip with the package; default:
@@ -518,16 +519,27 @@ int slurm_spank_task_init(spank_t spank, int count, char **words)
 	return 0;
 }
 
+/* Say it while the job still listens: a task that was killed with its container shall not look like one that crashed. */
+int slurm_spank_task_exit(spank_t spank, int count, char **words)
+{
+	static bool said;
+	char rest;
+
+	(void)spank, (void)count, (void)words;
+	if (!container.joined || said || recv(container.socket, &rest, 1, MSG_DONTWAIT) != 0)
+		return 0;
+	said = true;
+	slurm_error("cordee: node %s: the container ended before its tasks: what held it was killed", node_name());
+	return 0;
+}
+
 int slurm_spank_exit(spank_t spank, int count, char **words)
 {
 	struct pollfd wait = {container.socket, POLLIN, 0};
-	char rest;
 
 	(void)spank, (void)count, (void)words;
 	if (container.socket < 0 || getpid() != container.stepd)
 		return 0;
-	if (container.joined && recv(container.socket, &rest, 1, MSG_DONTWAIT) == 0)
-		slurm_error("cordee: node %s: the container ended before the step did", node_name());
 	shutdown(container.socket, SHUT_WR);
 	poll(&wait, 1, END_MS);
 	close(container.socket);
