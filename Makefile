@@ -22,8 +22,8 @@ SYSTEM_PACKAGES := git:git mount:mount unshare:util-linux \
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
-demo: install  ## Train a small GPT on two nodes of this machine; the last line is its report
-	$(BIN)/cordee run examples/char-gpt
+demo: install  ## Train a small GPT on two nodes of this machine, in a container where it can; the last line is its report
+	@bash scripts/demo.sh "$(VENV)"
 
 check: install static  ## Style, types and the fast tests, in under two minutes
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow"

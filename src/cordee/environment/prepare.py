@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from cordee.environment.edf import Resolved, resolve, search_folders
+from cordee.environment.edf.image import config_in, located_if_here
+from cordee.environment.images.store import Store, store_folder
 from cordee.spec.cluster import load_cluster
 from cordee.spec.profile import EnvironmentSite
 
@@ -31,8 +34,18 @@ def resolve_here(
 ) -> Resolved:
     """Return the environment that an EDF describes, for a caller in `cwd` (None: the current folder) with these variables.
 
+    Where its image is on this machine, its variables count in expansion, and `root` and `config` are filled in.
+
     Raises:
         DocumentError: it is not there, or wrong; all faults of all its files are in `findings`.
     """
-    folders = search_folders(environ, site.search_path)
-    return resolve(name, cwd=cwd or Path.cwd(), variables=environ, search_path=folders, lenient=lenient)
+    store = Store(store_folder(environ))
+    found = resolve(
+        name,
+        cwd=cwd or Path.cwd(),
+        variables=environ,
+        search_path=search_folders(environ, site.search_path),
+        lenient=lenient,
+        config_of=config_in(store),
+    )
+    return replace(found, environment=located_if_here(found.environment, store))

@@ -145,7 +145,8 @@ class Container:
             try:
                 await self._open(self.environment, deadline_s)
             except CordeeError as error:
-                status, text = "fail", error.text + (f" ({error.next})" if error.next else "")
+                given = f": {error.given}" if error.given is not None else ""
+                status, text = "fail", f"{error.text}{given}" + (f" ({error.next})" if error.next else "")
             except Exception as error:
                 status, text = "unknown", f"{type(error).__name__}: {error}"
             if status != "pass":
@@ -174,9 +175,10 @@ class Container:
         answered: asyncio.Future[dict[str, Any]] = loop.create_future()
         self._ended = loop.create_future()
         printed = _Lines(answered, self._said)
-        task = Task(_TASK, tuple(argv), dict(os.environ), self.cwd, group=_TASK, open_stdin=True)
+        task = Task(_TASK, tuple(argv), dict(os.environ), self.cwd, group=_TASK, open_stdin=True, keeps_children=True)
         self._run_task(task, self._holder_ended, output=printed)
-        await asyncio.wait({answered, self._ended}, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {answered, self._ended}
+        await asyncio.wait(either, timeout=deadline_s, return_when=asyncio.FIRST_COMPLETED)
         if not answered.done():
             why = f"was not up within {deadline_s:g} s"
             if self._ended.done():

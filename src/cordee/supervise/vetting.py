@@ -61,7 +61,9 @@ class NodePreparation:
         """Set up and check; leaves the results and what they say by themselves on the node, unless another agent serves it by now."""
         results: list[dict[str, Any]] = []
         if self._has_container:
-            results += await self._ask(_CONTAINER, "container", _CONTAINER_DEADLINE_S, "the container was not up in time")
+            results += await self._ask(
+                _CONTAINER, "container", _CONTAINER_DEADLINE_S, "the container was not up in time"
+            )
         if self._step["tasks"]["setup"] and _all_pass(results):
             results += await self._ask(_SETUP, "setup", _SETUP_DEADLINE_S, "the set-up lines did not end in time")
         if _all_pass(results):
@@ -75,7 +77,7 @@ class NodePreparation:
     @property
     def _has_container(self) -> bool:
         environment = self._step.get("environment")
-        return bool(environment) and environment["engine"] != STEP_ENGINE
+        return environment is not None and environment["engine"] != STEP_ENGINE
 
     async def _ask(self, entry: dict[str, Any], what: str, deadline_s: float, late: str) -> list[dict[str, Any]]:
         """Have the agent do something that ranks need, and return how that went as a check's result."""

@@ -110,10 +110,10 @@ def test_faults_of_all_files_are_told_at_once(resolved, write):
 
 def test_bases_are_relative_to_the_caller_and_may_hold_variables(resolved, write, tmp_path):
     write("deep/one.toml", 'base_environment = "./two.toml"')
-    write("two.toml", 'image = "beside the caller"')
-    write("deep/two.toml", 'image = "beside the file"')
+    write("two.toml", 'image = "caller"')
+    write("deep/two.toml", 'image = "file"')
     environment = resolved('base_environment = "${FOLDER}/one.toml"', {"FOLDER": f"{tmp_path}/deep"}).environment
-    assert environment.image == "beside the caller"
+    assert environment.image == "caller"
 
 
 @pytest.mark.parametrize("base", ['""', "[]", '[""]', '"${NONE:-}"'])

@@ -235,16 +235,16 @@ def test_a_name_is_a_path_or_looked_up_as_at_cscs(tmp_path, write):
     write("edfs/a.toml", 'image = "found"')
     write("edfs/team/b.toml", 'image = "below"')
     write("later/a.toml", 'image = "later"')
-    write("later/c.toml", 'image = "second folder"')
+    write("later/c.toml", 'image = "second"')
     write("a.toml", 'image = "here"')
     variables = {"EDF_PATH": f"{tmp_path}/edfs:{tmp_path}/later"}
     names = {
         "a": "found",
-        "c": "second folder",
+        "c": "second",
         "team/b": "below",
         "./a.toml": "here",
         "a.toml": "here",
-        "c.toml": "second folder",
+        "c.toml": "second",
         "edfs/team/b.toml": "below",
         str(tmp_path / "later" / "a.toml"): "later",
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.environment.pack import packing
+from cordee.environment.pack import write
 from cordee.environment.pack.errors import PackError
 from cordee.environment.pack.packing import pack
 
@@ -102,13 +102,13 @@ def test_without_nameless_files_a_half_one_is_taken_over_and_never_shared(venv, 
 
 def test_a_file_that_vanishes_meanwhile_is_named(venv, tmp_path, monkeypatch):
     gone = venv.add("site/thing/gone.txt", "x")
-    compilers = packing.Compilers
+    compilers = write.Compilers
 
     def meanwhile(*arguments):
         gone.unlink()
         return compilers(*arguments)
 
-    monkeypatch.setattr(packing, "Compilers", meanwhile)
+    monkeypatch.setattr(write, "Compilers", meanwhile)
     with pytest.raises(PackError, match="cannot be read: No such file") as caught:
         pack(venv.folder, tmp_path / "train.sqsh")
     assert str(gone) in str(caught.value)
@@ -131,3 +131,17 @@ def test_a_mksquashfs_too_old_for_tar_streams_is_named(venv, tmp_path, monkeypat
     with pytest.raises(PackError, match="invalid option") as caught:
         pack(venv.folder, tmp_path / "train.sqsh")
     assert "4.5" in str(caught.value)
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(venv, tmp_path, monkeypatch):
+    compilers = write.Compilers
+
+    def meanwhile(*arguments):
+        (tmp_path / "train.sqsh").write_text("precious")
+        return compilers(*arguments)
+
+    monkeypatch.setattr(write, "Compilers", meanwhile)
+    with pytest.raises(PackError, match="appeared"):
+        pack(venv.folder, tmp_path / "train.sqsh")
+    assert (tmp_path / "train.sqsh").read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["envs", "train.sqsh"]

@@ -111,7 +111,9 @@ def packed_name() -> str:
 
 def test_what_is_not_inside_is_named_with_the_mounts_for_it(venv, tmp_path):
     source, other = tmp_path / "project" / "src", tmp_path / "other"
-    venv.add("site/_project.pth", f"# a comment\nimport os\n{source}\n../site-packages/thing\n")
+    for folder in (source, other / "b", tmp_path / "linked"):
+        folder.mkdir(parents=True)
+    venv.add("site/_project.pth", f"# a comment\nimport os\n{source}\n../site-packages/thing\n/not/there\n")
     venv.add("site/__editable___b_finder.py", f"MAPPING: dict[str, str] = {{'b': '{other}/b'}}\nNAMESPACES = {{}}\n")
     (venv.site / "linked").symlink_to(tmp_path / "linked")
     (venv.site / "inside").symlink_to("thing")

@@ -10,6 +10,7 @@ FORMS = "${NAME}, ${NAME:-default}, and $$ for a dollar sign"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL = re.compile(r"[$}]")
+_BRACED = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)")
 _BARE = re.compile(r"(?<!\$)(?:\$\$)*\$([A-Za-z_][A-Za-z0-9_]*)")
 
 
@@ -38,6 +39,11 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 def bare_names(text: str) -> list[str]:
     """Return the names that stand behind a dollar sign without braces, which are left as they are."""
     return _BARE.findall(text) if "$" in text else []
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names that a text refers to, in defaults too, each once."""
+    return list(dict.fromkeys(_BRACED.findall(text.replace("$$", "")))) if "${" in text else []
 
 
 def _read(text: str, at: int, variables: Mapping[str, str], *, inside: bool, used: bool) -> tuple[str, int]:

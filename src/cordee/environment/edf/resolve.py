@@ -11,11 +11,13 @@ from typing import Any
 from cordee.environment.document import Environment, ImageConfig, Mount
 from cordee.environment.edf.expand import ExpansionError, bare_names, expand
 from cordee.environment.edf.fields import Given, dotted, fault
+from cordee.environment.edf.image import absolute_image
 from cordee.environment.edf.inherit import Reader
 from cordee.environment.edf.merge import Merged, merge
 from cordee.environment.edf.mounts import MountError, absolute, parse_mount
 from cordee.environment.edf.origins import DEFAULT, Origin, chain
 from cordee.environment.edf.search import find_edf, no_such_edf, search_folders
+from cordee.environment.images.errors import ImageError
 from cordee.findings import Finding
 from cordee.spec.faults import document_error
 from cordee.spec.toml_lines import Keys
@@ -109,9 +111,8 @@ class _Making:
 
     def environment(self, name: str, config_of: ConfigOf | None) -> Environment:
         """Return the environment; what could not be understood is left out of it and in the findings."""
-        image = absolute(self._scalar("image", self.variables) or "", self.cwd)
-        config = config_of(image) if config_of and image else None
-        inside = {**self.variables, **config.env} if config else self.variables
+        image = self._image()
+        inside = self._variables_inside(config_of, image)
         return Environment(
             name=name,
             image=image,
@@ -123,6 +124,27 @@ class _Making:
             env=dict(self._table("env", inside)),
             annotations=dict(self._table("annotations", self.variables)),
         )
+
+    def _image(self) -> str:
+        """Return the image, relative paths made absolute; that it can be understood is looked at here, where its line is known."""
+        image = self._scalar("image", self.variables) or ""
+        if image:
+            try:
+                return absolute_image(image, self.cwd)
+            except ImageError as error:
+                details = {"given": error.given, "allowed": ", ".join(error.allowed or ()), "next": error.next}
+                given = self.merged.scalars["image"][0]
+                self._refuse(given, f"cannot be understood: {error.text}", "bad-image", **details)
+        return image
+
+    def _variables_inside(self, config_of: ConfigOf | None, image: str) -> Mapping[str, str]:
+        """Return the variables by which values that hold inside are expanded; the image is asked only where there are such."""
+        inside = [given[0] for given in self.merged.tables["env"].values()]
+        inside += self.merged.scalars.get("workdir", [])[:1]
+        if not image or config_of is None or not any("$" in given.value for given in inside):
+            return self.variables
+        config = config_of(image)
+        return {**self.variables, **config.env} if config else self.variables
 
     def _scalar(self, key: str, variables: Mapping[str, str]) -> str | None:
         given = self.merged.scalars.get(key)

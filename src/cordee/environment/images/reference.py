@@ -62,11 +62,21 @@ class RegistryReference:
 
 @dataclass(frozen=True)
 class LocalPath:
-    """An image on this machine; `scheme` is one of `ARCHIVE_SCHEMES`, or None where what lies there says it itself."""
+    """An image on this machine.
+
+    Attributes:
+        scheme: one of `ARCHIVE_SCHEMES`; None: what lies there says what it is.
+        tag: which image of an archive or layout.
+    """
 
     path: str
     scheme: str | None = None
-    given: str = ""
+    tag: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the store calls an image that was imported from here."""
+        return f"{self.scheme or 'archive'}:{self.path}" + (f":{self.tag}" if self.tag else "")
 
 
 def read_reference(text: str, cwd: str | None = None) -> RegistryReference | LocalPath:
@@ -96,11 +106,13 @@ def read_reference(text: str, cwd: str | None = None) -> RegistryReference | Loc
 def _local(path: str, cwd: str | None, scheme: str | None, given: str) -> LocalPath:
     if not path:
         raise ImageError("there is no path after the colon", given=given, allowed=FORMS)
-    if scheme in ("oci", "oci-archive", "docker-archive") and not os.path.lexists(_absolute(path, cwd)):
+    tag = None
+    if scheme and ":" in path and not os.path.lexists(_absolute(path, cwd)):
         # `oci:folder:tag`, as skopeo has it; a path that exists with its colons is taken as it is.
-        before, _, tag = path.rpartition(":")
-        path = before if before and "/" not in tag else path
-    return LocalPath(_absolute(path, cwd), scheme, given)
+        before, _, after = path.partition(":")
+        if before:
+            path, tag = before, after or None
+    return LocalPath(_absolute(path, cwd), scheme, tag)
 
 
 def _absolute(path: str, cwd: str | None) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+from cordee.environment.pack.errors import PackError
 from cordee.environment.pack.interpreter import Interpreter
 from cordee.environment.pack.relocate import text_of, with_data
 from cordee.environment.pack.tree import Entry, read_tree
@@ -24,7 +27,8 @@ def with_base_python(entries: list[Entry], interpreter: Interpreter, at: Path) -
     name, version = interpreter.name, ".".join(map(str, interpreter.version[:2]))
     linked = {f"bin/{name}", "bin/python", "bin/python3"}
     kept = [_with_home(entry, at) for entry in entries if entry.name not in linked]
-    program = interpreter.base_executable
+    program = _entry(interpreter.base_executable, f"{FOLDER}/bin/{name}", interpreter)
+    _refuse_if_bound(program, interpreter)
     folders = [Entry(f"{FOLDER}{below}", "folder") for below in ("", "/bin", "/lib", f"/lib/python{version}")]
     libraries = [
         _entry(path, f"{FOLDER}/lib/{path.name}", interpreter)
@@ -41,10 +45,23 @@ def with_base_python(entries: list[Entry], interpreter: Interpreter, at: Path) -
         *kept,
         *(Entry(link, "link", 0o777, target=f"../{FOLDER}/bin/{name}") for link in sorted(linked)),
         *folders,
-        _entry(program, f"{FOLDER}/bin/{name}", interpreter),
+        program,
         *libraries,
         *stdlib.entries,
     ]
+
+
+def _refuse_if_bound(program: Entry, interpreter: Interpreter) -> None:
+    """Refuse a program that finds its own library nowhere but where it is installed now."""
+    ldd = ["ldd", str(interpreter.base_executable)]
+    said = subprocess.run(ldd, capture_output=True, text=True, check=False).stdout if shutil.which("ldd") else ""
+    match = re.search(r"libpython\S+ => (\S+)", said)
+    if match and Path(match[1]).is_relative_to(interpreter.base_prefix) and b"$ORIGIN" not in text_of(program):
+        raise PackError(
+            "this Python finds its library nowhere but where it is installed, so it cannot be brought along",
+            given=match[1],
+            next=f"pack without --with-python and mount {interpreter.base_prefix} as well",
+        )
 
 
 def _with_home(entry: Entry, at: Path) -> Entry:

@@ -67,7 +67,8 @@ def _paths_in(literal: str) -> list[str]:
 
 def _unless_inside(folder: Path, target: Path, what: str) -> Iterator[Outside]:
     real = Path(os.path.normpath(target))
-    if not real.is_relative_to(folder) and not real.is_relative_to(folder.resolve()):
+    inside = real.is_relative_to(folder) or real.is_relative_to(folder.resolve())
+    if not inside and real.exists():  # what is not there helps nobody in the folder either
         yield Outside(real, f"{what} leads to {real}, which is not packed", True)
 
 
@@ -76,7 +77,7 @@ def _links(folder: Path, entries: list[Entry]) -> Iterator[Outside]:
         if entry.kind == "link" and not (entry.name.startswith("bin/python") and entry.name.count("/") == 1):
             target = Path(os.path.normpath(folder / Path(entry.name).parent / entry.target))
             if not target.is_relative_to(folder):
-                yield Outside(target, f"the link {entry.name} leads to {target}, which is not packed", True)
+                yield Outside(target, f"the link {entry.name} leads to {target}, which is not packed", target.exists())
 
 
 def _base(folder: Path, interpreter: Interpreter) -> Iterator[Outside]:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cordee.environment.document import SQUASHFS_FLAG
 from cordee.environment.pack.base_python import with_base_python
-from cordee.environment.pack.bytecode import Code, Compilers
 from cordee.environment.pack.interpreter import Interpreter, interpreter_of
 from cordee.environment.pack.outside import Outside, outside_of
 from cordee.environment.pack.relocate import made_at, relocated, strange_shebangs
-from cordee.environment.pack.squash import COMPRESSIONS, SquashFile
+from cordee.environment.pack.squash import COMPRESSIONS
 from cordee.environment.pack.tree import Entry, Tree, read_tree
 from cordee.environment.pack.verify import Verified, verify
+from cordee.environment.pack.write import write
 from cordee.errors import UsageError
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -70,14 +70,6 @@ def _in_edf(path: Path) -> str:
     return str(path).replace("$", "$$").replace(":", r"\:")
 
 
-@dataclass
-class _Counts:
-    files: int = 0
-    reused: int = 0
-    compiled: int = 0
-    not_compiled: list[str] = field(default_factory=list)
-
-
 def pack(
     folder: Path,
     output: Path,
@@ -111,7 +103,7 @@ def pack(
     if strange:
         script, other = strange[0]
         warnings.append(f"{len(strange)} console scripts call another Python, such as {script} that of {other}")
-    counts, size = _write(entries, output, interpreter, at, compression)
+    counts, size = write(entries, output, interpreter, at, compression, force)
     return Packed(
         file=output,
         source=folder,
@@ -157,46 +149,16 @@ def _check(folder: Path, output: Path, at: Path, compression: str, with_python: 
 
 def _what_goes_in(folder: Path, interpreter: Interpreter, at: Path, with_python: bool) -> tuple[Tree, list[Entry]]:
     """Return what the folder has, and the entries as they are to be in the pack."""
-    compiled = tuple(path for path in (*interpreter.site_folders, interpreter.stdlib) if path.is_relative_to(folder))
-    tree = read_tree(folder, "", compiles=lambda path: any(path.is_relative_to(above) for above in compiled))
+    real = folder.resolve()
+    homes = [path.resolve() for path in (*interpreter.site_folders, interpreter.stdlib)]
+    compiled = [folder / home.relative_to(real) for home in homes if home.is_relative_to(real)]
+    # A conda installation keeps what it downloaded, and other prefixes, in the one that it began with.
+    not_its_own = {folder / name for name in ("pkgs", "envs")} if (folder / "conda-meta").is_dir() else set()
+    tree = read_tree(
+        folder,
+        "",
+        compiles=lambda path: any(path.is_relative_to(above) for above in compiled),
+        leave=not_its_own.__contains__,
+    )
     entries = relocated(tree.entries, made_at(folder), at)
     return tree, with_base_python(entries, interpreter, at) if with_python else entries
-
-
-def _write(
-    entries: list[Entry], output: Path, interpreter: Interpreter, at: Path, compression: str
-) -> tuple[_Counts, int]:
-    processors = len(os.sched_getaffinity(0))
-    sources = [(entry.source, str(at / entry.name)) for entry in entries if entry.compile and entry.source]
-    counts, caches = _Counts(), set()
-    with (
-        Compilers(interpreter.python, sources, processors) as codes,
-        SquashFile(output, compression, processors) as squash,
-    ):
-        for entry in entries:
-            squash.add(entry)
-            counts.files += entry.kind == "file"
-            if entry.compile:
-                above, _, name = entry.name.rpartition("/")
-                if above not in caches:
-                    caches.add(above)
-                    squash.add(Entry(f"{above}/__pycache__", "folder", time=entry.time))
-                code = next(codes)
-                _count(counts, entry, code)
-                if code.data is not None:
-                    cached = f"{above}/__pycache__/{name[:-3]}.{interpreter.cache_tag}.pyc"
-                    squash.add(Entry(cached, "file", 0o644, entry.time, len(code.data), data=code.data))
-        size = squash.finish()
-        squash.put()
-    return counts, size
-
-
-def _count(counts: _Counts, entry: Entry, code: Code) -> None:
-    if code.data is None:
-        counts.not_compiled.append(entry.name)
-        return
-    counts.files += 1
-    if code.reused:
-        counts.reused += 1
-    else:
-        counts.compiled += 1

@@ -138,16 +138,31 @@ class SquashFile:
         os.fsync(self._file)
         return os.fstat(self._file).st_size
 
-    def put(self) -> None:
-        """Let the whole file appear at its path, in place of one that is there."""
-        if os.fstat(self._file).st_nlink == 0:
-            self._part.unlink(missing_ok=True)
-            folder = os.open(self._path.parent, os.O_DIRECTORY | os.O_CLOEXEC)
-            try:  # with a folder's descriptor linkat follows /proc's link to the nameless file
-                os.link(f"/proc/self/fd/{self._file}", self._part.name, dst_dir_fd=folder, follow_symlinks=True)
-            finally:
-                os.close(folder)
-        os.replace(self._part, self._path)
+    def put(self, force: bool) -> None:
+        """Let the whole file appear at its path, in place of one that is there where `force` allows it.
+
+        Raises:
+            PackError: one has appeared there meanwhile.
+        """
+        nameless = os.fstat(self._file).st_nlink == 0
+        if nameless and not force:
+            try:
+                self._link(self._path.name)
+            except FileExistsError:
+                raise PackError("appeared while it was packed", given=self._path, next="give --force to replace it")
+            return
+        part = self._part
+        if nameless:
+            part = part.with_name(f".{self._path.name}.{os.getpid()}.part")
+            self._link(part.name)
+        os.replace(part, self._path)
+
+    def _link(self, name: str) -> None:
+        folder = os.open(self._path.parent, os.O_DIRECTORY | os.O_CLOEXEC)
+        try:  # with a folder's descriptor linkat follows /proc's link to the nameless file
+            os.link(f"/proc/self/fd/{self._file}", name, dst_dir_fd=folder, follow_symlinks=True)
+        finally:
+            os.close(folder)
 
     def _failed(self) -> None:
         code = self._child.wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import subprocess
 from collections import Counter
@@ -12,22 +11,12 @@ from typing import NamedTuple
 
 from cordee.environment.document import SQUASHFS_FLAG, Environment, Mount, Root
 from cordee.environment.engines import ENGINES, find_engine
-from cordee.environment.engines._base import Launch
+from cordee.environment.engines._base import EXIT_ENGINE, Launch
 from cordee.environment.pack.interpreter import Interpreter
+from cordee.errors import EXIT_BAD
 
 ENGINE = "namespace"
 _DEADLINE_S = 300.0
-_IMPORT = """
-import importlib, json, sys
-found = {}
-for name in sys.argv[1:]:
-    try:
-        importlib.import_module(name)
-        found[name] = None
-    except BaseException as error:
-        found[name] = f"{type(error).__name__}: {error}"
-print("\\n" + json.dumps(found))
-"""
 
 
 class Verified(NamedTuple):
@@ -66,7 +55,7 @@ def verify(file: Path, at: Path, interpreter: Interpreter) -> Verified:
 
     An import that fails in the folder that was packed as well is nothing against the pack.
     """
-    names = largest_packages(interpreter)
+    names = largest_packages(interpreter) or ["sys"]
     if ENGINE not in ENGINES:
         return Verified(False, f"there is no engine {ENGINE}", {})
     engine = find_engine(ENGINE)
@@ -80,21 +69,22 @@ def verify(file: Path, at: Path, interpreter: Interpreter) -> Verified:
     if lacks:
         return Verified(False, "; ".join(f"{each.text} ({each.next})" for each in lacks), {})
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    inside = (str(at / "bin" / "python"), "-B", "-c", _IMPORT, *names)
-    tried, words = _try(engine.argv(environment, Launch(inside, env)), env)
-    if tried is None:
-        return Verified(True, f"nothing could be run in it: {words}", {})
-    failed = [name for name, error in tried.items() if error]
-    before = _try([str(interpreter.python), "-B", "-c", _IMPORT, *failed], env)[0] if failed else {}
-    return Verified(True, None, {name: error for name, error in tried.items() if not (before or {}).get(name)})
+    imports = {}
+    for package in names:
+        line = ("-B", "-c", f"import {package}")
+        code, words = _run(engine.argv(environment, Launch((str(at / "bin" / "python"), *line), env)), env)
+        if code == EXIT_ENGINE:
+            return Verified(True, f"it could not be mounted: {words}", imports)
+        in_folder = code == 0 or _run([str(interpreter.python), *line], env)[0] == 0
+        if in_folder:
+            imports[package] = words if code else None
+    return Verified(True, None, imports)
 
 
-def _try(argv: list[str], env: dict[str, str]) -> tuple[dict[str, str | None] | None, str]:
+def _run(argv: list[str], env: dict[str, str]) -> tuple[int, str]:
+    """Return the exit code of a command, and the last that it said."""
     try:
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return None, str(error)
-    try:
-        return json.loads(done.stdout.splitlines()[-1]), ""
-    except (ValueError, IndexError):
-        return None, (done.stderr or done.stdout).strip()[-500:] or f"exit code {done.returncode}"
+    except subprocess.TimeoutExpired:
+        return EXIT_BAD, f"it took more than {_DEADLINE_S:.0f} s"
+    return done.returncode, (done.stderr or done.stdout).strip()[-500:] or f"exit code {done.returncode}"

@@ -1,4 +1,4 @@
-"""/dev: the files that programs rely on, terminals, shared memory, and the machine's accelerators and networks."""
+"""/dev: the files that programs rely on, terminals, shared memory, and the machine's networks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from cordee.environment.engines.namespace import kernel
 
 _BASE = ("null", "zero", "full", "random", "urandom", "tty", "ptmx")
-# What jobs use beside GPUs: InfiniBand and other networks, memory shared between processes, user-space file systems.
-_SHARED = ("infiniband", "xpmem", "knem", "gdrdrv", "cxi", "hfi1_", "nvidia", "kfd", "dri", "fuse")
+# What jobs use beside GPUs, which `gpus` finds: InfiniBand and other networks, memory shared between processes, user-space file systems.
+_SHARED = ("infiniband", "xpmem", "knem", "gdrdrv", "cxi", "hfi1_", "fuse")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "core": "/proc/kcore"}
 
 

@@ -9,6 +9,7 @@ from cordee.environment.engines._base import Engine, EngineError, Launch, Missin
 from cordee.environment.engines.namespace.boot import first_words
 from cordee.environment.engines.namespace.request import MOUNT_FLAGS, Request
 
+
 class NamespaceEngine(Engine):
     """Runs commands in namespaces of their own. Needs nothing but the kernel, and squashfuse for squashfs without root."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from cordee.environment.engines.namespace import kernel
-from cordee.environment.engines.namespace.execute import become, begin_in, given_environment
+from cordee.environment.engines.namespace.execute import add_variables, become, begin_in, given_environment
 from cordee.environment.engines.namespace.kernel import Refused
 
 
@@ -18,7 +18,7 @@ def enter(words: list[str]) -> None:
     """
     pid, started, user = words[:3]
     environment = given_environment()
-    appended, workdir, argv = _options(words[3:])
+    variables, appended, workdir, argv = _options(words[3:])
     spaces = _open(pid, started, user == "1")
     before = kernel.dies_with_parent()
     for descriptor, kind in spaces:
@@ -27,17 +27,18 @@ def enter(words: list[str]) -> None:
     # Joining a user's namespace ends this promise, which whoever started the command relies on.
     kernel.die_with_parent(before)
     begin_in(workdir)
-    for name, value in appended:
-        environment[name] = environment[name] + b":" + value if environment.get(name) else value
+    add_variables(environment, variables, appended)
     become(argv, environment)
 
 
-def _options(words: list[str]) -> tuple[list[tuple[bytes, bytes]], str, list[str]]:
-    appended, workdir = [], "/"
+def _options(words: list[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]], str, list[str]]:
+    variables, appended, workdir = [], [], "/"
     rest = iter(words)
     for word in rest:
-        if word == "--append":
-            appended.append((os.fsencode(next(rest)), os.fsencode(next(rest))))
+        if word == "--variable":
+            variables.append((next(rest), next(rest)))
+        elif word == "--append":
+            appended.append((next(rest), next(rest)))
         elif word == "--workdir":
             workdir = next(rest)
         elif word == "--":
@@ -47,7 +48,7 @@ def _options(words: list[str]) -> tuple[list[tuple[bytes, bytes]], str, list[str
     argv = list(rest)
     if not argv:
         raise Refused("there is no command to run in the container", next="give a command after --")
-    return appended, workdir, argv
+    return variables, appended, workdir, argv
 
 
 def _open(pid: str, started: str, user: bool) -> list[tuple[int, int]]:

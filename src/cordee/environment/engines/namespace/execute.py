@@ -8,6 +8,10 @@ import sys
 from cordee.environment.engines.namespace import kernel
 from cordee.environment.engines.namespace.kernel import Refused
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
 NOT_FOUND, NOT_EXECUTABLE, ENGINE = 127, 126, 125
 _PATH = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The field of an ELF file that says for which processors it is.
@@ -20,6 +24,19 @@ def given_environment() -> dict[bytes, bytes]:
         content = file.read()
     pairs = (each.partition(b"=") for each in content.split(b"\0") if b"=" in each)
     return {name: value for name, _, value in pairs}
+
+
+def add_variables(
+    environment: dict[bytes, bytes], variables: list[tuple[str, str]], appended: list[tuple[str, str]]
+) -> None:
+    """Add what a container's devices need: a variable that the environment has stays, a list gets longer."""
+    for name, value in variables:
+        environment.setdefault(os.fsencode(name), os.fsencode(value))
+    for name, value in appended:
+        key, folder = os.fsencode(name), os.fsencode(value)
+        there = environment.get(key, _PATH if key == b"PATH" else b"")
+        if folder not in there.split(b":"):
+            environment[key] = there + b":" + folder if there else folder
 
 
 def begin_in(workdir: str) -> None:
@@ -41,23 +58,25 @@ def begin_in(workdir: str) -> None:
 def become(argv: list[str], environment: dict[bytes, bytes]) -> None:
     """Execute the command in place of this process; return only by ending it, with words and 127 or 126."""
     kernel.restore_ignored()
-    tried, failure = _candidates(argv[0], environment), None
-    for path in tried:
+    failure: Optional[OSError] = None
+    failed = b""
+    for path in _candidates(argv[0], environment):
         try:
             os.execve(path, argv, environment)
         except (FileNotFoundError, NotADirectoryError) as error:
             if failure is None and os.path.lexists(path):
-                failure = (path, error)
+                failed, failure = path, error
         except OSError as error:
-            failure = (path, error)
+            failed, failure = path, error
             if not isinstance(error, PermissionError):
                 break
     if failure is None:
-        say(f"there is no command {argv[0]} inside\n  given:   {argv[0]}\n  next:    it is looked up on the PATH inside")
+        say(
+            f"there is no command {argv[0]} inside\n  given:   {argv[0]}\n  next:    it is looked up on the PATH inside"
+        )
         os._exit(NOT_FOUND)
-    path, error = failure
-    say(f"{os.fsdecode(path)} cannot be executed: {_reason(path, error)}")
-    os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
+    say(f"{os.fsdecode(failed)} cannot be executed: {_reason(failed, failure)}")
+    os._exit(NOT_FOUND if isinstance(failure, FileNotFoundError) else NOT_EXECUTABLE)
 
 
 def _candidates(name: str, environment: dict[bytes, bytes]) -> list[bytes]:

@@ -5,7 +5,8 @@ watch, sits outside: when the holder has ended, by whatever, it kills what is st
 
 `--plain` prints, for programs without JSON, records that each end with a NUL, an empty one last:
 `pid=PID`, `user=0|1` (whether /proc/PID/ns/user is to be joined before /proc/PID/ns/mnt), `workdir=PATH`, then for the
-variables `env NAME=VALUE`, `unset NAME`, and `append NAME=VALUE` (to a list with colons). Or one, `error TEXT`.
+variables `env NAME=VALUE`, `unset NAME`, `default NAME=VALUE` (where it is not set) and
+`append NAME=VALUE` (to a list with colons). Or one, `error TEXT`.
 With `--document FILE` the container is that of a `cordee.environment/1` document in place of the words; only then are
 there variables of the EDF and the image among the records.
 """
@@ -143,11 +144,14 @@ def _say_open(root: Root, request: Request, document: dict[str, Any], plain: boo
     pid = os.getpid()
     if plain:
         records = [f"pid={pid}", f"user={int(root.user)}", f"workdir={request.workdir or ''}"]
-        records += _variables(document) + [f"append {name}={value}" for name, value in root.variables]
+        records += _variables(document)
+        records += [f"default {name}={value}" for name, value in root.variables]
+        records += [f"append {name}={value}" for name, value in root.appended]
         _print("".join(f"{record}\0" for record in records) + "\0")
         return
     enter = [*first_words(), "enter", str(pid), _started(pid), str(int(root.user))]
-    enter += [word for name, value in root.variables for word in ("--append", name, value)]
+    enter += [word for name, value in root.variables for word in ("--variable", name, value)]
+    enter += [word for name, value in root.appended for word in ("--append", name, value)]
     _print(json.dumps({"schema": SCHEMA, "enter": enter, "pid": pid, "user": root.user}) + "\n")
 
 
@@ -156,7 +160,9 @@ def _variables(document: dict[str, Any]) -> list[str]:
         return []
     merged = {**document["config"]["env"], **document["env"]}
     unset = [name for name, value in document["env"].items() if value == ""]
-    return [f"env {name}={value}" for name, value in merged.items() if name not in unset] + [f"unset {name}" for name in unset]
+    return [f"env {name}={value}" for name, value in merged.items() if name not in unset] + [
+        f"unset {name}" for name in unset
+    ]
 
 
 def _started(pid: int) -> str:

@@ -39,7 +39,9 @@ def _leave_as_user() -> None:
             with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
                 file.write(content)
     except OSError as error:
-        raise Refused(f"user namespaces cannot be used here: {error.strerror}", given=why(), next=OTHER_ENGINE) from None
+        raise Refused(
+            f"user namespaces cannot be used here: {error.strerror}", given=why(), next=OTHER_ENGINE
+        ) from None
 
 
 def why() -> str:

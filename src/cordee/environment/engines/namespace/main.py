@@ -1,4 +1,4 @@
-"""The engine's own command line: `run`, `hold` or `enter`, and the words of `request`."""
+"""The engine's own command line: `run`, `hold`, `enter` or `probe`, and the words of each."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ def main(words: list[str]) -> None:
             from cordee.environment.engines.namespace.enter import enter
 
             enter(words[1:])
+        elif words[0] == "probe":
+            from cordee.environment.engines.namespace.probe import probe
+
+            code = probe(words[1])
     except Refused as refused:
         say(refused.words())
     except OSError as error:

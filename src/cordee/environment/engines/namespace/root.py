@@ -11,9 +11,11 @@ import stat
 
 from cordee.environment.engines.namespace import kernel
 from cordee.environment.engines.namespace.accounts import write_accounts
-from cordee.environment.engines.namespace.devices import mount_devices
+from cordee.environment.engines.namespace.devices import bind_device, mount_devices
+from cordee.environment.engines.namespace.gpus import wanted_edits
 from cordee.environment.engines.namespace.kernel import Refused
 from cordee.environment.engines.namespace.mounts import bind, restrict
+from cordee.environment.engines.namespace.overlay import join
 from cordee.environment.engines.namespace.tree import Tree
 
 TYPE_CHECKING = False
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
         point: Optional[str]
 
 
+# A folder that stands for the host where devices are looked up, as for checks.
+HOST_ROOT = "CORDEE_HOST_ROOT"
 # Folders that every host has; one of them is covered, in our own namespace, by the memory that the parts are put in.
 _STAGES = ("/tmp", "/mnt", "/run", "/var")
 _BASE = ("/proc", "/sys", "/dev", "/tmp")
@@ -52,7 +56,10 @@ class Root:
         self._request = request
         self.user = user
         self.servers: list[int] = []
-        self.variables: list[tuple[str, str]] = []
+        # What the machine's devices need, found while the host is in sight.
+        self._edits = wanted_edits(request.devices, os.environ.get(HOST_ROOT, ""))
+        self.variables = self._edits.variables
+        self.appended = self._edits.appended
         self._real = {source: _existing(source) for source, _, _ in request.mounts}
         self._image = os.path.realpath(request.path) if request.path else ""
         self._stage = ""
@@ -90,7 +97,9 @@ class Root:
     def _mount_folder(self) -> None:
         if not os.path.isdir(self._on_host(self._image)):
             raise Refused(
-                "the image is not a folder", given=self._request.path, next="give a folder that holds a root (/bin, /etc, ...)"
+                "the image is not a folder",
+                given=self._request.path,
+                next="give a folder that holds a root (/bin, /etc, ...)",
             )
         try:
             kernel.mount(self._on_host(self._image), f"{self._stage}/image", None, kernel.BIND)
@@ -126,7 +135,7 @@ class Root:
             return
         root = f"{self._stage}/root"
         planned = self._layer()
-        self._join(root)
+        join(self._stage, self.user, self._request.writable)
         self._system(root, own_processes)
         self._mounts_on(Tree(root), root, planned)
         self._switch(root)
@@ -136,6 +145,8 @@ class Root:
         image, layer = f"{self._stage}/image", f"{self._stage}/layer"
         tree = Tree(layer, image)
         try:
+            for path, goal in self._edits.links:
+                tree.link(path, goal)
             for path in _BASE:
                 point = tree.point(path, folder=True)
                 assert point is not None
@@ -145,42 +156,25 @@ class Root:
             if home.startswith("/") and tree.resolve(home)[1:] == (None, False):
                 tree.make_folder(tree.resolve(home)[0], 0o700)
         except OSError as error:
-            raise Refused(f"the layer above the image cannot be made: {error.strerror}", given=self._request.path) from None
+            raise Refused(
+                f"the layer above the image cannot be made: {error.strerror}", given=self._request.path
+            ) from None
         return self._plan(tree)
 
     def _plan(self, tree: Tree) -> list[Planned]:
         planned = []
+        mounts = []
         for number, (source, target, flags) in enumerate(self._request.mounts):
-            if "sqsh" in flags:
-                path = f"{self._stage}/files/{number}"
-            else:
-                path = self._on_host(self._real[source])
+            mounted = f"{self._stage}/files/{number}"
+            mounts.append((mounted if "sqsh" in flags else self._on_host(self._real[source]), target, flags))
+        # What the EDF mounts goes over what devices bring.
+        for path, target, flags in [*((self._on_host(each[0]), *each[1:]) for each in self._edits.mounts), *mounts]:
             folder = stat.S_ISDIR(os.stat(path).st_mode)
             point = tree.point(target, folder)
             if point is not None:
                 tree.cover(point)
             planned.append((path, target, flags, folder, point))
         return planned  # type: ignore[return-value]
-
-    def _join(self, root: str) -> None:
-        image, layer = f"{self._stage}/image", f"{self._stage}/layer"
-        if self._request.writable:
-            options = f"lowerdir={image},upperdir={layer},workdir={self._stage}/work"
-        else:
-            options = f"lowerdir={layer}:{image}"
-        flags = kernel.NOSUID | kernel.NODEV
-        choices = [f"{options},userxattr", options] if self.user else [options]
-        for choice in choices:
-            try:
-                kernel.mount("overlay", root, "overlay", flags, choice)
-                return
-            except OSError as error:
-                last = error
-        raise Refused(
-            f"the kernel would not join the image and the layer above it (overlay): {last.strerror}",
-            given=self._request.path,
-            next="Linux 5.11 lets users do this; take another engine: --engine podman",
-        )
 
     def _system(self, root: str, own_processes: bool) -> None:
         if own_processes:
@@ -189,6 +183,9 @@ class Root:
             bind("/proc", f"{root}/proc")
         bind("/sys", f"{root}/sys")
         mount_devices(f"{root}/dev")
+        inside = Tree(root)
+        for source, target in self._edits.nodes:
+            bind_device(self._on_host(source), root + inside.resolve(target)[0])
         kernel.mount("tmpfs", f"{root}/tmp", "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=1777")
 
     def _mounts_on(self, tree: Tree, root: str, planned: list[Planned]) -> None:
@@ -211,6 +208,8 @@ class Root:
 def _existing(source: str) -> str:
     if not os.path.exists(source):
         raise Refused(
-            "the source of a mount does not exist on this host", given=source, next="make it, or take the mount out of the EDF"
+            "the source of a mount does not exist on this host",
+            given=source,
+            next="make it, or take the mount out of the EDF",
         )
     return os.path.realpath(source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from cordee.environment.engines.namespace import kernel
-from cordee.environment.engines.namespace.execute import ENGINE, become, begin_in, given_environment, say
+from cordee.environment.engines.namespace.execute import ENGINE, add_variables, become, begin_in, given_environment, say
 from cordee.environment.engines.namespace.isolation import leave_host
 from cordee.environment.engines.namespace.kernel import Refused
 from cordee.environment.engines.namespace.root import Root
@@ -95,10 +95,7 @@ def _inside(
         command = os.fork()
         if command == 0:
             kernel.set_signals(mask)
-            for name, value in root.variables:
-                key = os.fsencode(name)
-                there = environment.get(key)
-                environment[key] = there + b":" + os.fsencode(value) if there else os.fsencode(value)
+            add_variables(environment, root.variables, root.appended)
             become(argv, environment)
         os._exit(_reap(command))
     except Refused as refused:

@@ -20,6 +20,7 @@ _LOOP_SET_FD, _LOOP_SET_STATUS64, _LOOP_CONFIGURE, _LOOP_CTL_GET_FREE = 0x4C00, 
 _LOOP_INFO_BYTES, _LOOP_FLAGS_AT, _READ_ONLY, _AUTOCLEAR = 232, 52, 1, 4
 _TRIES = 64
 PROGRAMS = ("squashfuse_ll", "squashfuse")
+INSTEAD = "or unpack the image into a folder (unsquashfs), or take another engine: --engine podman"
 _FOLDERS = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 _BY_NAME = {b"\x7fELF": "a program", b"\x1f\x8b": "a gzip file", b"PK\x03\x04": "a zip file", b"SIF_": "a SIF image"}
 
@@ -46,7 +47,9 @@ def open_checked(at: str, path: str) -> int:
     used = struct.unpack_from("<Q", head, 40)[0] if len(head) == _SUPERBLOCK_BYTES else _SUPERBLOCK_BYTES
     if size < used:
         raise Refused(
-            f"the squashfs file is cut off: it says {used} bytes and has {size}", given=path, next="copy or import it again"
+            f"the squashfs file is cut off: it says {used} bytes and has {size}",
+            given=path,
+            next="copy or import it again",
         )
     return backing
 
@@ -128,7 +131,7 @@ def _by_squashfuse(backing: int, target: str, path: str) -> int:
         raise Refused(
             "squashfuse is not installed, and without it only root can mount a squashfs file",
             given=path,
-            next="install squashfuse, unpack the image into a folder, or take another engine: --engine podman",
+            next=f"install squashfuse; {INSTEAD}",
         )
     try:
         device = os.open("/dev/fuse", os.O_RDWR)
@@ -136,7 +139,7 @@ def _by_squashfuse(backing: int, target: str, path: str) -> int:
         raise Refused(
             f"/dev/fuse cannot be opened: {error.strerror}",
             given=path,
-            next="ask for /dev/fuse, unpack the image into a folder, or take another engine: --engine podman",
+            next=f"ask for /dev/fuse; {INSTEAD}",
         ) from None
     owner = f"user_id={os.getuid()},group_id={os.getgid()}"
     kernel.mount(

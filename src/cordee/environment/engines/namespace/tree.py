@@ -136,3 +136,14 @@ class Tree:
         self.make_folder(path.rpartition("/")[0])
         with open(self._layers[0] + path, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(content)
+
+    def link(self, path: str, goal: str) -> None:
+        """Make a symbolic link in the first layer, unless something is there.
+
+        Raises:
+            OSError: the layer cannot be written.
+        """
+        at, found, _ = self.resolve(path)
+        if found is None:
+            self.make_folder(at.rpartition("/")[0])
+            os.symlink(goal, self._layers[0] + at)

@@ -1,0 +1,211 @@
+"""Whether a machine can run an environment: capabilities, paths and the image, each that is missing by its name."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from cordee.environment.choose import PREFERENCE
+from cordee.environment.document import SQUASHFS_FLAG, Environment, Root
+from cordee.environment.edf import Resolved
+from cordee.environment.edf.fields import dotted
+from cordee.environment.edf.image import is_archive
+from cordee.environment.engines import ENGINES, find_engine
+from cordee.environment.engines._base import Missing
+from cordee.environment.images.errors import ImageError, StoreError
+from cordee.environment.images.locate import locate
+from cordee.environment.images.squash import read_superblock
+from cordee.environment.images.store import Store
+from cordee.findings import Finding
+from cordee.spec.toml_lines import Keys
+
+SCHEMA = "cordee.environment-check/1"
+# What `uname` calls a machine, as OCI calls it.
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
+_MOST_LINKS = 40
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found out about an environment on this machine.
+
+    Attributes:
+        engine: that would run it; None: none can.
+        findings: an error is something without which it does not run.
+    """
+
+    engine: str | None
+    findings: list[Finding]
+
+    @property
+    def runnable(self) -> bool:
+        """Whether it can run here."""
+        return self.engine is not None and not any(finding.severity == "error" for finding in self.findings)
+
+    def document(self) -> dict[str, Any]:
+        """Return the JSON document."""
+        findings = [finding.document() for finding in self.findings]
+        return {"schema": SCHEMA, "valid": True, "runnable": self.runnable, "engine": self.engine, "findings": findings}
+
+
+def check(resolved: Resolved, store: Store, engine: str | None = None) -> Checked:
+    """Return what this machine lacks to run an environment; changes nothing.
+
+    Args:
+        resolved: the EDF.
+        store: of images.
+        engine: the only one that counts; None: the first that can.
+
+    Raises:
+        EngineError: there is no engine of that name.
+    """
+    environment, findings = _image(resolved, store)
+    findings += [*resolved.findings, *_kept(resolved), *_mounts(resolved), *_devices(resolved)]
+    findings += _workdir(resolved, environment)
+    chosen, lacking = _engine(environment, engine)
+    findings += [each for each in lacking if not _said(each, findings)]
+    return Checked(chosen, findings)
+
+
+def _image(resolved: Resolved, store: Store) -> tuple[Environment, list[Finding]]:
+    """Return the environment with its root where it can be had, and what is wrong with its image."""
+    environment = resolved.environment
+    if is_archive(environment.image):
+        path = environment.image.partition(":")[2]
+        if os.path.exists(path) or os.path.exists(path.rpartition(":")[0]):
+            hint = f"cordee env pull {environment.image}"
+            text = "the image is an archive, which is imported when it is first used"
+            return environment, [_finding(resolved, ("image",), text, "image-not-imported", "info", next=hint)]
+        text = f"the image is not there: {path}"
+        return environment, [_finding(resolved, ("image",), text, "missing-image", given=path, next="correct the path")]
+    try:
+        environment = locate(environment, store)
+    except (ImageError, StoreError) as error:
+        details: dict[str, Any] = {"given": error.given, "allowed": error.allowed, "next": error.next}
+        return environment, [_finding(resolved, ("image",), error.text, "missing-image", **details)]
+    needed, here = environment.config.architecture, _ARCHITECTURES.get(platform.machine(), platform.machine())
+    if needed and needed != here:
+        text = f"the image is for {needed}, and this machine is {here}"
+        hint = f"take the image for {here}, or check it on a machine of that kind"
+        return environment, [
+            _finding(resolved, ("image",), text, "wrong-architecture", given=needed, allowed=here, next=hint)
+        ]
+    return environment, []
+
+
+def _kept(resolved: Resolved) -> Iterator[Finding]:
+    for name in resolved.additions:
+        yield Finding(f"[{name}] is kept and not acted on", "info", "kept-table", given=name)
+
+
+def _mounts(resolved: Resolved) -> Iterator[Finding]:
+    for index, mount in enumerate(resolved.environment.mounts):
+        keys: Keys = ("mounts", index)
+        if not os.path.exists(mount.source):
+            near = _nearest_parent(mount.source)
+            hint = f"make it, or correct the path; {near} is there"
+            text = f"the source of a mount is not there: {mount.source}"
+            yield _finding(resolved, keys, text, "missing-source", given=mount.source, next=hint)
+        elif SQUASHFS_FLAG in mount.flags:
+            try:
+                read_superblock(Path(mount.source))
+            except ImageError as error:
+                text, allowed = error.text.replace("the image", "the mount"), "a squashfs file"
+                details = {"given": mount.source, "allowed": allowed, "next": error.next}
+                yield _finding(resolved, keys, text, "bad-squashfs", "error", **details)
+
+
+def _devices(resolved: Resolved) -> Iterator[Finding]:
+    for index, device in enumerate(resolved.environment.devices):
+        path = device.partition(":")[0]
+        if path.startswith("/") and not os.path.exists(path):
+            text = f"there is no device {path}"
+            hint = "leave it out, or check it on a machine that has it"
+            yield _finding(resolved, ("devices", index), text, "missing-device", given=path, next=hint)
+
+
+def _workdir(resolved: Resolved, environment: Environment) -> Iterator[Finding]:
+    workdir = environment.workdir or environment.config.workdir
+    if workdir is None or environment.root is None or environment.root.kind == "squashfs":
+        return
+    root = environment.root.path if environment.root.kind == "folder" else "/"
+    if not _is_folder_inside(workdir, root, environment):
+        text = f"the workdir is not there inside: {workdir}"
+        hint = "make it in the image, mount it, or name another"
+        yield _finding(resolved, ("workdir",), text, "missing-workdir", given=workdir, next=hint)
+
+
+def _is_folder_inside(workdir: str, root: str, environment: Environment) -> bool:
+    for mount in reversed(environment.mounts):
+        below = PurePosixPath(workdir)
+        if below.is_relative_to(mount.target):
+            rest = below.relative_to(mount.target)
+            return SQUASHFS_FLAG in mount.flags or os.path.isdir(os.path.join(mount.source, rest))
+    return os.path.isdir(_inside(workdir, root))
+
+
+def _inside(path: str, root: str) -> str:
+    """Return where a path of a root lies on the host; links are followed as they are seen inside."""
+    left, found, links = list(reversed(PurePosixPath(path).parts[1:])), PurePosixPath("/"), 0
+    while left:
+        part = left.pop()
+        here = found.parent if part == ".." else found / part
+        if os.path.islink(f"{root}{here}") and links < _MOST_LINKS:
+            links += 1
+            target = PurePosixPath(os.readlink(f"{root}{here}"))
+            left.extend(reversed([each for each in target.parts if each != "/"]))
+            here = PurePosixPath("/") if target.is_absolute() else found
+        found = here
+    return f"{root}{found}"
+
+
+def _engine(environment: Environment, name: str | None) -> tuple[str | None, list[Finding]]:
+    """Return the engine that can run it, None with what each one lacks."""
+    if environment.root is None:
+        # What engines need of the machine does not depend on where the image will lie.
+        environment = replace(environment, root=Root("squashfs", environment.image))
+    names = [name] if name else [each for each in PREFERENCE if each in ENGINES]
+    lacking: list[Finding] = []
+    for each in names:
+        missing = find_engine(each).missing(environment)
+        if not missing:
+            return each, []
+        lacking += [_lacks(each, one) for one in missing]
+    if not names:
+        lacking.append(Finding("there is no engine", "error", "no-engine"))
+    return None, lacking
+
+
+def _lacks(engine: str, missing: Missing) -> Finding:
+    return Finding(
+        f"{engine}: {missing.text}", "error", missing.capability, given=missing.capability, next=missing.next
+    )
+
+
+def _said(lacking: Finding, findings: list[Finding]) -> bool:
+    """Return whether a path that an engine misses was named before, with its line."""
+    return any(
+        each.severity == "error"
+        and isinstance(each.given, str)
+        and each.given.startswith("/")
+        and each.given in lacking.text
+        for each in findings
+    )
+
+
+def _nearest_parent(path: str) -> str:
+    return next((str(parent) for parent in PurePosixPath(path).parents if os.path.exists(parent)), "/")
+
+
+def _finding(resolved: Resolved, keys: Keys, text: str, rule: str, severity: str = "error", **details: Any) -> Finding:
+    """Return a finding about a value, with the file and line that gave it."""
+    origin = resolved.origins.get(keys)
+    file, line = (origin.file, origin.line) if origin else (None, None)
+    allowed = details.pop("allowed", None)
+    allowed = list(allowed) if isinstance(allowed, tuple) else allowed
+    said = text if text.startswith("the ") or text.startswith("there ") else f"{dotted(keys)}: {text}"
+    return Finding(said, severity, rule, file=file, line=line, allowed=allowed, **details)
