@@ -1,4 +1,4 @@
-"""Building and installing the SPANK plugin at a site: `make install-spank`, or `python -m cordee.environment.spank_install`."""
+"""Building the SPANK plugin from its source and installing it at a site."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import click
 
 from cordee.errors import CordeeError, UsageError
 
 SOURCE = Path(__file__).parent / "spank" / "cordee.c"
 LIBRARY = "spank_cordee.so"
+NODE_ZIP = "cordee-node.zip"
 _FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared")
 
 
@@ -108,19 +106,19 @@ def install(
     configuration: Path,
     words: Sequence[str],
     *,
-    zipped: Path | None,
-    destdir: str,
-    compiler: str,
-    include: Sequence[str],
+    destdir: str = "",
+    compiler: str = "cc",
+    include: Sequence[str] = (),
+    write_node_side: Callable[[Path], None] | None = None,
 ) -> list[Path]:
     """Build the plugin, put it in place, and write its line in plugstack.conf; return what was written.
 
     Args:
-        library, configuration, zipped: where they lie in the end: the plugin, plugstack.conf, the node side (None: not
-            written).
+        library, configuration: where the plugin and plugstack.conf lie in the end.
         words: of the plugin.
         destdir: a folder in front of all of them, for packages.
         compiler, include: as `build` takes them.
+        write_node_side: writes what nodes need of Cordée to a path beside the library, `NODE_ZIP`; None: they have it.
 
     Raises:
         CordeeError: it cannot be built, or the site has such an option already.
@@ -135,60 +133,11 @@ def install(
     conf.parent.mkdir(parents=True, exist_ok=True)
     build(target, compiler=compiler, include=include)
     written = [target]
-    if zipped is not None:
-        from cordee.submit.bundle import write_node_zip
-
-        write_node_zip(_below(destdir, zipped))
-        written.append(_below(destdir, zipped))
+    if write_node_side is not None:
+        written.append(target.with_name(NODE_ZIP))
+        write_node_side(written[-1])
     fresh = conf.with_name(conf.name + ".new")
     fresh.write_text(with_line(conf.read_text() if conf.exists() else "", line))
     fresh.chmod(0o644)
     fresh.replace(conf)
     return [*written, conf]
-
-
-@click.command()
-@click.option("--destdir", default="", help="A folder in front of all that is written, for packages.")
-@click.option("--plugin-dir", type=Path, help="Where Slurm has its plugins; default: as `scontrol show config` says.")
-@click.option("--plugstack", "configuration", type=Path, help="Default: plugstack.conf beside slurm.conf.")
-@click.option("--python", default=sys.executable, help="The interpreter that has Cordée, where jobs are submitted.")
-@click.option("--node-python", help="Another one for nodes, 3.9 or newer; what it needs of Cordée is installed beside.")
-@click.option("--timeout-s", type=click.IntRange(1), help="How long a node may take to start a container; default 120.")
-@click.option("--compiler", default=lambda: os.environ.get("CC", "cc"), show_default="$CC, else cc")
-@click.option("--include", multiple=True, help="A folder with slurm/spank.h in a folder slurm.")
-def main(
-    destdir: str,
-    plugin_dir: Path | None,
-    configuration: Path | None,
-    python: str,
-    node_python: str | None,
-    timeout_s: int | None,
-    compiler: str,
-    include: tuple[str, ...],
-) -> None:
-    """Build the SPANK plugin and install it: srun, sbatch and salloc take --environment from then on.
-
-    Example: python -m cordee.environment.spank_install --node-python /usr/bin/python3
-    """
-    try:
-        library = (plugin_dir or plugin_folder()) / LIBRARY
-        zipped = library.with_name("cordee-node.zip") if node_python else None
-        words = [f"python={python}"]
-        words += [f"node_python={node_python}", f"node_cordee={zipped}"] if node_python else []
-        words += [f"timeout_s={timeout_s}"] if timeout_s else []
-        conf = configuration or plugstack()
-        written = install(
-            library, conf, words, zipped=zipped, destdir=destdir, compiler=compiler, include=include
-        )
-    except CordeeError as error:
-        click.echo(f"install-spank: {error}", err=True)
-        sys.exit(error.exit_code)
-    except OSError as error:
-        click.echo(f"install-spank: {error.filename}: {error.strerror}", err=True)
-        sys.exit(5)
-    for path in written:
-        click.echo(path)
-
-
-if __name__ == "__main__":
-    main()

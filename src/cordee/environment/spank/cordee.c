@@ -17,7 +17,8 @@
  *
  * Words of its line in plugstack.conf: python=PATH, the interpreter that has Cordée where jobs are submitted;
  * node_python=PATH, that of nodes (default: the same); cordee=PATH and node_cordee=PATH, a folder or zip with the package for
- * either (default: what the interpreter has); timeout_s=SECONDS to start a container (default 120).
+ * either (default: what the interpreter has); cluster=NAME, whose profile counts where a user's CORDEE_ON names none;
+ * timeout_s=SECONDS to start a container (default 120).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -53,9 +54,10 @@ SPANK_PLUGIN(cordee, 1);
 static struct {
 	const char *python, *node_python;
 	const char *package, *node_package; /* NULL: what the interpreter has */
+	const char *cluster;
 	int timeout_s;
 	bool inert; /* another plugin has the option */
-} site = {"python3", NULL, NULL, NULL, 120, false};
+} site = {"python3", NULL, NULL, NULL, NULL, 120, false};
 
 static char *wanted; /* what was given to the option, in the order of Slurm: the last one holds */
 
@@ -94,7 +96,8 @@ static void read_site(int count, char **words)
 	} texts[] = {{"python=", &site.python},
 		     {"node_python=", &site.node_python},
 		     {"cordee=", &site.package},
-		     {"node_cordee=", &site.node_package}};
+		     {"node_cordee=", &site.node_package},
+		     {"cluster=", &site.cluster}};
 	const size_t known = sizeof(texts) / sizeof(texts[0]);
 
 	for (int i = 0; i < count; i++) {
@@ -107,7 +110,7 @@ static void read_site(int count, char **words)
 			site.timeout_s = atoi(words[i] + 10);
 		else
 			slurm_error("cordee: plugstack.conf: unknown word %s; allowed: python=, node_python=, cordee=, "
-				    "node_cordee=, timeout_s=", words[i]);
+				    "node_cordee=, cluster=, timeout_s=", words[i]);
 	}
 }
 
@@ -188,6 +191,8 @@ static int render(void)
 	pid_t child = fork();
 	if (child == 0) {
 		dup2(pipe_ends[1], 1);
+		if (site.cluster)
+			setenv("CORDEE_ON", site.cluster, 0);
 		run_module(site.python, site.package, "cordee.environment.spank_render", wanted, environ);
 	}
 	close(pipe_ends[1]);
