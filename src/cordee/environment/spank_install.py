@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from cordee.errors import CordeeError, UsageError
@@ -67,11 +67,11 @@ def with_line(text: str, line: str) -> str:
     return "\n".join([*kept, line]) + "\n"
 
 
-def other_plugin() -> str | None:
+def other_plugin(environ: Mapping[str, str] = os.environ) -> str | None:
     """Return the line of `srun --help` by which another plugin offers `--environment`; None: there is none, or no srun."""
     if shutil.which("srun") is None:
         return None
-    lines = _run(["srun", "--help"]).stdout.splitlines()
+    lines = _run(["srun", "--help"], environ).stdout.splitlines()
     return next((line.strip() for line in lines if "--environment=" in line and "definition file" not in line), None)
 
 
@@ -93,8 +93,8 @@ def plugstack() -> Path:
     return Path(os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf").parent / "plugstack.conf"
 
 
-def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+def _run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=environ)
 
 
 def _below(destdir: str, path: Path) -> Path:
