@@ -94,7 +94,7 @@ def test_ranks_setup_lines_checks_and_shells_are_inside_with_one_container_per_n
 
 
 def test_what_dies_is_started_again_inside_from_the_newest_checkpoint(inside, start):
-    run = start(inside("python train.py 400 0.03", NEED))
+    run = start(inside("python train.py 160 0.03", NEED))
     run.wait(lambda state: state.checkpoint)
     first = holders(run)
     run.kill("rank 1")
