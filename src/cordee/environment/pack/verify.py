@@ -69,7 +69,7 @@ def verify(file: Path, at: Path, interpreter: Interpreter) -> Verified:
     if lacks:
         return Verified(False, "; ".join(f"{each.text} ({each.next})" for each in lacks), {})
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    imports = {}
+    imports: dict[str, str | None] = {}
     for package in names:
         line = ("-B", "-c", f"import {package}")
         code, words = _run(engine.argv(environment, Launch((str(at / "bin" / "python"), *line), env)), env)
