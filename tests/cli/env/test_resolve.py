@@ -46,7 +46,9 @@ def test_a_wrong_document_is_exit_code_2_with_every_fault(env, tmp_path):
     assert done.code == 2
     assert f"{tmp_path}/env.toml:1: error: an EDF has no key imgae" in done.err
     assert f"{tmp_path}/env.toml:2: error: workdir is not a text in quotes" in done.err
-    error = env("resolve", "env.toml", "--json").json["error"]
+    document = env("resolve", "env.toml", "--json").json
+    assert [finding["line"] for finding in document["findings"]] == [1, 2]
+    error = document["error"]
     assert (error["kind"], error["line"], error["next"]) == ("document", 1, "did you mean image?")
 
 

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from cordee.cli.env.options import edf_arguments
+from cordee.cli.env.options import edf_arguments, every_fault
 from cordee.cli.options import cluster_name, json_option
 from cordee.cli.output import print_findings, print_json
 
@@ -30,7 +30,8 @@ def command(file: str, key: str | None, cluster: str | None, lenient: bool, as_j
     from cordee.environment.prepare import resolve_here
     from cordee.environment.start import site_words
 
-    resolved = resolve_here(file, site_words(cluster_name(cluster)), lenient=lenient)
+    with every_fault(as_json):
+        resolved = resolve_here(file, site_words(cluster_name(cluster)), lenient=lenient)
     config = resolved.environment.config
     values = explain_key(key, resolved, config, os.environ) if key else explain(resolved, config, os.environ)
     print_findings(list(resolved.findings))

@@ -174,6 +174,7 @@ class _Making:
     def _mounts(self) -> tuple[Mount, ...]:
         found: dict[Mount, list[Given]] = {}
         for given in self.merged.lists["mounts"]:
+            self._look_for_bare_names(given)
             try:
                 mount = parse_mount(given.value, self.cwd, self.variables, self.lenient)
             except MountError as error:
@@ -182,7 +183,7 @@ class _Making:
             except ExpansionError as error:
                 self._refuse_reference(given, error)
             else:
-                if mount is not None:
+                if mount is not None and self._is_text(given, mount.source + mount.target):
                     found.setdefault(mount, []).append(given)
         self.given.update({("mounts", index): given for index, given in enumerate(found.values())})
         return tuple(found)
@@ -204,17 +205,25 @@ class _Making:
                 yield name, value
 
     def _expanded(self, given: Given, variables: Mapping[str, str]) -> str | None:
-        for name in bare_names(given.value):
-            if name in variables:
-                self.findings.append(_not_expanded(given, name))
+        self._look_for_bare_names(given)
         try:
             value = expand(given.value, variables)
         except ExpansionError as error:
             self._refuse_reference(given, error)
             return None
-        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            self._refuse(given, "holds bytes that are not UTF-8", "bad-value", next="correct the variable it refers to")
-        return value
+        return value if self._is_text(given, value) else None
+
+    def _look_for_bare_names(self, given: Given) -> None:
+        for name in bare_names(given.value):
+            if name in self.variables:
+                self.findings.append(_not_expanded(given, name))
+
+    def _is_text(self, given: Given, value: str) -> bool:
+        """Return whether a value holds no bytes of a variable that are no text: neither JSON nor TOML could carry them."""
+        if value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value):
+            return True
+        self._refuse(given, "holds bytes that are not UTF-8", "bad-value", next="correct the variable it refers to")
+        return False
 
     def _refuse_reference(self, given: Given, error: ExpansionError) -> None:
         hint = error.next
