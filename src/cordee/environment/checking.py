@@ -13,7 +13,7 @@ from cordee.environment.choose import PREFERENCE
 from cordee.environment.document import SQUASHFS_FLAG, Environment, Root
 from cordee.environment.edf import Resolved
 from cordee.environment.edf.fields import dotted
-from cordee.environment.edf.image import is_archive
+from cordee.environment.edf.image import open_archive
 from cordee.environment.engines import ENGINES, find_engine
 from cordee.environment.engines._base import Missing
 from cordee.environment.images.errors import ImageError, StoreError
@@ -78,11 +78,13 @@ def check(resolved: Resolved, store: Store, engine: str | None = None) -> Checke
 def _image(resolved: Resolved, store: Store) -> tuple[Environment, list[Finding]]:
     """Return the environment with its root where it can be had, and what is wrong with its image."""
     environment = resolved.environment
-    if is_archive(environment.image):
-        hint = f"cordee env pull {environment.image}"
-        text = "the image is an archive, which is imported when it is first used"
-        return environment, [_finding(resolved, ("image",), text, "image-not-imported", "info", next=hint)]
     try:
+        archive = open_archive(environment.image)
+        if archive is not None and store.find(archive.digest) is None:
+            text = "the image is an archive, which is imported when it is first used"
+            hint = f"cordee env pull {environment.image}"
+            environment = replace(environment, config=archive.config)
+            return environment, [_finding(resolved, ("image",), text, "image-not-imported", "info", next=hint)]
         environment = locate(environment, store)
     except (ImageError, StoreError) as error:
         details: dict[str, Any] = {"given": error.given, "allowed": error.allowed, "next": error.next}

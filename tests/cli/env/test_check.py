@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -171,3 +172,7 @@ def test_an_archive_that_is_not_imported_yet_is_said_and_nothing_is_imported(env
     done = env("check", "env.toml", "--json")
     assert (done.code, [finding["rule"] for finding in done.json["findings"]]) == (0, ["image-not-imported"])
     assert not (tmp_path / "store").exists()
+    OciLayout(tmp_path / "layout").add([[Entry("file", b"x")]], architecture="s390x")
+    done = env("check", "env.toml", "--json")
+    assert (done.code, rules(done)) == (1, [("missing-image", 1)])
+    assert "s390x" in json.dumps(done.json)

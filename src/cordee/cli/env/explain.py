@@ -34,16 +34,17 @@ def command(file: str, key: str | None, cluster: str | None, lenient: bool, as_j
         resolved = resolve_here(file, site_words(cluster_name(cluster)), lenient=lenient)
     config = resolved.environment.config
     values = explain_key(key, resolved, config, os.environ) if key else explain(resolved, config, os.environ)
+    known = resolved.environment.root is not None or config.digest is not None
     print_findings(list(resolved.findings))
     if as_json:
         document = {
             "schema": SCHEMA,
             "files": [str(path) for path in resolved.files],
-            "image_known": resolved.environment.root is not None,
+            "image_known": known,
             "values": [value.document() for value in values],
         }
         print_json(document)
         return
     click.echo(explained_text(values), nl=False)
-    if resolved.environment.root is None:
+    if not known:
         click.echo("what the image says is not known: it is not on this machine", err=True)
