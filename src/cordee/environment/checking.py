@@ -16,6 +16,7 @@ from cordee.environment.edf.fields import dotted
 from cordee.environment.edf.image import open_archive
 from cordee.environment.engines import ENGINES, find_engine
 from cordee.environment.engines._base import Missing
+from cordee.environment.hooks import hooks_asked_for, nearest_known
 from cordee.environment.images.errors import ImageError, StoreError
 from cordee.environment.images.locate import locate
 from cordee.environment.images.squash import read_superblock
@@ -29,7 +30,6 @@ STEP = "step"
 # What `uname` calls a machine, as OCI calls it.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
 _MOST_LINKS = 40
-_HOOKS = "com.hooks."
 _OCI_ENGINES = ("podman", STEP)
 
 
@@ -144,12 +144,19 @@ def _entrypoint(resolved: Resolved, environment: Environment) -> Iterator[Findin
 
 
 def _hooks(resolved: Resolved, engine: str | None) -> Iterator[Finding]:
-    """Say which hooks nobody will run: engines that hand annotations to an OCI runtime leave them to the site's hooks."""
-    for name, value in resolved.environment.annotations.items():
-        if name.startswith(_HOOKS) and name.endswith(".enabled") and value == "true" and engine not in _OCI_ENGINES:
-            text = f"the hook {name.removesuffix('.enabled')} is asked for, and no hook is run by the engine {engine or 'here'}"
-            hint = "give what it would bring by mounts and env, or take an engine whose site has the hook"
-            yield _finding(resolved, ("annotations", name), text, "hook-not-run", "warn", given=name, next=hint)
+    """Say which annotations look like those of a hook and are not, and which hooks nobody will run: engines that hand
+    annotations to an OCI runtime leave them to the site's hooks."""
+    annotations = resolved.environment.annotations
+    for name in annotations:
+        near = nearest_known(name)
+        if near:
+            text, hint = f"no hook at CSCS has the annotation {name}", f"did you mean {near}?"
+            yield _finding(resolved, ("annotations", name), text, "unknown-hook", "warn", given=name, next=hint)
+    for name in hooks_asked_for(annotations) if engine not in _OCI_ENGINES else ():
+        hook = name.removesuffix(".enabled")
+        text = f"the hook {hook} is asked for, and no hook is run by the engine {engine or 'here'}"
+        hint = "give what it would bring by mounts and env, or take an engine whose site has the hook"
+        yield _finding(resolved, ("annotations", name), text, "hook-not-run", "warn", given=name, next=hint)
 
 
 def _workdir(resolved: Resolved, environment: Environment) -> Iterator[Finding]:
@@ -234,5 +241,5 @@ def _finding(resolved: Resolved, keys: Keys, text: str, rule: str, severity: str
     file, line = (origin.file, origin.line) if origin else (None, None)
     allowed = details.pop("allowed", None)
     allowed = list(allowed) if isinstance(allowed, tuple) else allowed
-    said = text if text.startswith("the ") or text.startswith("there ") else f"{dotted(keys)}: {text}"
+    said = text if text.startswith(("the ", "there ", "no ")) else f"{dotted(keys)}: {text}"
     return Finding(said, severity, rule, file=file, line=line, allowed=allowed, **details)

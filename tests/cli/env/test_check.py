@@ -156,6 +156,13 @@ def test_what_will_not_happen_is_warned_of(env, tmp_path, monkeypatch):
     assert ("hook-not-run", 7) not in warnings(env("check", "env.toml", "--engine", "podman", "--json"))
 
 
+def test_an_annotation_that_is_almost_one_of_a_hook_is_warned_of(env, tmp_path):
+    (tmp_path / "env.toml").write_text('[annotations]\ncom.hooks.cxi.enable = "true"\ncom.site.own = "x"\n')
+    done = env("check", "env.toml", "--json")
+    assert (done.code, warnings(done)) == (0, [("unknown-hook", 2)])
+    assert done.json["findings"][0]["next"] == "did you mean com.hooks.cxi.enabled?"
+
+
 def test_a_site_whose_engine_is_an_option_of_srun_is_said_to_be_one(env, tmp_path, monkeypatch):
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters" / "alps.toml").write_text('[environment]\nengine = "step"\n')

@@ -12,7 +12,7 @@ def test_the_document_has_the_keys_of_the_contract(env, tmp_path):
     )
     done = env("resolve", "env.toml", "--json")
     assert (done.code, done.err) == (0, "")
-    assert KEYS | {"root", "config"} == set(done.json)
+    assert KEYS | {"root", "config", "additions"} == set(done.json)
     assert done.json["mounts"] == [{"source": "/data", "target": "/in", "flags": ["ro", "private"]}]
     assert (done.json["image"], done.json["workdir"], done.json["entrypoint"]) == ("ubuntu:24.04", None, False)
     assert (done.json["env"], done.json["annotations"]) == ({"X": "two\nlines"}, {"a.b": "true"})
@@ -78,3 +78,13 @@ def test_an_unknown_command_names_the_nearest(env):
     done = env("reslove", "env.toml")
     assert done.code == 2
     assert "did you mean 'resolve'?" in done.err
+
+
+def test_tables_of_cordees_own_are_carried_as_they_are(env, tmp_path):
+    (tmp_path / "env.toml").write_text(
+        'image = "x"\n[build]\nfrom = "${NOT_LOOKED_AT}"\n"odd key" = [1, 2.5, true, { a = 1979-05-27 }]\n[stack]\n'
+    )
+    before = env("resolve", "env.toml", "--json").json["additions"]
+    assert before["build"]["from"] == "${NOT_LOOKED_AT}"
+    (tmp_path / "again.toml").write_text(env("resolve", "env.toml").out)
+    assert env("resolve", "again.toml", "--json").json["additions"] == before

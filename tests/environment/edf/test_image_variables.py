@@ -9,6 +9,7 @@ from cordee.environment.edf.image import config_in
 from cordee.environment.images import Store
 from cordee.environment.prepare import resolve_here
 from cordee.environment.start import SiteWords, start
+from cordee.errors import DocumentError
 from cordee.testing.oci import Entry, OciLayout
 
 EDF = 'image = "oci:./layout"\nworkdir = "${BASE}"\nmounts = ["${HOME}"]\n[env]\nPATH = "${PATH}:/custom/bin"\n'
@@ -56,3 +57,10 @@ def test_root_is_known_when_the_archive_is_in_the_store(environ):
     root = resolve_here("env.toml", SiteWords(), environ=environ).environment.root
     assert root is not None
     assert root.kind == "squashfs"
+
+
+def test_a_variable_that_the_image_may_define_is_asked_for_with_the_image(environ, tmp_path):
+    (tmp_path / "env.toml").write_text('image = "nowhere.io/x:1"\nworkdir = "${WORKSPACE}"\n')
+    with pytest.raises(DocumentError) as caught:
+        resolve_here("env.toml", SiteWords(), environ=environ)
+    assert "cordee env pull" in caught.value.next

@@ -30,6 +30,6 @@ def command(file: str, cluster: str | None, lenient: bool, as_json: bool) -> Non
         resolved = resolve_here(file, site_words(cluster_name(cluster)), lenient=lenient)
     print_findings(list(resolved.findings))
     if as_json:
-        print_json(resolved.environment.document())
+        print_json({**resolved.environment.document(), "additions": dict(resolved.additions)})
     else:
-        click.echo(edf_text(resolved.environment), nl=False)
+        click.echo(edf_text(resolved.environment, resolved.additions), nl=False)
