@@ -21,6 +21,7 @@ from cordee.environment.images.errors import ImageError, StoreError
 from cordee.environment.images.locate import locate
 from cordee.environment.images.squash import read_superblock
 from cordee.environment.images.store import Store
+from cordee.environment.inside import has_folder
 from cordee.findings import Finding
 from cordee.spec.toml_lines import Keys
 
@@ -29,7 +30,6 @@ SCHEMA = "cordee.environment-check/1"
 STEP = "step"
 # What `uname` calls a machine, as OCI calls it.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
-_MOST_LINKS = 40
 _OCI_ENGINES = ("podman", STEP)
 
 
@@ -161,37 +161,16 @@ def _hooks(resolved: Resolved, engine: str | None) -> Iterator[Finding]:
 
 def _workdir(resolved: Resolved, environment: Environment) -> Iterator[Finding]:
     workdir = environment.workdir or environment.config.workdir
-    if workdir is None or environment.root is None or environment.root.kind == "squashfs":
-        return
-    root = environment.root.path if environment.root.kind == "folder" else "/"
-    if not _is_folder_inside(workdir, root, environment):
+    there = has_folder(workdir, environment) if workdir and environment.root else True
+    if there is None:
+        text = f"whether the workdir is in the image could not be looked at: {workdir}"
+        yield _finding(
+            resolved, ("workdir",), text, "workdir-unknown", "warn", given=workdir, next="install unsquashfs"
+        )
+    elif not there:
         text = f"the workdir is not there inside: {workdir}"
         hint = "make it in the image, mount it, or name another"
         yield _finding(resolved, ("workdir",), text, "missing-workdir", given=workdir, next=hint)
-
-
-def _is_folder_inside(workdir: str, root: str, environment: Environment) -> bool:
-    for mount in reversed(environment.mounts):
-        below = PurePosixPath(workdir)
-        if below.is_relative_to(mount.target):
-            rest = below.relative_to(mount.target)
-            return SQUASHFS_FLAG in mount.flags or os.path.isdir(os.path.join(mount.source, rest))
-    return os.path.isdir(_inside(workdir, root))
-
-
-def _inside(path: str, root: str) -> str:
-    """Return where a path of a root lies on the host; links are followed as they are seen inside."""
-    left, found, links = list(reversed(PurePosixPath(path).parts[1:])), PurePosixPath("/"), 0
-    while left:
-        part = left.pop()
-        here = found.parent if part == ".." else found / part
-        if os.path.islink(f"{root}{here}") and links < _MOST_LINKS:
-            links += 1
-            target = PurePosixPath(os.readlink(f"{root}{here}"))
-            left.extend(reversed([each for each in target.parts if each != "/"]))
-            here = PurePosixPath("/") if target.is_absolute() else found
-        found = here
-    return f"{root}{found}"
 
 
 def _engine(environment: Environment, name: str | None) -> tuple[str | None, list[Finding]]:
@@ -241,5 +220,5 @@ def _finding(resolved: Resolved, keys: Keys, text: str, rule: str, severity: str
     file, line = (origin.file, origin.line) if origin else (None, None)
     allowed = details.pop("allowed", None)
     allowed = list(allowed) if isinstance(allowed, tuple) else allowed
-    said = text if text.startswith(("the ", "there ", "no ")) else f"{dotted(keys)}: {text}"
+    said = text if text.startswith(("the ", "there ", "no ", "whether ")) else f"{dotted(keys)}: {text}"
     return Finding(said, severity, rule, file=file, line=line, allowed=allowed, **details)
