@@ -111,10 +111,12 @@ def missing_path(source: LocalPath, given: str) -> None:
         ImageError: so it is; both ways in which `given` can be read are named.
     """
     path = Path(source.path)
-    if os.access(path, os.R_OK):
-        return
     if os.path.exists(path):
-        raise ImageError("the image may not be read by you", given=source.path)
+        if not os.access(path, os.R_OK):
+            raise ImageError("the image may not be read by you", given=source.path)
+        if not path.is_dir() and not path.is_file():
+            raise ImageError("an image is a file or a folder", given=source.path)
+        return
     reference = ""
     if source.scheme is None and not given.startswith(("/", ".", "~", "file:")):
         reference = f"; if an image of a registry is meant, write docker://{given}"
