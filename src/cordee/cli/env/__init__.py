@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rm": ("cordee.cli.env.rm", "Remove images from the store."),
     "gc": ("cordee.cli.env.gc", "Clear the store of what nothing names any more, and of interrupted imports."),
     "pack": ("cordee.cli.env.pack", "Make one squashfs of a Python environment, which activates by being mounted."),
+    "install-spank": ("cordee.cli.env.install_spank", "Build and install Slurm's plugin for `srun --environment`."),
 }
 
 

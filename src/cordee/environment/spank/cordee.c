@@ -12,10 +12,13 @@
  *   local_user_init   srun         the user keeps the command as it was typed, since srun looks it up on its own machine
  *   user_init         slurmstepd   the user starts the container; the child gives up root for good before it runs anything
  *   task_init         each task    the user joins the container, sets directory and variables
+ *   task_exit         slurmstepd   root     says whether the container ended first
  *   exit              slurmstepd   root     lets the container go
  *
- * Words of its line in plugstack.conf: python=PATH (its interpreter), cordee=PATH (a folder or zip with the package; default:
- * what the interpreter has), timeout_s=SECONDS to start a container (default 120).
+ * Words of its line in plugstack.conf: python=PATH, the interpreter that has Cordée where jobs are submitted;
+ * node_python=PATH, that of nodes (default: the same); cordee=PATH and node_cordee=PATH, a folder or zip with the package for
+ * either (default: what the interpreter has); cluster=NAME, whose profile counts where a user's CORDEE_ON names none;
+ * timeout_s=SECONDS to start a container (default 120).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -49,23 +52,25 @@ SPANK_PLUGIN(cordee, 1);
 #define END_MS 15000
 
 static struct {
-	const char *python;
-	const char *package;
+	const char *python, *node_python;
+	const char *package, *node_package; /* NULL: what the interpreter has */
+	const char *cluster;
 	int timeout_s;
 	bool inert; /* another plugin has the option */
-} site = {"python3", NULL, 120, false};
+} site = {"python3", NULL, NULL, NULL, NULL, 120, false};
 
 static char *wanted; /* what was given to the option, in the order of Slurm: the last one holds */
 
 static struct {
 	bool failed;
 	bool joined;
+	bool batch;
 	int socket; /* to what holds the container */
 	int mount_ns, user_ns;
 	pid_t stepd;
 	char *records; /* what it said, NUL-terminated records */
 	size_t size;
-} container = {false, false, -1, -1, -1, 0, NULL, 0};
+} container = {false, false, false, -1, -1, -1, 0, NULL, 0};
 
 static int take_option(int value, const char *argument, int remote)
 {
@@ -85,15 +90,27 @@ static struct spank_option option = {
 
 static void read_site(int count, char **words)
 {
+	const struct {
+		const char *key;
+		const char **value;
+	} texts[] = {{"python=", &site.python},
+		     {"node_python=", &site.node_python},
+		     {"cordee=", &site.package},
+		     {"node_cordee=", &site.node_package},
+		     {"cluster=", &site.cluster}};
+	const size_t known = sizeof(texts) / sizeof(texts[0]);
+
 	for (int i = 0; i < count; i++) {
-		if (strncmp(words[i], "python=", 7) == 0)
-			site.python = words[i] + 7;
-		else if (strncmp(words[i], "cordee=", 7) == 0)
-			site.package = words[i] + 7;
-		else if (strncmp(words[i], "timeout_s=", 10) == 0)
+		size_t k = 0;
+		while (k < known && strncmp(words[i], texts[k].key, strlen(texts[k].key)) != 0)
+			k++;
+		if (k < known)
+			*texts[k].value = words[i] + strlen(texts[k].key);
+		else if (strncmp(words[i], "timeout_s=", 10) == 0 && atoi(words[i] + 10) > 0)
 			site.timeout_s = atoi(words[i] + 10);
 		else
-			slurm_error("cordee: plugstack.conf: unknown word %s; allowed: python=, cordee=, timeout_s=", words[i]);
+			slurm_error("cordee: plugstack.conf: unknown word %s; allowed: python=, node_python=, cordee=, "
+				    "node_cordee=, cluster=, timeout_s=", words[i]);
 	}
 }
 
@@ -113,15 +130,15 @@ int slurm_spank_init(spank_t spank, int count, char **words)
 }
 
 /* Run a module of Cordée in place of this process. */
-static void run_module(const char *module, const char *argument, char **environment)
+static void run_module(const char *python, const char *package, const char *module, const char *argument, char **environment)
 {
-	const char *start = "import runpy, sys; sys.path[:0] = [sys.argv.pop(1)] if sys.argv[1] else [sys.argv.pop(1)][1:]; "
+	const char *start = "import runpy, sys; sys.path[:0] = list(filter(None, [sys.argv.pop(1)])); "
 			    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)";
-	char *words[] = {(char *)site.python, "-I", "-c", (char *)start, (char *)(site.package ? site.package : ""),
+	char *words[] = {(char *)python, "-I",		   "-c", (char *)start, (char *)(package ? package : ""),
 			 (char *)module, (char *)argument, NULL};
 
-	execvpe(site.python, words, environment);
-	dprintf(2, "cordee: cannot run %s, the python= of plugstack.conf: %s\n", site.python, strerror(errno));
+	execvpe(python, words, environment);
+	dprintf(2, "cordee: cannot run %s, as plugstack.conf says: %s\n", python, strerror(errno));
 	_exit(EXIT_ENGINE);
 }
 
@@ -174,7 +191,9 @@ static int render(void)
 	pid_t child = fork();
 	if (child == 0) {
 		dup2(pipe_ends[1], 1);
-		run_module("cordee.environment.spank_render", wanted, environ);
+		if (site.cluster)
+			setenv("CORDEE_ON", site.cluster, 0);
+		run_module(site.python, site.package, "cordee.environment.spank_render", wanted, environ);
 	}
 	close(pipe_ends[1]);
 	char *word = child > 0 ? read_all(pipe_ends[0], &size) : NULL;
@@ -337,7 +356,8 @@ static void start_holder(int end, int words, uid_t uid, gid_t gid)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (chdir("/") < 0)
 		_exit(EXIT_ENGINE);
-	run_module("cordee.environment.spank.hold", NULL, environment);
+	run_module(site.node_python ? site.node_python : site.python, site.node_package ? site.node_package : site.package,
+		   "cordee.environment.spank.hold", NULL, environment);
 }
 
 static bool ask(char **environment, const char *script, time_t deadline)
@@ -428,7 +448,8 @@ int slurm_spank_user_init(spank_t spank, int count, char **words)
 	if (step == SLURM_EXTERN_CONT || step == SLURM_INTERACTIVE_STEP)
 		return 0;
 	spank_get_item(spank, S_JOB_ARGV, &argc, &argv);
-	hold(environment, step == SLURM_BATCH_SCRIPT && argc > 0 ? argv[0] : NULL);
+	container.batch = step == SLURM_BATCH_SCRIPT;
+	hold(environment, container.batch && argc > 0 ? argv[0] : NULL);
 	return 0; /* every task says that it failed: a node that "cannot launch" would be drained, and the job requeued */
 }
 
@@ -496,6 +517,33 @@ static void set_variables(spank_t spank)
 	spank_setenv(spank, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 0);
 }
 
+static void quote(int to, const char *word)
+{
+	dprintf(to, " '");
+	for (; *word; word++)
+		dprintf(to, *word == '\'' ? "'\\''" : "%c", *word);
+	dprintf(to, "'");
+}
+
+/* Return the path of a script in memory that runs a command through the entrypoint: there is no room for more words in
+ * what Slurm executes, and what it does between here and there must be done. */
+static char *through_entrypoint(const char *command)
+{
+	const char *end = container.records + container.size;
+	int script = memfd_create("entrypoint", 0);
+	char *path;
+
+	if (script < 0 || asprintf(&path, "/proc/self/fd/%d", script) < 0)
+		give_up("the entrypoint cannot be run:", "memfd_create");
+	dprintf(script, "#!/bin/sh\nexec");
+	for (const char *record = container.records; record < end; record += strlen(record) + 1)
+		if (strncmp(record, "entrypoint=", 11) == 0)
+			quote(script, record + 11);
+	quote(script, command);
+	dprintf(script, " \"$@\"\n");
+	return path;
+}
+
 int slurm_spank_task_init(spank_t spank, int count, char **words)
 {
 	int argc = 0;
@@ -512,22 +560,35 @@ int slurm_spank_task_init(spank_t spank, int count, char **words)
 	    spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS)
 		return 0;
 	const char *typed = find(environment, COMMAND);
-	if (typed && strcmp(typed, argv[0]) != 0)
+	if (typed)
 		argv[0] = strdup(typed);
 	spank_unsetenv(spank, COMMAND);
+	if (answer("entrypoint=") && !container.batch)
+		argv[0] = through_entrypoint(argv[0]);
+	return 0;
+}
+
+/* Say it while the job still listens: a task that was killed with its container shall not look like one that crashed. */
+int slurm_spank_task_exit(spank_t spank, int count, char **words)
+{
+	static bool said;
+	char rest;
+
+	(void)spank, (void)count, (void)words;
+	if (!container.joined || said || recv(container.socket, &rest, 1, MSG_DONTWAIT) != 0)
+		return 0;
+	said = true;
+	slurm_error("cordee: node %s: the container ended before its tasks: what held it was killed", node_name());
 	return 0;
 }
 
 int slurm_spank_exit(spank_t spank, int count, char **words)
 {
 	struct pollfd wait = {container.socket, POLLIN, 0};
-	char rest;
 
 	(void)spank, (void)count, (void)words;
 	if (container.socket < 0 || getpid() != container.stepd)
 		return 0;
-	if (container.joined && recv(container.socket, &rest, 1, MSG_DONTWAIT) == 0)
-		slurm_error("cordee: node %s: the container ended before the step did", node_name());
 	shutdown(container.socket, SHUT_WR);
 	poll(&wait, 1, END_MS);
 	close(container.socket);

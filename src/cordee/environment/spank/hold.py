@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import Iterable, NoReturn
 
 from cordee.environment.document import Environment, Mount
-from cordee.environment.engines import EngineError, find_engine
+from cordee.environment.engines import find_engine
+from cordee.environment.engines._base import EngineError
 from cordee.environment.spank.carried import carried
 
 ENGINE = "namespace"
