@@ -175,6 +175,7 @@ def test_a_site_whose_engine_is_an_option_of_srun_gives_it_to_the_agents(site: M
     profile = SITE + '[environment]\nengine = "step"\nstep_option = "--container-image={image}"\n'
     _, plan, findings = site("nodes = 2", profile, 'environment = "env.toml"\n')
     assert not [finding for finding in findings if finding.severity == "error"]
+    assert only(findings, "no-run-folder").given == f"{tmp_path}/runs/a-1"
     script = batch_script(RunFolder(tmp_path / "runs/a-1"), plan.document())
     assert "'--container-image=nvcr.io#nvidia/pytorch:25.01' --nodes=" in script
 

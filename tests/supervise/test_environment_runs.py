@@ -111,6 +111,12 @@ def test_an_image_that_is_gone_when_the_nodes_start_ends_the_run_with_words(insi
     assert run.processes() == []
 
 
+def test_a_command_that_the_image_does_not_have_is_told_once_in_the_engines_words(inside, start):
+    state = start(inside("not-in-the-image --x")).wait_end()
+    assert (state.state, state.exit_code, state.restarts) == ("failed", 127, 0)
+    assert state.text == "rank 0 on local-0 did not start: there is no command not-in-the-image inside"
+
+
 def test_with_podman_it_is_the_same(inside, start, tmp_path, monkeypatch):
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters/local.toml").write_text('[environment]\nengine = "podman"\n')

@@ -387,6 +387,7 @@ class Agent:
             self.log.write(rank, stream, world.attempt, data)
 
     def rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
+        ended = self.container.explained(ended, self._tails.get(rank))
         if ended.text and self.log is not None:
             self.log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")
         self.telemetry.send(self._send)
