@@ -47,6 +47,21 @@ def test_the_ranks_of_two_nodes_are_inside_and_a_lost_container_is_opened_again(
     assert mounts_left(run) == []
 
 
+def test_ranks_that_srun_starts_enter_the_same_containers(job, start, slurm, tmp_path, monkeypatch):
+    monkeypatch.setenv("GONE", "host")
+    folder = job(
+        "python train.py 5 0.02", f'launch = "srun"\n{TOML}', TELLING + 'print(os.environ.get("GONE"))\n' + COUNTING
+    )
+    edf = edf_with_python(busybox_root(tmp_path / "root"), 'FROM_EDF = "yes"\nGONE = ""')
+    (folder / "env.toml").write_text(edf)
+    run = start(folder)
+    state = run.wait_end()
+    assert (state.state, state.restarts) == ("finished", 0), state.text
+    told = [run.output(rank).decode().splitlines()[:2] for rank in range(4)]
+    assert told == [[f'TOLD NAME="busybox" {rank} {rank // 2} yes', "None"] for rank in range(4)]
+    assert run.processes() == []
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A Slurm whose srun has `--environment`, with a profile that says so; returns the folder for runs."""

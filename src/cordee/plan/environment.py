@@ -52,10 +52,6 @@ def plan_environment(
     except CordeeError as error:
         rule = "no-engine" if isinstance(error, EngineError) else error.kind
         return None, [*resolved.findings, *saying.findings, _finding(loaded, error, rule)]
-    if loaded.job.launch == "srun":
-        text = "launch = srun cannot start ranks in a container"
-        what = 'launch = "fork", or a site whose engine is an option of srun (engine = "step" in its profile)'
-        saying.error("launch", "not-honoured", text, given="srun", allowed='"fork"', next=what)
     files = tuple(map(str, resolved.files))
     planned = model.EnvironmentPlan(engine=engine, document=environment.document(), files=files)
     return planned, [*resolved.findings, *saying.findings]
