@@ -17,7 +17,7 @@ from cordee.environment.edf import resolve
 from cordee.environment.engines import find_engine
 from cordee.environment.engines._base import enter_argv
 from cordee.environment.images import Store, locate
-from cordee.testing.containers import edf_with_python
+from cordee.testing.container_runs import edf_with_python
 from cordee.testing.images import busybox_root
 
 PROGRAM = (

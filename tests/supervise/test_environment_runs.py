@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cordee.cli.cancel import cancel
-from cordee.testing.containers import edf_with_python, holders, mounts_left
+from cordee.testing.container_runs import edf_with_python, holders, mounts_left
 from cordee.testing.images import busybox_root
 from cordee.testing.programs import COUNTING
 from cordee.testing.runs import LocalRun

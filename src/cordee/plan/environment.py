@@ -39,7 +39,13 @@ def plan_environment(
     assert loaded.job.environment
     saying, site = Saying(loaded), loaded.cluster.environment
     try:
-        resolved = resolve_here(loaded.job.environment, site, cwd=loaded.folder, environ=environ)
+        resolved = resolve_here(
+            loaded.job.environment,
+            site,
+            cwd=loaded.folder,
+            environ=environ,
+            imports=site.engine != STEP_ENGINE,
+        )
     except DocumentError as error:
         return None, [_placed(loaded, finding) for finding in error.findings] or [_finding(loaded, error, error.kind)]
     if site.engine == STEP_ENGINE:

@@ -1,36 +1,49 @@
-"""Runs in containers under test: an EDF for a bare root with this machine's Python in it, and what holds its containers."""
+"""What tests of container engines share: a user without rights, environments of a test image, what a container left behind."""
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 from pathlib import Path
+from typing import Any
 
-from cordee.node import processes
-from cordee.testing.runs import LocalRun
+from cordee.environment.document import Environment, Mount, Root
 
-
-def edf_with_python(image: Path, env: str = "") -> str:
-    """Return an EDF of an image into which the loader, the libraries and the interpreter of this Python are mounted.
-
-    Args:
-        image: a root without any of that, such as `cordee.testing.images.busybox_root` makes.
-        env: more lines of the table [env].
-    """
-    folders = sorted(path for path in {"/usr", "/lib", "/lib64", sys.base_prefix} if os.path.isdir(path))
-    mounts = [f"{path}:{path}:ro" for path in folders if path == "/usr" or not path.startswith("/usr/")]
-    path = f"{Path(sys.executable).resolve().parent}:/usr/bin:/bin"
-    return f'image = "{image}"\nmounts = {json.dumps(mounts)}\n[env]\nPATH = "{path}"\n{env}\n'
+UID = 1000
+# Before a command line, as root: a user without rights, who reaches the interpreter only through folders open to all.
+AS_USER = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups"]
+ENV = {"PATH": "/bin:/usr/bin:/usr/sbin:/sbin", "HOME": "/home/me"}
 
 
-def holders(run: LocalRun, node: str) -> list[int]:
-    """Return the pids of what holds the container of a run's node, on this machine."""
-    found = processes.with_marker(f"{run.folder.id}/{node}/")
-    return [each.pid for each in found if (processes.marker_of(each.pid) or "").endswith("/container")]
+def environment_in(images: Path, kind: str = "folder", **fields: Any) -> Environment:
+    """Return an environment of `images`/root or, for `squashfs`, `images`/root.sqsh; `host`: of no image."""
+    path = {"folder": str(images / "root"), "squashfs": str(images / "root.sqsh"), "host": ""}[kind]
+    return Environment(name="test", image=path, root=Root(kind, path), **fields)
 
 
-def mounts_left(run: LocalRun) -> list[str]:
-    """Return the mounts that this process sees and that have to do with a run, or with holding containers."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return [line for line in lines if run.folder.id in line or "cordee" in line]
+def mounts(*texts: str) -> tuple[Mount, ...]:
+    """Return mounts from `SOURCE:TARGET[:FLAG+FLAG]`."""
+    parts = [text.split(":") for text in texts]
+    return tuple(Mount(part[0], part[1], tuple(part[2].split("+")) if len(part) > 2 else ()) for part in parts)
+
+
+def left_behind(marker: str) -> list[str]:
+    """Return what is left of containers whose mounts or command lines hold `marker`: mounts, processes, loop devices."""
+    found = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if marker in line]
+    for folder in Path("/proc").glob("[0-9]*"):
+        if int(folder.name) == os.getpid():
+            continue
+        try:
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            inside = marker in (folder / "mountinfo").read_text(errors="replace")
+        except OSError:
+            continue
+        if marker in line or inside:
+            found.append(f"{folder.name} {line}")
+    for device in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            held = marker in device.read_text()
+        except OSError:
+            continue
+        if held:
+            found.append(str(device))
+    return found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from cordee.environment.document import Environment
 from cordee.environment.engines._base import Engine, EngineError, Launch, Missing
 from cordee.environment.engines.namespace.request import Request
@@ -43,9 +41,17 @@ class PodmanEngine(Engine):
         return [*first_words(), "hold", *asked.words()]
 
 
-def podman_argv(environment: Environment, *, held: bool) -> list[str]:
-    """Return the argument vector that podman itself is given, for a container of one command or one that is `held`."""
-    return podman_words(asked_for(environment), host_processes=held, host_ipc=True)
+def podman_argv(environment: Environment, *, held: bool, place: str = "/run/cordee-podman-0") -> list[str]:
+    """Return the argument vector that podman itself is given, for a container of one command or one that is `held`.
+
+    Args:
+        environment: with its root.
+        held: whether it is kept open for many commands.
+        place: the folder of the container's own memory.
+    """
+    asked = asked_for(environment)
+    asked.place = place
+    return podman_words(asked, host_processes=held, host_ipc=True)
 
 
 def asked_for(environment: Environment) -> Asked:
@@ -79,13 +85,6 @@ def asked_for(environment: Environment) -> Asked:
         request.mounts.append((mount.source, mount.target, mount.flags))
     request.devices = list(environment.devices)
     runtime = _RUNTIME if shutil.which(_RUNTIME) else ""
-    asked = Asked(shutil.which("podman") or "podman", runtime, place_of(os.geteuid()), request)
+    asked = Asked(shutil.which("podman") or "podman", runtime, request)
     asked.annotations = sorted(environment.annotations.items())
     return asked
-
-
-def place_of(uid: int) -> str:
-    """Return the folder over which a container's own memory is mounted, in its own namespace: it stays empty for others."""
-    folders = ("/run",) if uid == 0 else (f"/run/user/{uid}", "/tmp")
-    folder = next((each for each in folders if os.access(each, os.W_OK)), "/tmp")
-    return f"{folder}/cordee-podman-{uid}"
