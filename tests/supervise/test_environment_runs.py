@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from cordee.cli.cancel import cancel
+from cordee.cli.output import run_document
+from cordee.cli.show import describe
 from cordee.testing.container_runs import edf_with_python, holders, mounts_left
 from cordee.testing.images import busybox_root
 from cordee.testing.programs import COUNTING
@@ -72,6 +74,11 @@ def test_ranks_setup_lines_checks_and_shells_are_inside_with_one_container_per_n
     assert [checks[name]["status"] for name in ("environment", "setup", "host.commands", "host.modules")] == [
         "pass"
     ] * 4
+    told_of = {"name": "env", "image": f"{tmp_path}/root", "digest": None, "engine": "namespace"}
+    assert run_document(run.folder, state)["environment"] == told_of
+    words = f"env: {tmp_path}/root, by namespace"
+    assert f"environment {words}" in describe(run.folder, state)
+    assert words in (run.folder.report / "index.html").read_text()
     assert mounts_left(run) == []
 
 
