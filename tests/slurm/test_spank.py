@@ -228,7 +228,9 @@ def test_a_thousand_mounts_are_carried_and_made(site):
 
 def test_a_batch_script_runs_inside(site):
     site.edf('[env]\nA = "1"\n')
-    said = site.batch("#!/bin/sh\n#SBATCH --environment=./env.toml\necho $0 $A; cat /etc/os-release; command -v srun\n")
+    said = site.batch(
+        "#!/bin/sh\n#SBATCH --environment=./env.toml\necho $0 $A; cat /etc/os-release; command -v srun || true\n"
+    )
     assert "slurm_script 1" in said
     assert 'NAME="busybox"' in said
     assert "/srun" not in said
@@ -240,7 +242,7 @@ def test_srun_in_a_batch_script_inherits_and_can_have_another_or_none(site):
     where = "sh -c 'test -e /mnt/passwd && echo mounted || cat /etc/os-release'"
     said = site.batch(
         "#!/bin/sh\n#SBATCH --environment=./host.toml\n#SBATCH -n1\n"
-        f"srun {where}\nsrun --export=NONE {where}\n"
+        f"rm host.toml; srun {where}\nsrun --export=NONE {where}\n"
         f"echo other; srun --environment={box} {where}; echo none; srun --environment= {where}\n"
     )
     inherited, _, rest = said.partition("other\n")
@@ -252,8 +254,10 @@ def test_srun_in_a_batch_script_inherits_and_can_have_another_or_none(site):
 
 
 def test_srun_under_salloc_inherits_and_the_shell_stays_outside(site):
-    site.edf()
-    said = site.out("salloc", "--environment=./env.toml", "sh", "-c", f"{NAMESPACE}; srun {NAMESPACE}").split()
+    edf = site.edf()
+    # The file is read where the job is submitted, and never again.
+    command = f"{NAMESPACE}; mv {edf} {edf}.gone; srun {NAMESPACE}"
+    said = site.out("salloc", "--environment=./env.toml", "sh", "-c", command).split()
     assert said[0] == os.readlink("/proc/self/ns/mnt")
     assert said[1] != said[0]
 
@@ -344,7 +348,7 @@ def test_another_plugin_with_the_option_keeps_it(cluster, site, line, tmp_path):
         assert done.returncode == 0, done.stderr
         assert "other has theirs" in done.stderr
         assert done.stdout.strip() == os.readlink("/proc/self/ns/mnt")
-        assert spank_install.other_plugin(site.env) == "--environment=X     of the site"
+        assert "of the site" in (spank_install.other_plugin(site.env) or "")
     finally:
         conf.write_text(line + "\n")
     log = (cluster.folder / "log" / "n2.log").read_text()

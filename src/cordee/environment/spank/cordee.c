@@ -46,6 +46,7 @@ SPANK_PLUGIN(cordee, 1);
 
 #define CARRIED "SLURM_CORDEE_ENVIRONMENT" /* the word itself; what does not fit follows in _1, _2, ... */
 #define COMMAND "SLURM_CORDEE_COMMAND"     /* the command of srun as it was typed */
+#define GIVEN "_SLURM_SPANK_OPTION_cordee_environment"
 #define CHUNK 100000                       /* the kernel takes no variable of more than 128 KiB */
 #define MAX_CHUNKS 16
 #define EXIT_ENGINE 125
@@ -121,6 +122,10 @@ int slurm_spank_init(spank_t spank, int count, char **words)
 	if (context == S_CTX_JOB_SCRIPT)
 		return 0;
 	read_site(count, words);
+	/* Slurm would hand an option of the job to every command in it as if it had been typed: the file would be read again,
+	 * where it may not be, and by jobs that are submitted from inside. */
+	unsetenv(GIVEN);
+	unsetenv("SLURM_SPANK_" GIVEN);
 	if (spank_option_register(spank, &option) != ESPANK_SUCCESS) {
 		site.inert = true;
 		if (context == S_CTX_SLURMD)
