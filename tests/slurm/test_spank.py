@@ -340,7 +340,7 @@ def test_another_plugin_with_the_option_keeps_it(cluster, site, line, tmp_path):
     )
     subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(other)], input=source, text=True, check=True)
     conf = cluster.folder / "etc" / "plugstack.conf"
-    conf.write_text(f"required {other}\n{line}\n")
+    conf.write_text(f"{line}\nrequired {other}\n")
     try:
         cluster.kill_slurmd("n2")
         cluster.start_node("n2")
@@ -352,4 +352,4 @@ def test_another_plugin_with_the_option_keeps_it(cluster, site, line, tmp_path):
     finally:
         conf.write_text(line + "\n")
     log = (cluster.folder / "log" / "n2.log").read_text()
-    assert log.count("another plugin has the option --environment") == 1
+    assert log.count("other.so has the option --environment") == 1

@@ -21,9 +21,10 @@
  * timeout_s=SECONDS to start a container (default 120).
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
+#include <link.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -115,23 +116,47 @@ static void read_site(int count, char **words)
 	}
 }
 
+/* Whether a library is another plugin of this kind that names the option: Slurm loads all before it calls the first, and
+ * gives an option that two register to the first of them, with a line on everybody's screen. */
+static int has_option(struct dl_phdr_info *library, size_t size, void *found)
+{
+	static const char name[] = "\0environment"; /* with the NUL byte at its end: a word of its own */
+	void *loaded = *library->dlpi_name ? dlopen(library->dlpi_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	const void *mark = loaded ? dlsym(loaded, "spank_plugin_version") : NULL;
+
+	(void)size;
+	for (int i = 0; mark && mark != &spank_plugin_version && i < library->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &library->dlpi_phdr[i];
+		if (part->p_type == PT_LOAD && (part->p_flags & PF_R) &&
+		    memmem((const char *)library->dlpi_addr + part->p_vaddr, part->p_filesz, name, sizeof(name)))
+			*(char **)found = strdup(library->dlpi_name);
+	}
+	if (loaded)
+		dlclose(loaded);
+	return *(char **)found != NULL;
+}
+
 int slurm_spank_init(spank_t spank, int count, char **words)
 {
 	spank_context_t context = spank_context();
+	char *other = NULL;
 
 	if (context == S_CTX_JOB_SCRIPT)
 		return 0;
 	read_site(count, words);
+	dl_iterate_phdr(has_option, &other);
+	if (other) {
+		site.inert = true;
+		if (context == S_CTX_SLURMD)
+			slurm_info("cordee: %s has the option --environment; this plugin stays out of its way", other);
+		free(other);
+		return 0;
+	}
 	/* Slurm would hand an option of the job to every command in it as if it had been typed: the file would be read again,
 	 * where it may not be, and by jobs that are submitted from inside. */
 	unsetenv(GIVEN);
 	unsetenv("SLURM_SPANK_" GIVEN);
-	if (spank_option_register(spank, &option) != ESPANK_SUCCESS) {
-		site.inert = true;
-		if (context == S_CTX_SLURMD)
-			slurm_info("cordee: another plugin has the option --environment; this one stays out of its way");
-	}
-	return 0;
+	return spank_option_register(spank, &option) == ESPANK_SUCCESS ? 0 : -1;
 }
 
 /* Run a module of Cordée in place of this process. */
