@@ -24,9 +24,13 @@ from cordee.findings import Finding
 from cordee.spec.toml_lines import Keys
 
 SCHEMA = "cordee.environment-check/1"
+# The engine of sites that enter an environment by an option of srun: what it needs is on their nodes.
+STEP = "step"
 # What `uname` calls a machine, as OCI calls it.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
 _MOST_LINKS = 40
+_HOOKS = "com.hooks."
+_OCI_ENGINES = ("podman", STEP)
 
 
 @dataclass(frozen=True)
@@ -65,23 +69,19 @@ def check(resolved: Resolved, store: Store, engine: str | None = None) -> Checke
     """
     environment, findings = _image(resolved, store)
     findings += [*resolved.findings, *_kept(resolved), *_mounts(resolved), *_devices(resolved)]
-    findings += _workdir(resolved, environment)
+    findings += [*_workdir(resolved, environment), *_entrypoint(resolved, environment)]
     chosen, lacking = _engine(environment, engine)
     findings += [each for each in lacking if not _said(each, findings)]
-    return Checked(chosen, findings)
+    return Checked(chosen, [*findings, *_hooks(resolved, chosen)])
 
 
 def _image(resolved: Resolved, store: Store) -> tuple[Environment, list[Finding]]:
     """Return the environment with its root where it can be had, and what is wrong with its image."""
     environment = resolved.environment
     if is_archive(environment.image):
-        path = environment.image.partition(":")[2]
-        if os.path.exists(path) or os.path.exists(path.rpartition(":")[0]):
-            hint = f"cordee env pull {environment.image}"
-            text = "the image is an archive, which is imported when it is first used"
-            return environment, [_finding(resolved, ("image",), text, "image-not-imported", "info", next=hint)]
-        text = f"the image is not there: {path}"
-        return environment, [_finding(resolved, ("image",), text, "missing-image", given=path, next="correct the path")]
+        hint = f"cordee env pull {environment.image}"
+        text = "the image is an archive, which is imported when it is first used"
+        return environment, [_finding(resolved, ("image",), text, "image-not-imported", "info", next=hint)]
     try:
         environment = locate(environment, store)
     except (ImageError, StoreError) as error:
@@ -103,8 +103,15 @@ def _kept(resolved: Resolved) -> Iterator[Finding]:
 
 
 def _mounts(resolved: Resolved) -> Iterator[Finding]:
+    targets: dict[str, str] = {}
     for index, mount in enumerate(resolved.environment.mounts):
         keys: Keys = ("mounts", index)
+        if mount.target in targets:
+            text = f"the mount of {mount.source} hides that of {targets[mount.target]} at {mount.target}"
+            yield _finding(
+                resolved, keys, text, "hidden-mount", "warn", given=mount.target, next="take one of them out"
+            )
+        targets[mount.target] = mount.source
         if not os.path.exists(mount.source):
             near = _nearest_parent(mount.source)
             hint = f"make it, or correct the path; {near} is there"
@@ -126,6 +133,21 @@ def _devices(resolved: Resolved) -> Iterator[Finding]:
             text = f"there is no device {path}"
             hint = "leave it out, or check it on a machine that has it"
             yield _finding(resolved, ("devices", index), text, "missing-device", given=path, next=hint)
+
+
+def _entrypoint(resolved: Resolved, environment: Environment) -> Iterator[Finding]:
+    if environment.entrypoint and environment.root is not None and not environment.config.entrypoint:
+        text = "the image names no entrypoint: commands are run as they are"
+        yield _finding(resolved, ("entrypoint",), text, "no-entrypoint", "warn", next="take the entrypoint out")
+
+
+def _hooks(resolved: Resolved, engine: str | None) -> Iterator[Finding]:
+    """Say which hooks nobody will run: engines that hand annotations to an OCI runtime leave them to the site's hooks."""
+    for name, value in resolved.environment.annotations.items():
+        if name.startswith(_HOOKS) and name.endswith(".enabled") and value == "true" and engine not in _OCI_ENGINES:
+            text = f"the hook {name.removesuffix('.enabled')} is asked for, and no hook is run by the engine {engine or 'here'}"
+            hint = "give what it would bring by mounts and env, or take an engine whose site has the hook"
+            yield _finding(resolved, ("annotations", name), text, "hook-not-run", "warn", given=name, next=hint)
 
 
 def _workdir(resolved: Resolved, environment: Environment) -> Iterator[Finding]:
@@ -168,6 +190,9 @@ def _engine(environment: Environment, name: str | None) -> tuple[str | None, lis
     if environment.root is None:
         # What engines need of the machine does not depend on where the image will lie.
         environment = replace(environment, root=Root("squashfs", environment.image))
+    if name == STEP:
+        text = "the site enters the environment by an option of srun; what that needs is not looked at here"
+        return name, [Finding(text, "info", "engine-of-the-site", given=name)]
     names = [name] if name else [each for each in PREFERENCE if each in ENGINES]
     lacking: list[Finding] = []
     for each in names:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from cordee.environment.choose import PREFERENCE, choose_engine
@@ -39,14 +38,20 @@ def plan_environment(
     assert loaded.job.environment
     saying, site = Saying(loaded), loaded.cluster.environment
     try:
-        resolved = resolve_here(loaded.job.environment, site, cwd=loaded.folder, environ=environ)
+        resolved = resolve_here(
+            loaded.job.environment,
+            site,
+            cwd=loaded.folder,
+            environ=environ,
+            imports=site.engine != STEP_ENGINE,
+        )
     except DocumentError as error:
         return None, [_placed(loaded, finding) for finding in error.findings] or [_finding(loaded, error, error.kind)]
     if site.engine == STEP_ENGINE:
         return _of_the_step(loaded, resolved, site), [*resolved.findings, *_no_step_here(loaded)]
     _mounts(loaded, resolved.environment, saying)
     try:
-        environment = locate(resolved.environment, Store(_store(site, environ)))
+        environment = locate(resolved.environment, Store(store_folder(environ, site.store)))
         engine = _engine(loaded, environment, saying)
     except CordeeError as error:
         rule = "no-engine" if isinstance(error, EngineError) else error.kind
@@ -76,11 +81,6 @@ def _no_step_here(loaded: LoadedJob) -> list[Finding]:
     text = "the engine step is an option of srun, and there is no Slurm here"
     saying.error(_KEY, "not-honoured", text, given=STEP_ENGINE, allowed=list(PREFERENCE), next="name another engine")
     return saying.findings
-
-
-def _store(site: EnvironmentSite, environ: Mapping[str, str]) -> Path:
-    own = environ.get("EDF_IMAGESTORE") or os.path.isabs(environ.get("SCRATCH", ""))
-    return Path(os.path.expandvars(site.store)).expanduser() if site.store and not own else store_folder(environ)
 
 
 def _engine(loaded: LoadedJob, environment: Environment, saying: Saying) -> str:

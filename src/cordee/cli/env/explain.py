@@ -27,9 +27,10 @@ def command(file: str, key: str | None, cluster: str | None, lenient: bool, as_j
       cordee env explain env.toml env.PATH
     """
     from cordee.environment.edf.explain import SCHEMA, explain, explain_key, explained_text
-    from cordee.environment.prepare import resolve_here, site_of
+    from cordee.environment.prepare import resolve_here
+    from cordee.environment.start import site_words
 
-    resolved = resolve_here(file, site_of(cluster_name(cluster)), lenient=lenient)
+    resolved = resolve_here(file, site_words(cluster_name(cluster)), lenient=lenient)
     config = resolved.environment.config
     values = explain_key(key, resolved, config, os.environ) if key else explain(resolved, config, os.environ)
     print_findings(list(resolved.findings))

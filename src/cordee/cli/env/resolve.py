@@ -23,9 +23,10 @@ def command(file: str, cluster: str | None, lenient: bool, as_json: bool) -> Non
       cordee env resolve pytorch --json
     """
     from cordee.environment.edf.render import edf_text
-    from cordee.environment.prepare import resolve_here, site_of
+    from cordee.environment.prepare import resolve_here
+    from cordee.environment.start import site_words
 
-    resolved = resolve_here(file, site_of(cluster_name(cluster)), lenient=lenient)
+    resolved = resolve_here(file, site_words(cluster_name(cluster)), lenient=lenient)
     print_findings(list(resolved.findings))
     if as_json:
         print_json(resolved.environment.document())

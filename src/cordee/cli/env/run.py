@@ -18,7 +18,29 @@ if TYPE_CHECKING:
 START_SCHEMA = "cordee.env.run/1"
 
 
-@click.command("run", context_settings={"allow_interspersed_args": False})
+class _InFront(click.Command):
+    """Stands in front of other people's command lines: its own options end at the command, with or without `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        cut = args.index("--") if "--" in args else len(args)
+        ours, words = args[:cut], args[cut + 1 :]
+        left = self._positional(ctx, ours)
+        if left:
+            file, options = left[0], ours[: len(ours) - len(left)]
+            # Options may stand behind FILE too; with the next word that is none the command begins.
+            ours = [*options, *left[1:]]
+            left = self._positional(ctx, ours)
+            ours, words = [*ours[: len(ours) - len(left)], "--", file], [*left, *words]
+        return super().parse_args(ctx, [*ours, *words])
+
+    def _positional(self, ctx: click.Context, words: list[str]) -> list[str]:
+        found, _, _ = self.make_parser(ctx).parse_args(args=list(words))
+        file, more = found.get("file"), found.get("argv")
+        # What is not there is None or a mark of click's own.
+        return [*([file] if isinstance(file, str) else []), *(more if isinstance(more, (list, tuple)) else [])]
+
+
+@click.command("run", cls=_InFront, context_settings={"allow_interspersed_args": False})
 @edf_arguments
 @click.argument("argv", nargs=-1, type=click.UNPROCESSED)
 @click.option(
@@ -32,14 +54,14 @@ START_SCHEMA = "cordee.env.run/1"
 def command(file: str, argv: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Run one command in the environment of FILE, and return its exit code.
 
-    Everything after FILE is the command; options of this command stand before FILE. Without a command the image's own is
+    The command begins after `--`, or with the first word after FILE that is no option. Without one the image's own is
     run, or a shell on a terminal. 125 and words on standard error are failures of the environment, not of the command; 126
     and 127 are a command that cannot be executed or is not there.
 
     \b
     Example:
       cordee env run env.toml -- python train.py
-      cordee env run --engine podman ./env.toml -- nvidia-smi
+      cordee env run ./env.toml --engine podman -- nvidia-smi
       srun cordee env run env.toml -- python train.py
     """
     from cordee.environment.engines._base import EXIT_ENGINE

@@ -11,13 +11,11 @@ from typing import Any
 from cordee.environment.document import Environment, ImageConfig, Mount
 from cordee.environment.edf.expand import ExpansionError, bare_names, expand
 from cordee.environment.edf.fields import Given, dotted, fault
-from cordee.environment.edf.image import absolute_image
 from cordee.environment.edf.inherit import Reader
 from cordee.environment.edf.merge import Merged, merge
 from cordee.environment.edf.mounts import MountError, absolute, parse_mount
 from cordee.environment.edf.origins import DEFAULT, Origin, chain
 from cordee.environment.edf.search import find_edf, no_such_edf, search_folders
-from cordee.environment.images.errors import ImageError
 from cordee.findings import Finding
 from cordee.spec.faults import document_error
 from cordee.spec.toml_lines import Keys
@@ -129,6 +127,10 @@ class _Making:
         """Return the image, relative paths made absolute; that it can be understood is looked at here, where its line is known."""
         image = self._scalar("image", self.variables) or ""
         if image:
+            # Deferred: most of what reads images is not needed for those that name none.
+            from cordee.environment.edf.image import absolute_image
+            from cordee.environment.images.errors import ImageError
+
             try:
                 return absolute_image(image, self.cwd)
             except ImageError as error:

@@ -88,7 +88,7 @@ class _Member(tarfile.TarInfo):
     def frombuf(cls, buf: Any, encoding: str, errors: str) -> _Member:
         try:
             return super().frombuf(buf, encoding, errors)
-        except tarfile.InvalidHeaderError as error:  # type: ignore[attr-defined]
+        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
             raise _BadHeader(str(error)) from None
 
 

@@ -23,6 +23,7 @@ from cordee.environment.images.reference import RegistryReference
 from cordee.environment.images.store import Store, StoredImage
 
 TRIES = 4
+SITE_POLICY = Path("/etc/containers/policy.json")
 _FIRST_PAUSE_S = 1.0
 _DENIED = re.compile(
     r"unauthorized|authentication required|denied|invalid username/password|\b40[13]\b|forbidden", re.IGNORECASE
@@ -174,7 +175,7 @@ class _Asking:
     def _policy(self) -> list[str]:
         """A machine without a policy for signatures would be refused everything."""
         home = Path(self._environ.get("HOME", "/")) / ".config/containers/policy.json"
-        return [] if home.exists() or Path("/etc/containers/policy.json").exists() else ["--insecure-policy"]
+        return [] if home.exists() or SITE_POLICY.exists() else ["--insecure-policy"]
 
     def _flags(self, verb: str) -> list[str]:
         prefix = "--src-" if verb == "copy" else "--"

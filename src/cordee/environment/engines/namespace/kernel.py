@@ -1,13 +1,18 @@
-"""What Python 3.9 has no words for: the kernel's calls on namespaces, mounts and signals, through the C library."""
+"""What Python 3.9 has no words for: the kernel's calls on namespaces and mounts, through the C library.
+
+`_ctypes` and `_signal` are what `ctypes` and `signal` are made of. The modules around them take 12 ms to import, as long as
+everything else that the engine does before a command.
+"""
 
 from __future__ import annotations
 
-import ctypes
+import _signal  # type: ignore[import-not-found]
 import os
+from _ctypes import FUNCFLAG_CDECL, FUNCFLAG_USE_ERRNO, CFuncPtr, _SimpleCData, byref, dlopen, dlsym, get_errno
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Any, Optional
 
 NEWNS, NEWUSER, NEWPID = 0x20000, 0x10000000, 0x20000000
 RDONLY, NOSUID, NODEV, NOEXEC = 1, 2, 4, 8
@@ -16,17 +21,46 @@ UNBINDABLE, PRIVATE, SLAVE, SHARED = 1 << 17, 1 << 18, 1 << 19, 1 << 20
 NOATIME, NODIRATIME, RELATIME, STRICTATIME = 1024, 2048, 1 << 21, 1 << 24
 DETACH = 2
 _PDEATHSIG_SET, _PDEATHSIG_GET, _DUMPABLE_SET = 1, 2, 4
-_BLOCK, _SETMASK = 0, 2
+_DEFAULT = 0
 # How a signal says that `queue_signal` sent it.
 QUEUED = -1
-_SIGSET_BYTES, _SIGINFO_BYTES = 128, 128
 SIGKILL, SIGPIPE, SIGCHLD, SIGSTOP, SIGTSTP, SIGXFSZ = 9, 13, 17, 19, 20, 25
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
-_libc.prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)
-_libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
-_libc.sigqueue.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
+
+class _Int(_SimpleCData):  # type: ignore[type-arg]
+    _type_ = "i"
+
+
+class _Long(_SimpleCData):  # type: ignore[type-arg]
+    _type_ = "L"
+
+
+class _Text(_SimpleCData):  # type: ignore[type-arg]
+    _type_ = "z"
+
+
+class _Call(CFuncPtr):
+    _flags_ = FUNCFLAG_CDECL | FUNCFLAG_USE_ERRNO
+    _restype_ = _Int
+
+
+_libc = dlopen(None, os.RTLD_NOW)  # type: ignore[arg-type]
+
+
+def _call(name: str, *types: Any) -> Any:
+    found = _Call(dlsym(_libc, name))
+    found.argtypes = types
+    return found
+
+
+_mount = _call("mount", _Text, _Text, _Text, _Long, _Text)
+_umount2 = _call("umount2", _Text, _Int)
+_pivot_root = _call("pivot_root", _Text, _Text)
+_unshare = _call("unshare", _Int)
+_setns = _call("setns", _Int, _Int)
+_prctl = _call("prctl", _Int, _Long, _Long, _Long, _Long)
+_read_prctl = _Call(dlsym(_libc, "prctl"))
+_sigqueue = _call("sigqueue", _Int, _Int, _Long)
 
 
 class Refused(Exception):
@@ -50,7 +84,7 @@ class Refused(Exception):
 
 def _done(result: int, what: str) -> int:
     if result < 0:
-        number = ctypes.get_errno()
+        number = get_errno()
         raise OSError(number, os.strerror(number), what)
     return result
 
@@ -66,7 +100,7 @@ def mount(source: Optional[str], target: str, kind: Optional[str] = None, flags:
         OSError: the kernel refused; its file name is the target.
     """
     given = _bytes(data) if data else None
-    _done(_libc.mount(_bytes(source), os.fsencode(target), _bytes(kind), flags, given), target)
+    _done(_mount(_bytes(source), os.fsencode(target), _bytes(kind), flags, given), target)
 
 
 def unmount(target: str) -> None:
@@ -75,7 +109,7 @@ def unmount(target: str) -> None:
     Raises:
         OSError: it is no mount, or it is locked.
     """
-    _done(_libc.umount2(os.fsencode(target), DETACH), target)
+    _done(_umount2(os.fsencode(target), DETACH), target)
 
 
 def pivot(folder: str) -> None:
@@ -85,7 +119,7 @@ def pivot(folder: str) -> None:
         OSError: `folder` is no mount, or the root is an initial RAM disk.
     """
     os.chdir(folder)
-    _done(_libc.pivot_root(b".", b"."), folder)
+    _done(_pivot_root(b".", b"."), folder)
 
 
 def unshare(flags: int) -> None:
@@ -94,7 +128,7 @@ def unshare(flags: int) -> None:
     Raises:
         OSError: not permitted, or there are too many.
     """
-    _done(_libc.unshare(flags), "unshare")
+    _done(_unshare(flags), "unshare")
 
 
 def enter_namespace(descriptor: int, kind: int) -> None:
@@ -103,32 +137,34 @@ def enter_namespace(descriptor: int, kind: int) -> None:
     Raises:
         OSError: not permitted.
     """
-    _done(_libc.setns(descriptor, kind), "setns")
+    _done(_setns(descriptor, kind), "setns")
 
 
 def die_with_parent(number: int = SIGKILL) -> None:
     """Have this process sent a signal when the thread that started it ends; 0: none."""
-    _libc.prctl(_PDEATHSIG_SET, number, 0, 0, 0)
+    _prctl(_PDEATHSIG_SET, number, 0, 0, 0)
 
 
 def dies_with_parent() -> int:
     """Return the signal that this process gets when its parent ends; 0: none."""
-    number = ctypes.c_int(0)
-    _libc.prctl(_PDEATHSIG_GET, ctypes.addressof(number), 0, 0, 0)
-    return number.value
+    number = _Int(0)
+    _read_prctl(_PDEATHSIG_GET, byref(number))
+    return int(number.value)
 
 
 def let_own_processes_look() -> None:
     """Let processes of the same user open this one's namespaces again, which new rights had ended."""
-    _libc.prctl(_DUMPABLE_SET, 1, 0, 0, 0)
+    _prctl(_DUMPABLE_SET, 1, 0, 0, 0)
 
 
-def block_signals() -> bytes:
-    """Block every signal and return the mask that was set."""
-    every, before = ctypes.create_string_buffer(_SIGSET_BYTES), ctypes.create_string_buffer(_SIGSET_BYTES)
-    _libc.sigfillset(every)
-    _libc.sigprocmask(_BLOCK, every, before)
-    return before.raw
+def block_signals() -> set[int]:
+    """Block every signal and return those that were blocked before."""
+    return {int(number) for number in _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())}
+
+
+def set_signals(blocked: set[int]) -> None:
+    """Block the signals that `block_signals` returned, and no other."""
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, blocked)
 
 
 def restore_ignored() -> None:
@@ -137,29 +173,20 @@ def restore_ignored() -> None:
         default_signal(number)
 
 
-def set_signals(mask: bytes) -> None:
-    """Set the mask of blocked signals that `block_signals` returned."""
-    _libc.sigprocmask(_SETMASK, mask, None)
-
-
 def default_signal(number: int) -> None:
     """Let a signal do what it does by default."""
-    _libc.signal(number, None)
+    _signal.signal(number, _DEFAULT)
 
 
 def wait_signal() -> tuple[int, int]:
-    """Wait for a blocked signal; return (number, code): the code is at most 0 when a process sent it, -1 by `queue_signal`."""
-    every, info = ctypes.create_string_buffer(_SIGSET_BYTES), ctypes.create_string_buffer(_SIGINFO_BYTES)
-    _libc.sigfillset(every)
-    while True:
-        number = _libc.sigwaitinfo(every, info)
-        if number > 0:
-            return number, int.from_bytes(info.raw[8:12], "little", signed=True)
+    """Wait for a blocked signal; return (number, code): at most 0 when a process sent it, QUEUED by `queue_signal`."""
+    found = _signal.sigwaitinfo(_signal.valid_signals())
+    return found.si_signo, found.si_code
 
 
 def queue_signal(pid: int, number: int) -> None:
     """Send a signal that tells itself apart from those that others send; a process that is gone is no fault."""
-    _libc.sigqueue(pid, number, None)
+    _sigqueue(pid, number, 0)
 
 
 def exit_code(status: int) -> int:

@@ -30,8 +30,14 @@ _KEPT = (
 )
 
 
-def bind(source: str, target: str, flags: Iterable[str] = ()) -> None:
+def bind(source: str, target: str, flags: Iterable[str] = (), inner: Iterable[str] = ()) -> None:
     """Mount a folder or file of the host, with what is mounted below it; `ro` and the like hold for all of that.
+
+    Args:
+        source: an absolute path.
+        target: an absolute path that exists.
+        flags: as the EDF has them.
+        inner: the paths below the source, from it on, at which the host has mounts.
 
     Raises:
         Refused: the kernel would not.
@@ -42,7 +48,7 @@ def bind(source: str, target: str, flags: Iterable[str] = ()) -> None:
         for flag in flags:
             added |= _FLAGS.get(flag, 0)
         if added:
-            for path in (target, *_below(target)):
+            for path in (target, *(target + each for each in inner)):
                 restrict(path, added)
         set_propagation(target, flags)
     except OSError as error:
@@ -77,13 +83,17 @@ def set_propagation(target: str, flags: Iterable[str]) -> None:
             kernel.mount(None, target, None, _PROPAGATION[single] | (kernel.REC if single != flag else 0))
 
 
-def _below(target: str) -> list[str]:
-    """Return the mounts below a path, in the order in which they were made."""
-    real = os.path.realpath(target)
-    found = []
+def mount_points() -> list[str]:
+    """Return where something is mounted, in the order in which it was."""
     with open("/proc/self/mountinfo", "rb") as file:
-        for line in file:
-            path = os.fsdecode(line.split(b" ")[4].decode("unicode_escape").encode("latin-1"))
-            if path.startswith(f"{real}/"):
-                found.append(path)
-    return found
+        fields = [line.split(b" ", 5)[4] for line in file]
+    return [os.fsdecode(_unescaped(field)) for field in fields]
+
+
+def _unescaped(field: bytes) -> bytes:
+    """Return a path as it is: the kernel writes blanks, line ends and backslashes as octal numbers."""
+    if b"\\" not in field:
+        return field
+    for escape, char in ((b"\\040", b" "), (b"\\011", b"\t"), (b"\\012", b"\n"), (b"\\134", b"\\")):
+        field = field.replace(escape, char)
+    return field

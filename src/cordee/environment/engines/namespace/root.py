@@ -14,31 +14,35 @@ from cordee.environment.engines.namespace.accounts import write_accounts
 from cordee.environment.engines.namespace.devices import bind_device, mount_devices
 from cordee.environment.engines.namespace.gpus import wanted_edits
 from cordee.environment.engines.namespace.kernel import Refused
-from cordee.environment.engines.namespace.mounts import bind, restrict
+from cordee.environment.engines.namespace.mounts import bind, mount_points, restrict
 from cordee.environment.engines.namespace.overlay import join
 from cordee.environment.engines.namespace.tree import Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NamedTuple, Optional
+    from typing import Optional
 
     from cordee.environment.engines.namespace.request import Request
-
-    class Planned(NamedTuple):
-        """A mount to be made: `point` inside (None: looked up when it is made), of a folder or of a file."""
-
-        source: str
-        target: str
-        flags: tuple[str, ...]
-        folder: bool
-        point: Optional[str]
-
 
 # A folder that stands for the host where devices are looked up, as for checks.
 HOST_ROOT = "CORDEE_HOST_ROOT"
 # Folders that every host has; one of them is covered, in our own namespace, by the memory that the parts are put in.
 _STAGES = ("/tmp", "/mnt", "/run", "/var")
 _BASE = ("/proc", "/sys", "/dev", "/tmp")
+
+
+class _Planned:
+    """A mount to be made: at `point` inside; None: looked up when those before it are there."""
+
+    __slots__ = ("flags", "folder", "inner", "point", "source", "target")
+
+    def __init__(self, source: str, target: str, flags: tuple[str, ...], inner: list[str]) -> None:
+        self.source = source
+        self.target = target
+        self.flags = flags
+        self.inner = inner
+        self.folder = stat.S_ISDIR(os.stat(source).st_mode)
+        self.point: Optional[str] = None
 
 
 class Root:
@@ -62,6 +66,7 @@ class Root:
         self.appended = self._edits.appended
         self._real = {source: _existing(source) for source, _, _ in request.mounts}
         self._image = os.path.realpath(request.path) if request.path else ""
+        self._points = mount_points() if request.mounts else []
         self._stage = ""
         self._covered = -1
 
@@ -71,6 +76,9 @@ class Root:
         Raises:
             Refused: a file is missing or no squashfs.
         """
+        if self._request.kind == "host":
+            self._mount_on_host()
+            return
         self._stage = next((folder for folder in _STAGES if os.path.isdir(folder)), "")
         if not self._stage:
             raise Refused("the host has none of the folders that the engine can use", given=", ".join(_STAGES))
@@ -86,6 +94,24 @@ class Root:
             if "sqsh" in flags:
                 os.mkdir(f"{self._stage}/files/{number}")
                 self._mount_squashfs(source, self._real[source], f"{self._stage}/files/{number}")
+
+    def _mount_on_host(self) -> None:
+        """Make the mounts where they are to be: without an image there is no layer, so every target has to be there."""
+        tree = Tree("")
+        for source, target, flags in self._request.mounts:
+            folder = "sqsh" in flags or os.path.isdir(source)
+            path, found, _ = tree.resolve(target)
+            if found is None:
+                raise Refused(
+                    "the target of a mount does not exist, and without an image it cannot be made inside only",
+                    given=target,
+                    next=f"make it ({'mkdir -p' if folder else 'touch'} {target}), or give the EDF an image",
+                )
+            tree.point(path, folder)
+            if "sqsh" in flags:
+                self._mount_squashfs(source, self._real[source], path)
+            else:
+                bind(self._real[source], path, flags, self._inner(self._real[source]))
 
     def _mount_squashfs(self, path: str, real: str, target: str) -> None:
         from cordee.environment.engines.namespace.squashfs import mount_squashfs
@@ -112,7 +138,7 @@ class Root:
 
     def _on_host(self, path: str) -> str:
         """Return where a real path of the host is found while the stage covers a part of it."""
-        if path == self._stage or path.startswith(self._stage + "/"):
+        if self._stage and (path == self._stage or path.startswith(self._stage + "/")):
             return f"/proc/self/fd/{self._covered}{path[len(self._stage) :]}"
         return path
 
@@ -126,21 +152,22 @@ class Root:
             Refused: with what would not be mounted.
         """
         if self._request.kind == "host":
-            self._mounts_on(Tree(""), "", self._plan(Tree("")))
-            if not self._request.writable:
-                restrict("/", kernel.RDONLY)
-            kernel.unmount(self._stage)
             if own_processes:
                 kernel.mount("proc", "/proc", "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)
+            if not self._request.writable:
+                restrict("/", kernel.RDONLY)
             return
         root = f"{self._stage}/root"
         planned = self._layer()
         join(self._stage, self.user, self._request.writable)
         self._system(root, own_processes)
-        self._mounts_on(Tree(root), root, planned)
+        late = Tree(root)
+        for each in planned:
+            at = each.point or late.point(each.target, each.folder) or each.target
+            bind(each.source, root + at, each.flags, each.inner)
         self._switch(root)
 
-    def _layer(self) -> list[Planned]:
+    def _layer(self) -> list[_Planned]:
         """Make, above the image, what it lacks: mount points, accounts, the user's home."""
         image, layer = f"{self._stage}/image", f"{self._stage}/layer"
         tree = Tree(layer, image)
@@ -161,20 +188,27 @@ class Root:
             ) from None
         return self._plan(tree)
 
-    def _plan(self, tree: Tree) -> list[Planned]:
+    def _plan(self, tree: Tree) -> list[_Planned]:
         planned = []
-        mounts = []
-        for number, (source, target, flags) in enumerate(self._request.mounts):
-            mounted = f"{self._stage}/files/{number}"
-            mounts.append((mounted if "sqsh" in flags else self._on_host(self._real[source]), target, flags))
         # What the EDF mounts goes over what devices bring.
-        for path, target, flags in [*((self._on_host(each[0]), *each[1:]) for each in self._edits.mounts), *mounts]:
-            folder = stat.S_ISDIR(os.stat(path).st_mode)
-            point = tree.point(target, folder)
-            if point is not None:
-                tree.cover(point)
-            planned.append((path, target, flags, folder, point))
-        return planned  # type: ignore[return-value]
+        for source, target, flags in self._edits.mounts:
+            planned.append(_Planned(self._on_host(source), target, flags, []))
+        for number, (source, target, flags) in enumerate(self._request.mounts):
+            if "sqsh" in flags:
+                planned.append(_Planned(f"{self._stage}/files/{number}", target, flags, []))
+            else:
+                real = self._real[source]
+                planned.append(_Planned(self._on_host(real), target, flags, self._inner(real)))
+        for each in planned:
+            each.point = tree.point(each.target, each.folder)
+            if each.point is not None:
+                tree.cover(each.point)
+        return planned
+
+    def _inner(self, real: str) -> list[str]:
+        """Return where, below a folder of the host, something is mounted, from that folder on."""
+        above = "" if real == "/" else real
+        return [path[len(above) :] for path in self._points if path.startswith(above + "/") and path != real]
 
     def _system(self, root: str, own_processes: bool) -> None:
         if own_processes:
@@ -187,11 +221,6 @@ class Root:
         for source, target in self._edits.nodes:
             bind_device(self._on_host(source), root + inside.resolve(target)[0])
         kernel.mount("tmpfs", f"{root}/tmp", "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=1777")
-
-    def _mounts_on(self, tree: Tree, root: str, planned: list[Planned]) -> None:
-        for source, target, flags, folder, point in planned:
-            at = point if point is not None else tree.point(target, folder)
-            bind(source, f"{root}{at}", flags)
 
     def _switch(self, root: str) -> None:
         try:

@@ -75,7 +75,7 @@ def _inside(
     workdir: str,
     argv: list[str],
     environment: dict[bytes, bytes],
-    mask: bytes,
+    mask: set[int],
     lifeline: int,
     terminal: bool,
 ) -> None:
