@@ -261,7 +261,15 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **words)
 	return wanted && *wanted ? render() : 0;
 }
 
-/* srun replaces the command by what it finds in its own PATH: its own words, at the end of its command line, are kept. */
+static bool same_name(const char *one, const char *other)
+{
+	const char *a = strrchr(one, '/'), *b = strrchr(other, '/');
+
+	return strcmp(a ? a + 1 : one, b ? b + 1 : other) == 0;
+}
+
+/* srun replaces the command by what it finds in its own PATH: its own words, at the end of its command line, are kept.
+ * Other parts of a heterogeneous step have theirs in the middle; they run what srun has found. */
 int slurm_spank_local_user_init(spank_t spank, int count, char **words)
 {
 	int argc = 0, descriptor;
@@ -280,7 +288,7 @@ int slurm_spank_local_user_init(spank_t spank, int count, char **words)
 	for (int i = 0; i < argc && at > line; i++)
 		for (at--; at > line && at[-1] != '\0'; at--)
 			;
-	if (at && *at)
+	if (at && same_name(at, argv[0]))
 		setenv(COMMAND, at, 1);
 	free(line);
 	return 0;
@@ -590,7 +598,7 @@ int slurm_spank_task_init(spank_t spank, int count, char **words)
 	    spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS)
 		return 0;
 	const char *typed = find(environment, COMMAND);
-	if (typed)
+	if (typed && !container.batch && same_name(typed, argv[0]))
 		argv[0] = strdup(typed);
 	spank_unsetenv(spank, COMMAND);
 	if (answer("entrypoint=") && !container.batch)
