@@ -296,6 +296,17 @@ def test_a_job_that_is_submitted_from_inside_another_begins_outside(site):
     assert "SLURM_CORDEE" not in (site.folder / "inner").read_text()
 
 
+def test_parts_of_a_heterogeneous_step_have_one_environment_and_their_own_commands(site):
+    site.edf()
+    where = ["sh", "-c", "grep -c busybox /etc/os-release"]
+    parts = ["srun", "--environment=./env.toml", "-n1", *where, ":", "-n1", "head", "-n1", "/etc/os-release"]
+    allocate = ["salloc", "--quiet", "-n1", ":", "-n1"]
+    assert sorted(site.out(*allocate, *parts).splitlines()) == ["3", 'NAME="busybox"']
+    two = site.call(*allocate, *parts[:8], "--environment=./other.toml", *parts[8:])
+    assert two.returncode != 0
+    assert "one srun has one environment" in two.stderr
+
+
 def test_a_terminal_works_inside(site):
     site.edf()
     ours, theirs = pty.openpty()

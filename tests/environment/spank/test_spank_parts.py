@@ -75,6 +75,11 @@ def test_a_batch_scripts_folder_is_seen_inside_a_container_and_the_host_has_it_a
     assert asked_for({**request, "document": carry(host)}) == host
 
 
+def test_what_a_site_shows_is_seen_inside_where_a_node_has_it_and_the_edf_does_not_cover_it(tmp_path):
+    request = {"document": carry(made()), "bind": f"{tmp_path}:/no/such/path:/c:/c:d"}
+    assert asked_for(request).mounts == (*made().mounts, Mount(str(tmp_path), str(tmp_path), ("ro",)))
+
+
 def test_rendering_says_every_fault_with_its_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "env.toml").write_text("imag = 1\nworkdir = 3\n")
     monkeypatch.chdir(tmp_path)
@@ -94,7 +99,19 @@ def test_the_plugin_compiles_without_a_warning_and_is_installed_below_a_package_
     )
     monkeypatch.setenv("CC", "cc -Werror")
     shown = json.loads(
-        call("install-spank", *where, "--python", "/opt/python", "--node-python", "/usr/bin/python3", "--json")
+        call(
+            "install-spank",
+            *where,
+            "--python",
+            "/opt/python",
+            "--node-python",
+            "/usr/bin/python3",
+            "--bind",
+            "/etc/slurm",
+            "--bind",
+            "/opt/prolog",
+            "--json",
+        )
     )
     library = tmp_path / "usr/lib64/slurm/spank_cordee.so"
     zipped = library.with_name("cordee-node.zip")
@@ -104,7 +121,7 @@ def test_the_plugin_compiles_without_a_warning_and_is_installed_below_a_package_
         "optional other.so",
         "include plugstack.conf.d/*",
         "required /usr/lib64/slurm/spank_cordee.so python=/opt/python node_python=/usr/bin/python3 "
-        "node_cordee=/usr/lib64/slurm/cordee-node.zip",
+        "node_cordee=/usr/lib64/slurm/cordee-node.zip bind=/etc/slurm:/opt/prolog",
     ]
     assert "cordee/environment/spank/hold.py" in zipfile.ZipFile(zipped).namelist()
     symbols = subprocess.run(["nm", "-D", library], capture_output=True, text=True, check=True).stdout

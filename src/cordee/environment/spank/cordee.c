@@ -18,6 +18,7 @@
  * Words of its line in plugstack.conf: python=PATH, the interpreter that has Cordée where jobs are submitted;
  * node_python=PATH, that of nodes (default: the same); cordee=PATH and node_cordee=PATH, a folder or zip with the package for
  * either (default: what the interpreter has); cluster=NAME, whose profile counts where a user's CORDEE_ON names none;
+ * bind=PATH:PATH..., what every container of the site shows of its node, as a TaskProlog, which Slurm runs inside;
  * timeout_s=SECONDS to start a container (default 120).
  */
 #define _GNU_SOURCE
@@ -57,9 +58,10 @@ static struct {
 	const char *python, *node_python;
 	const char *package, *node_package; /* NULL: what the interpreter has */
 	const char *cluster;
+	const char *bind;
 	int timeout_s;
 	bool inert; /* another plugin has the option */
-} site = {"python3", NULL, NULL, NULL, NULL, 120, false};
+} site = {"python3", NULL, NULL, NULL, NULL, NULL, 120, false};
 
 static char *wanted; /* what was given to the option, in the order of Slurm: the last one holds */
 
@@ -77,10 +79,15 @@ static struct {
 static int take_option(int value, const char *argument, int remote)
 {
 	(void)value;
-	if (!remote) {
-		free(wanted);
-		wanted = strdup(argument ? argument : "");
+	if (remote)
+		return 0;
+	/* The parts of a heterogeneous step are started by one srun, whose variables are those of all of them. */
+	if (wanted && spank_context() == S_CTX_LOCAL && strcmp(wanted, argument) != 0) {
+		slurm_error("cordee: one srun has one environment, given: %s and %s; start the parts by an srun each", wanted, argument);
+		return -1;
 	}
+	free(wanted);
+	wanted = strdup(argument);
 	return 0;
 }
 
@@ -99,7 +106,8 @@ static void read_site(int count, char **words)
 		     {"node_python=", &site.node_python},
 		     {"cordee=", &site.package},
 		     {"node_cordee=", &site.node_package},
-		     {"cluster=", &site.cluster}};
+		     {"cluster=", &site.cluster},
+		     {"bind=", &site.bind}};
 	const size_t known = sizeof(texts) / sizeof(texts[0]);
 
 	for (int i = 0; i < count; i++) {
@@ -112,7 +120,7 @@ static void read_site(int count, char **words)
 			site.timeout_s = atoi(words[i] + 10);
 		else
 			slurm_error("cordee: plugstack.conf: unknown word %s; allowed: python=, node_python=, cordee=, "
-				    "node_cordee=, cluster=, timeout_s=", words[i]);
+				    "node_cordee=, cluster=, bind=, timeout_s=", words[i]);
 	}
 }
 
@@ -405,6 +413,9 @@ static bool ask(char **environment, const char *script, time_t deadline)
 
 	if (script && (!send_text(container.socket, "script=", false, deadline) ||
 		       !send_text(container.socket, script, true, deadline)))
+		return false;
+	if (site.bind && (!send_text(container.socket, "bind=", false, deadline) ||
+			  !send_text(container.socket, site.bind, true, deadline)))
 		return false;
 	if (!send_text(container.socket, "document=", false, deadline))
 		return false;
