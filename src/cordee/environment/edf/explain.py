@@ -100,6 +100,9 @@ def _values(resolved: Resolved, config: ImageConfig, host: Mapping[str, str]) ->
         yield explained(("env", name), environment.env.get(name, config.env.get(name)), below)
     for name, value in environment.annotations.items():
         yield explained(("annotations", name), value)
+    for key, argv in (("entrypoint", config.entrypoint), ("command", config.command)):
+        if argv:
+            yield Explained(f"image.{key}", list(argv), Origin(IMAGE, list(argv)))
 
 
 def _default(origin: Origin) -> Origin:
