@@ -6,12 +6,14 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cordee.environment.engines.namespace.tree import Tree
 
 _COPIED = ("/etc/resolv.conf", "/etc/hosts")
 
 
-def write_accounts(tree: Tree, image: str) -> None:
+def write_accounts(tree: Tree) -> None:
     """Write, over what the image has: the host's resolv.conf and hosts, and its user and group where the image lacks them.
 
     Raises:
@@ -25,21 +27,16 @@ def write_accounts(tree: Tree, image: str) -> None:
             continue
         tree.write(path, content)
     uid, gid = os.getuid(), os.getgid()
-    _add_line(tree, image, "/etc/passwd", uid, lambda: _user(uid, gid))
-    _add_line(tree, image, "/etc/group", gid, lambda: _group(gid))
+    _add_line(tree, "/etc/passwd", uid, lambda: _user(uid, gid))
+    _add_line(tree, "/etc/group", gid, lambda: _group(gid))
 
 
-def _add_line(tree: Tree, image: str, path: str, number: int, line: object) -> None:
+def _add_line(tree: Tree, path: str, number: int, line: Callable[[], str]) -> None:
     """Add a line to a file of accounts unless it has one of that number."""
-    try:
-        with open(image + path, encoding="utf-8", errors="surrogateescape") as file:
-            content = file.read()
-    except OSError:
-        content = ""
+    content = tree.read(path)
     rows = [row.split(":") for row in content.splitlines()]
     if any(len(row) > 2 and row[2] == str(number) for row in rows):
         return
-    assert callable(line)
     added = line()
     # A name stands for one number: the image's own user of the same name would be found instead.
     kept = "".join(f"{row}\n" for row in content.splitlines() if row.split(":")[0] != added.split(":")[0])
