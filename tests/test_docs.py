@@ -2,7 +2,8 @@
 
 A page is read as a newcomer would follow it, from top to bottom in a folder with the train.py of docs/quickstart.md:
 
-- `toml` blocks are whole job documents, or cluster profiles when their first line says so.
+- `toml` blocks are whole job documents, or cluster profiles when their first line says so; those whose first line is `# NAME.toml`,
+  other than cordee.toml, are EDFs.
 - `yaml` blocks are whole protocols.
 - A block whose first line is `# NAME` of a file is written to that file.
 - `console` blocks are run: `$ cordee ...` must succeed, and print the lines that are shown (`...` stands for anything).
@@ -33,6 +34,7 @@ import pytest
 from pydantic import BaseModel
 
 from cordee.cli.group import COMMANDS, LazyGroup
+from cordee.environment.edf import resolve
 from cordee.node.samplers import proc
 from cordee.spec.cluster import load_cluster
 from cordee.spec.job import Job
@@ -89,6 +91,14 @@ def test_a_document_in_the_docs_loads(block, tmp_path, monkeypatch):
         (tmp_path / "alps.toml").write_text(block.text)
         monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path))
         assert load_cluster("alps").name == "alps"
+    elif block.file_name and block.file_name != "cordee.toml":
+        for beside in of("toml"):  # what it inherits from
+            if beside.page == block.page and beside.file_name:
+                (tmp_path / beside.file_name).write_text(beside.text)
+        host = {"HOME": "/users/me", "USER": "me", "SCRATCH": "/scratch/me", "PATH": "/usr/bin"}
+        found = resolve(block.file_name, cwd=tmp_path, variables=host)
+        assert found.environment.name == block.file_name.removesuffix(".toml")
+        assert not found.findings
     else:
         (tmp_path / "cordee.toml").write_text(block.text)
         assert load_job(tmp_path).job.name

@@ -126,6 +126,7 @@ class Context:
             the variable CORDEE_HOST_ROOT of the node names.
         python: the interpreter that has what the protocol's `requirements` name; None: the one on the ranks' PATH.
         requirements: what the protocol's own checks need, as pip takes it.
+        inside: the words before a command that runs it in the ranks' container, in their folder; empty: there is none.
     """
 
     env: dict[str, str] = field(default_factory=dict)
@@ -136,6 +137,7 @@ class Context:
     root: str = "/"
     python: Optional[str] = None
     requirements: tuple[Any, ...] = ()
+    inside: tuple[str, ...] = ()
 
     @property
     def temporary(self) -> str:

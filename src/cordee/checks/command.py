@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import signal
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Optional
 
 from cordee.checks._base import (
@@ -18,9 +18,9 @@ from cordee.checks._base import (
     Context,
     Parameter,
     Result,
-    find_command,
 )
 from cordee.checks.child import Child
+from cordee.checks.inside import command_line, find
 from cordee.checks.program import require
 from cordee.checks.stuck import doing
 
@@ -59,11 +59,12 @@ class CommandCheck(Check):
         argv = _words(parameters["command"])
         require(context)
         env = _environment(with_python(context), parameters.get("env") or {})
-        path, reason = find_command(argv[0], env, context.workdir)
+        context = replace(context, inside=()) if context.python else context
+        path, reason = find([argv[0]], context, env)[0]
         if path is None:
             raise CannotTest(f"{argv[0]} {reason}", "absent")
         limit = min(parameters.get("timeout") or context.deadline_s, max(0.1, context.deadline_s - _MARGIN_S))
-        code, output, errors, stack = _run([path, *argv[1:]], env, context.workdir, limit)
+        code, output, errors, stack = _run([path, *argv[1:]], env, context, limit)
         if code is None:
             text = f"{argv[0]} did not end within {limit:.3g} s and was killed{_tail(output, errors)}"
             return self.result("unknown", f"{text}; {stack[-1]}", cause="timeout", facts={"stack": stack})
@@ -157,11 +158,12 @@ def _environment(env: dict[str, str], more: dict[str, Optional[str]]) -> dict[st
 
 
 def _run(
-    argv: list[str], env: dict[str, str], workdir: str, limit_s: float
+    argv: list[str], env: dict[str, str], context: Context, limit_s: float
 ) -> tuple[Optional[int], bytes, bytes, list[str]]:
     """Return the exit code (None: killed by us), the ends of what it wrote, and what it was doing when it was killed."""
     try:
-        child = Child(argv, env, workdir)
+        words, folder = command_line(argv, context)
+        child = Child(words, env, folder)
     except OSError as error:
         raise CannotTest(f"{argv[0]} cannot be started: {error.strerror}", "error") from None
     try:

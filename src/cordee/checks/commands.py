@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from cordee.checks._base import Check, Context, Parameter, Result, find_command
+from cordee.checks._base import Check, Context, Parameter, Result
+from cordee.checks.inside import find
 
 
 class CommandsCheck(Check):
-    """Looks up `commands` on the PATH of the ranks' environment; one with a slash is relative to their folder."""
+    """Looks up `commands` on the PATH of the ranks' environment; one with a slash is relative to their folder.
+
+    With a container, what counts is what it holds.
+    """
 
     name = "host.commands"
     title = "Are the commands there that the job needs?"
@@ -21,8 +25,8 @@ class CommandsCheck(Check):
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
         env = {**context.env, **(parameters.get("env") or {})}
         found, faults = [], []
-        for name in parameters["commands"]:
-            path, reason = find_command(name, env, context.workdir)
+        names = parameters["commands"]
+        for name, (path, reason) in zip(names, find(names, context, env)):
             if path is None:
                 faults.append(f"{name} {reason}")
             else:

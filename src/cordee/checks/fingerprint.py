@@ -7,7 +7,8 @@ import subprocess
 from dataclasses import asdict
 from typing import Any
 
-from cordee.checks._base import CannotTest, Check, Comparison, Context, Parameter, Result, find_command
+from cordee.checks._base import CannotTest, Check, Comparison, Context, Parameter, Result
+from cordee.checks.inside import command_line, find
 from cordee.hardware.fingerprint import read_libraries, read_packages, read_system
 
 # What differs here costs speed at most; the rest can break a job that spans both nodes.
@@ -71,14 +72,15 @@ class FingerprintCheck(Check):
 
 def _python_facts(python: str, context: Context) -> dict[str, str]:
     """Return version and packages of the ranks' Python; it is started once, without importing any of them."""
-    path, reason = find_command(python, context.env, context.workdir)
+    path, reason = find([python], context)[0]
     if path is None:
         return {"python": f"{python} {reason}"}
+    argv, folder = command_line([path, "-c", _ASK], context)
     try:
         done = subprocess.run(
-            [path, "-c", _ASK],
+            argv,
             env=context.env,
-            cwd=context.workdir,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -90,5 +92,5 @@ def _python_facts(python: str, context: Context) -> dict[str, str]:
         return {"python": f"{path} does not answer"}
     except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
         return {"python": f"{path} cannot be started"}
-    packages = read_packages(folders)
+    packages = {} if context.inside else read_packages(folders)
     return {"python": f"{version} ({path})", **{f"python {name}": version for name, version in packages.items()}}

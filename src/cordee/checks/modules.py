@@ -10,6 +10,7 @@ import time
 from typing import Any, Optional
 
 from cordee.checks._base import Check, Context, Parameter, Result, find_command
+from cordee.checks.inside import command_line, find
 
 _MARGIN_S = 0.5
 _IMPORTER = r"""
@@ -55,11 +56,11 @@ class ModulesCheck(Check):
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
         env = {**context.env, **(parameters.get("env") or {})}
         modules = list(parameters["modules"])
-        python = _interpreter(parameters.get("python") or "python3", env, context.workdir)
+        python = _interpreter(parameters.get("python") or "python3", env, context)
         if python is None:
             return self.result("unknown", "no Python is on the PATH of the ranks' environment", cause="absent")
         budget = max(0.1, context.deadline_s - _MARGIN_S)
-        lines, code, complaints = _import_all(python, modules, env, context.workdir, budget)
+        lines, code, complaints = _import_all(python, modules, env, context, budget)
         answers = {line["module"]: line for line in lines if "module" in line}
         begun = [line["begin"] for line in lines if "begin" in line]
         faults = [f"{name}: {line['error']}" for name, line in answers.items() if line["error"]]
@@ -79,12 +80,13 @@ class ModulesCheck(Check):
 
 
 def _import_all(
-    python: str, modules: list[str], env: dict[str, str], workdir: str, budget_s: float
+    python: str, modules: list[str], env: dict[str, str], context: Context, budget_s: float
 ) -> tuple[list[dict[str, Any]], Optional[int], str]:
     """Return the importer's lines, its exit code (None: killed by us) and the last thing it complained about."""
     deadline = time.monotonic() + budget_s
+    argv, workdir = command_line([python, "-c", _IMPORTER, json.dumps(modules)], context)
     process = subprocess.Popen(
-        [python, "-c", _IMPORTER, json.dumps(modules)],
+        argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -115,8 +117,12 @@ def _ending(code: Optional[int]) -> str:
     return f"ended the interpreter with exit code {code}"
 
 
-def _interpreter(argv0: str, env: dict[str, str], workdir: str) -> Optional[str]:
-    """Return the Python that runs `argv0`."""
+def _interpreter(argv0: str, env: dict[str, str], context: Context) -> Optional[str]:
+    """Return the Python that runs `argv0`; of a container the one on its PATH, unless `argv0` names one."""
+    if context.inside:
+        names = [*([argv0] if _names_python(argv0) else []), "python3", "python"]
+        return next((path for path, _ in find(names, context, env) if path), None)
+    workdir = context.workdir
     path = find_command(argv0, env, workdir)[0]
     if path is not None and _names_python(path):
         return path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from cordee.checks._base import CAUSES, STATUSES, CannotTest, Check, Context, Result
@@ -30,7 +30,12 @@ class OwnCheck(Check):
 
     def run(self, parameters: dict[str, Any], context: Context) -> Result:
         require(context)
-        request = {"name": self.name, "place": self._place, "parameters": parameters, "context": asdict(context)}
+        request = {
+            "name": self.name,
+            "place": self._place,
+            "parameters": parameters,
+            "context": asdict(replace(context, inside=())),
+        }
         outcome = run_program("own", request, context)
         if outcome.done is None:
             facts: dict[str, Any] = {"stack": outcome.stack} if outcome.stack else {}

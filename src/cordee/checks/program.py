@@ -10,11 +10,12 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
-from cordee.checks._base import CannotTest, Context, find_command
+from cordee.checks._base import CannotTest, Context
 from cordee.checks.child import Child
+from cordee.checks.inside import command_line, find
 
 # Only `cordee` comes from our place: a folder or zip of ours on the path could hide the interpreter's own libraries.
 _START = """
@@ -68,7 +69,7 @@ def command_of(python: str, program: str) -> list[str]:
 
 
 def interpreter(context: Context) -> str:
-    """Return the interpreter of the ranks: that of the protocol's requirements, else the one on their PATH.
+    """Return the interpreter of the ranks: that of the protocol's requirements (of the host), else the one on their PATH.
 
     Raises:
         CannotTest: there is none.
@@ -77,8 +78,7 @@ def interpreter(context: Context) -> str:
         if os.access(context.python, os.X_OK):
             return context.python
         raise CannotTest(f"{context.python}: no such interpreter on this node; `cordee vet prepare` makes it", "absent")
-    for name in ("python3", "python"):
-        found = find_command(name, context.env, context.workdir)[0]
+    for found, _ in find(("python3", "python"), context):
         if found is not None:
             return found
     raise CannotTest("no Python is on the PATH of the ranks' environment", "absent")
@@ -116,7 +116,8 @@ def run_program(program: str, parameters: dict[str, Any], context: Context) -> O
     until = time.monotonic() + budget_s
     request = json.dumps({**parameters, "deadline_s": budget_s}).encode()
     try:
-        child = Child(command_of(python, program), context.env, context.workdir, request)
+        where = replace(context, inside=()) if context.python else context
+        child = Child(*_started(command_of(python, program), where), request)
     except OSError as error:
         raise CannotTest(f"{python} cannot be started: {error.strerror}", "error") from None
     try:
@@ -125,6 +126,11 @@ def run_program(program: str, parameters: dict[str, Any], context: Context) -> O
         return _ended(child.code or 0, python, _objects(child.output), child.errors)
     finally:
         child.close()
+
+
+def _started(argv: list[str], context: Context) -> tuple[list[str], dict[str, str], str]:
+    words, folder = command_line(argv, context)
+    return words, context.env, folder
 
 
 def _late(child: Child, python: str, budget_s: float) -> Outcome:

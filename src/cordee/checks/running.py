@@ -33,6 +33,7 @@ _REQUEST_KEYS = {
     "python",
     "requirements",
     "classes",
+    "inside",
 }
 
 OnResult = Callable[[dict[str, Any]], None]
@@ -213,6 +214,7 @@ def _read(request: dict[str, Any]) -> tuple[list[Wanted], Context]:
         root=request.get("root") or os.environ.get("CORDEE_HOST_ROOT") or "/",
         python=request.get("python"),
         requirements=tuple(request.get("requirements") or ()),
+        inside=tuple(request.get("inside") or ()),
     )
     return wanted, context
 

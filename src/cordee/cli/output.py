@@ -31,7 +31,9 @@ def print_findings(findings: list[Finding]) -> None:
 def run_document(folder: Any, state: RunState) -> dict[str, Any]:
     """Return the document of `run`, `show` and `resume`."""
     from cordee.insight.phases import segment_times
+    from cordee.report.container import container_of
     from cordee.report.segments import segment_document
+    from cordee.submit import step_of
 
     report = folder.report / "index.html"
     return {
@@ -52,6 +54,7 @@ def run_document(folder: Any, state: RunState) -> dict[str, Any]:
             for node in state.nodes
         ],
         "ranks": [vars(rank) for rank in state.ranks],
+        "environment": container_of(step_of(folder)),
         "folder": str(folder.root),
         "report": str(report) if report.is_file() else None,
         "step": state.step,

@@ -9,9 +9,11 @@ from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json, run_document
 from cordee.cli.standing import stand, words
 from cordee.insight.phases import segment_times
+from cordee.report.container import container_words
 from cordee.report.segments import segment_words, worth_showing
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState, called
+from cordee.submit import step_of
 from cordee.units import format_duration, utc_text
 
 
@@ -48,6 +50,8 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
         lines.append(f"took        {format_duration(state.ended_at - state.started_at)}")
     if state.job:
         lines.append(f"job         {state.job}")
+    if container_words(step_of(folder)):
+        lines.append(f"environment {container_words(step_of(folder))}")
     lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
     for segment in map(segment_words, segment_times(state) if worth_showing(state) else []):
         lines += [f"  {segment.number:<2} {segment.course}", f"     {segment.ended}"]

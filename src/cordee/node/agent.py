@@ -23,11 +23,12 @@ from cordee.errors import CordeeError
 from cordee.node import processes
 from cordee.node.allocation import Allocation
 from cordee.node.channels import RankChannels
+from cordee.node.container import Container, ContainerDown
 from cordee.node.launching import Launch, RankCommand, make_launch
 from cordee.node.output import OutputLog, Tail
 from cordee.node.ranks import base_environment, rank_command, rank_environment
 from cordee.node.rescue import Rescue, claim_node
-from cordee.node.setup_lines import read_environment, setup_script
+from cordee.node.setup_lines import read_environment, setup_shell
 from cordee.node.shells import Shells
 from cordee.node.tasks import STDERR, Task, TaskExit, TaskRunner
 from cordee.node.telemetry import Telemetry
@@ -67,8 +68,6 @@ class Agent:
         self.epoch = 0
         self.ending = asyncio.Event()
         self.disconnected = asyncio.Event()
-        self.base = base_environment(os.environ, self.step["tasks"])
-        self.env = dict(self.base)
         self.world: Optional[World] = None
         self.ranks: dict[int, dict[str, Any]] = {}
         self._tails: dict[int, Tail] = {}
@@ -93,6 +92,17 @@ class Agent:
             on_start=self._watchers.started,
             kill_s=self.plan["timeouts"]["kill_s"],
         )
+        self.container = Container(
+            self.plan,
+            [str(folder.root), str(self.channels.folder)],
+            self.tasks,
+            self.run_task,
+            self._send,
+            self._own_output,
+            self._container_gone,
+        )
+        self.base = base_environment(os.environ, self.step["tasks"], self.container.environment)
+        self.env = dict(self.base)
         self.telemetry = Telemetry(self.node, self.channels, self._rank_pids, self.plan["sampling"]["interval_s"])
         self._handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             "welcome": self._welcome,
@@ -107,7 +117,8 @@ class Agent:
             "stop_at": self._stop_at,
             "ack": self._ack,
             "bye": self._bye,
-            **Shells(self.tasks, self.run_task, self._send, self._shell_environment, self.plan["workdir"]).handlers,
+            **self.container.handlers,
+            **Shells(self.tasks, self.run_task, self._send, self._shell_environment, self.container).handlers,
         }
 
     async def serve(self) -> int:
@@ -127,6 +138,7 @@ class Agent:
         finally:
             ticker.cancel()
             await self._end_launch()
+            await self.container.close()
             self.tasks.kill_everything()
             if self.connection is not None:
                 self.connection.close("the agent ends")
@@ -201,6 +213,7 @@ class Agent:
                 "python": sys.version.split()[0],
                 "cores": len(os.sched_getaffinity(0)),
                 "epoch": self.epoch,
+                "container_lost": self.container.lost,
                 "attempt": world.attempt if world else 0,
                 "ranks": {str(rank): report for rank, report in self.ranks.items()},
             }
@@ -261,7 +274,6 @@ class Agent:
     def _setup(self, message: dict[str, Any], body: bytes) -> None:
         lines = self.step["tasks"]["setup"]
         output = self.channels.folder / "setup-environment"
-        shell = ("/bin/bash", "-c", setup_script(lines, output))
 
         def finished(ended: TaskExit) -> None:
             text = ended.text
@@ -273,16 +285,21 @@ class Agent:
                     text = f"the set-up's environment cannot be read: {error}"
             else:
                 text = text or self._message_of(NO_RANK) or f"set-up ended: {ended.reason}"
-            ok = ended.code == 0 and not text
-            self._send({"t": "setup_done", "ok": ok, "text": text, "seconds": ended.seconds})
+            status = "pass" if ended.code == 0 and not text else "fail"
+            self._send({"t": "setup_done", "status": status, "text": text, "seconds": ended.seconds})
 
         self._tails[NO_RANK] = Tail()
         env = dict(self.base, CORDEE_SETUP_NODE=self.node)
+        try:
+            shell = self.container.inside(setup_shell(lines, output, self.container.environment is not None))
+        except ContainerDown as error:
+            self._send({"t": "setup_done", "status": "fail", "text": error.text, "seconds": 0.0})
+            return
         task = Task(
             f"setup-{self.epoch}",
             shell,
             env,
-            self.plan["workdir"],
+            self.container.cwd,
             deadline_s=message["deadline_s"],
             group=_SETUP,
             keeps_children=True,
@@ -299,9 +316,8 @@ class Agent:
     def _checks(self, message: dict[str, Any], body: bytes) -> None:
         env = dict(os.environ, PYTHONPATH=str(self.folder.node_zip), CORDEE_NODE=self.node)
         env_of_ranks = dict(self.env, CORDEE_NODE=self.node)
-        request = dict(
-            message["request"], env=env_of_ranks, run_folder=str(self.folder.root), workdir=self.plan["workdir"]
-        )
+        request = dict(message["request"], env=env_of_ranks, run_folder=str(self.folder.root))
+        request.update(workdir=self.container.workdir, inside=self.container.words())
         argv = (sys.executable, "-s", "-m", "cordee.checks")
         task = Task(
             message["id"],
@@ -371,6 +387,7 @@ class Agent:
             self.log.write(rank, stream, world.attempt, data)
 
     def rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
+        ended = self.container.explained(ended, self._tails.get(rank))
         if ended.text and self.log is not None:
             self.log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")
         self.telemetry.send(self._send)
@@ -392,14 +409,28 @@ class Agent:
         world = self.world = World.from_message(message)
         self.launch = make_launch(message["launch"], self, self.plan, self.step, world)
         self.launch.pause_output(self._full)
-        argv, ranks = rank_command(self.step, world), []
+        ranks = []
+        outside = base_environment(os.environ, {"env": {}}) if self.container.environment is not None else None
+        try:
+            argv, down = self.container.rank(rank_command(self.step, world)), ""
+        except ContainerDown as error:
+            argv, down = (), error.text
         for rank in world.local_ranks:
             self._tails[rank] = Tail()
             self.ranks[rank] = {"status": "starting"}
             channel = self.channels.create(world.attempt, rank)
             env = rank_environment(self.env, self.plan, self.step, world, rank, channel)
-            ranks.append(RankCommand(rank, argv, env, self.plan["workdir"]))
-        self.launch.start(ranks)
+            ranks.append(RankCommand(rank, argv, env, self.container.cwd, outside))
+        if not down:
+            self.launch.start(ranks)
+            return
+        for command in ranks:
+            self.rank_ended(world, command.rank, TaskExit(f"rank-{command.rank}", None, None, "exited", 0.0, down))
+
+    def _container_gone(self) -> None:
+        """The container has ended by itself: its ranks must not run on in what is left of it."""
+        if self.launch is not None:
+            self.launch.signal(signal.SIGKILL)
 
     def _message_of(self, rank: int) -> Optional[str]:
         tail = self._tails.get(rank)

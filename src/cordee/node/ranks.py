@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
+from cordee.environment.document import Environment
 from cordee.node.slurm_world import slurm_environment
 from cordee.node.world import World
 
@@ -61,13 +62,20 @@ _STALE = frozenset(
 )
 
 
-def base_environment(inherited: Mapping[str, str], tasks: Mapping[str, Any]) -> dict[str, str]:
-    """Return the environment that set-up lines and ranks begin with: inherited, cleaned, then the job's own."""
+def base_environment(
+    inherited: Mapping[str, str], tasks: Mapping[str, Any], environment: Optional[Environment] = None
+) -> dict[str, str]:
+    """Return the environment that set-up lines and ranks begin with.
+
+    It is inherited, cleaned, then what the container's image and EDF say, then the job's own.
+    """
     env = {
         key: value
         for key, value in inherited.items()
         if key not in _STALE and not key.startswith(_STALE_PREFIXES) and key != "CORDEE_TASK"
     }
+    if environment is not None:
+        env = environment.variables(env)
     if tasks.get("path_prepend"):
         env["PATH"] = os.pathsep.join([*tasks["path_prepend"], env.get("PATH", os.defpath)])
     env.update(tasks["env"])
@@ -113,7 +121,7 @@ def rank_environment(
         env.update(slurm_environment(base, world, rank, step["request"]["cpus_per_rank"]))
     if len(world.nodes) > 1:
         env.update(_torchrun_environment(step["tasks"]["argv"], world))
-    env.update(_cordee_environment(plan, step, world, channel))
+    env.update(_cordee_environment(plan, step, world, channel, base))
     env.setdefault("PYTHONUNBUFFERED", "1")
     env.setdefault("OMP_NUM_THREADS", str(_threads(plan, step, world)))
     return env
@@ -128,9 +136,12 @@ def rank_command(step: Mapping[str, Any], world: World) -> tuple[str, ...]:
     return tuple(argv)
 
 
-def _cordee_environment(plan: Mapping[str, Any], step: Mapping[str, Any], world: World, channel: str) -> dict[str, str]:
+def _cordee_environment(
+    plan: Mapping[str, Any], step: Mapping[str, Any], world: World, channel: str, base: Mapping[str, str]
+) -> dict[str, str]:
     node_zip = os.path.join(plan["folder"], "node.zip")
-    previous = step["tasks"]["env"].get("PYTHONPATH") or os.environ.get("PYTHONPATH", "")
+    inherited = base if step.get("environment") else os.environ
+    previous = step["tasks"]["env"].get("PYTHONPATH") or inherited.get("PYTHONPATH", "")
     paths = [node_zip] + [path for path in previous.split(os.pathsep) if path and path != node_zip]
     env = {
         "CORDEE_RUN_ID": plan["run"],

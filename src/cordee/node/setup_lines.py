@@ -11,6 +11,13 @@ if ! command -v module >/dev/null 2>&1; then
   done
 fi
 """
+_CHOOSE = 'command -v bash >/dev/null && exec bash -c "$1"; eval "$1"'
+
+
+def setup_shell(lines: list[str], output: Path, in_image: bool) -> tuple[str, ...]:
+    """Return the command that runs set-up lines: bash, or the shell of an image that has no bash."""
+    script = setup_script(lines, output)
+    return ("/bin/sh", "-c", _CHOOSE, "sh", script) if in_image else ("/bin/bash", "-c", script)
 
 
 def setup_script(lines: list[str], output: Path) -> str:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
+from cordee.errors import EXIT_INTERNAL
+from cordee.node.container import Container, ContainerDown
 from cordee.node.tasks import Task, TaskExit, TaskRunner
+
+# What an image has is not known before it is entered.
+_SHELL_INSIDE = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash -i; exec sh -i")
 
 
 class Shells:
@@ -15,7 +20,7 @@ class Shells:
         run_task: starts one of them: `run_task(task, ended, output=...)`.
         send: sends a message with a body to the supervisor.
         environment: returns what a shell finds set.
-        workdir: where it begins.
+        container: where it opens, and in which folder.
 
     Attributes:
         handlers: the messages that are meant for shells.
@@ -27,10 +32,10 @@ class Shells:
         run_task: Callable[..., None],
         send: Callable[..., None],
         environment: Callable[[], dict[str, str]],
-        workdir: str,
+        container: Container,
     ) -> None:
         self._tasks, self._run_task, self._send = tasks, run_task, send
-        self._environment, self._workdir = environment, workdir
+        self._environment, self._container = environment, container
         self.handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             "shell": self._open,
             "shell_input": self._input,
@@ -40,9 +45,14 @@ class Shells:
     def _open(self, message: dict[str, Any], body: bytes) -> None:
         env = self._environment()
         env["TERM"] = message.get("term") or "xterm"
-        argv = tuple(message["argv"]) or (env.get("SHELL") or "/bin/sh", "-i")
+        own = (env.get("SHELL") or "/bin/sh", "-i") if self._container.environment is None else _SHELL_INSIDE
         size = (message["rows"], message["columns"])
         session = message["id"]
+        try:
+            argv = self._container.inside(tuple(message["argv"]) or own)
+        except ContainerDown as error:
+            self._send({"t": "shell_exit", "id": session, "code": EXIT_INTERNAL, "text": error.text})
+            return
 
         def finished(ended: TaskExit) -> None:
             code = ended.code if ended.code is not None else 128
@@ -51,7 +61,8 @@ class Shells:
         def printed(stream: int, data: bytes) -> None:
             self._send({"t": "shell_output", "id": session}, data)
 
-        self._run_task(Task(session, argv, env, self._workdir, group="shell", terminal=size), finished, output=printed)
+        task = Task(session, argv, env, self._container.cwd, group="shell", terminal=size)
+        self._run_task(task, finished, output=printed)
 
     def _input(self, message: dict[str, Any], body: bytes) -> None:
         if message.get("closed"):

@@ -42,6 +42,7 @@ class Task:
         stdin: bytes for standard input; None means /dev/null.
         terminal: (rows, columns) to run it on a pseudo terminal, as a shell is.
         keeps_children: what it started stays when it ends, until the runner does (a daemon of a set-up line).
+        open_stdin: its standard input stays open until `close_stdin`, or until this process ends.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Task:
     stdin: Optional[bytes] = None
     terminal: Optional[tuple[int, int]] = None
     keeps_children: bool = False
+    open_stdin: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,8 @@ class TaskRunner:
         kill_s: seconds after SIGKILL when a task that will not go is reported as stuck.
 
     Attributes:
-        spared: children of this process that are no tasks and are never killed.
+        spared: children of this process that are no tasks and are never killed; what tasks with an open standard input
+            leave to this process belongs here.
     """
 
     def __init__(
@@ -169,6 +172,12 @@ class TaskRunner:
         if entry is not None:
             self._end(entry, "stopped", 1.0)
 
+    def close_stdin(self, task_id: str) -> None:
+        """Close the standard input that was kept open for a task: for many programs the sign to end."""
+        entry = self._running.get(task_id)
+        if entry is not None and entry.process.stdin is not None:
+            self._close_stdin(entry)
+
     def resize(self, task_id: str, rows: int, columns: int) -> None:
         """Tell a pseudo terminal its size in characters."""
         entry = self._running.get(task_id)
@@ -208,7 +217,7 @@ class TaskRunner:
         env = dict(task.env)
         env[processes.MARKER] = marker
         parent = os.getpid()
-        stdin: int = subprocess.DEVNULL if task.stdin is None else subprocess.PIPE
+        stdin: int = subprocess.DEVNULL if task.stdin is None and not task.open_stdin else subprocess.PIPE
         stdout = stderr = subprocess.PIPE
         master = slave = None
         started = time.monotonic()
@@ -295,9 +304,15 @@ class TaskRunner:
             entry.writing = b""
         if not entry.writing:
             self._loop.remove_writer(descriptor)
-            if descriptor == entry.stdin and entry.process.stdin is not None:
-                entry.process.stdin.close()
-                entry.stdin = None
+            if descriptor == entry.stdin and not entry.task.open_stdin:
+                self._close_stdin(entry)
+
+    def _close_stdin(self, entry: _Running) -> None:
+        assert entry.process.stdin is not None
+        if entry.stdin is not None:
+            self._loop.remove_writer(entry.stdin)
+            entry.stdin = None
+        entry.process.stdin.close()
 
     def _end(self, entry: _Running, reason: str, grace_s: float) -> None:
         if entry.ended:
@@ -351,7 +366,8 @@ class TaskRunner:
         """Kill what an ended task started; strays that hide their origin go once no other task could own them."""
         table = processes.all_processes()
         left = processes.of_task(entry.process.pid, entry.marker, table)
-        if not any(other is not entry and other.status is None for other in self._running.values()):
+        others = (other for other in self._running.values() if other is not entry and not other.task.open_stdin)
+        if not any(other.status is None for other in others):
             strays = processes.strays(os.getpid(), f"{self.owner}/", table)
             left |= self._not_spared(strays | processes.descendants(strays, table), table)
         processes.kill_all(left)

@@ -28,11 +28,12 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     job, cluster = loaded.job, loaded.cluster
     folder = loaded.folder
     placement = place(job.need, cluster)
+    environment, remarks = _environment(loaded, run_folder)
     workdir = folder if job.code == "live" else run_folder / "code"
     tasks = model.Tasks(
         argv=job.run,
         env=dict(job.env),
-        path_prepend=tuple(interpreter_path({**os.environ, **job.env})),
+        path_prepend=() if job.environment else tuple(interpreter_path({**os.environ, **job.env})),
         launch=job.launch,
         setup=job.setup,
         mpi=job.slurm.mpi,
@@ -54,6 +55,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         checkpoint=checkpoint,
         restart=model.RestartPolicy(retries=job.restart.retries, backoff_s=job.restart.backoff),
         segment=segments(job.need.time, checkpoint.grace_s, placement, cluster.requeue),
+        environment=environment,
     )
     plan = model.Plan(
         run=run_id,
@@ -76,7 +78,16 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         python=cluster.python,
         network_interface=cluster.network_interface,
     )
-    return plan, examine(loaded, plan, placement)
+    return plan, examine(loaded, plan, placement, remarks)
+
+
+def _environment(loaded: LoadedJob, run_folder: Path) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
+    """Return what the ranks run in; reading EDFs and images is imported by the jobs that have one."""
+    if not loaded.job.environment:
+        return None, []
+    from cordee.plan.environment import plan_environment
+
+    return plan_environment(loaded, run_folder)
 
 
 def _request(loaded: LoadedJob, placement: Placement) -> model.Request:

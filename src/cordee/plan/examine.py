@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from cordee.findings import Finding
@@ -18,10 +19,11 @@ _SCHEDULER_ONLY = ("account", "partition", "qos", "constraint", "reservation")
 _ORDER = {"error": 0, "warn": 1, "info": 2}
 
 
-def examine(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[Finding]:
-    """Return the findings on a plan, the errors first."""
+def examine(loaded: LoadedJob, plan: Plan, placement: Placement, before: Sequence[Finding] = ()) -> list[Finding]:
+    """Return the findings on a plan, the errors first; `before` are those that were made while it was compiled."""
     findings = [
         *loaded.findings,
+        *before,
         *_not_honoured(loaded, plan),
         *_history_alone(loaded),
         *examine_command(loaded, plan),
@@ -47,7 +49,6 @@ def _not_honoured(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     """Refuse by name what this version or back end cannot do."""
     job, findings = loaded.job, []
     refused: dict[tuple[str, ...], Any] = {
-        ("environment",): job.environment,
         ("data",): job.data,
         ("sweep",): job.sweep,
         ("steps",): job.steps,

@@ -21,10 +21,12 @@ _MPI_LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
 
 def examine_command(loaded: LoadedJob, plan: Plan) -> list[Finding]:
-    """Return the findings on `run` and `setup`."""
+    """Return the findings on `run` and `setup`; what lies in an image is not looked for here."""
+    environment = loaded.job.environment
+    workdir = plan.step.environment.document["workdir"] if plan.step.environment else None
     return [
-        *_executable(loaded, plan),
-        *_script(loaded),
+        *([] if environment else _executable(loaded, plan)),
+        *([] if environment and workdir else _script(loaded)),
         *_shell(loaded),
         *_parameters(loaded),
         *_launcher(loaded, plan),

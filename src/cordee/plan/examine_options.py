@@ -39,6 +39,7 @@ _INSTEAD = {
     "constraint": "[need] constraint",
     "reservation": "[need] reservation",
     "job-name": "name",
+    "environment": "environment",
     "chdir": "nothing: ranks work in the job's folder",
     "output": _LOGS,
     "error": _LOGS,

@@ -100,8 +100,21 @@ class SegmentPolicy(Frozen):
     next: Literal["requeue", "resubmit", "forbidden"] = "requeue"
 
 
+class EnvironmentPlan(Frozen):
+    """What the ranks run in: an engine by name, and a canonical document (`cordee.environment/1`) whose root is known.
+
+    `files` are the EDFs that it came from, the job's own last. `option` is for the engine `step` alone: what srun is given
+    when it starts the agents, which are inside then.
+    """
+
+    engine: str
+    document: dict[str, Any]
+    files: tuple[str, ...]
+    option: str | None = None
+
+
 class Step(Frozen):
-    """A request, tasks and a segment policy."""
+    """A request, tasks and a segment policy; `environment` is None where ranks run on the host as it is."""
 
     name: str
     request: Request
@@ -110,6 +123,7 @@ class Step(Frozen):
     checkpoint: CheckpointPolicy
     restart: RestartPolicy
     segment: SegmentPolicy
+    environment: EnvironmentPlan | None = None
 
 
 class Timeouts(Frozen):

@@ -74,6 +74,7 @@ def _resources(request: Request) -> list[tuple[str, str]]:
 def _surroundings(step: Step) -> list[tuple[str, str]]:
     rows = []
     rows += _time(step)
+    rows += _environment(step)
     rows += [("set-up", line) for line in step.tasks.setup]
     rows += [("env", f"{name}={shlex.quote(value)}") for name, value in step.tasks.env.items()]
     if step.tasks.path_prepend:
@@ -82,6 +83,21 @@ def _surroundings(step: Step) -> list[tuple[str, str]]:
     memory, disk = format_size(step.vet.min_memory_bytes), format_size(step.vet.min_disk_bytes)
     rows.append(("vetting", ", ".join([f"{memory} of memory", f"{disk} of disk", *wanted]) + " on every node"))
     return rows + (_protocol(step.vet.protocol) if step.vet.protocol else [])
+
+
+def _environment(step: Step) -> list[tuple[str, str]]:
+    """Return what the ranks run in: the EDF, the image and the engine, and every mount."""
+    if step.environment is None:
+        return []
+    document, config = step.environment.document, step.environment.document["config"]
+    image = document["image"] or "the host's own root"
+    digest = f" ({config['digest']})" if config["digest"] else ""
+    engine = step.environment.option or step.environment.engine
+    rows = [("environment", f"{step.environment.files[-1]}, by {engine}"), ("image", image + digest)]
+    for mount in document["mounts"]:
+        flags = f" ({', '.join(mount['flags'])})" if mount["flags"] else ""
+        rows.append(("mount", f"{mount['source']} at {mount['target']}{flags}"))
+    return rows
 
 
 def _protocol(protocol: dict[str, Any]) -> list[tuple[str, str]]:

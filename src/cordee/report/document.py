@@ -7,6 +7,7 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
+from cordee.report.container import container_of
 from cordee.report.data import ReportData
 from cordee.report.segments import segment_document
 from cordee.units import utc_text
@@ -74,6 +75,7 @@ def environment(data: ReportData) -> dict[str, Any]:
         "working_folder": plan.get("workdir"),
         "code_digest": plan.get("code_digest"),
         "asked_for": {name: value for name, value in request.items() if name != "scheduler" and value is not None},
+        "container": container_of(step),
         "path_prepend": tasks.get("path_prepend") or [],
         "variables": sorted(_table(tasks.get("env"))),
         "setup": tasks.get("setup") or [],

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from cordee.report.charts import COLOURS
 from cordee.report.clean import clean, ranges
+from cordee.report.container import container_words
 from cordee.report.data import ReportData
 from cordee.report.document import environment, summary
 from cordee.report.plots import OUTCOMES, curve_plots, phases_plot, resource_plots
@@ -115,6 +116,7 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
         ("checkpoints in", known["checkpoint_folder"] or ""),
         ("working folder", known["working_folder"] or ""),
         ("code", known["code_digest"] or ""),
+        ("environment", container_words(data.step)),
         ("first on PATH", ", ".join(map(str, known["path_prepend"]))),
         ("set-up lines", "; ".join(map(str, known["setup"]))),
         ("variables set (names only)", ", ".join(known["variables"])),

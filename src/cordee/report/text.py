@@ -6,6 +6,7 @@ import shlex
 import textwrap
 
 from cordee.report.clean import clean, one_line, ranges
+from cordee.report.container import container_words
 from cordee.report.data import ReportData
 from cordee.report.document import summary
 from cordee.report.segments import segment_words, worth_showing
@@ -53,6 +54,8 @@ def _head(data: ReportData) -> list[str]:
         lines += _fact("advice", f"`cordee advise {data.folder.id}` says why, and what to change")
     if data.argv:
         lines += _fact("command", shlex.join(data.argv))
+    if container_words(data.step):
+        lines += _fact("environment", container_words(data.step))
     if data.seconds is not None:
         lines += _fact("took", format_duration(data.seconds) + ("" if state.ended else " so far"))
     if state.step is not None:

@@ -26,7 +26,7 @@ class RunFolder:
 
     ```
     runs/<id>/
-      documents/        the documents as given (cordee.toml, profiles)
+      documents/        the documents as given (cordee.toml, profiles, EDFs)
       plan.json         the frozen plan: the only input of submit and of the node side
       provenance.json   where each value of the documents came from
       code/             snapshot of the job's folder, with its manifest code.json beside it

@@ -140,6 +140,20 @@ class VettingSite(Document):
     actions: SiteActions = SiteActions()
 
 
+class EnvironmentSite(Document):
+    """`[environment]`: container environments on the cluster.
+
+    `engine` is what runs them (None: the first that the machine can run). `search_path` are the site's folders of EDFs, after
+    the person's own, and `store` the folder of images, where `EDF_IMAGESTORE` and `SCRATCH` name none. `step_option` is the
+    option of srun by which a site enters an environment, for the engine `step`: `{file}` is the EDF, `{image}` its image.
+    """
+
+    engine: Literal["namespace", "podman", "apptainer", "step"] | None = None
+    search_path: Lines = ()
+    store: str | None = None
+    step_option: str = "--environment={file}"
+
+
 class ClusterProfile(Document):
     """A whole cluster profile; `switches` names the nodes below each switch, `defaults` is laid under every job.
 
@@ -170,4 +184,5 @@ class ClusterProfile(Document):
     storage: dict[Name, StorageTier] = Field(default_factory=dict)
     switches: dict[str, str] = Field(default_factory=dict)
     vetting: VettingSite = VettingSite()
+    environment: EnvironmentSite = EnvironmentSite()
     defaults: dict[str, Any] = Field(default_factory=dict)

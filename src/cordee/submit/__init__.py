@@ -10,7 +10,7 @@ from cordee.errors import SubmitError
 from cordee.runs.folder import RunFolder
 from cordee.submit._base import Standing, Submitter
 
-__all__ = ["Standing", "Submitter", "has_submitter", "plan_of", "submitter", "submitter_of"]
+__all__ = ["Standing", "Submitter", "has_submitter", "plan_of", "step_of", "submitter", "submitter_of"]
 
 _BACKENDS = {
     "local": "cordee.submit.local:LocalSubmitter",
@@ -38,6 +38,15 @@ def plan_of(folder: RunFolder) -> dict[str, Any]:
         return plan
     except (OSError, ValueError) as error:
         raise SubmitError(f"the plan cannot be read: {error}", given=str(folder.plan)) from error
+
+
+def step_of(folder: RunFolder) -> dict[str, Any]:
+    """Return the only step of a run's plan, empty when it cannot be read."""
+    try:
+        step: dict[str, Any] = plan_of(folder)["steps"][0]
+    except (SubmitError, LookupError, TypeError):
+        return {}
+    return step
 
 
 def has_submitter(backend: str) -> bool:

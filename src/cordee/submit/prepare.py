@@ -12,7 +12,7 @@ from typing import Any
 from cordee.errors import DocumentError, RunFolderError
 from cordee.findings import Finding
 from cordee.plan.compile import make_plan
-from cordee.plan.model import Plan
+from cordee.plan.model import EnvironmentPlan, Plan
 from cordee.plan.render import leaves, render_plan, render_provenance
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.runs.journal import client_journal
@@ -104,6 +104,8 @@ def create_run(prepared: Prepared) -> RunFolder:
         if loaded.protocol is not None:
             write_atomically(folder.documents / "protocol.yaml", loaded.protocol.text)
             write_atomically(folder.documents / "protocol.json", json.dumps(plan.step.vet.protocol, indent=1))
+        if plan.step.environment is not None:
+            _write_environment(folder, plan.step.environment)
         write_atomically(folder.provenance, json.dumps(_provenance(loaded), indent=1))
         digest = snapshot_code(
             loaded.folder, folder.code, folder.code_manifest, without=(Path(plan.step.checkpoint.path),)
@@ -131,6 +133,15 @@ def create_run(prepared: Prepared) -> RunFolder:
             next="make room, or choose another place with --runs DIR",
         ) from error
     return folder
+
+
+def _write_environment(folder: RunFolder, environment: EnvironmentPlan) -> None:
+    """Keep the EDFs as they were given, the first base first, and the document that they resolved to."""
+    kept = folder.documents / "environment"
+    kept.mkdir(mode=0o700)
+    for number, path in enumerate(environment.files, start=1):
+        write_atomically(kept / f"{number}-{Path(path).name}", Path(path).read_bytes())
+    write_atomically(folder.documents / "environment.json", json.dumps(environment.document, indent=1))
 
 
 def _provenance(loaded: LoadedJob) -> dict[str, Any]:

@@ -36,6 +36,12 @@ _FIRST_RETRY_S = 5.0
 _LONGEST_RETRY_S = 120.0
 
 
+def agent_srun(plan: dict[str, Any]) -> list[str]:
+    """Return the srun that starts agents, which a site's own engine of containers has begin inside, if it is to."""
+    environment = plan["steps"][0].get("environment") or {}
+    return [*AGENT_SRUN, *([environment["option"]] if environment.get("option") else [])]
+
+
 class SlurmPlace(Place):
     """The allocation that this process runs in.
 
@@ -123,7 +129,7 @@ class SlurmPlace(Place):
     def replace_agent(self, node: str, incarnation: int) -> None:
         """Start a new agent on the node by `srun`, again and again until one comes or the node leaves the job."""
         if node not in self._starters or self._starters[node].done:
-            self._starters[node] = _Starter(self.folder, node, incarnation)
+            self._starters[node] = _Starter(self.folder, agent_srun(self.plan), node, incarnation)
 
     def agent_gone(self, node: str, incarnation: int) -> bool:
         """Return whether a newer agent is recorded for the node, or this one ran on this host and has ended."""
@@ -154,8 +160,8 @@ def _earlier_start(owner: dict[str, Any], here: dict[str, Any]) -> bool:
 class _Starter:
     """Starts one node's agent until it is there."""
 
-    def __init__(self, folder: RunFolder, node: str, incarnation: int) -> None:
-        self._folder, self._node, self._incarnation = folder, node, incarnation
+    def __init__(self, folder: RunFolder, srun: list[str], node: str, incarnation: int) -> None:
+        self._folder, self._srun, self._node, self._incarnation = folder, srun, node, incarnation
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._pause = _FIRST_RETRY_S
         self._next = 0.0
@@ -187,7 +193,7 @@ class _Starter:
         try:
             with open(self._folder.control / "agents.log", "ab") as log:
                 self._process = subprocess.Popen(
-                    [*AGENT_SRUN, *where, *agent, "--replaces", str(self._incarnation)],
+                    [*self._srun, *where, *agent, "--replaces", str(self._incarnation)],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -336,12 +336,14 @@ class Supervisor:
         if kind == "telemetry":
             node.dropped_log_bytes = message.get("dropped_log_bytes", node.dropped_log_bytes)
             self.intake.message(node, message, body)
-        elif kind in ("setup_done", "checks_output", "checks_done", "clock"):
+        elif kind in ("container_done", "setup_done", "checks_output", "checks_done", "clock"):
             self.vetting.message(node, message, body)
         elif kind == "port":
             self.vetting.message(node, message, body)
             if self._ports is not None and not self._ports.done():
                 self._ports.set_result(message)
+        elif kind == "container_lost":
+            self._container_lost(node, message["text"])
         elif kind in ("shell_output", "shell_exit"):
             self.shells.agent_message(message, body)
         elif self.attempt is not None and message.get("attempt") == self.attempt.number:
@@ -374,6 +376,8 @@ class Supervisor:
         node.send({"t": "welcome", "epoch": self.epoch, "segment": self.segment})
         if known:
             self._reconcile(node, hello)
+            if hello.get("container_lost"):
+                self._container_lost(node, hello["container_lost"])
         else:
             fields = {key: hello[key] for key in ("incarnation", "host", "pid", "start_ticks", "cores", "python")}
             self.journal.append("node_connected", durable=False, node=node.name, **fields)
@@ -389,6 +393,16 @@ class Supervisor:
                 self.attempt.rank_started(int(rank), node.name, report["pid"])
             elif report["status"] == "ended":
                 self.attempt.rank_ended(int(rank), node.name, report)
+
+    def _container_lost(self, node: Node, reason: str) -> None:
+        """The agent lives, and what its ranks ran in does not: the attempt is over, and the node prepared anew."""
+        if self._ending:
+            return
+        self.journal.append("container_lost", node=node.name, reason=reason)
+        if self.attempt is not None and node in self.attempt.nodes:
+            self.attempt.interrupt(Outcome("node_lost", Failure("node_lost", node=node.name, message=reason)))
+        self.vetting.again(node, reason)
+        self.changed.set()
 
     def _prepared(self, error: Optional[BaseException]) -> None:
         if error is not None:

@@ -8,6 +8,7 @@ import os
 from typing import Any, Callable, Optional
 
 from cordee.checks import checks_for, unknown_result
+from cordee.node.container import STEP_ENGINE
 from cordee.runs.journal import JournalWriter
 from cordee.supervise.nodes import Node
 from cordee.vetting.conduct import Conductor, plain_protocol
@@ -15,13 +16,19 @@ from cordee.vetting.member import Member
 from cordee.vetting.verdict import verdict
 
 _SETUP_DEADLINE_S = 600.0
+_CONTAINER_DEADLINE_S = 300.0
 _SLACK_S = 5.0
 _SETUP = {"check": "setup"}
+_CONTAINER = {"check": "environment"}
 _PAIRS = "pair.bandwidth"
 
 
 class NodePreparation:
-    """Prepares one node: set-up lines first, since they may bring what the checks look for, then the checks."""
+    """Prepares one node: its container, then set-up lines, since both may bring what the checks look for, then the checks.
+
+    Attributes:
+        superseded: another preparation of the same agent took its place: what it finds counts no more.
+    """
 
     def __init__(self, node: Node, step: dict[str, Any], folder: str, conductor: Conductor) -> None:
         self.node = node
@@ -30,42 +37,65 @@ class NodePreparation:
         self._step = step
         self._folder = folder
         self._conductor = conductor
-        self._setup_done: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.superseded = False
+        loop = asyncio.get_running_loop()
+        self._done: dict[str, asyncio.Future[dict[str, Any]]] = {
+            kind: loop.create_future() for kind in ("container_done", "setup_done")
+        }
 
     def message(self, message: dict[str, Any], body: bytes) -> None:
-        """Take what the agent says about set-up and checks."""
-        if message["t"] == "setup_done" and not self._setup_done.done():
-            self._setup_done.set_result(message)
+        """Take what the agent says about its container, set-up and checks."""
+        done = self._done.get(message["t"])
+        if done is not None and not done.done():
+            done.set_result(message)
         self.member.message(message, body)
 
     def lost(self, reason: str) -> None:
         """The agent is gone: whatever is awaited will not come."""
-        if not self._setup_done.done():
-            self._setup_done.set_result({"ok": False, "text": reason, "lost": True})
+        for done in self._done.values():
+            if not done.done():
+                done.set_result({"text": reason, "lost": True})
         self.member.lost(reason)
 
     async def run(self) -> None:
         """Set up and check; leaves the results and what they say by themselves on the node, unless another agent serves it by now."""
-        results = await self._set_up() if self._step["tasks"]["setup"] else []
-        if all(result["status"] == "pass" for result in results):
+        results: list[dict[str, Any]] = []
+        if self._has_container:
+            results += await self._ask(
+                _CONTAINER, "container", _CONTAINER_DEADLINE_S, "the container was not up in time"
+            )
+        if self._step["tasks"]["setup"] and _all_pass(results):
+            results += await self._ask(_SETUP, "setup", _SETUP_DEADLINE_S, "the set-up lines did not end in time")
+        if _all_pass(results):
             wanted = checks_for(self._step["vet"], self._folder, self._step["tasks"]["argv"][0], {})
             results += await self._conductor.vet_node(self.member, first=wanted)
-        if self.node.incarnation == self.incarnation:
+        if self.node.incarnation == self.incarnation and not self.superseded:
             self.node.results = results
             self.node.verdict = verdict(results)
             self.node.ready = True
 
-    async def _set_up(self) -> list[dict[str, Any]]:
-        self.node.send({"t": "setup", "deadline_s": _SETUP_DEADLINE_S})
+    @property
+    def _has_container(self) -> bool:
+        environment = self._step.get("environment")
+        return environment is not None and environment["engine"] != STEP_ENGINE
+
+    async def _ask(self, entry: dict[str, Any], what: str, deadline_s: float, late: str) -> list[dict[str, Any]]:
+        """Have the agent do something that ranks need, and return how that went as a check's result."""
+        self.node.send({"t": what, "deadline_s": deadline_s})
         try:
-            done = await asyncio.wait_for(asyncio.shield(self._setup_done), _SETUP_DEADLINE_S + _SLACK_S)
+            done = await asyncio.wait_for(asyncio.shield(self._done[f"{what}_done"]), deadline_s + _SLACK_S)
         except asyncio.TimeoutError:
-            return [unknown_result(_SETUP, "the set-up lines did not end in time", "timeout")]
+            return [unknown_result(entry, late, "timeout")]
         if done.get("lost"):
-            return [unknown_result(_SETUP, done["text"], "silent")]
-        result = unknown_result(_SETUP, done["text"], "error")
-        status = "pass" if done["ok"] else "fail"
-        return [{**result, "status": status, "cause": None, "seconds": done.get("seconds", 0.0)}]
+            return [unknown_result(entry, done["text"], "silent")]
+        result = unknown_result(entry, done["text"], "error")
+        if done["status"] != "unknown":
+            result.update(status=done["status"], cause=None)
+        return [{**result, "seconds": done.get("seconds", 0.0)}]
+
+
+def _all_pass(results: list[dict[str, Any]]) -> bool:
+    return all(result["status"] == "pass" for result in results)
 
 
 class Vetting:
@@ -119,6 +149,14 @@ class Vetting:
             self._ended(None if task.cancelled() else task.exception())
 
         task.add_done_callback(done)
+
+    def again(self, node: Node, reason: str) -> None:
+        """Set up and check a node anew whose agent has lost what had been prepared."""
+        before = self._preparations.pop(node.name, None)
+        if before is not None:
+            before.superseded = True
+            before.lost(reason)
+        self.begin(node)
 
     def message(self, node: Node, message: dict[str, Any], body: bytes) -> None:
         """Take what an agent says of its vetting."""

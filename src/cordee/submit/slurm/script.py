@@ -11,7 +11,7 @@ from typing import Any
 
 from cordee.runs.folder import RunFolder
 from cordee.slurm import COMMENT_PREFIX
-from cordee.supervise.slurm import AGENT_SRUN
+from cordee.supervise.slurm import agent_srun
 from cordee.supervise.supervisor import EXIT_ENDED, EXIT_NOT_OURS
 
 _HUNG_S = 60
@@ -88,10 +88,11 @@ exit "$code"
 
 def batch_script(folder: RunFolder, plan: dict[str, Any]) -> str:
     """Return the whole script, as sbatch gets it."""
+    srun = agent_srun(plan)
     body = _BODY.format(
         run=shlex.quote(str(folder.root)),
         python=shlex.quote(plan.get("python") or sys.executable),
-        srun=" \\\n      ".join([" ".join(AGENT_SRUN[:6]), " ".join(AGENT_SRUN[6:])]),
+        srun=" \\\n      ".join([shlex.join(srun[:6]), shlex.join(srun[6:])]),
         hung=_HUNG_S,
         ended=EXIT_ENDED,
         not_ours=EXIT_NOT_OURS,

@@ -1,0 +1,93 @@
+"""From the name of an EDF to one environment in which nothing is inherited, relative or to be expanded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cordee.environment.document import Environment
+from cordee.environment.edf.fields import DEFAULTS, Given
+from cordee.environment.edf.inherit import Reader
+from cordee.environment.edf.making import ConfigOf, Making
+from cordee.environment.edf.merge import merge
+from cordee.environment.edf.origins import DEFAULT, Origin, chain
+from cordee.environment.edf.search import find_edf, no_such_edf, search_folders
+from cordee.findings import Finding
+from cordee.spec.faults import document_error
+from cordee.spec.toml_lines import Keys
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """An EDF, resolved.
+
+    Attributes:
+        environment: the canonical document, without `root` and `config`.
+        files: every EDF that was read, the one that was asked for last.
+        additions: the tables `[build]`, `[startup]` and `[stack]` as they are.
+        unknown: keys that a lenient reading kept.
+        findings: what is worth a warning.
+        given: for every path of keys of the environment, what files say of it, the one that holds first.
+    """
+
+    environment: Environment
+    files: tuple[Path, ...]
+    additions: Mapping[str, Any]
+    unknown: Mapping[str, Any]
+    findings: tuple[Finding, ...]
+    given: Mapping[Keys, list[Given]]
+
+    @cached_property
+    def origins(self) -> dict[Keys, Origin]:
+        """Where every value came from, by its path of keys: `("image",)`, `("mounts", 0)`, `("env", "PATH")`,
+        `("annotations", "com.hooks.cxi.enabled")`. Values that no file gives are of the kind `default`.
+        """
+        defaults: dict[Keys, Origin] = {(key,): Origin(DEFAULT, value) for key, value in DEFAULTS.items()}
+        found: dict[Keys, Origin] = dict(defaults)
+        for keys, given in self.given.items():
+            origin = chain(given, defaults.get(keys))
+            if origin is not None:
+                found[keys] = origin
+        return found
+
+
+def resolve(
+    name_or_path: str,
+    *,
+    cwd: Path,
+    variables: Mapping[str, str],
+    search_path: Sequence[Path] | None = None,
+    lenient: bool = False,
+    config_of: ConfigOf | None = None,
+) -> Resolved:
+    """Return the environment that an EDF describes, and where every value of it came from.
+
+    Args:
+        name_or_path: as `--environment` takes it: a path when it begins with `.` or `/` or ends with `.toml`, else a
+            name on the search path.
+        cwd: the caller's working directory, where every relative path begins, those in EDFs too.
+        variables: of the host, for expansion.
+        search_path: folders in which names are looked up (None: EDF_PATH, else `~/.edf`).
+        lenient: unknown keys and mount flags are kept, with a warning.
+        config_of: returns what an image says of itself, None when it is not known; its variables go before the host's
+            in what holds inside the container, `env` and `workdir`.
+
+    Raises:
+        DocumentError: it is not there, or wrong; all faults of all its files are in `findings`.
+    """
+    folders = search_folders(variables) if search_path is None else search_path
+    path = find_edf(name_or_path, cwd, folders)
+    if path is None:
+        raise document_error([no_such_edf(name_or_path, cwd, folders, None, None)])
+    reader = Reader(cwd, variables, folders, lenient)
+    lineage = reader.read(path)
+    merged = merge(lineage)
+    made = Making(merged, cwd, variables, lenient, reader.findings)
+    environment = made.environment(path.stem, config_of)
+    if any(finding.severity == "error" for finding in made.findings):
+        raise document_error([finding for finding in made.findings if finding.severity == "error"])
+    files = tuple(edf.path for edf in lineage.weakest_first)
+    return Resolved(environment, files, merged.additions, merged.unknown, tuple(made.findings), made.given)

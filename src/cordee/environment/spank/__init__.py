@@ -1,0 +1,1 @@
+"""Slurm's `--environment`: a plugin in C (cordee.c), what it runs at submission (`cordee.environment.spank_render`) and on nodes (`hold`)."""

@@ -1,0 +1,646 @@
+/*
+ * Slurm's plugin of Cordée: srun, sbatch and salloc take --environment=FILE|NAME, an environment definition file.
+ *
+ * Where a job is submitted, `cordee.environment.spank_render` turns the file into one word. The job carries it in
+ * variables whose names begin with SLURM_, which are passed on even with --export=NONE, so that nodes need no file and
+ * every srun in the job finds it again. On a node, once for each step, `cordee.environment.spank.hold` keeps a container
+ * open, and every task of the step joins it.
+ *
+ *   hook              where        as       does
+ *   init              everywhere            registers the option; stays out of the way where another plugin has it
+ *   init_post_opt     submission   the user renders the environment; a bad one ends the command here
+ *   local_user_init   srun         the user keeps the command as it was typed, since srun looks it up on its own machine
+ *   user_init         slurmstepd   the user starts the container; the child gives up root for good before it runs anything
+ *   task_init         each task    the user joins the container, sets directory and variables
+ *   task_exit         slurmstepd   root     says whether the container ended first
+ *   exit              slurmstepd   root     lets the container go
+ *
+ * Words of its line in plugstack.conf: python=PATH, the interpreter that has Cordée where jobs are submitted;
+ * node_python=PATH, that of nodes (default: the same); cordee=PATH and node_cordee=PATH, a folder or zip with the package for
+ * either (default: what the interpreter has); cluster=NAME, whose profile counts where a user's CORDEE_ON names none;
+ * bind=PATH:PATH..., what every container of the site shows of its node, as a TaskProlog, which Slurm runs inside;
+ * timeout_s=SECONDS to start a container (default 120).
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <slurm/slurm.h>
+#include <slurm/spank.h>
+
+SPANK_PLUGIN(cordee, 1);
+
+#define CARRIED "SLURM_CORDEE_ENVIRONMENT" /* the word itself; what does not fit follows in _1, _2, ... */
+#define COMMAND "SLURM_CORDEE_COMMAND"     /* the command of srun as it was typed */
+#define GIVEN "_SLURM_SPANK_OPTION_cordee_environment"
+#define CHUNK 100000                       /* the kernel takes no variable of more than 128 KiB */
+#define MAX_CHUNKS 16
+#define EXIT_ENGINE 125
+#define END_MS 15000
+
+static struct {
+	const char *python, *node_python;
+	const char *package, *node_package; /* NULL: what the interpreter has */
+	const char *cluster;
+	const char *bind;
+	int timeout_s;
+	bool inert; /* another plugin has the option */
+} site = {"python3", NULL, NULL, NULL, NULL, NULL, 120, false};
+
+static char *wanted; /* what was given to the option, in the order of Slurm: the last one holds */
+
+static struct {
+	bool failed;
+	bool joined;
+	bool batch;
+	int socket; /* to what holds the container */
+	int mount_ns, user_ns;
+	pid_t stepd;
+	char *records; /* what it said, NUL-terminated records */
+	size_t size;
+} container = {false, false, false, -1, -1, -1, 0, NULL, 0};
+
+static int take_option(int value, const char *argument, int remote)
+{
+	(void)value;
+	if (remote)
+		return 0;
+	/* The parts of a heterogeneous step are started by one srun, whose variables are those of all of them. */
+	if (wanted && spank_context() == S_CTX_LOCAL && strcmp(wanted, argument) != 0) {
+		slurm_error("cordee: one srun has one environment, given: %s and %s; start the parts by an srun each", wanted, argument);
+		return -1;
+	}
+	free(wanted);
+	wanted = strdup(argument);
+	return 0;
+}
+
+static struct spank_option option = {
+	"environment", "FILE|NAME",
+	"run in the container environment of this definition file: a path that begins with . or /, or a name in EDF_PATH; "
+	"empty: in none",
+	1, 0, take_option};
+
+static void read_site(int count, char **words)
+{
+	const struct {
+		const char *key;
+		const char **value;
+	} texts[] = {{"python=", &site.python},
+		     {"node_python=", &site.node_python},
+		     {"cordee=", &site.package},
+		     {"node_cordee=", &site.node_package},
+		     {"cluster=", &site.cluster},
+		     {"bind=", &site.bind}};
+	const size_t known = sizeof(texts) / sizeof(texts[0]);
+
+	for (int i = 0; i < count; i++) {
+		size_t k = 0;
+		while (k < known && strncmp(words[i], texts[k].key, strlen(texts[k].key)) != 0)
+			k++;
+		if (k < known)
+			*texts[k].value = words[i] + strlen(texts[k].key);
+		else if (strncmp(words[i], "timeout_s=", 10) == 0 && atoi(words[i] + 10) > 0)
+			site.timeout_s = atoi(words[i] + 10);
+		else
+			slurm_error("cordee: plugstack.conf: unknown word %s; allowed: python=, node_python=, cordee=, "
+				    "node_cordee=, cluster=, bind=, timeout_s=", words[i]);
+	}
+}
+
+/* Whether a library is another plugin of this kind that names the option: Slurm loads all before it calls the first, and
+ * gives an option that two register to the first of them, with a line on everybody's screen. */
+static int has_option(struct dl_phdr_info *library, size_t size, void *found)
+{
+	static const char name[] = "\0environment"; /* with the NUL byte at its end: a word of its own */
+	void *loaded = *library->dlpi_name ? dlopen(library->dlpi_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	const void *mark = loaded ? dlsym(loaded, "spank_plugin_version") : NULL;
+
+	(void)size;
+	for (int i = 0; mark && mark != &spank_plugin_version && i < library->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &library->dlpi_phdr[i];
+		if (part->p_type == PT_LOAD && (part->p_flags & PF_R) &&
+		    memmem((const char *)library->dlpi_addr + part->p_vaddr, part->p_filesz, name, sizeof(name)))
+			*(char **)found = strdup(library->dlpi_name);
+	}
+	if (loaded)
+		dlclose(loaded);
+	return *(char **)found != NULL;
+}
+
+int slurm_spank_init(spank_t spank, int count, char **words)
+{
+	spank_context_t context = spank_context();
+	char *other = NULL;
+
+	if (context == S_CTX_JOB_SCRIPT)
+		return 0;
+	read_site(count, words);
+	dl_iterate_phdr(has_option, &other);
+	if (other) {
+		site.inert = true;
+		if (context == S_CTX_SLURMD)
+			slurm_info("cordee: %s has the option --environment; this plugin stays out of its way", other);
+		free(other);
+		return 0;
+	}
+	/* Slurm would hand an option of the job to every command in it as if it had been typed: the file would be read again,
+	 * where it may not be, and by jobs that are submitted from inside. */
+	unsetenv(GIVEN);
+	unsetenv("SLURM_SPANK_" GIVEN);
+	return spank_option_register(spank, &option) == ESPANK_SUCCESS ? 0 : -1;
+}
+
+/* Run a module of Cordée in place of this process. */
+static void run_module(const char *python, const char *package, const char *module, const char *argument, char **environment)
+{
+	const char *start = "import runpy, sys; sys.path[:0] = list(filter(None, [sys.argv.pop(1)])); "
+			    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)";
+	char *words[] = {(char *)python, "-I",		   "-c", (char *)start, (char *)(package ? package : ""),
+			 (char *)module, (char *)argument, NULL};
+
+	execvpe(python, words, environment);
+	dprintf(2, "cordee: cannot run %s, as plugstack.conf says: %s\n", python, strerror(errno));
+	_exit(EXIT_ENGINE);
+}
+
+static char *read_all(int descriptor, size_t *size)
+{
+	size_t room = 65536;
+	char *data = malloc(room);
+	ssize_t got;
+
+	*size = 0;
+	while (data && (got = read(descriptor, data + *size, room - *size - 1)) != 0) {
+		if (got < 0 && errno != EINTR)
+			break;
+		*size += got > 0 ? got : 0;
+		if (room - *size < 2)
+			data = realloc(data, room *= 2);
+	}
+	if (data)
+		data[*size] = '\0';
+	return data;
+}
+
+static void chunk_name(char *name, size_t size, int index)
+{
+	if (index == 0)
+		snprintf(name, size, "%s", CARRIED);
+	else
+		snprintf(name, size, "%s_%d", CARRIED, index);
+}
+
+static void forget(void)
+{
+	char name[64];
+
+	for (int i = 0; i < MAX_CHUNKS; i++) {
+		chunk_name(name, sizeof(name), i);
+		unsetenv(name);
+	}
+	unsetenv(COMMAND);
+}
+
+static int render(void)
+{
+	int pipe_ends[2], status = -1;
+	size_t size = 0;
+	char name[64];
+
+	if (pipe2(pipe_ends, O_CLOEXEC) < 0)
+		return -1;
+	pid_t child = fork();
+	if (child == 0) {
+		dup2(pipe_ends[1], 1);
+		if (site.cluster)
+			setenv("CORDEE_ON", site.cluster, 0);
+		run_module(site.python, site.package, "cordee.environment.spank_render", wanted, environ);
+	}
+	close(pipe_ends[1]);
+	char *word = child > 0 ? read_all(pipe_ends[0], &size) : NULL;
+	close(pipe_ends[0]);
+	while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	if (status != 0 || !word || size == 0) {
+		if (!WIFEXITED(status) || WEXITSTATUS(status) == 0)
+			slurm_error("cordee: --environment=%s: %s ended without an answer", wanted, site.python);
+		free(word);
+		return -1;
+	}
+	word[strcspn(word, "\n")] = '\0';
+	size = strlen(word);
+	for (size_t i = 0; i * CHUNK < size && i < MAX_CHUNKS; i++) {
+		char *part = strndup(word + i * CHUNK, CHUNK);
+		chunk_name(name, sizeof(name), (int)i);
+		setenv(name, part, 1);
+		free(part);
+	}
+	free(word);
+	return 0;
+}
+
+int slurm_spank_init_post_opt(spank_t spank, int count, char **words)
+{
+	spank_context_t context = spank_context();
+
+	(void)spank, (void)count, (void)words;
+	if (site.inert || (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR))
+		return 0;
+	/* A new job inherits nothing from the one that it is submitted from; a step does. */
+	if (wanted || context == S_CTX_ALLOCATOR || !getenv("SLURM_JOB_ID"))
+		forget();
+	return wanted && *wanted ? render() : 0;
+}
+
+static bool same_name(const char *one, const char *other)
+{
+	const char *a = strrchr(one, '/'), *b = strrchr(other, '/');
+
+	return strcmp(a ? a + 1 : one, b ? b + 1 : other) == 0;
+}
+
+/* srun replaces the command by what it finds in its own PATH: its own words, at the end of its command line, are kept.
+ * Other parts of a heterogeneous step have theirs in the middle; they run what srun has found. */
+int slurm_spank_local_user_init(spank_t spank, int count, char **words)
+{
+	int argc = 0, descriptor;
+	char **argv = NULL;
+	size_t size = 0;
+
+	(void)count, (void)words;
+	unsetenv(COMMAND);
+	if (site.inert || !getenv(CARRIED) || spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS || argc < 1)
+		return 0;
+	if ((descriptor = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC)) < 0)
+		return 0;
+	char *line = read_all(descriptor, &size);
+	close(descriptor);
+	char *at = line ? line + size : NULL;
+	for (int i = 0; i < argc && at > line; i++)
+		for (at--; at > line && at[-1] != '\0'; at--)
+			;
+	if (at && same_name(at, argv[0]))
+		setenv(COMMAND, at, 1);
+	free(line);
+	return 0;
+}
+
+/* ---- on a node ---- */
+
+static const char *node_name(void)
+{
+	static char name[256];
+	const char *given = getenv("SLURMD_NODENAME");
+
+	if (given)
+		return given;
+	gethostname(name, sizeof(name) - 1);
+	return name;
+}
+
+static const char *find(char **environment, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (; environment && *environment; environment++)
+		if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+			return *environment + length + 1;
+	return NULL;
+}
+
+/* Return whether `data`, with a NUL byte if `end`, went through before the deadline. */
+static bool send_text(int to, const char *data, bool end, time_t deadline)
+{
+	size_t left = strlen(data) + (end ? 1 : 0);
+
+	while (left > 0) {
+		struct pollfd wait = {to, POLLOUT, 0};
+		ssize_t sent = send(to, data, left, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (sent > 0) {
+			data += sent;
+			left -= sent;
+		} else if (errno != EAGAIN && errno != EINTR)
+			return false;
+		else if (time(NULL) > deadline)
+			return false;
+		else
+			poll(&wait, 1, 1000);
+	}
+	return true;
+}
+
+/* Read records until an empty one; the size read, 0 at an early end or after the deadline. */
+static size_t receive(int from, char **data, time_t deadline)
+{
+	size_t size = 0, room = 65536;
+
+	*data = malloc(room);
+	while (*data && time(NULL) <= deadline) {
+		struct pollfd wait = {from, POLLIN, 0};
+		if (poll(&wait, 1, 1000) < 1)
+			continue;
+		ssize_t got = recv(from, *data + size, room - size, 0);
+		if (got == 0 || (got < 0 && errno != EINTR))
+			return 0;
+		size += got > 0 ? got : 0;
+		if (size > 1 && (*data)[size - 1] == '\0' && (*data)[size - 2] == '\0')
+			return size;
+		if (size == room)
+			*data = realloc(*data, room *= 2);
+	}
+	return 0;
+}
+
+/* Return what follows `key` in the first record that begins with it, NULL when there is none. */
+static const char *answer(const char *key)
+{
+	const char *end = container.records + container.size;
+
+	for (const char *record = container.records; record < end; record += strlen(record) + 1)
+		if (strncmp(record, key, strlen(key)) == 0)
+			return record + strlen(key);
+	return NULL;
+}
+
+/* Become the user for good: the effective user is set already, root is only what slurmstepd could go back to. */
+static void start_holder(int end, int words, uid_t uid, gid_t gid)
+{
+	static char node[300];
+	char *environment[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8", node, NULL};
+	sigset_t none;
+
+	setsid();
+	if (fork() != 0) /* slurmstepd collects every child it has, and shall not meet this one */
+		_exit(0);
+	if (setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
+		_exit(EXIT_ENGINE);
+	snprintf(node, sizeof(node), "SLURMD_NODENAME=%s", node_name());
+	dup2(end, 0);
+	dup2(end, 1);
+	dup2(words, 2);
+	close_range(3, ~0U, 0);
+	for (int number = 1; number < 32; number++)
+		signal(number, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (chdir("/") < 0)
+		_exit(EXIT_ENGINE);
+	run_module(site.node_python ? site.node_python : site.python, site.node_package ? site.node_package : site.package,
+		   "cordee.environment.spank.hold", NULL, environment);
+}
+
+static bool ask(char **environment, const char *script, time_t deadline)
+{
+	char name[64];
+	const char *part;
+
+	if (script && (!send_text(container.socket, "script=", false, deadline) ||
+		       !send_text(container.socket, script, true, deadline)))
+		return false;
+	if (site.bind && (!send_text(container.socket, "bind=", false, deadline) ||
+			  !send_text(container.socket, site.bind, true, deadline)))
+		return false;
+	if (!send_text(container.socket, "document=", false, deadline))
+		return false;
+	for (int i = 0; i < MAX_CHUNKS; i++) {
+		chunk_name(name, sizeof(name), i);
+		if (!(part = find(environment, name)))
+			break;
+		if (!send_text(container.socket, part, false, deadline))
+			return false;
+	}
+	return send_text(container.socket, "", true, deadline) && send_text(container.socket, "go=", true, deadline);
+}
+
+/* Open the namespaces of what holds the container; return the text of a failure, NULL when there is none. */
+static const char *open_namespaces(void)
+{
+	const char *error = answer("error "), *pid = answer("pid="), *user = answer("user=");
+	char path[64];
+
+	if (error || !pid || !user)
+		return error ? error : "the engine gave no process of it";
+	snprintf(path, sizeof(path), "/proc/%.20s/ns/mnt", pid);
+	if ((container.mount_ns = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+		return "its namespace of mounts cannot be opened";
+	snprintf(path, sizeof(path), "/proc/%.20s/ns/user", pid);
+	if (*user == '1' && (container.user_ns = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+		return "its namespace of users cannot be opened";
+	return NULL;
+}
+
+/* Start what holds the container and hear what it says; words on the step's standard error when there is none. */
+static void hold(char **environment, const char *script)
+{
+	int ends[2], words = memfd_create("words", MFD_CLOEXEC), status;
+	time_t deadline = time(NULL) + site.timeout_s;
+	char last[2000] = "";
+	const char *problem;
+
+	if (words < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0) {
+		slurm_error("cordee: node %s: %s", node_name(), strerror(errno));
+		container.failed = true;
+		return;
+	}
+	container.stepd = getpid();
+	container.socket = ends[0];
+	pid_t child = fork();
+	if (child == 0)
+		start_holder(ends[1], words, geteuid(), getegid());
+	close(ends[1]);
+	if (child > 0)
+		waitpid(child, &status, 0);
+	if (child > 0 && ask(environment, script, deadline))
+		container.size = receive(container.socket, &container.records, deadline);
+	if (container.size > 0)
+		problem = open_namespaces();
+	else if (time(NULL) > deadline)
+		problem = "it was not there in time (timeout_s= of plugstack.conf)";
+	else
+		problem = pread(words, last, sizeof(last) - 1, 0) > 0 ? last : "what starts it ended without a word";
+	close(words);
+	container.failed = problem != NULL;
+	container.joined = problem == NULL;
+	if (problem)
+		slurm_error("cordee: node %s: no container: %s", node_name(), problem);
+}
+
+int slurm_spank_user_init(spank_t spank, int count, char **words)
+{
+	char **environment = NULL, **argv = NULL;
+	uint32_t step = 0;
+	int argc = 0;
+
+	(void)count, (void)words;
+	if (site.inert || spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS || !find(environment, CARRIED))
+		return 0;
+	if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS)
+		return 0;
+	/* The shell that salloc opens on a node stays outside, like one that it opens where it is called. */
+	if (step == SLURM_EXTERN_CONT || step == SLURM_INTERACTIVE_STEP)
+		return 0;
+	spank_get_item(spank, S_JOB_ARGV, &argc, &argv);
+	container.batch = step == SLURM_BATCH_SCRIPT;
+	hold(environment, container.batch && argc > 0 ? argv[0] : NULL);
+	return 0; /* every task says that it failed: a node that "cannot launch" would be drained, and the job requeued */
+}
+
+static void give_up(const char *what, const char *given)
+{
+	slurm_error("cordee: node %s: %s %s: %s", node_name(), what, given, strerror(errno));
+	_exit(EXIT_ENGINE);
+}
+
+static void join(void)
+{
+	char here[4096];
+	const char *workdir = answer("workdir=");
+
+	if (!getcwd(here, sizeof(here)))
+		strcpy(here, "/");
+	if (container.user_ns >= 0 && setns(container.user_ns, CLONE_NEWUSER) < 0)
+		give_up("the container's users cannot be joined:", "setns");
+	if (setns(container.mount_ns, CLONE_NEWNS) < 0)
+		give_up("the container cannot be joined:", "setns");
+	/* Only now: a change of rights takes this back. Without slurmstepd nobody would end the task. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != container.stepd)
+		_exit(EXIT_ENGINE);
+	if (!workdir || !*workdir)
+		workdir = here;
+	if (chdir(workdir) < 0)
+		give_up("the container has no working directory", workdir);
+}
+
+static void append(spank_t spank, const char *name, const char *value)
+{
+	char **environment = NULL, *joined;
+	const char *before;
+
+	if (spank_get_item(spank, S_JOB_ENV, &environment) == ESPANK_SUCCESS && (before = find(environment, name)) && *before) {
+		if (asprintf(&joined, "%s:%s", before, value) < 0)
+			return;
+		spank_setenv(spank, name, joined, 1);
+		free(joined);
+	} else
+		spank_setenv(spank, name, value, 1);
+}
+
+/* What the environment definition file sets goes before the image, and the image before the host. */
+static void set_variables(spank_t spank)
+{
+	const char *end = container.records + container.size;
+
+	for (char *record = container.records; record < end; record += strlen(record) + 1) {
+		bool adds = strncmp(record, "append ", 7) == 0;
+		if (strncmp(record, "unset ", 6) == 0)
+			spank_unsetenv(spank, record + 6);
+		if (!adds && strncmp(record, "env ", 4) != 0)
+			continue;
+		char *name = strdup(record + (adds ? 7 : 4)), *value = strchr(name, '=');
+		*value++ = '\0';
+		if (adds)
+			append(spank, name, value);
+		else
+			spank_setenv(spank, name, value, 1);
+		free(name);
+	}
+	/* With --export=NONE there is none, and the path that srun found is not the container's. */
+	spank_setenv(spank, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 0);
+}
+
+static void quote(int to, const char *word)
+{
+	dprintf(to, " '");
+	for (; *word; word++)
+		dprintf(to, *word == '\'' ? "'\\''" : "%c", *word);
+	dprintf(to, "'");
+}
+
+/* Return the path of a script in memory that runs a command through the entrypoint: there is no room for more words in
+ * what Slurm executes, and what it does between here and there must be done. */
+static char *through_entrypoint(const char *command)
+{
+	const char *end = container.records + container.size;
+	int script = memfd_create("entrypoint", 0);
+	char *path;
+
+	if (script < 0 || asprintf(&path, "/proc/self/fd/%d", script) < 0)
+		give_up("the entrypoint cannot be run:", "memfd_create");
+	dprintf(script, "#!/bin/sh\nexec");
+	for (const char *record = container.records; record < end; record += strlen(record) + 1)
+		if (strncmp(record, "entrypoint=", 11) == 0)
+			quote(script, record + 11);
+	quote(script, command);
+	dprintf(script, " \"$@\"\n");
+	return path;
+}
+
+int slurm_spank_task_init(spank_t spank, int count, char **words)
+{
+	int argc = 0;
+	char **argv = NULL, **environment = NULL;
+
+	(void)count, (void)words;
+	if (container.failed)
+		_exit(EXIT_ENGINE);
+	if (!container.joined)
+		return 0;
+	join();
+	set_variables(spank);
+	if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS || argc < 1 ||
+	    spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS)
+		return 0;
+	const char *typed = find(environment, COMMAND);
+	if (typed && !container.batch && same_name(typed, argv[0]))
+		argv[0] = strdup(typed);
+	spank_unsetenv(spank, COMMAND);
+	if (answer("entrypoint=") && !container.batch)
+		argv[0] = through_entrypoint(argv[0]);
+	return 0;
+}
+
+/* Say it while the job still listens: a task that was killed with its container shall not look like one that crashed. */
+int slurm_spank_task_exit(spank_t spank, int count, char **words)
+{
+	static bool said;
+	char rest;
+
+	(void)spank, (void)count, (void)words;
+	if (!container.joined || said || recv(container.socket, &rest, 1, MSG_DONTWAIT) != 0)
+		return 0;
+	said = true;
+	slurm_error("cordee: node %s: the container ended before its tasks: what held it was killed", node_name());
+	return 0;
+}
+
+int slurm_spank_exit(spank_t spank, int count, char **words)
+{
+	struct pollfd wait = {container.socket, POLLIN, 0};
+
+	(void)spank, (void)count, (void)words;
+	if (container.socket < 0 || getpid() != container.stepd)
+		return 0;
+	shutdown(container.socket, SHUT_WR);
+	poll(&wait, 1, END_MS);
+	close(container.socket);
+	container.socket = -1;
+	return 0;
+}

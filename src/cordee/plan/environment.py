@@ -1,0 +1,114 @@
+"""The environment of a job: its EDF resolved, its image found, an engine chosen, and what is wrong with any of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cordee.environment.choose import PREFERENCE, choose_engine
+from cordee.environment.document import Environment
+from cordee.environment.edf import Resolved
+from cordee.environment.engines._base import EngineError
+from cordee.environment.images import Store, locate, store_folder
+from cordee.environment.prepare import resolve_here
+from cordee.errors import CordeeError, DocumentError
+from cordee.findings import Finding
+from cordee.plan import model
+from cordee.plan.saying import Saying
+from cordee.spec.load import LoadedJob
+
+STEP_ENGINE = "step"
+_KEY = "environment"
+
+
+def plan_environment(
+    loaded: LoadedJob, run_folder: Path, environ: Mapping[str, str] = os.environ
+) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
+    """Return the environment that the ranks of a job run in and what is worth saying about it.
+
+    It is None where it cannot be had: then one of the findings is an error.
+
+    Args:
+        loaded: a valid document that names an environment, with the profile of the cluster it is meant for.
+        run_folder: of the run that the plan is for.
+        environ: variables that the EDF may refer to.
+    """
+    assert loaded.job.environment
+    saying, site = Saying(loaded), loaded.cluster.environment
+    try:
+        resolved = resolve_here(loaded.job.environment, site, cwd=loaded.folder, environ=environ)
+    except DocumentError as error:
+        return None, [_placed(loaded, finding) for finding in error.findings] or [_finding(loaded, error, error.kind)]
+    if site.engine == STEP_ENGINE:
+        planned = _of_the_step(loaded, resolved, run_folder, saying)
+        return planned, [*resolved.findings, *saying.findings]
+    _mounts(loaded, resolved.environment, saying)
+    try:
+        environment = locate(resolved.environment, Store(store_folder(environ, site.store)))
+        engine = _engine(loaded, environment, saying)
+    except CordeeError as error:
+        rule = "no-engine" if isinstance(error, EngineError) else error.kind
+        return None, [*resolved.findings, *saying.findings, _finding(loaded, error, rule)]
+    files = tuple(map(str, resolved.files))
+    planned = model.EnvironmentPlan(engine=engine, document=environment.document(), files=files)
+    return planned, [*resolved.findings, *saying.findings]
+
+
+def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying: Saying) -> model.EnvironmentPlan:
+    """Return the plan for a site that starts agents in the environment itself, by an option of srun."""
+    environment, option = resolved.environment, loaded.cluster.environment.step_option
+    option = option.replace("{file}", str(resolved.files[-1])).replace("{image}", environment.image)
+    if loaded.cluster.scheduler != "slurm":
+        text = "the engine step is an option of srun, and there is no Slurm here"
+        what = "name another engine in the profile"
+        saying.error(_KEY, "not-honoured", text, given=STEP_ENGINE, allowed=list(PREFERENCE), next=what)
+    shown = [mount.target for mount in environment.mounts if mount.source == mount.target]
+    if environment.image and not any(run_folder.is_relative_to(path) for path in shown):
+        text = "agents are started in the image, and the run's folder is not among its mounts"
+        what = f'add "{run_folder.parent}" to `mounts`, unless the site mounts it'
+        saying.warn(_KEY, "no-run-folder", text, given=str(run_folder), next=what)
+    return model.EnvironmentPlan(
+        engine=STEP_ENGINE, document=environment.document(), files=tuple(map(str, resolved.files)), option=option
+    )
+
+
+def _engine(loaded: LoadedJob, environment: Environment, saying: Saying) -> str:
+    """Return the engine that the site names, else the first that this machine can run; nodes elsewhere answer later.
+
+    Raises:
+        EngineError: this machine cannot run it.
+    """
+    named = loaded.cluster.environment.engine
+    if loaded.cluster.scheduler == "local":
+        return choose_engine(environment, named).engine.name
+    engine = named or PREFERENCE[0]
+    text = f"the environment runs by the engine {engine}; whether the nodes can is looked at there, before the ranks"
+    saying.info(_KEY, "engine", text, given=loaded.job.environment)
+    return engine
+
+
+def _mounts(loaded: LoadedJob, environment: Environment, saying: Saying) -> None:
+    """Name the sources of mounts that are not there: an error here, a warning where nodes may have them."""
+    for mount in environment.mounts:
+        if os.path.exists(mount.source):
+            continue
+        text = f"the environment mounts {mount.source}, which is not there"
+        what = "correct the path in `mounts`, or make it"
+        if loaded.cluster.scheduler == "local":
+            saying.error(_KEY, "no-mount-source", text, given=mount.source, next=what)
+        else:
+            saying.warn(_KEY, "no-mount-source", text, given=mount.source, next=f"{what}; the nodes may have it")
+
+
+def _placed(loaded: LoadedJob, finding: Finding) -> Finding:
+    file, line = loaded.place(_KEY)
+    return finding if finding.file else replace(finding, file=file, line=line)
+
+
+def _finding(loaded: LoadedJob, error: CordeeError, rule: str) -> Finding:
+    file, line = loaded.place(_KEY)
+    details: dict[str, Any] = {"given": error.given, "allowed": error.allowed, "next": error.next}
+    return Finding(error.text, "error", rule, file=error.file or file, line=error.line or line, **details)
