@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,9 +13,10 @@ import pytest
 
 from cordee.environment.document import Environment
 from cordee.environment.images import ImageError, Store, locate
+from cordee.environment.images.asking import TRIES
 from cordee.environment.images.credentials import write_auth_file
 from cordee.environment.images.oci import this_architecture
-from cordee.environment.images.pull import TRIES, Pulled, pull_image
+from cordee.environment.images.pull import Pulled, pull_image
 from cordee.environment.images.reference import RegistryReference, read_reference
 from cordee.testing.oci import Entry, OciLayout
 from cordee.testing.registry import LoopbackRegistry
@@ -205,8 +208,28 @@ def test_a_login_that_names_a_variable_which_is_not_set_is_refused(tmp_path: Pat
 # The program.
 
 
+def test_without_skopeo_podman_fetches_and_the_digest_is_the_same(
+    pull: Pull, registry: LoopbackRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("mksquashfs", "tar", "newuidmap", "newgidmap"):
+        (folder / name).symlink_to(shutil.which(name) or name)
+    podman = folder / "podman"
+    with tempfile.TemporaryDirectory(prefix="c-") as short:  # podman takes no longer one
+        storage = f"--root {tmp_path}/storage --runroot {short} --storage-driver vfs"
+        podman.write_text(f'#!/bin/sh\nexec {shutil.which("podman")} {storage} "$@"\n')
+        podman.chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder))
+        pulled = pull("HOST/x:1")
+        with pytest.raises(ImageError, match="has no such image"):
+            pull("HOST/x:2")
+    assert pulled.image.digest == json.loads((registry.layout / "index.json").read_text())["manifests"][0]["digest"]
+    assert pulled.image.config.env == {"A": "1"}
+
+
 def test_no_skopeo_is_said_with_another_way(pull: Pull, tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match=r"(?s)skopeo, which is not installed.*podman save"):
+    with pytest.raises(ImageError, match=r"(?s)skopeo or podman, and neither is installed.*podman save"):
         pull("HOST/x:1", environ={"PATH": str(tmp_path)})
 
 
@@ -217,7 +240,7 @@ def test_a_machine_without_a_policy_for_signatures_can_pull(
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nPATH={os.environ["PATH"]} exec skopeo "$@"\n')
     tool.chmod(0o755)
-    monkeypatch.setattr("cordee.environment.images.pull.SITE_POLICY", tmp_path / "none.json")
+    monkeypatch.setattr("cordee.environment.images.asking.SITE_POLICY", tmp_path / "none.json")
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     assert pull("HOST/x:1").fetched
     lines = (tmp_path / "asked").read_text().splitlines()
