@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,12 +16,15 @@ import pytest
 from cordee.environment.document import Environment
 from cordee.environment.images import ImageError, Store, locate
 from cordee.environment.images.asking import TRIES
+from cordee.environment.images.collect import collect, removable
 from cordee.environment.images.credentials import write_auth_file
 from cordee.environment.images.oci import this_architecture
 from cordee.environment.images.pull import Pulled, pull_image
 from cordee.environment.images.reference import RegistryReference, read_reference
 from cordee.testing.oci import Entry, OciLayout
 from cordee.testing.registry import LoopbackRegistry
+
+from .conftest import wait_for_no_process
 
 pytestmark = pytest.mark.slow
 Pull = Callable[..., Pulled]
@@ -142,6 +147,47 @@ def test_a_registry_that_does_not_exist_is_told_from_an_image_that_does_not(pull
         ImageError, match=r"(?s)there is no registry nowhere\.invalid, or no network.*a path begins with"
     ):
         pull("nowhere.invalid/x")
+
+
+def test_a_pull_that_is_killed_fetches_no_more_and_leaves_a_sound_store(
+    pull: Pull, registry: LoopbackRegistry, store: Store
+) -> None:
+    registry.answering.clear()
+    child = os.fork()
+    if child == 0:
+        pull("HOST/x:1")
+        os._exit(1)
+    while not any("/blobs/" in path for path in registry.asked):
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    wait_for_no_process(str(store.folder))
+    registry.answering.set()
+    assert store.images() == []
+    assert pull("HOST/x:1").fetched
+    collect(store, removable(store))
+    assert [*store.listing(store.temporary_folder), *store.listing(store.locks_folder)] == []
+
+
+def test_two_pulls_at_once_fetch_once(pull: Pull, registry: LoopbackRegistry, store: Store, tmp_path: Path) -> None:
+    registry.answering.clear()
+    children = []
+    for number in range(2):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                pull("HOST/x:1", say=lambda text, number=number: (tmp_path / f"{number}-{text[:7]}").touch())
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    while not list(tmp_path.glob("*-another")) or not list(tmp_path.glob("*-fetchin")):
+        time.sleep(0.001)
+    registry.answering.set()
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    assert len(list(tmp_path.glob("*-fetchin"))) == 1
+    assert len(store.images()) == 1
 
 
 # Logins.

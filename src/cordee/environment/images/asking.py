@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cordee.environment.engines.namespace.kernel import die_with_parent
 from cordee.environment.images.credentials import write_auth_file
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.make import no_space, out_of_quota
@@ -84,7 +85,12 @@ class Asking:
             if announce:
                 self._asked.say(f"fetching {self._reference.name}")
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=dict(self._asked.environ)
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                env=dict(self._asked.environ),
+                preexec_fn=die_with_parent,  # it would fetch on into a folder that nobody looks at
             )
             if done.returncode == 0:
                 return done.stdout
