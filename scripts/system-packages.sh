@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sees to Python with venv and to the commands in COMMAND:PACKAGE ...: installs what is missing as root on Debian and
+# Sees to Python with venv and to the commands or files below / in COMMAND:PACKAGE ...: installs what is missing as root on Debian and
 # Ubuntu, without starting their services; else says what is missing and what that means.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 PATH=$PATH:/usr/sbin:/sbin # daemons lie where not everybody's PATH leads
 missing=()
 for pair in "$@"; do
-  command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair##*:}")
+  [ -e "/${pair%%:*}" ] || command -v "${pair%%:*}" >/dev/null 2>&1 || missing+=("${pair##*:}") # a file, or a command
 done
 has_python() { [ -x .venv/bin/python ] || bash "$here/find-python.sh" >/dev/null; }
 can_install() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }

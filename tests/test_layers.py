@@ -53,7 +53,7 @@ LAYERS = (
 NODE_MODULES_OF_SHARED_ROOMS = {
     "runs": {"__init__", "folder", "journal", "snapshot", "state", "blocklog", "logframes"},
     "insight": {"__init__", "peers"},
-    "environment": {"__init__", "document", "choose", "engines"},
+    "environment": {"__init__", "document", "choose", "engines", "spank"},
 }
 # The node side names these of the document side and imports none: they run as children where they are installed,
 # and `cordee.open_run` is found by name when a script that reads runs asks for it.

@@ -163,21 +163,14 @@ def test_under_slurm_the_nodes_answer_for_themselves(site: Make, tmp_path: Path)
     assert only(findings, "no-mount-source").severity == "warn"
 
 
-def test_ranks_of_srun_in_a_container_are_refused_by_name(site: Make, tmp_path: Path) -> None:
-    write_edf(tmp_path / "job/env.toml", "")
-    rest = 'environment = "env.toml"\nlaunch = "srun"\n'
-    found = only(site("nodes = 2", SITE, rest)[2], "not-honoured")
-    assert (found.given, found.allowed) == ("srun", '"fork"')
-
-
 def test_a_site_whose_engine_is_an_option_of_srun_gives_it_to_the_agents(site: Make, tmp_path: Path) -> None:
-    write_edf(tmp_path / "job/env.toml", 'image = "there only"\n')
+    write_edf(tmp_path / "job/env.toml", 'image = "nvcr.io#nvidia/pytorch:25.01"\n')
     profile = SITE + '[environment]\nengine = "step"\nstep_option = "--container-image={image}"\n'
     _, plan, findings = site("nodes = 2", profile, 'environment = "env.toml"\n')
     assert not [finding for finding in findings if finding.severity == "error"]
-    image = planned(plan).document["image"]
+    assert only(findings, "no-run-folder").given == f"{tmp_path}/runs/a-1"
     script = batch_script(RunFolder(tmp_path / "runs/a-1"), plan.document())
-    assert f"'--container-image={image}' --nodes=" in script
+    assert "'--container-image=nvcr.io#nvidia/pytorch:25.01' --nodes=" in script
 
 
 def test_the_engine_step_is_refused_without_slurm(make: Make, tmp_path: Path, monkeypatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from cordee.cli.cancel import cancel
-from cordee.node import processes
+from cordee.cli.output import run_document
+from cordee.cli.show import describe
+from cordee.testing.container_runs import edf_with_python, holders, mounts_left
 from cordee.testing.images import busybox_root
 from cordee.testing.programs import COUNTING
 from cordee.testing.runs import LocalRun
@@ -40,12 +41,7 @@ def inside(tmp_path: Path) -> Callable[..., Path]:
         folder.mkdir(exist_ok=True)
         (folder / "train.py").write_text(TELLING + COUNTING)
         (folder / "cordee.toml").write_text(f'name = "t"\nrun = {run!r}\nenvironment = "env.toml"\n{toml}\n')
-        # The loader, the libraries and the interpreter of this very Python.
-        own = sorted(path for path in {"/usr", "/lib", "/lib64", sys.base_prefix} if os.path.isdir(path))
-        mounts = [f"{path}:{path}:ro" for path in own if path == "/usr" or not path.startswith("/usr/")]
-        path = f"{Path(sys.executable).resolve().parent}:/usr/bin:/bin"
-        head = f'image = "{root}"\nmounts = {json.dumps(mounts)}\n'
-        (folder / "env.toml").write_text(f'{head}[env]\nPATH = "{path}"\n{edf}\n')
+        (folder / "env.toml").write_text(edf_with_python(root, edf))
         return folder
 
     return write
@@ -53,18 +49,6 @@ def inside(tmp_path: Path) -> Callable[..., Path]:
 
 def told(run: LocalRun) -> list[str]:
     return [line for line in run.output(0).decode().splitlines() if line.startswith("TOLD")]
-
-
-def holders(run: LocalRun, node: str = "local-0") -> list[int]:
-    """Return the pids of what holds the node's container."""
-    found = processes.with_marker(f"{run.folder.id}/{node}/")
-    return [each.pid for each in found if (processes.marker_of(each.pid) or "").endswith("/container")]
-
-
-def mounts_of(run: LocalRun) -> list[str]:
-    """Return the mounts of this machine, as this process sees them, that have to do with the run."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return [line for line in lines if run.folder.id in line or "cordee" in line]
 
 
 def test_ranks_setup_lines_checks_and_shells_are_inside_with_one_container_per_node(
@@ -90,31 +74,36 @@ def test_ranks_setup_lines_checks_and_shells_are_inside_with_one_container_per_n
     assert [checks[name]["status"] for name in ("environment", "setup", "host.commands", "host.modules")] == [
         "pass"
     ] * 4
-    assert mounts_of(run) == []
+    told_of = {"name": "env", "image": f"{tmp_path}/root", "digest": None, "engine": "namespace"}
+    assert run_document(run.folder, state)["environment"] == told_of
+    words = f"env: {tmp_path}/root, by namespace"
+    assert f"environment {words}" in describe(run.folder, state)
+    assert words in (run.folder.report / "index.html").read_text()
+    assert mounts_left(run) == []
 
 
 def test_what_dies_is_started_again_inside_from_the_newest_checkpoint(inside, start):
-    run = start(inside("python train.py 400 0.03", NEED))
+    run = start(inside("python train.py 160 0.03", NEED))
     run.wait(lambda state: state.checkpoint)
-    first = holders(run)
+    first = holders(run, "local-0")
     run.kill("rank 1")
     run.wait_training(attempt=2)
-    assert holders(run) == first
+    assert holders(run, "local-0") == first
     os.kill(first[0], 9)
     run.wait_training(attempt=3)
-    assert not set(first) & set(holders(run))
+    assert not set(first) & set(holders(run, "local-0"))
     lost = [event["reason"] for event in run.events("container_lost")]
     assert lost == ["its container ended: ended by SIGKILL"]
-    second = holders(run)
+    second = holders(run, "local-0")
     run.kill("agent local-0")
     run.wait_training(attempt=4, seconds=60)
-    assert not set(second) & set(holders(run))
+    assert not set(second) & set(holders(run, "local-0"))
     state = run.wait_end(90)
     assert (state.state, state.restarts) == ("finished", 3)
     begun = [int(line.split()[1]) for line in run.output(0).decode().splitlines() if line.startswith("from")]
     assert begun[0] == 0
     assert all(start > 0 for start in begun[1:])
-    assert mounts_of(run) == []
+    assert mounts_left(run) == []
 
 
 def test_an_image_that_is_gone_when_the_nodes_start_ends_the_run_with_words(inside, tmp_path):
@@ -127,3 +116,25 @@ def test_an_image_that_is_gone_when_the_nodes_start_ends_the_run_with_words(insi
     (result,) = state.nodes[0].results
     assert (result["check"], result["status"]) == ("environment", "fail")
     assert run.processes() == []
+
+
+def test_a_command_that_the_image_does_not_have_is_told_once_in_the_engines_words(inside, start):
+    state = start(inside("not-in-the-image --x")).wait_end()
+    assert (state.state, state.exit_code, state.restarts) == ("failed", 127, 0)
+    assert state.text == "rank 0 on local-0 did not start: there is no command not-in-the-image inside"
+
+
+def test_with_podman_it_is_the_same(inside, start, tmp_path, monkeypatch):
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters/local.toml").write_text('[environment]\nengine = "podman"\n')
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path / "clusters"))
+    run = start(
+        inside("python train.py 60 0.05", 'setup = ["export D=setup"]\n[need]\nranks_per_node = 2\n', 'B = "edf"')
+    )
+    run.wait(lambda state: state.checkpoint)
+    os.kill(holders(run, "local-0")[0], 9)
+    state = run.wait_end()
+    assert (state.state, state.restarts) == ("finished", 1), state.text
+    line = f'TOLD NAME="busybox" {tmp_path}/job - edf - setup -'
+    assert told(run) == [line, line]
+    assert mounts_left(run) == []

@@ -6,12 +6,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from cordee.environment.edf import Resolved, resolve, search_folders
 from cordee.environment.edf.image import config_in, located_if_here
 from cordee.environment.images.store import Store, store_folder
-from cordee.spec.cluster import load_cluster
-from cordee.spec.profile import EnvironmentSite
+
+if TYPE_CHECKING:
+    from cordee.spec.profile import EnvironmentSite
+
+
+class Site(Protocol):
+    """What is used of a cluster's profile: its folders of EDFs and of images."""
+
+    @property
+    def search_path(self) -> tuple[str, ...]: ...
+
+    @property
+    def store(self) -> str | None: ...
 
 
 def site_of(cluster: str, environ: Mapping[str, str] = os.environ) -> EnvironmentSite:
@@ -21,12 +33,19 @@ def site_of(cluster: str, environ: Mapping[str, str] = os.environ) -> Environmen
         UsageError: no cluster has this name.
         DocumentError: its profile is wrong.
     """
+    from cordee.spec.cluster import load_cluster
+
     return load_cluster(cluster, environ).environment
+
+
+def store_of(site: Site, environ: Mapping[str, str] = os.environ) -> Store:
+    """Return the store of images that a person uses on a cluster."""
+    return Store(store_folder(environ, site.store))
 
 
 def resolve_here(
     name: str,
-    site: EnvironmentSite,
+    site: Site,
     *,
     cwd: Path | None = None,
     environ: Mapping[str, str] = os.environ,
@@ -34,12 +53,13 @@ def resolve_here(
 ) -> Resolved:
     """Return the environment that an EDF describes, for a caller in `cwd` (None: the current folder) with these variables.
 
-    Where its image is on this machine, its variables count in expansion, and `root` and `config` are filled in.
+    Where its image is on this machine, its variables count in expansion and `config` is filled in; so is `root` where it need
+    not be imported first.
 
     Raises:
         DocumentError: it is not there, or wrong; all faults of all its files are in `findings`.
     """
-    store = Store(store_folder(environ))
+    store = store_of(site, environ)
     found = resolve(
         name,
         cwd=cwd or Path.cwd(),

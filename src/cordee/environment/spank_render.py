@@ -7,27 +7,31 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cordee.environment.edf import resolve
 from cordee.environment.images import Store, locate, store_folder
+from cordee.environment.prepare import resolve_here, site_of
 from cordee.environment.spank.carried import carry
-from cordee.errors import CordeeError, UsageError
+from cordee.errors import EXIT_INTERNAL, CordeeError, UsageError
 
 
 def render(name: str, *, cwd: Path, variables: Mapping[str, str]) -> str:
     """Return the environment that an EDF describes, with its image looked up, as the word that travels with the job.
 
+    An image that is not in the store yet is fetched now: once, and before nodes wait for it.
+
     Args:
         name: as `--environment` takes it.
         cwd: the caller's working directory.
-        variables: the caller's environment.
+        variables: the caller's environment; `CORDEE_ON` is the cluster whose profile counts.
 
     Raises:
         CordeeError: the EDF, or its image, is not there or wrong, or it is too large to travel.
     """
-    resolved = resolve(name, cwd=cwd, variables=variables)
+    site = site_of(variables.get("CORDEE_ON") or "local", variables)
+    resolved = resolve_here(name, site, cwd=cwd, environ=variables)
     for finding in resolved.findings:
-        print(f"cordee: {finding}", file=sys.stderr)
-    environment = locate(resolved.environment, Store(store_folder(variables)), pull=True)
+        _say(str(finding))
+    store = Store(store_folder(variables, profile=site.store))
+    environment = locate(resolved.environment, store, pull=True, say=_say)
     try:
         return carry(environment)
     except ValueError as error:
@@ -39,14 +43,21 @@ def render(name: str, *, cwd: Path, variables: Mapping[str, str]) -> str:
         ) from None
 
 
+def _say(text: str) -> None:
+    print(f"cordee: {text}", file=sys.stderr)
+
+
 def main(argv: list[str]) -> int:
     """Print the word for the EDF that the only argument names; words on standard error when it cannot be had."""
     try:
         print(render(argv[0], cwd=Path.cwd(), variables=os.environ))
     except CordeeError as error:
         for fault in getattr(error, "findings", None) or [error]:
-            print(f"cordee: --environment={argv[0]}: {fault}", file=sys.stderr)
+            _say(f"--environment={argv[0]}: {fault}")
         return error.exit_code
+    except OSError as error:
+        _say(f"--environment={argv[0]}: {error.filename}: {error.strerror}")
+        return EXIT_INTERNAL
     return 0
 
 

@@ -92,7 +92,14 @@ def start(
     """
     site = site_words(cluster, environ)
     folders = search_folders(environ, site.search_path)
-    found = resolve(name, cwd=Path.cwd(), variables=environ, search_path=folders, lenient=lenient)
+    found = resolve(
+        name,
+        cwd=Path.cwd(),
+        variables=environ,
+        search_path=folders,
+        lenient=lenient,
+        config_of=lambda image: located(Environment(name="", image=image), site, environ).config,
+    )
     environment = located(found.environment, site, environ)
     choice = choose_engine(environment, engine or site.engine)
     words = tuple(argv)
@@ -108,4 +115,4 @@ def located(environment: Environment, site: SiteWords, environ: Mapping[str, str
     from cordee.environment.images.locate import locate
     from cordee.environment.images.store import Store, store_folder
 
-    return locate(environment, Store(store_folder(environ)))
+    return locate(environment, Store(store_folder(environ, site.store)))

@@ -33,6 +33,7 @@ NODE_SIDE = (
     "environment/document.py",
     "environment/choose.py",
     "environment/engines",
+    "environment/spank",
     "insight/__init__.py",
     "insight/peers.py",
     "runs/__init__.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cordee.environment.document import Environment, Mount
+from cordee.environment.document import Environment, Mount, environment_of
 from cordee.environment.edf import resolve
 from cordee.environment.edf.expand import ExpansionError, expand
+from cordee.environment.edf.fields import KEYS
 from cordee.environment.edf.mounts import MountError, mount_text, parse_mount
 from cordee.environment.edf.render import edf_text
+from cordee.errors import DocumentError
 from cordee.spec.toml_text import quoted
 
 NAMES = st.sampled_from(["A", "B", "HOME", "x_1", "LONG_NAME"])
@@ -36,11 +39,13 @@ FILES = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(TEXTS, st.dictionaries(NAMES, TEXTS))
 def test_a_text_whose_dollars_are_doubled_expands_to_itself(text, variables):
     assert expand(text.replace("$", "$$"), variables) == text
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.one_of(TEXTS.map(lambda text: ("text", text)), NAMES.map(lambda name: ("name", name)))),
     st.dictionaries(NAMES, TEXTS),
@@ -55,12 +60,14 @@ def test_expansion_puts_in_values_and_touches_nothing_else(parts, variables):
         assert expand(text, variables) == "".join(part if kind == "text" else variables[part] for kind, part in parts)
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("${}:-AB \\\n"), max_size=30))
 def test_any_text_expands_or_is_refused(text):
     with contextlib.suppress(ExpansionError):
         assert isinstance(expand(text, {"A": "x"}), str)
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("/ab.:\\$+{}"), max_size=20))
 def test_any_text_is_a_mount_of_absolute_paths_or_refused(text):
     try:
@@ -70,6 +77,7 @@ def test_any_text_is_a_mount_of_absolute_paths_or_refused(text):
     assert mount is None or (mount.source.startswith("/") and mount.target.startswith("/"))
 
 
+@settings(deadline=None)
 @given(PATHS, PATHS, FLAGS)
 def test_a_mount_is_read_back_from_its_text(source, target, flags):
     mount = parse_mount(mount_text(Mount(source, target, flags)), Path("/work"), {})
@@ -77,7 +85,7 @@ def test_a_mount_is_read_back_from_its_text(source, target, flags):
     assert parse_mount(mount_text(mount), Path("/elsewhere"), {"a": "b"}) == mount
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(TEXTS.filter(lambda name: name and "=" not in name), TEXTS, max_size=4),
     st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=4),
@@ -100,7 +108,7 @@ def test_what_resolve_prints_resolves_to_the_same_anywhere(env, annotations, dev
         assert resolve("./env.toml", cwd=Path(folder), variables={}).environment == environment
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(FILES, min_size=1, max_size=5), st.booleans())
 def test_inheritance_is_what_a_plain_model_says(files, nested):
     """The bases in one list, or each on top of the next: the order in which they are laid over each other is the same."""
@@ -123,6 +131,47 @@ def test_inheritance_is_what_a_plain_model_says(files, nested):
     assert (found.env, found.annotations) == (tables["env"], tables["annotations"])
     assert [mount.source for mount in found.mounts] == list(dict.fromkeys(lists["mounts"]))
     assert list(found.devices) == list(dict.fromkeys(lists["devices"]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from([*KEYS, "imgae", "site"]),
+        st.recursive(
+            st.one_of(
+                st.booleans(), st.integers(), st.sampled_from(["", "x", "/x:/y", "./z", "${A}", "${", "../x:ro:x"])
+            ),
+            lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(NAMES, inner, max_size=2)),
+            max_leaves=4,
+        ),
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_any_document_resolves_to_json_or_is_refused_with_lines(document, lenient):
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "env.toml").write_text("\n".join(f"{key} = {_toml(value)}" for key, value in document.items()))
+        found = _resolved_or_error(Path(folder), lenient)
+    if isinstance(found, DocumentError):
+        assert all(finding.line and finding.file for finding in found.findings)
+        return
+    assert environment_of(json.loads(json.dumps(found.environment.document()))) == found.environment
+    assert set(found.origins) >= {("image",), ("workdir",), ("entrypoint",), ("writable",)}
+
+
+def _resolved_or_error(folder, lenient):
+    try:
+        return resolve("./env.toml", cwd=folder, variables={"A": "1"}, search_path=[], lenient=lenient)
+    except DocumentError as error:
+        return error
+
+
+def _toml(value):
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{quoted(name)} = {_toml(inner)}" for name, inner in value.items()) + " }"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return str(value).lower() if isinstance(value, bool) else quoted(value) if isinstance(value, str) else str(value)
 
 
 def _text_of(values, bases):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from importlib import import_module
 
 import click
@@ -20,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rm": ("cordee.cli.env.rm", "Remove images from the store."),
     "gc": ("cordee.cli.env.gc", "Clear the store of what nothing names any more, and of interrupted imports."),
     "pack": ("cordee.cli.env.pack", "Make one squashfs of a Python environment, which activates by being mounted."),
+    "install-spank": ("cordee.cli.env.install_spank", "Build and install Slurm's plugin for `srun --environment`."),
 }
 
 
@@ -34,6 +36,14 @@ class _Env(click.Group):
             return None
         found: click.Command = import_module(COMMANDS[cmd_name][0]).command
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        if args[0] not in COMMANDS and near:
+            raise click.UsageError(f"there is no command {args[0]!r}; did you mean {near[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if COMMANDS:

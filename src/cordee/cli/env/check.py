@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from cordee.cli.env.options import edf_arguments
@@ -29,10 +27,10 @@ def command(file: str, cluster: str | None, lenient: bool, engine: str | None, a
       cordee env check env.toml --engine podman --json
     """
     from cordee.environment.checking import SCHEMA, check
-    from cordee.environment.images.store import Store, store_folder
-    from cordee.environment.prepare import resolve_here, site_of
+    from cordee.environment.prepare import resolve_here, store_of
+    from cordee.environment.start import site_words
 
-    site = site_of(cluster_name(cluster))
+    site = site_words(cluster_name(cluster))
     try:
         resolved = resolve_here(file, site, lenient=lenient)
     except DocumentError as error:
@@ -41,7 +39,7 @@ def command(file: str, cluster: str | None, lenient: bool, engine: str | None, a
         findings = [finding.document() for finding in error.findings]
         print_json({"schema": SCHEMA, "valid": False, "runnable": False, "engine": None, "findings": findings})
         raise click.exceptions.Exit(EXIT_USAGE) from None
-    checked = check(resolved, Store(store_folder(os.environ)), engine or site.engine)
+    checked = check(resolved, store_of(site), engine or site.engine)
     if as_json:
         print_json(checked.document())
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -66,7 +67,8 @@ def explain_key(key: str, resolved: Resolved, config: ImageConfig, host: Mapping
         return [Explained(key, host[name], Origin(HOST, host[name]))]
     if not found:
         known = [each.key for each in values]
-        near = difflib.get_close_matches(key, [*known, *(f"env.{each}" for each in host)], n=1)
+        groups = dict.fromkeys(re.split(r"[.\[]", each)[0] for each in known)
+        near = difflib.get_close_matches(key, [*groups, *known, *(f"env.{each}" for each in host)], n=1)
         hint = f"did you mean {near[0]}?" if near else "leave it out to see every value"
         raise UsageError(f"the environment has no {key}", given=key, allowed=known[:40], next=hint)
     return found

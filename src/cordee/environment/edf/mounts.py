@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from cordee.environment.document import SQUASHFS_FLAG, Mount
 from cordee.environment.edf.expand import expand
@@ -70,7 +70,7 @@ def absolute(path: str, cwd: Path) -> str:
     """
     if path.startswith("."):
         return os.path.normpath(cwd / path)
-    return str(PurePosixPath("/" + path.lstrip("/"))) if path.startswith("/") else path
+    return re.sub(r"/(?:\.?/)+|/\.$", "/", path).rstrip("/") or "/" if path.startswith("/") else path
 
 
 def _absolute(path: str, cwd: Path, what: str, text: str) -> str:
@@ -103,6 +103,8 @@ def _flags(text: str, given: str, lenient: bool) -> tuple[str, ...]:
 
 def _split(text: str) -> list[str]:
     r"""Return the parts between colons; those within `${...}` separate nothing, `\:` is a colon and `\\` a backslash."""
+    if "\\" not in text and ":-" not in text:
+        return text.split(":")
     parts, depth, at = [""], 0, 0
     while at < len(text):
         step = 2 if text.startswith(("$$", "${", "\\:", "\\\\"), at) else 1

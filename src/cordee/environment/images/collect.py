@@ -9,24 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cordee.environment.images.errors import ImageError
-from cordee.environment.images.lock import is_gone
+from cordee.environment.images.lock import is_gone, owner_of, release
 from cordee.environment.images.store import Store, StoredImage, now_of
 from cordee.units import format_duration
 
-# An image that was located within this time may be in use by a job on any node.
-IN_USE_S = 2 * 86400.0
+# An image that was located within this time may be in use by a job on any node: few sites let one run for longer.
+IN_USE_S = 7 * 86400.0
 # What another machine makes is left alone for so long; its processes cannot be asked.
 _FOREIGN_S = 2 * 86400.0
 
 
 @dataclass(frozen=True)
 class Removal:
-    """One thing that goes: its path, why, and what it frees."""
+    """One thing that goes: its path, why, and what it frees; `owner` is who has left it."""
 
     path: Path
     reason: str
     size_bytes: int
     image: StoredImage | None = None
+    owner: str = ""
 
 
 def removable(store: Store, *, older_than_s: float | None = None, in_use_s: float = IN_USE_S) -> list[Removal]:
@@ -62,6 +63,8 @@ def collect(store: Store, removals: list[Removal]) -> None:
     for removal in removals:
         if removal.image is not None:
             store.remove(removal.image)
+        elif removal.path.parent == store.locks_folder and not removal.path.name.startswith("."):
+            release(removal.path, removal.owner)
         else:
             shutil.rmtree(removal.path, ignore_errors=True)
 
@@ -100,15 +103,14 @@ def remove(store: Store, text: str, *, force: bool = False, in_use_s: float = IN
 
 
 def _leftovers(store: Store, now: float) -> list[Removal]:
-    """Return what processes have left that are gone: folders of imports, locks that were never taken, torn images."""
+    """Return what processes have left that are gone: folders of imports, locks, images that cannot be read."""
     found = []
-    for place in (store.temporary_folder, store.locks_folder):
-        for path in store.listing(place):
-            owner = path.name.lstrip(".").rpartition("-")[0]
-            if place == store.locks_folder and not path.name.startswith("."):
-                continue  # a lock that is held, or that the next holder finds stale
-            if is_gone(owner) or now - _changed(path) > _FOREIGN_S:
-                found.append(Removal(path, "left by a process that was interrupted", _size(path)))
+    for path in [*store.listing(store.temporary_folder), *store.listing(store.locks_folder)]:
+        # A folder that is being made is called by its maker, with letters of its own at the end; a lock holds its owner.
+        made = path.parent == store.temporary_folder or path.name.startswith(".")
+        owner = path.name.lstrip(".").rpartition("-")[0] if made else owner_of(path)
+        if is_gone(owner) or now - _changed(path) > _FOREIGN_S:
+            found.append(Removal(path, "left by a process that was interrupted", _size(path), owner=owner))
     known = {image.path.parent for image in store.images()}
     for path in store.listing(store.images_folder):
         if path not in known and now - _changed(path) > _FOREIGN_S:

@@ -53,6 +53,26 @@ def _start(pid: int) -> str:
     return "" if fields[0] in ("Z", "X") else fields[19]
 
 
+def owner_of(path: Path) -> str:
+    """Return the identity of who holds a lock; empty: nobody."""
+    try:
+        return next(iter(os.listdir(path)), "")
+    except OSError:
+        return ""
+
+
+def release(path: Path, owner: str) -> None:
+    """Take a lock away if it is that owner's."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{identity()}-", dir=path.parent))
+    try:
+        path.rename(aside / "lock")
+        if os.listdir(aside / "lock") != [owner]:
+            (aside / "lock").rename(path)  # another has taken it meanwhile
+    except OSError:
+        pass  # it has gone, or another stands there now
+    shutil.rmtree(aside, ignore_errors=True)
+
+
 class FolderLock:
     """Held inside `with`; waits for as long as its holder lives.
 
@@ -69,9 +89,9 @@ class FolderLock:
     def __enter__(self) -> FolderLock:
         told = False
         while not self._take():
-            owner = self._owner()
+            owner = owner_of(self._path)
             if owner and self._is_stale(owner):
-                self._release(owner)
+                release(self._path, owner)
                 continue
             if owner and not told:
                 self._say(f"another process does this now ({owner}); waiting for it")
@@ -85,7 +105,7 @@ class FolderLock:
     ) -> None:
         self._done.set()
         self._beating.join()
-        self._release(identity())
+        release(self._path, identity())
 
     def _take(self) -> bool:
         """Make a folder with its owner in it and give it the lock's name; return whether that was free."""
@@ -100,12 +120,6 @@ class FolderLock:
                 raise
             return False
 
-    def _owner(self) -> str:
-        try:
-            return next(iter(os.listdir(self._path)), "")
-        except OSError:
-            return ""
-
     def _is_stale(self, owner: str) -> bool:
         """Return whether the holder is gone, or has been silent for too long by the clock of the file system."""
         if is_gone(owner):
@@ -115,17 +129,6 @@ class FolderLock:
                 return os.fstat(now.fileno()).st_mtime - (self._path / owner).stat().st_mtime > STALE_S
         except FileNotFoundError:
             return False
-
-    def _release(self, owner: str) -> None:
-        """Take the lock away if it is that owner's."""
-        aside = Path(tempfile.mkdtemp(prefix=f".{identity()}-", dir=self._path.parent))
-        try:
-            self._path.rename(aside / "lock")
-            if os.listdir(aside / "lock") != [owner]:
-                (aside / "lock").rename(self._path)  # another has taken it meanwhile
-        except OSError:
-            pass  # it has gone, or another stands there now
-        shutil.rmtree(aside, ignore_errors=True)
 
     def _beat(self) -> None:
         while not self._done.wait(HEARTBEAT_S):

@@ -10,6 +10,7 @@ import json
 import platform
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,22 @@ def open_image(path: Path, *, tag: str | None = None, architecture: str | None =
         ImageError: it is none, damaged, for other architectures, or `tag` does not name one of those in it.
     """
     source: Source = FolderSource(path) if path.is_dir() else ArchiveSource(path)
-    wanted = architecture or this_architecture()
+    with _forms(source):
+        return _open(source, tag, architecture or this_architecture())
+
+
+@contextmanager
+def _forms(source: Source) -> Iterator[None]:
+    """Turn what comes of a list where a table should be, and the like, into an ImageError."""
+    try:
+        yield
+    except (TypeError, AttributeError, KeyError, IndexError) as error:
+        raise ImageError(
+            f"a document of the image is of a form that is not known: {error}", given=source.given
+        ) from None
+
+
+def _open(source: Source, tag: str | None, wanted: str) -> OciImage:
     try:
         index = _document(_whole(source, "index.json"), "index.json", source)
     except KeyError:
@@ -132,7 +148,8 @@ def open_download(folder: Path) -> OciImage:
         manifest = _whole(source, "manifest.json")
     except KeyError:
         raise ImageError("the download holds no manifest", given=str(folder)) from None
-    return _image(source, {"digest": f"sha256:{hashlib.sha256(manifest).hexdigest()}"}, manifest)
+    with _forms(source):
+        return _image(source, {"digest": f"sha256:{hashlib.sha256(manifest).hexdigest()}"}, manifest)
 
 
 def _whole(source: Source, name: str) -> bytes:
@@ -282,7 +299,10 @@ def _config(document: dict[str, Any], digest: str, source: Source) -> ImageConfi
 
 def _words(value: Any) -> tuple[str, ...]:
     """Return an argument vector; builders of long ago wrote one word as a string."""
-    return tuple(str(word) for word in ([value] if isinstance(value, str) else value or ()))
+    words = [value] if isinstance(value, str) else value or []
+    if not isinstance(words, list):
+        raise TypeError(f"{words!r} is no list of words")
+    return tuple(str(word) for word in words)
 
 
 def _blob(source: Source, descriptor: Any, what: str) -> bytes:

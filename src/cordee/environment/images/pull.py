@@ -17,12 +17,14 @@ from typing import Any
 from cordee.environment.images.credentials import write_auth_file
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.importing import import_image
-from cordee.environment.images.make import no_space
+from cordee.environment.images.make import no_space, out_of_quota
 from cordee.environment.images.oci import INDEX_TYPES, open_download, this_architecture
 from cordee.environment.images.reference import RegistryReference
 from cordee.environment.images.store import Store, StoredImage
+from cordee.errors import CordeeError
 
 TRIES = 4
+SITE_POLICY = Path("/etc/containers/policy.json")
 _FIRST_PAUSE_S = 1.0
 _DENIED = re.compile(
     r"unauthorized|authentication required|denied|invalid username/password|\b40[13]\b|forbidden", re.IGNORECASE
@@ -153,7 +155,8 @@ class _Asking:
         return f"docker://{self._reference.name}"
 
     def _run(self, verb: str, *arguments: str) -> bytes:
-        command = [self._program, *self._policy(), verb, *self._flags(verb), *arguments]
+        # Large files go beside the download: /var/tmp, which is skopeo's own choice, is often small.
+        command = [self._program, *self._policy(), "--tmpdir", str(self._folder), verb, *self._flags(verb), *arguments]
         wait_s = _FIRST_PAUSE_S
         for attempt in range(1, TRIES + 1):
             if verb == "copy":
@@ -174,16 +177,18 @@ class _Asking:
     def _policy(self) -> list[str]:
         """A machine without a policy for signatures would be refused everything."""
         home = Path(self._environ.get("HOME", "/")) / ".config/containers/policy.json"
-        return [] if home.exists() or Path("/etc/containers/policy.json").exists() else ["--insecure-policy"]
+        return [] if home.exists() or SITE_POLICY.exists() else ["--insecure-policy"]
 
     def _flags(self, verb: str) -> list[str]:
         prefix = "--src-" if verb == "copy" else "--"
         flags = [f"{prefix}tls-verify=false"] if _LOOPBACK.fullmatch(self._reference.registry) else []
         return flags + (["--authfile", str(self._auth)] if self._auth else [])
 
-    def _refused(self, said: str) -> ImageError:
+    def _refused(self, said: str) -> CordeeError:
         if "no space left on device" in said:
-            return no_space(self._folder)  # type: ignore[return-value]
+            return no_space(self._folder)
+        if "disk quota exceeded" in said:
+            return out_of_quota(self._folder)
         name, registry = self._reference.name, self._reference.registry
         if _DENIED.search(said):
             return self._denied(said)

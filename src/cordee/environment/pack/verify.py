@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cordee.environment.document import SQUASHFS_FLAG, Environment, Mount, Root
-from cordee.environment.engines import ENGINES, find_engine
+from cordee.environment.engines import find_engine
 from cordee.environment.engines._base import EXIT_ENGINE, Launch
 from cordee.environment.pack.interpreter import Interpreter
 from cordee.errors import EXIT_BAD
@@ -56,8 +56,8 @@ def verify(file: Path, at: Path, interpreter: Interpreter) -> Verified:
     An import that fails in the folder that was packed as well is nothing against the pack.
     """
     names = largest_packages(interpreter) or ["sys"]
-    if ENGINE not in ENGINES:
-        return Verified(False, f"there is no engine {ENGINE}", {})
+    if not at.is_dir():
+        return Verified(False, f"{at} is no folder of this machine, so it can be mounted there only with an image", {})
     engine = find_engine(ENGINE)
     environment = Environment(
         name=file.name,
@@ -69,7 +69,7 @@ def verify(file: Path, at: Path, interpreter: Interpreter) -> Verified:
     if lacks:
         return Verified(False, "; ".join(f"{each.text} ({each.next})" for each in lacks), {})
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    imports = {}
+    imports: dict[str, str | None] = {}
     for package in names:
         line = ("-B", "-c", f"import {package}")
         code, words = _run(engine.argv(environment, Launch((str(at / "bin" / "python"), *line), env)), env)

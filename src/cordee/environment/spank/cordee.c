@@ -12,15 +12,20 @@
  *   local_user_init   srun         the user keeps the command as it was typed, since srun looks it up on its own machine
  *   user_init         slurmstepd   the user starts the container; the child gives up root for good before it runs anything
  *   task_init         each task    the user joins the container, sets directory and variables
+ *   task_exit         slurmstepd   root     says whether the container ended first
  *   exit              slurmstepd   root     lets the container go
  *
- * Words of its line in plugstack.conf: python=PATH (its interpreter), cordee=PATH (a folder or zip with the package; default:
- * what the interpreter has), timeout_s=SECONDS to start a container (default 120).
+ * Words of its line in plugstack.conf: python=PATH, the interpreter that has Cordée where jobs are submitted;
+ * node_python=PATH, that of nodes (default: the same); cordee=PATH and node_cordee=PATH, a folder or zip with the package for
+ * either (default: what the interpreter has); cluster=NAME, whose profile counts where a user's CORDEE_ON names none;
+ * bind=PATH:PATH..., what every container of the site shows of its node, as a TaskProlog, which Slurm runs inside;
+ * timeout_s=SECONDS to start a container (default 120).
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
+#include <link.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -43,37 +48,46 @@ SPANK_PLUGIN(cordee, 1);
 
 #define CARRIED "SLURM_CORDEE_ENVIRONMENT" /* the word itself; what does not fit follows in _1, _2, ... */
 #define COMMAND "SLURM_CORDEE_COMMAND"     /* the command of srun as it was typed */
+#define GIVEN "_SLURM_SPANK_OPTION_cordee_environment"
 #define CHUNK 100000                       /* the kernel takes no variable of more than 128 KiB */
 #define MAX_CHUNKS 16
 #define EXIT_ENGINE 125
 #define END_MS 15000
 
 static struct {
-	const char *python;
-	const char *package;
+	const char *python, *node_python;
+	const char *package, *node_package; /* NULL: what the interpreter has */
+	const char *cluster;
+	const char *bind;
 	int timeout_s;
 	bool inert; /* another plugin has the option */
-} site = {"python3", NULL, 120, false};
+} site = {"python3", NULL, NULL, NULL, NULL, NULL, 120, false};
 
 static char *wanted; /* what was given to the option, in the order of Slurm: the last one holds */
 
 static struct {
 	bool failed;
 	bool joined;
+	bool batch;
 	int socket; /* to what holds the container */
 	int mount_ns, user_ns;
 	pid_t stepd;
 	char *records; /* what it said, NUL-terminated records */
 	size_t size;
-} container = {false, false, -1, -1, -1, 0, NULL, 0};
+} container = {false, false, false, -1, -1, -1, 0, NULL, 0};
 
 static int take_option(int value, const char *argument, int remote)
 {
 	(void)value;
-	if (!remote) {
-		free(wanted);
-		wanted = strdup(argument ? argument : "");
+	if (remote)
+		return 0;
+	/* The parts of a heterogeneous step are started by one srun, whose variables are those of all of them. */
+	if (wanted && spank_context() == S_CTX_LOCAL && strcmp(wanted, argument) != 0) {
+		slurm_error("cordee: one srun has one environment, given: %s and %s; start the parts by an srun each", wanted, argument);
+		return -1;
 	}
+	free(wanted);
+	wanted = strdup(argument);
 	return 0;
 }
 
@@ -85,43 +99,84 @@ static struct spank_option option = {
 
 static void read_site(int count, char **words)
 {
+	const struct {
+		const char *key;
+		const char **value;
+	} texts[] = {{"python=", &site.python},
+		     {"node_python=", &site.node_python},
+		     {"cordee=", &site.package},
+		     {"node_cordee=", &site.node_package},
+		     {"cluster=", &site.cluster},
+		     {"bind=", &site.bind}};
+	const size_t known = sizeof(texts) / sizeof(texts[0]);
+
 	for (int i = 0; i < count; i++) {
-		if (strncmp(words[i], "python=", 7) == 0)
-			site.python = words[i] + 7;
-		else if (strncmp(words[i], "cordee=", 7) == 0)
-			site.package = words[i] + 7;
-		else if (strncmp(words[i], "timeout_s=", 10) == 0)
+		size_t k = 0;
+		while (k < known && strncmp(words[i], texts[k].key, strlen(texts[k].key)) != 0)
+			k++;
+		if (k < known)
+			*texts[k].value = words[i] + strlen(texts[k].key);
+		else if (strncmp(words[i], "timeout_s=", 10) == 0 && atoi(words[i] + 10) > 0)
 			site.timeout_s = atoi(words[i] + 10);
 		else
-			slurm_error("cordee: plugstack.conf: unknown word %s; allowed: python=, cordee=, timeout_s=", words[i]);
+			slurm_error("cordee: plugstack.conf: unknown word %s; allowed: python=, node_python=, cordee=, "
+				    "node_cordee=, cluster=, bind=, timeout_s=", words[i]);
 	}
+}
+
+/* Whether a library is another plugin of this kind that names the option: Slurm loads all before it calls the first, and
+ * gives an option that two register to the first of them, with a line on everybody's screen. */
+static int has_option(struct dl_phdr_info *library, size_t size, void *found)
+{
+	static const char name[] = "\0environment"; /* with the NUL byte at its end: a word of its own */
+	void *loaded = *library->dlpi_name ? dlopen(library->dlpi_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	const void *mark = loaded ? dlsym(loaded, "spank_plugin_version") : NULL;
+
+	(void)size;
+	for (int i = 0; mark && mark != &spank_plugin_version && i < library->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &library->dlpi_phdr[i];
+		if (part->p_type == PT_LOAD && (part->p_flags & PF_R) &&
+		    memmem((const char *)library->dlpi_addr + part->p_vaddr, part->p_filesz, name, sizeof(name)))
+			*(char **)found = strdup(library->dlpi_name);
+	}
+	if (loaded)
+		dlclose(loaded);
+	return *(char **)found != NULL;
 }
 
 int slurm_spank_init(spank_t spank, int count, char **words)
 {
 	spank_context_t context = spank_context();
+	char *other = NULL;
 
 	if (context == S_CTX_JOB_SCRIPT)
 		return 0;
 	read_site(count, words);
-	if (spank_option_register(spank, &option) != ESPANK_SUCCESS) {
+	dl_iterate_phdr(has_option, &other);
+	if (other) {
 		site.inert = true;
 		if (context == S_CTX_SLURMD)
-			slurm_info("cordee: another plugin has the option --environment; this one stays out of its way");
+			slurm_info("cordee: %s has the option --environment; this plugin stays out of its way", other);
+		free(other);
+		return 0;
 	}
-	return 0;
+	/* Slurm would hand an option of the job to every command in it as if it had been typed: the file would be read again,
+	 * where it may not be, and by jobs that are submitted from inside. */
+	unsetenv(GIVEN);
+	unsetenv("SLURM_SPANK_" GIVEN);
+	return spank_option_register(spank, &option) == ESPANK_SUCCESS ? 0 : -1;
 }
 
 /* Run a module of Cordée in place of this process. */
-static void run_module(const char *module, const char *argument, char **environment)
+static void run_module(const char *python, const char *package, const char *module, const char *argument, char **environment)
 {
-	const char *start = "import runpy, sys; sys.path[:0] = [sys.argv.pop(1)] if sys.argv[1] else [sys.argv.pop(1)][1:]; "
+	const char *start = "import runpy, sys; sys.path[:0] = list(filter(None, [sys.argv.pop(1)])); "
 			    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)";
-	char *words[] = {(char *)site.python, "-I", "-c", (char *)start, (char *)(site.package ? site.package : ""),
+	char *words[] = {(char *)python, "-I",		   "-c", (char *)start, (char *)(package ? package : ""),
 			 (char *)module, (char *)argument, NULL};
 
-	execvpe(site.python, words, environment);
-	dprintf(2, "cordee: cannot run %s, the python= of plugstack.conf: %s\n", site.python, strerror(errno));
+	execvpe(python, words, environment);
+	dprintf(2, "cordee: cannot run %s, as plugstack.conf says: %s\n", python, strerror(errno));
 	_exit(EXIT_ENGINE);
 }
 
@@ -174,7 +229,9 @@ static int render(void)
 	pid_t child = fork();
 	if (child == 0) {
 		dup2(pipe_ends[1], 1);
-		run_module("cordee.environment.spank_render", wanted, environ);
+		if (site.cluster)
+			setenv("CORDEE_ON", site.cluster, 0);
+		run_module(site.python, site.package, "cordee.environment.spank_render", wanted, environ);
 	}
 	close(pipe_ends[1]);
 	char *word = child > 0 ? read_all(pipe_ends[0], &size) : NULL;
@@ -212,7 +269,15 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **words)
 	return wanted && *wanted ? render() : 0;
 }
 
-/* srun replaces the command by what it finds in its own PATH: its own words, at the end of its command line, are kept. */
+static bool same_name(const char *one, const char *other)
+{
+	const char *a = strrchr(one, '/'), *b = strrchr(other, '/');
+
+	return strcmp(a ? a + 1 : one, b ? b + 1 : other) == 0;
+}
+
+/* srun replaces the command by what it finds in its own PATH: its own words, at the end of its command line, are kept.
+ * Other parts of a heterogeneous step have theirs in the middle; they run what srun has found. */
 int slurm_spank_local_user_init(spank_t spank, int count, char **words)
 {
 	int argc = 0, descriptor;
@@ -231,7 +296,7 @@ int slurm_spank_local_user_init(spank_t spank, int count, char **words)
 	for (int i = 0; i < argc && at > line; i++)
 		for (at--; at > line && at[-1] != '\0'; at--)
 			;
-	if (at && *at)
+	if (at && same_name(at, argv[0]))
 		setenv(COMMAND, at, 1);
 	free(line);
 	return 0;
@@ -337,7 +402,8 @@ static void start_holder(int end, int words, uid_t uid, gid_t gid)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (chdir("/") < 0)
 		_exit(EXIT_ENGINE);
-	run_module("cordee.environment.spank.hold", NULL, environment);
+	run_module(site.node_python ? site.node_python : site.python, site.node_package ? site.node_package : site.package,
+		   "cordee.environment.spank.hold", NULL, environment);
 }
 
 static bool ask(char **environment, const char *script, time_t deadline)
@@ -347,6 +413,9 @@ static bool ask(char **environment, const char *script, time_t deadline)
 
 	if (script && (!send_text(container.socket, "script=", false, deadline) ||
 		       !send_text(container.socket, script, true, deadline)))
+		return false;
+	if (site.bind && (!send_text(container.socket, "bind=", false, deadline) ||
+			  !send_text(container.socket, site.bind, true, deadline)))
 		return false;
 	if (!send_text(container.socket, "document=", false, deadline))
 		return false;
@@ -428,7 +497,8 @@ int slurm_spank_user_init(spank_t spank, int count, char **words)
 	if (step == SLURM_EXTERN_CONT || step == SLURM_INTERACTIVE_STEP)
 		return 0;
 	spank_get_item(spank, S_JOB_ARGV, &argc, &argv);
-	hold(environment, step == SLURM_BATCH_SCRIPT && argc > 0 ? argv[0] : NULL);
+	container.batch = step == SLURM_BATCH_SCRIPT;
+	hold(environment, container.batch && argc > 0 ? argv[0] : NULL);
 	return 0; /* every task says that it failed: a node that "cannot launch" would be drained, and the job requeued */
 }
 
@@ -496,6 +566,33 @@ static void set_variables(spank_t spank)
 	spank_setenv(spank, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 0);
 }
 
+static void quote(int to, const char *word)
+{
+	dprintf(to, " '");
+	for (; *word; word++)
+		dprintf(to, *word == '\'' ? "'\\''" : "%c", *word);
+	dprintf(to, "'");
+}
+
+/* Return the path of a script in memory that runs a command through the entrypoint: there is no room for more words in
+ * what Slurm executes, and what it does between here and there must be done. */
+static char *through_entrypoint(const char *command)
+{
+	const char *end = container.records + container.size;
+	int script = memfd_create("entrypoint", 0);
+	char *path;
+
+	if (script < 0 || asprintf(&path, "/proc/self/fd/%d", script) < 0)
+		give_up("the entrypoint cannot be run:", "memfd_create");
+	dprintf(script, "#!/bin/sh\nexec");
+	for (const char *record = container.records; record < end; record += strlen(record) + 1)
+		if (strncmp(record, "entrypoint=", 11) == 0)
+			quote(script, record + 11);
+	quote(script, command);
+	dprintf(script, " \"$@\"\n");
+	return path;
+}
+
 int slurm_spank_task_init(spank_t spank, int count, char **words)
 {
 	int argc = 0;
@@ -512,22 +609,35 @@ int slurm_spank_task_init(spank_t spank, int count, char **words)
 	    spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS)
 		return 0;
 	const char *typed = find(environment, COMMAND);
-	if (typed && strcmp(typed, argv[0]) != 0)
+	if (typed && !container.batch && same_name(typed, argv[0]))
 		argv[0] = strdup(typed);
 	spank_unsetenv(spank, COMMAND);
+	if (answer("entrypoint=") && !container.batch)
+		argv[0] = through_entrypoint(argv[0]);
+	return 0;
+}
+
+/* Say it while the job still listens: a task that was killed with its container shall not look like one that crashed. */
+int slurm_spank_task_exit(spank_t spank, int count, char **words)
+{
+	static bool said;
+	char rest;
+
+	(void)spank, (void)count, (void)words;
+	if (!container.joined || said || recv(container.socket, &rest, 1, MSG_DONTWAIT) != 0)
+		return 0;
+	said = true;
+	slurm_error("cordee: node %s: the container ended before its tasks: what held it was killed", node_name());
 	return 0;
 }
 
 int slurm_spank_exit(spank_t spank, int count, char **words)
 {
 	struct pollfd wait = {container.socket, POLLIN, 0};
-	char rest;
 
 	(void)spank, (void)count, (void)words;
 	if (container.socket < 0 || getpid() != container.stepd)
 		return 0;
-	if (container.joined && recv(container.socket, &rest, 1, MSG_DONTWAIT) == 0)
-		slurm_error("cordee: node %s: the container ended before the step did", node_name());
 	shutdown(container.socket, SHUT_WR);
 	poll(&wait, 1, END_MS);
 	close(container.socket);
