@@ -16,21 +16,23 @@ import pytest
 
 import cordee
 from cordee.environment import spank_install
-from cordee.testing.images import busybox_root, busybox_squashfs
+from cordee.testing.images import busybox, busybox_root, busybox_squashfs
+from cordee.testing.oci import Entry, OciLayout, folder, link
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 PACKAGE = Path(cordee.__file__).parents[1]
-# What an environment gives stands in front of `sh`, so that a command that is found was looked up in the container.
 NAMESPACE = "readlink /proc/self/ns/mnt"
 
 
 @pytest.fixture(scope="module")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("plugin") / spank_install.LIBRARY
-    spank_install.build(target)
-    return target
+def plugin() -> Iterator[Path]:
+    """The plugin, where every user can load it."""
+    with tempfile.TemporaryDirectory(prefix="cordee-plugin-") as name:
+        Path(name).chmod(0o755)
+        spank_install.build(Path(name) / spank_install.LIBRARY)
+        yield Path(name) / spank_install.LIBRARY
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +42,8 @@ def line(plugin: Path) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(line: str) -> Iterator[DisposableSlurm]:
-    folder = Path(tempfile.mkdtemp(prefix="cordee-spank-"))
-    with DisposableSlurm(folder, nodes=2, files={"plugstack.conf": line + "\n"}) as up:
+    where = Path(tempfile.mkdtemp(prefix="cordee-spank-"))
+    with DisposableSlurm(where, nodes=2, files={"plugstack.conf": line + "\n"}) as up:
         yield up
 
 
@@ -49,21 +51,21 @@ def cluster(line: str) -> Iterator[DisposableSlurm]:
 def images() -> Iterator[Path]:
     """A folder that every user can read, with the root `box` and `box.sqsh` of the same."""
     with tempfile.TemporaryDirectory(prefix="cordee-images-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        busybox_root(folder / "box")
-        (folder / "box" / "opt" / "tool").write_text("#!/bin/sh\necho the tool inside\n")
-        (folder / "box" / "opt" / "tool").chmod(0o755)
-        busybox_squashfs(folder / "box.sqsh")
-        yield folder
+        where = Path(name)
+        where.chmod(0o755)
+        tool = busybox_root(where / "box") / "opt" / "tool"
+        tool.write_text("#!/bin/sh\necho the tool inside\n")
+        tool.chmod(0o755)
+        busybox_squashfs(where / "box.sqsh")
+        yield where
 
 
 class Site:
     """A folder in which a person works on the cluster."""
 
-    def __init__(self, cluster: DisposableSlurm, folder: Path, images: Path) -> None:
-        self.cluster, self.folder, self.images = cluster, folder, images
-        self.env = {**clean_environment(), **cluster.env, "EDF_PATH": str(folder / "edf")}
+    def __init__(self, cluster: DisposableSlurm, where: Path, images: Path) -> None:
+        self.cluster, self.folder, self.images = cluster, where, images
+        self.env = {**clean_environment(), **cluster.env, "EDF_PATH": str(where / "edf")}
 
     def edf(self, text: str = "", name: str = "env.toml", image: str = "box") -> Path:
         path = self.folder / name
@@ -109,13 +111,13 @@ def site(cluster: DisposableSlurm, images: Path, tmp_path: Path) -> Iterator[Sit
 
 def processes_with(*marks: str) -> list[int]:
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (folder / "cmdline").read_bytes().decode(errors="replace")
+            words = (process / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if all(mark in words for mark in marks) and int(folder.name) != os.getpid():
-            found.append(int(folder.name))
+        if all(mark in words for mark in marks) and int(process.name) != os.getpid():
+            found.append(int(process.name))
     return found
 
 
@@ -176,6 +178,30 @@ def test_a_command_is_looked_up_where_the_container_has_it(site):
     )
 
 
+def test_variables_workdir_and_entrypoint_of_an_image_hold_below_the_edf(site):
+    layer = [
+        folder("bin"),
+        *(folder(name) for name in ("dev", "proc", "sys", "tmp", "etc", "opt", "run")),
+        Entry("bin/busybox", busybox().read_bytes(), mode=0o755),
+        *(link(f"bin/{name}", "busybox") for name in ("sh", "env", "pwd")),
+    ]
+    config = {
+        "Env": ["PATH=/bin", "A=image", "B=image", "SLURM_PROCID=image"],
+        "WorkingDir": "/opt",
+        "Entrypoint": ["/bin/sh", "-c", 'echo "in front"; exec "$0" "$@"'],
+    }
+    layout = OciLayout(site.folder / "layout")
+    layout.add([layer], config=config, tag="v1")
+    archive = layout.archive(site.folder / "image.tar")
+    (site.folder / "env.toml").write_text(f'image = "oci-archive:{archive}"\nentrypoint = true\n[env]\nA = "edf"\n')
+    script = 'echo "$A $B $C $SLURM_PROCID $PWD $1"'
+    said = site.out(
+        *("srun", "-n1", "--environment=./env.toml", "sh", "-c", script, "x", "two words"),
+        **{"A": "host", "B": "host", "C": "host", "EDF_IMAGESTORE": str(site.folder / "store")},
+    )
+    assert said == "in front\nedf image host 0 /opt two words\n"
+
+
 def test_exit_codes_are_those_of_the_command(site):
     site.edf()
     assert site.call("srun", "--environment=./env.toml", "sh", "-c", "exit 7").returncode == 7
@@ -228,7 +254,9 @@ def test_a_thousand_mounts_are_carried_and_made(site):
 
 def test_a_batch_script_runs_inside(site):
     site.edf('[env]\nA = "1"\n')
-    said = site.batch("#!/bin/sh\n#SBATCH --environment=./env.toml\necho $0 $A; cat /etc/os-release; command -v srun\n")
+    said = site.batch(
+        "#!/bin/sh\n#SBATCH --environment=./env.toml\necho $0 $A; cat /etc/os-release; command -v srun || true\n"
+    )
     assert "slurm_script 1" in said
     assert 'NAME="busybox"' in said
     assert "/srun" not in said
@@ -240,7 +268,7 @@ def test_srun_in_a_batch_script_inherits_and_can_have_another_or_none(site):
     where = "sh -c 'test -e /mnt/passwd && echo mounted || cat /etc/os-release'"
     said = site.batch(
         "#!/bin/sh\n#SBATCH --environment=./host.toml\n#SBATCH -n1\n"
-        f"srun {where}\nsrun --export=NONE {where}\n"
+        f"rm host.toml; srun {where}\nsrun --export=NONE {where}\n"
         f"echo other; srun --environment={box} {where}; echo none; srun --environment= {where}\n"
     )
     inherited, _, rest = said.partition("other\n")
@@ -252,8 +280,10 @@ def test_srun_in_a_batch_script_inherits_and_can_have_another_or_none(site):
 
 
 def test_srun_under_salloc_inherits_and_the_shell_stays_outside(site):
-    site.edf()
-    said = site.out("salloc", "--environment=./env.toml", "sh", "-c", f"{NAMESPACE}; srun {NAMESPACE}").split()
+    edf = site.edf()
+    # The file is read where the job is submitted, and never again.
+    command = f"{NAMESPACE}; mv {edf} {edf}.gone; srun {NAMESPACE}"
+    said = site.out("salloc", "--environment=./env.toml", "sh", "-c", command).split()
     assert said[0] == os.readlink("/proc/self/ns/mnt")
     assert said[1] != said[0]
 
@@ -264,6 +294,17 @@ def test_a_job_that_is_submitted_from_inside_another_begins_outside(site):
     site.out("salloc", "-N1", "--environment=./env.toml", "sh", "-c", submit)
     until((site.folder / "ended").exists, "the inner job did not run")
     assert "SLURM_CORDEE" not in (site.folder / "inner").read_text()
+
+
+def test_parts_of_a_heterogeneous_step_have_one_environment_and_their_own_commands(site):
+    site.edf()
+    where = ["sh", "-c", "grep -c busybox /etc/os-release"]
+    parts = ["srun", "--environment=./env.toml", "-n1", *where, ":", "-n1", "head", "-n1", "/etc/os-release"]
+    allocate = ["salloc", "--quiet", "-n1", ":", "-n1"]
+    assert sorted(site.out(*allocate, *parts).splitlines()) == ["3", 'NAME="busybox"']
+    two = site.call(*allocate, *parts[:8], "--environment=./other.toml", *parts[8:])
+    assert two.returncode != 0
+    assert "one srun has one environment" in two.stderr
 
 
 def test_a_terminal_works_inside(site):
@@ -326,6 +367,25 @@ def test_a_killed_slurmstepd_leaves_no_task_and_no_container(site):
     step.communicate()
 
 
+def test_a_person_without_privileges_on_nodes_of_root_has_a_container_and_no_more_rights(cluster, site, images):
+    home, person = images / "home", os.getuid() or 65534
+    home.mkdir()
+    drop = ["env", "-C", str(home), f"HOME={home}", f"XDG_CONFIG_HOME={home}", f"XDG_CACHE_HOME={home}"]
+    if os.getuid() == 0:
+        os.chown(home, person, person)
+        drop = ["setpriv", f"--reuid={person}", f"--regid={person}", "--clear-groups", *drop]
+        for name in ("", "etc", "munge"):
+            (cluster.folder / name).chmod(0o755)
+    (home / "env.toml").write_text(f'image = "{images}/box"\n')
+    script = "#!/bin/sh\nid -u; touch /made; stat -c %u /made; grep CapEff /proc/self/status; ls /opt\n"
+    (home / "job.sh").write_text(script)
+    said = site.out(*drop, "srun", "-n2", "-N2", "--environment=./env.toml", "sh", "-c", script)
+    batch = site.out(*drop, "sbatch", "--parsable", "--environment=./env.toml", "-o", "out", "job.sh").strip()
+    until(lambda: "JobState=COMPLETED" in site.out("scontrol", "show", "job", batch), "the script did not end well")
+    said += (home / "out").read_text()
+    assert sorted(said.splitlines()) == sorted([str(person), str(person), "CapEff:\t0000000000000000", "tool"] * 3)
+
+
 def test_another_plugin_with_the_option_keeps_it(cluster, site, line, tmp_path):
     other = tmp_path / "other.so"
     source = (
@@ -336,7 +396,7 @@ def test_another_plugin_with_the_option_keeps_it(cluster, site, line, tmp_path):
     )
     subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(other)], input=source, text=True, check=True)
     conf = cluster.folder / "etc" / "plugstack.conf"
-    conf.write_text(f"required {other}\n{line}\n")
+    conf.write_text(f"{line}\nrequired {other}\n")
     try:
         cluster.kill_slurmd("n2")
         cluster.start_node("n2")
@@ -344,8 +404,8 @@ def test_another_plugin_with_the_option_keeps_it(cluster, site, line, tmp_path):
         assert done.returncode == 0, done.stderr
         assert "other has theirs" in done.stderr
         assert done.stdout.strip() == os.readlink("/proc/self/ns/mnt")
-        assert spank_install.other_plugin(site.env) == "--environment=X     of the site"
+        assert "of the site" in (spank_install.other_plugin(site.env) or "")
     finally:
         conf.write_text(line + "\n")
     log = (cluster.folder / "log" / "n2.log").read_text()
-    assert log.count("another plugin has the option --environment") == 1
+    assert log.count("other.so has the option --environment") == 1

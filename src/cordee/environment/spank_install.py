@@ -46,6 +46,7 @@ def build(target: Path, *, compiler: str = "cc", include: Sequence[str] = ()) ->
         done = _run([*words, *_FLAGS, "-o", str(made), str(SOURCE)])
         if done.returncode:
             raise CordeeError(f"the plugin does not compile\n{done.stderr.strip()}", given=shlex.join(words))
+        made.chmod(0o755)  # whatever the umask of whoever installs it: all users load it
         made.replace(target)
 
 
@@ -136,6 +137,7 @@ def install(
     if write_node_side is not None:
         written.append(target.with_name(NODE_ZIP))
         write_node_side(written[-1])
+        written[-1].chmod(0o644)
     fresh = conf.with_name(conf.name + ".new")
     fresh.write_text(with_line(conf.read_text() if conf.exists() else "", line))
     fresh.chmod(0o644)

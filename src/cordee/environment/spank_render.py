@@ -10,7 +10,7 @@ from pathlib import Path
 from cordee.environment.images import Store, locate, store_folder
 from cordee.environment.prepare import resolve_here, site_of
 from cordee.environment.spank.carried import carry
-from cordee.errors import CordeeError, UsageError
+from cordee.errors import EXIT_INTERNAL, CordeeError, UsageError
 
 
 def render(name: str, *, cwd: Path, variables: Mapping[str, str]) -> str:
@@ -55,6 +55,9 @@ def main(argv: list[str]) -> int:
         for fault in getattr(error, "findings", None) or [error]:
             _say(f"--environment={argv[0]}: {fault}")
         return error.exit_code
+    except OSError as error:
+        _say(f"--environment={argv[0]}: {error.filename}: {error.strerror}")
+        return EXIT_INTERNAL
     return 0
 
 

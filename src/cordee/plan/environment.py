@@ -39,13 +39,7 @@ def plan_environment(
     assert loaded.job.environment
     saying, site = Saying(loaded), loaded.cluster.environment
     try:
-        resolved = resolve_here(
-            loaded.job.environment,
-            site,
-            cwd=loaded.folder,
-            environ=environ,
-            imports=site.engine != STEP_ENGINE,
-        )
+        resolved = resolve_here(loaded.job.environment, site, cwd=loaded.folder, environ=environ)
     except DocumentError as error:
         return None, [_placed(loaded, finding) for finding in error.findings] or [_finding(loaded, error, error.kind)]
     if site.engine == STEP_ENGINE:

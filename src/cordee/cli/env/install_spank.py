@@ -26,6 +26,9 @@ INSTALL_SCHEMA = "cordee.env.install-spank/1"
 @click.option(
     "--cluster", metavar="CLUSTER", help="Whose profile counts (default: CORDEE_ON of each user, else local)."
 )
+@click.option(
+    "--bind", multiple=True, metavar="PATH", help="Of nodes, for every container to show: a TaskProlog, srun."
+)
 @click.option("--timeout-s", type=click.IntRange(1), metavar="S", help="To start a container (default: 120).")
 @click.option("--compiler", metavar="CC", help="A C compiler (default: CC, else cc).")
 @click.option("--include", multiple=True, metavar="DIR", help="Where slurm/spank.h lies, if the compiler finds none.")
@@ -37,6 +40,7 @@ def command(
     python: str | None,
     node_python: str | None,
     cluster: str | None,
+    bind: tuple[str, ...],
     timeout_s: int | None,
     compiler: str | None,
     include: tuple[str, ...],
@@ -60,6 +64,7 @@ def command(
     if node_python:
         words += [f"node_python={node_python}", f"node_cordee={library.with_name(spank_install.NODE_ZIP)}"]
     words += [f"cluster={cluster}"] if cluster else []
+    words += [f"bind={':'.join(bind)}"] if bind else []
     words += [f"timeout_s={timeout_s}"] if timeout_s else []
     try:
         written = spank_install.install(

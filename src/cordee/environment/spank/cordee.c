@@ -18,12 +18,14 @@
  * Words of its line in plugstack.conf: python=PATH, the interpreter that has Cordée where jobs are submitted;
  * node_python=PATH, that of nodes (default: the same); cordee=PATH and node_cordee=PATH, a folder or zip with the package for
  * either (default: what the interpreter has); cluster=NAME, whose profile counts where a user's CORDEE_ON names none;
+ * bind=PATH:PATH..., what every container of the site shows of its node, as a TaskProlog, which Slurm runs inside;
  * timeout_s=SECONDS to start a container (default 120).
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
+#include <link.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -46,6 +48,7 @@ SPANK_PLUGIN(cordee, 1);
 
 #define CARRIED "SLURM_CORDEE_ENVIRONMENT" /* the word itself; what does not fit follows in _1, _2, ... */
 #define COMMAND "SLURM_CORDEE_COMMAND"     /* the command of srun as it was typed */
+#define GIVEN "_SLURM_SPANK_OPTION_cordee_environment"
 #define CHUNK 100000                       /* the kernel takes no variable of more than 128 KiB */
 #define MAX_CHUNKS 16
 #define EXIT_ENGINE 125
@@ -55,9 +58,10 @@ static struct {
 	const char *python, *node_python;
 	const char *package, *node_package; /* NULL: what the interpreter has */
 	const char *cluster;
+	const char *bind;
 	int timeout_s;
 	bool inert; /* another plugin has the option */
-} site = {"python3", NULL, NULL, NULL, NULL, 120, false};
+} site = {"python3", NULL, NULL, NULL, NULL, NULL, 120, false};
 
 static char *wanted; /* what was given to the option, in the order of Slurm: the last one holds */
 
@@ -75,10 +79,15 @@ static struct {
 static int take_option(int value, const char *argument, int remote)
 {
 	(void)value;
-	if (!remote) {
-		free(wanted);
-		wanted = strdup(argument ? argument : "");
+	if (remote)
+		return 0;
+	/* The parts of a heterogeneous step are started by one srun, whose variables are those of all of them. */
+	if (wanted && spank_context() == S_CTX_LOCAL && strcmp(wanted, argument) != 0) {
+		slurm_error("cordee: one srun has one environment, given: %s and %s; start the parts by an srun each", wanted, argument);
+		return -1;
 	}
+	free(wanted);
+	wanted = strdup(argument);
 	return 0;
 }
 
@@ -97,7 +106,8 @@ static void read_site(int count, char **words)
 		     {"node_python=", &site.node_python},
 		     {"cordee=", &site.package},
 		     {"node_cordee=", &site.node_package},
-		     {"cluster=", &site.cluster}};
+		     {"cluster=", &site.cluster},
+		     {"bind=", &site.bind}};
 	const size_t known = sizeof(texts) / sizeof(texts[0]);
 
 	for (int i = 0; i < count; i++) {
@@ -110,23 +120,51 @@ static void read_site(int count, char **words)
 			site.timeout_s = atoi(words[i] + 10);
 		else
 			slurm_error("cordee: plugstack.conf: unknown word %s; allowed: python=, node_python=, cordee=, "
-				    "node_cordee=, cluster=, timeout_s=", words[i]);
+				    "node_cordee=, cluster=, bind=, timeout_s=", words[i]);
 	}
+}
+
+/* Whether a library is another plugin of this kind that names the option: Slurm loads all before it calls the first, and
+ * gives an option that two register to the first of them, with a line on everybody's screen. */
+static int has_option(struct dl_phdr_info *library, size_t size, void *found)
+{
+	static const char name[] = "\0environment"; /* with the NUL byte at its end: a word of its own */
+	void *loaded = *library->dlpi_name ? dlopen(library->dlpi_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	const void *mark = loaded ? dlsym(loaded, "spank_plugin_version") : NULL;
+
+	(void)size;
+	for (int i = 0; mark && mark != &spank_plugin_version && i < library->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &library->dlpi_phdr[i];
+		if (part->p_type == PT_LOAD && (part->p_flags & PF_R) &&
+		    memmem((const char *)library->dlpi_addr + part->p_vaddr, part->p_filesz, name, sizeof(name)))
+			*(char **)found = strdup(library->dlpi_name);
+	}
+	if (loaded)
+		dlclose(loaded);
+	return *(char **)found != NULL;
 }
 
 int slurm_spank_init(spank_t spank, int count, char **words)
 {
 	spank_context_t context = spank_context();
+	char *other = NULL;
 
 	if (context == S_CTX_JOB_SCRIPT)
 		return 0;
 	read_site(count, words);
-	if (spank_option_register(spank, &option) != ESPANK_SUCCESS) {
+	dl_iterate_phdr(has_option, &other);
+	if (other) {
 		site.inert = true;
 		if (context == S_CTX_SLURMD)
-			slurm_info("cordee: another plugin has the option --environment; this one stays out of its way");
+			slurm_info("cordee: %s has the option --environment; this plugin stays out of its way", other);
+		free(other);
+		return 0;
 	}
-	return 0;
+	/* Slurm would hand an option of the job to every command in it as if it had been typed: the file would be read again,
+	 * where it may not be, and by jobs that are submitted from inside. */
+	unsetenv(GIVEN);
+	unsetenv("SLURM_SPANK_" GIVEN);
+	return spank_option_register(spank, &option) == ESPANK_SUCCESS ? 0 : -1;
 }
 
 /* Run a module of Cordée in place of this process. */
@@ -231,7 +269,15 @@ int slurm_spank_init_post_opt(spank_t spank, int count, char **words)
 	return wanted && *wanted ? render() : 0;
 }
 
-/* srun replaces the command by what it finds in its own PATH: its own words, at the end of its command line, are kept. */
+static bool same_name(const char *one, const char *other)
+{
+	const char *a = strrchr(one, '/'), *b = strrchr(other, '/');
+
+	return strcmp(a ? a + 1 : one, b ? b + 1 : other) == 0;
+}
+
+/* srun replaces the command by what it finds in its own PATH: its own words, at the end of its command line, are kept.
+ * Other parts of a heterogeneous step have theirs in the middle; they run what srun has found. */
 int slurm_spank_local_user_init(spank_t spank, int count, char **words)
 {
 	int argc = 0, descriptor;
@@ -250,7 +296,7 @@ int slurm_spank_local_user_init(spank_t spank, int count, char **words)
 	for (int i = 0; i < argc && at > line; i++)
 		for (at--; at > line && at[-1] != '\0'; at--)
 			;
-	if (at && *at)
+	if (at && same_name(at, argv[0]))
 		setenv(COMMAND, at, 1);
 	free(line);
 	return 0;
@@ -367,6 +413,9 @@ static bool ask(char **environment, const char *script, time_t deadline)
 
 	if (script && (!send_text(container.socket, "script=", false, deadline) ||
 		       !send_text(container.socket, script, true, deadline)))
+		return false;
+	if (site.bind && (!send_text(container.socket, "bind=", false, deadline) ||
+			  !send_text(container.socket, site.bind, true, deadline)))
 		return false;
 	if (!send_text(container.socket, "document=", false, deadline))
 		return false;
@@ -560,7 +609,7 @@ int slurm_spank_task_init(spank_t spank, int count, char **words)
 	    spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS)
 		return 0;
 	const char *typed = find(environment, COMMAND);
-	if (typed)
+	if (typed && !container.batch && same_name(typed, argv[0]))
 		argv[0] = strdup(typed);
 	spank_unsetenv(spank, COMMAND);
 	if (answer("entrypoint=") && !container.batch)

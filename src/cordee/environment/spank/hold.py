@@ -1,7 +1,8 @@
 """What the plugin runs once for a step on a node, as the user: it becomes what keeps the step's container open.
 
 Standard input and output are one socket to the plugin, in records that end with a NUL byte. The plugin asks by
-`document=WORD` (see `carried`), for a batch script also `script=PATH`, then `go=`. It is answered by `entrypoint=WORD` for
+`document=WORD` (see `carried`), `bind=PATH:...` for what a site shows in every container, `script=PATH` for a batch
+script, then `go=`. It is answered by `entrypoint=WORD` for
 each word of an entrypoint, and by what the namespace engine's `hold --plain` prints; an empty record is the last one, and
 `error TEXT` stands for a container that cannot be had. The end of the socket, which is also what a killed slurmstepd
 leaves, ends the container with everything in it.
@@ -44,7 +45,7 @@ def read_request() -> dict[str, str]:
 
 
 def asked_for(request: dict[str, str]) -> Environment:
-    """Return the environment of a step: a batch script's folder is seen inside, and Slurm's variables stay as they are.
+    """Return the environment of a step: with what the site shows and a batch script's folder, less Slurm's own variables.
 
     Raises:
         EngineError: what the job carries is of another version.
@@ -59,11 +60,14 @@ def asked_for(request: dict[str, str]) -> Environment:
         ) from None
     kept = {name: value for name, value in environment.config.env.items() if not name.startswith(_SLURMS_OWN)}
     environment = replace(environment, config=replace(environment.config, env=kept))
-    script = request.get("script")
-    if not script or (environment.root is not None and environment.root.kind == "host"):
+    if environment.root is not None and environment.root.kind == "host":
         return environment
-    folder = os.path.dirname(script)
-    return replace(environment, mounts=(*environment.mounts, Mount(folder, folder, ("ro",))))
+    shown = [path for path in request.get("bind", "").split(":") if os.path.exists(path)]
+    if "script" in request:
+        shown.append(os.path.dirname(request["script"]))
+    mounted = {mount.target for mount in environment.mounts}
+    more = tuple(Mount(path, path, ("ro",)) for path in shown if path not in mounted)
+    return replace(environment, mounts=(*environment.mounts, *more))
 
 
 def require(environment: Environment) -> None:
