@@ -69,6 +69,9 @@ class Root:
         self._points = mount_points() if request.mounts else []
         self._covers = self._stage = ""
         self._covered = -1
+        if request.kind == "squashfs" or any("sqsh" in flags for _, _, flags in request.mounts):
+            # While the file that this program comes from is in sight: the stage may cover its folder.
+            import cordee.environment.engines.namespace.squashfs  # noqa: F401
 
     def prepare(self) -> None:
         """Mount what comes out of files: the image's squashfs and those of mounts. Processes that serve them start here.
