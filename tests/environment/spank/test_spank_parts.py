@@ -77,7 +77,7 @@ def test_a_batch_scripts_folder_is_seen_inside_a_container_and_the_host_has_it_a
 
 def test_what_a_site_shows_is_seen_inside_where_a_node_has_it_and_the_edf_does_not_cover_it(tmp_path):
     request = {"document": carry(made()), "bind": f"{tmp_path}:/no/such/path:/c:/c:d"}
-    assert asked_for(request).mounts == (*made().mounts, Mount(str(tmp_path), str(tmp_path), ("ro",)))
+    assert asked_for(request).mounts == (Mount(str(tmp_path), str(tmp_path)), *made().mounts)
 
 
 def test_rendering_says_every_fault_with_its_line(tmp_path, monkeypatch, capsys):
