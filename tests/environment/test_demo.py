@@ -92,3 +92,23 @@ def test_an_image_that_is_newer_than_what_it_was_made_from_is_kept(cache, monkey
     again = subprocess.check_output([sys.executable, EXAMPLE / "make_image.py"], text=True)
     assert again == f"{image} is there\n"
     assert image.stat().st_ino == before
+
+
+@pytest.mark.parametrize(
+    ("image", "check", "called", "told"),
+    [
+        (0, 0, "run examples/char-gpt --set environment=env.toml", ""),
+        (1, 0, "run examples/char-gpt", "without a container"),
+        (0, 2, "run examples/char-gpt", "no user namespaces"),
+    ],
+)
+def test_make_demo_trains_without_a_container_where_there_can_be_none(tmp_path, image, check, called, told):
+    (tmp_path / "bin").mkdir()
+    refuses = f"[ $1 = check ] && {{ echo 'no user namespaces' >&2; exit {check}; }}; echo called $@"
+    for name, text in {"python": f"exit {image}", "cordee": refuses}.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    script = ["bash", EXAMPLE.parents[1] / "scripts" / "demo.sh", tmp_path]
+    done = subprocess.run(script, cwd=EXAMPLE.parents[1], capture_output=True, text=True, check=True)
+    assert done.stdout == f"called {called}\n"
+    assert told in done.stderr

@@ -163,18 +163,12 @@ def test_under_slurm_the_nodes_answer_for_themselves(site: Make, tmp_path: Path)
     assert only(findings, "no-mount-source").severity == "warn"
 
 
-def test_ranks_of_srun_in_a_container_are_refused_by_name(site: Make, tmp_path: Path) -> None:
-    write_edf(tmp_path / "job/env.toml", "")
-    rest = 'environment = "env.toml"\nlaunch = "srun"\n'
-    found = only(site("nodes = 2", SITE, rest)[2], "not-honoured")
-    assert (found.given, found.allowed) == ("srun", '"fork"')
-
-
 def test_a_site_whose_engine_is_an_option_of_srun_gives_it_to_the_agents(site: Make, tmp_path: Path) -> None:
     write_edf(tmp_path / "job/env.toml", 'image = "nvcr.io#nvidia/pytorch:25.01"\n')
     profile = SITE + '[environment]\nengine = "step"\nstep_option = "--container-image={image}"\n'
     _, plan, findings = site("nodes = 2", profile, 'environment = "env.toml"\n')
     assert not [finding for finding in findings if finding.severity == "error"]
+    assert only(findings, "no-run-folder").given == f"{tmp_path}/runs/a-1"
     script = batch_script(RunFolder(tmp_path / "runs/a-1"), plan.document())
     assert "'--container-image=nvcr.io#nvidia/pytorch:25.01' --nodes=" in script
 

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import cordee
+from cordee.environment import spank_install
 from cordee.testing.container_runs import edf_with_python, holders, mounts_left
 from cordee.testing.images import busybox_root
 from cordee.testing.programs import COUNTING
+from cordee.testing.runs import SlurmRun
+from cordee.testing.slurm import DisposableSlurm
+from cordee.testing.slurm.daemons import clean_environment
 
 pytestmark = pytest.mark.slow
 TELLING = """
@@ -36,3 +45,52 @@ def test_the_ranks_of_two_nodes_are_inside_and_a_lost_container_is_opened_again(
     assert [event["node"] for event in run.events("container_lost")] == [nodes[1]]
     assert run.processes() == []
     assert mounts_left(run) == []
+
+
+def test_ranks_that_srun_starts_enter_the_same_containers(job, start, slurm, tmp_path, monkeypatch):
+    monkeypatch.setenv("GONE", "host")
+    folder = job(
+        "python train.py 5 0.02", f'launch = "srun"\n{TOML}', TELLING + 'print(os.environ.get("GONE"))\n' + COUNTING
+    )
+    edf = edf_with_python(busybox_root(tmp_path / "root"), 'FROM_EDF = "yes"\nGONE = ""')
+    (folder / "env.toml").write_text(edf)
+    run = start(folder)
+    state = run.wait_end()
+    assert (state.state, state.restarts) == ("finished", 0), state.text
+    told = [run.output(rank).decode().splitlines()[:2] for rank in range(4)]
+    assert told == [[f'TOLD NAME="busybox" {rank} {rank // 2} yes', "None"] for rank in range(4)]
+    assert run.processes() == []
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A Slurm whose srun has `--environment`, with a profile that says so; returns the folder for runs."""
+    library = tmp_path / spank_install.LIBRARY
+    spank_install.build(library)
+    package = Path(cordee.__file__).parents[1]
+    line = spank_install.plugstack_line(library, [f"python={sys.executable}", f"cordee={package}", "timeout_s=30"])
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters/slurm.toml").write_text('[environment]\nengine = "step"\n')
+    for name in set(os.environ) - set(clean_environment()):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path / "clusters"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with DisposableSlurm(Path(tempfile.mkdtemp(prefix="cordee-step-")), nodes=2, files={"plugstack.conf": line}) as up:
+        for name, value in up.env.items():
+            monkeypatch.setenv(name, value)
+        yield tmp_path / "runs"
+
+
+def test_where_the_engine_is_an_option_of_srun_the_agents_themselves_are_inside(job, site, tmp_path):
+    root = busybox_root(tmp_path / "root")
+    folder = job("python train.py 20 0.05", TOML, TELLING + COUNTING)
+    edf = edf_with_python(root, 'FROM_EDF = "yes"')
+    (folder / "env.toml").write_text(
+        edf.replace("mounts = [", f'mounts = ["{tmp_path}", "{sys.prefix}", "/dev/shm", ', 1)
+    )
+    with SlurmRun(folder, site, vet__max_load=1000.0) as run:
+        state = run.wait_end()
+    assert (state.state, state.restarts) == ("finished", 0), state.text
+    told = [run.output(rank).decode().splitlines()[0] for rank in range(4)]
+    assert told == [f'TOLD NAME="busybox" {rank} {rank // 2} yes' for rank in range(4)]
+    assert run.processes() == []

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from cordee.cli.cancel import cancel
+from cordee.cli.output import run_document
+from cordee.cli.show import describe
 from cordee.testing.container_runs import edf_with_python, holders, mounts_left
 from cordee.testing.images import busybox_root
 from cordee.testing.programs import COUNTING
@@ -72,6 +74,11 @@ def test_ranks_setup_lines_checks_and_shells_are_inside_with_one_container_per_n
     assert [checks[name]["status"] for name in ("environment", "setup", "host.commands", "host.modules")] == [
         "pass"
     ] * 4
+    told_of = {"name": "env", "image": f"{tmp_path}/root", "digest": None, "engine": "namespace"}
+    assert run_document(run.folder, state)["environment"] == told_of
+    words = f"env: {tmp_path}/root, by namespace"
+    assert f"environment {words}" in describe(run.folder, state)
+    assert words in (run.folder.report / "index.html").read_text()
     assert mounts_left(run) == []
 
 
@@ -109,6 +116,12 @@ def test_an_image_that_is_gone_when_the_nodes_start_ends_the_run_with_words(insi
     (result,) = state.nodes[0].results
     assert (result["check"], result["status"]) == ("environment", "fail")
     assert run.processes() == []
+
+
+def test_a_command_that_the_image_does_not_have_is_told_once_in_the_engines_words(inside, start):
+    state = start(inside("not-in-the-image --x")).wait_end()
+    assert (state.state, state.exit_code, state.restarts) == ("failed", 127, 0)
+    assert state.text == "rank 0 on local-0 did not start: there is no command not-in-the-image inside"
 
 
 def test_with_podman_it_is_the_same(inside, start, tmp_path, monkeypatch):

@@ -13,13 +13,15 @@ from cordee.environment.choose import PREFERENCE
 from cordee.environment.document import SQUASHFS_FLAG, Environment, Root
 from cordee.environment.edf import Resolved
 from cordee.environment.edf.fields import dotted
-from cordee.environment.edf.image import is_archive
+from cordee.environment.edf.image import open_archive
 from cordee.environment.engines import ENGINES, find_engine
 from cordee.environment.engines._base import Missing
+from cordee.environment.hooks import hooks_asked_for, nearest_known
 from cordee.environment.images.errors import ImageError, StoreError
 from cordee.environment.images.locate import locate
 from cordee.environment.images.squash import read_superblock
 from cordee.environment.images.store import Store
+from cordee.environment.inside import has_folder
 from cordee.findings import Finding
 from cordee.spec.toml_lines import Keys
 
@@ -28,8 +30,6 @@ SCHEMA = "cordee.environment-check/1"
 STEP = "step"
 # What `uname` calls a machine, as OCI calls it.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
-_MOST_LINKS = 40
-_HOOKS = "com.hooks."
 _OCI_ENGINES = ("podman", STEP)
 
 
@@ -78,11 +78,13 @@ def check(resolved: Resolved, store: Store, engine: str | None = None) -> Checke
 def _image(resolved: Resolved, store: Store) -> tuple[Environment, list[Finding]]:
     """Return the environment with its root where it can be had, and what is wrong with its image."""
     environment = resolved.environment
-    if is_archive(environment.image):
-        hint = f"cordee env pull {environment.image}"
-        text = "the image is an archive, which is imported when it is first used"
-        return environment, [_finding(resolved, ("image",), text, "image-not-imported", "info", next=hint)]
     try:
+        archive = open_archive(environment.image)
+        if archive is not None and store.find(archive.digest) is None:
+            text = "the image is an archive, which is imported when it is first used"
+            hint = f"cordee env pull {environment.image}"
+            environment = replace(environment, config=archive.config)
+            return environment, [_finding(resolved, ("image",), text, "image-not-imported", "info", next=hint)]
         environment = locate(environment, store)
     except (ImageError, StoreError) as error:
         details: dict[str, Any] = {"given": error.given, "allowed": error.allowed, "next": error.next}
@@ -142,47 +144,33 @@ def _entrypoint(resolved: Resolved, environment: Environment) -> Iterator[Findin
 
 
 def _hooks(resolved: Resolved, engine: str | None) -> Iterator[Finding]:
-    """Say which hooks nobody will run: engines that hand annotations to an OCI runtime leave them to the site's hooks."""
-    for name, value in resolved.environment.annotations.items():
-        if name.startswith(_HOOKS) and name.endswith(".enabled") and value == "true" and engine not in _OCI_ENGINES:
-            text = f"the hook {name.removesuffix('.enabled')} is asked for, and no hook is run by the engine {engine or 'here'}"
-            hint = "give what it would bring by mounts and env, or take an engine whose site has the hook"
-            yield _finding(resolved, ("annotations", name), text, "hook-not-run", "warn", given=name, next=hint)
+    """Say which annotations look like those of a hook and are not, and which hooks nobody will run: engines that hand
+    annotations to an OCI runtime leave them to the site's hooks."""
+    annotations = resolved.environment.annotations
+    for name in annotations:
+        near = nearest_known(name)
+        if near:
+            text, hint = f"no hook at CSCS has the annotation {name}", f"did you mean {near}?"
+            yield _finding(resolved, ("annotations", name), text, "unknown-hook", "warn", given=name, next=hint)
+    for name in hooks_asked_for(annotations) if engine not in _OCI_ENGINES else ():
+        hook = name.removesuffix(".enabled")
+        text = f"the hook {hook} is asked for, and no hook is run by the engine {engine or 'here'}"
+        hint = "give what it would bring by mounts and env, or take an engine whose site has the hook"
+        yield _finding(resolved, ("annotations", name), text, "hook-not-run", "warn", given=name, next=hint)
 
 
 def _workdir(resolved: Resolved, environment: Environment) -> Iterator[Finding]:
     workdir = environment.workdir or environment.config.workdir
-    if workdir is None or environment.root is None or environment.root.kind == "squashfs":
-        return
-    root = environment.root.path if environment.root.kind == "folder" else "/"
-    if not _is_folder_inside(workdir, root, environment):
+    there = has_folder(workdir, environment) if workdir and environment.root else True
+    if there is None:
+        text = f"whether the workdir is in the image could not be looked at: {workdir}"
+        yield _finding(
+            resolved, ("workdir",), text, "workdir-unknown", "warn", given=workdir, next="install unsquashfs"
+        )
+    elif not there:
         text = f"the workdir is not there inside: {workdir}"
         hint = "make it in the image, mount it, or name another"
         yield _finding(resolved, ("workdir",), text, "missing-workdir", given=workdir, next=hint)
-
-
-def _is_folder_inside(workdir: str, root: str, environment: Environment) -> bool:
-    for mount in reversed(environment.mounts):
-        below = PurePosixPath(workdir)
-        if below.is_relative_to(mount.target):
-            rest = below.relative_to(mount.target)
-            return SQUASHFS_FLAG in mount.flags or os.path.isdir(os.path.join(mount.source, rest))
-    return os.path.isdir(_inside(workdir, root))
-
-
-def _inside(path: str, root: str) -> str:
-    """Return where a path of a root lies on the host; links are followed as they are seen inside."""
-    left, found, links = list(reversed(PurePosixPath(path).parts[1:])), PurePosixPath("/"), 0
-    while left:
-        part = left.pop()
-        here = found.parent if part == ".." else found / part
-        if os.path.islink(f"{root}{here}") and links < _MOST_LINKS:
-            links += 1
-            target = PurePosixPath(os.readlink(f"{root}{here}"))
-            left.extend(reversed([each for each in target.parts if each != "/"]))
-            here = PurePosixPath("/") if target.is_absolute() else found
-        found = here
-    return f"{root}{found}"
 
 
 def _engine(environment: Environment, name: str | None) -> tuple[str | None, list[Finding]]:
@@ -232,5 +220,5 @@ def _finding(resolved: Resolved, keys: Keys, text: str, rule: str, severity: str
     file, line = (origin.file, origin.line) if origin else (None, None)
     allowed = details.pop("allowed", None)
     allowed = list(allowed) if isinstance(allowed, tuple) else allowed
-    said = text if text.startswith("the ") or text.startswith("there ") else f"{dotted(keys)}: {text}"
+    said = text if text.startswith(("the ", "there ", "no ", "whether ")) else f"{dotted(keys)}: {text}"
     return Finding(said, severity, rule, file=file, line=line, allowed=allowed, **details)

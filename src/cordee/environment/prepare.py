@@ -50,12 +50,11 @@ def resolve_here(
     cwd: Path | None = None,
     environ: Mapping[str, str] = os.environ,
     lenient: bool = False,
-    imports: bool = False,
 ) -> Resolved:
     """Return the environment that an EDF describes, for a caller in `cwd` (None: the current folder) with these variables.
 
-    Where its image is on this machine, its variables count in expansion, and `root` and `config` are filled in. An archive
-    counts as being here only where it may be imported into the store, with `imports`.
+    Where its image is on this machine, its variables count in expansion and `config` is filled in; so is `root` where it need
+    not be imported first.
 
     Raises:
         DocumentError: it is not there, or wrong; all faults of all its files are in `findings`.
@@ -67,6 +66,6 @@ def resolve_here(
         variables=environ,
         search_path=search_folders(environ, site.search_path),
         lenient=lenient,
-        config_of=config_in(store, imports=imports),
+        config_of=config_in(store),
     )
-    return replace(found, environment=located_if_here(found.environment, store, imports=imports))
+    return replace(found, environment=located_if_here(found.environment, store))

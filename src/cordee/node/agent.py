@@ -387,6 +387,7 @@ class Agent:
             self.log.write(rank, stream, world.attempt, data)
 
     def rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
+        ended = self.container.explained(ended, self._tails.get(rank))
         if ended.text and self.log is not None:
             self.log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")
         self.telemetry.send(self._send)
@@ -409,6 +410,7 @@ class Agent:
         self.launch = make_launch(message["launch"], self, self.plan, self.step, world)
         self.launch.pause_output(self._full)
         ranks = []
+        outside = base_environment(os.environ, {"env": {}}) if self.container.environment is not None else None
         try:
             argv, down = self.container.rank(rank_command(self.step, world)), ""
         except ContainerDown as error:
@@ -418,7 +420,7 @@ class Agent:
             self.ranks[rank] = {"status": "starting"}
             channel = self.channels.create(world.attempt, rank)
             env = rank_environment(self.env, self.plan, self.step, world, rank, channel)
-            ranks.append(RankCommand(rank, argv, env, self.container.cwd))
+            ranks.append(RankCommand(rank, argv, env, self.container.cwd, outside))
         if not down:
             self.launch.start(ranks)
             return

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from cordee.environment.document import Environment, environment_of
@@ -19,6 +20,7 @@ from cordee.environment.engines._base import CONTAINER_SCHEMA, Engine, enter_arg
 from cordee.errors import CordeeError
 from cordee.node import processes
 from cordee.node.container_mounts import with_own_mounts
+from cordee.node.output import Tail
 from cordee.node.tasks import STDOUT, Task, TaskExit, TaskRunner
 
 STEP_ENGINE = "step"
@@ -26,6 +28,8 @@ _TASK = "container"
 _CLOSE_S = 5.0
 _POLL_S = 0.01
 _MOST_ENDS = 3
+# What a command that is there but cannot be executed, or is not there, ends with, as from a shell.
+_NOT_EXECUTED, _ENGINE_SAYS = (126, 127), b"cordee: "
 _FORGET_S = 3600.0
 # What a rank's command `python` means where an image has only `python3`.
 _HAS_PYTHON = "command -v python >/dev/null"
@@ -121,6 +125,13 @@ class Container:
         if argv[0] == "python" and not self._has_python:
             argv = ("python3", *argv[1:])
         return self.inside(self.environment.command(tuple(argv)))
+
+    def explained(self, ended: TaskExit, said: Optional[Tail]) -> TaskExit:
+        """Return how a rank ended: one whose command the engine could not execute has not started, in the engine's words."""
+        if self.environment is None or ended.code not in _NOT_EXECUTED or said is None:
+            return ended
+        words = said.line(_ENGINE_SAYS)
+        return replace(ended, reason="not_started", text=words) if words else ended
 
     async def close(self) -> None:
         """End the container in an orderly way; what does not end in time is left to the agent's last sweep."""

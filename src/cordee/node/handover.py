@@ -50,20 +50,20 @@ class Handover:
             raise
         return opened
 
-    def write_order(self, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
-        """Say what the rank is to run.
+    def write_order(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, *, whole: bool) -> None:
+        """Say what the rank is to run; `whole`: of its launcher's environment nothing is added but what the step is.
 
         Raises:
             OSError: the folder cannot be written.
         """
         path = self._order()
         partial = path.with_suffix(".order-partial")
-        partial.write_text(json.dumps({"argv": list(argv), "env": dict(env), "cwd": cwd}))
+        partial.write_text(json.dumps({"argv": list(argv), "env": dict(env), "cwd": cwd, "whole": whole}))
         partial.chmod(0o600)
         os.replace(partial, path)
 
     def read_order(self) -> Optional[dict[str, Any]]:
-        """Return `{argv, env, cwd}`, or None as long as the agent has not written it."""
+        """Return `{argv, env, cwd, whole}`, or None as long as the agent has not written it."""
         try:
             order = json.loads(self._order().read_text())
         except FileNotFoundError:

@@ -85,6 +85,11 @@ class Tail:
         """Remember output of stream 0 (out) or 1 (err)."""
         self._streams[stream] = (self._streams.get(stream, b"") + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
 
+    def line(self, begins: bytes) -> Optional[str]:
+        """Return what follows these bytes in the last line of standard error that begins with them."""
+        found = [line[len(begins) :] for line in self._streams.get(1, b"").split(b"\n") if line.startswith(begins)]
+        return found[-1].decode(errors="replace").strip()[:400] if found else None
+
     def message(self) -> Optional[str]:
         """Return the last line of standard error that says something, else of standard output."""
         for stream in (1, 0):

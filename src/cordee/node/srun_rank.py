@@ -106,8 +106,8 @@ def _open(fifo: str) -> int:
 
 def _start(order: Mapping[str, Any], out: int, err: int) -> int:
     """Start the rank and return its pid; what srun set for this task (ids, the way to its process manager) stays."""
-    env = {key: value for key, value in order["env"].items() if not key.startswith(_OF_THE_STEP)}
-    env = {**os.environ, **env}
+    own = {key: value for key, value in os.environ.items() if key.startswith(_OF_THE_STEP) or not order["whole"]}
+    env = {**own, **{key: value for key, value in order["env"].items() if not key.startswith(_OF_THE_STEP)}}
     parent = os.getpid()
 
     def prepare() -> None:

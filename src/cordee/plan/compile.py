@@ -28,7 +28,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     job, cluster = loaded.job, loaded.cluster
     folder = loaded.folder
     placement = place(job.need, cluster)
-    environment, remarks = _environment(loaded)
+    environment, remarks = _environment(loaded, run_folder)
     workdir = folder if job.code == "live" else run_folder / "code"
     tasks = model.Tasks(
         argv=job.run,
@@ -81,13 +81,13 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     return plan, examine(loaded, plan, placement, remarks)
 
 
-def _environment(loaded: LoadedJob) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
+def _environment(loaded: LoadedJob, run_folder: Path) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
     """Return what the ranks run in; reading EDFs and images is imported by the jobs that have one."""
     if not loaded.job.environment:
         return None, []
     from cordee.plan.environment import plan_environment
 
-    return plan_environment(loaded)
+    return plan_environment(loaded, run_folder)
 
 
 def _request(loaded: LoadedJob, placement: Placement) -> model.Request:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from cordee.environment.choose import PREFERENCE, choose_engine
@@ -18,14 +19,13 @@ from cordee.findings import Finding
 from cordee.plan import model
 from cordee.plan.saying import Saying
 from cordee.spec.load import LoadedJob
-from cordee.spec.profile import EnvironmentSite
 
 STEP_ENGINE = "step"
 _KEY = "environment"
 
 
 def plan_environment(
-    loaded: LoadedJob, environ: Mapping[str, str] = os.environ
+    loaded: LoadedJob, run_folder: Path, environ: Mapping[str, str] = os.environ
 ) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
     """Return the environment that the ranks of a job run in and what is worth saying about it.
 
@@ -33,22 +33,18 @@ def plan_environment(
 
     Args:
         loaded: a valid document that names an environment, with the profile of the cluster it is meant for.
+        run_folder: of the run that the plan is for.
         environ: variables that the EDF may refer to.
     """
     assert loaded.job.environment
     saying, site = Saying(loaded), loaded.cluster.environment
     try:
-        resolved = resolve_here(
-            loaded.job.environment,
-            site,
-            cwd=loaded.folder,
-            environ=environ,
-            imports=site.engine != STEP_ENGINE,
-        )
+        resolved = resolve_here(loaded.job.environment, site, cwd=loaded.folder, environ=environ)
     except DocumentError as error:
         return None, [_placed(loaded, finding) for finding in error.findings] or [_finding(loaded, error, error.kind)]
     if site.engine == STEP_ENGINE:
-        return _of_the_step(loaded, resolved, site), [*resolved.findings, *_no_step_here(loaded)]
+        planned = _of_the_step(loaded, resolved, run_folder, saying)
+        return planned, [*resolved.findings, *saying.findings]
     _mounts(loaded, resolved.environment, saying)
     try:
         environment = locate(resolved.environment, Store(store_folder(environ, site.store)))
@@ -56,31 +52,27 @@ def plan_environment(
     except CordeeError as error:
         rule = "no-engine" if isinstance(error, EngineError) else error.kind
         return None, [*resolved.findings, *saying.findings, _finding(loaded, error, rule)]
-    if loaded.job.launch == "srun":
-        text = "launch = srun cannot start ranks in a container"
-        what = 'launch = "fork", or a site whose engine is an option of srun (engine = "step" in its profile)'
-        saying.error("launch", "not-honoured", text, given="srun", allowed='"fork"', next=what)
     files = tuple(map(str, resolved.files))
     planned = model.EnvironmentPlan(engine=engine, document=environment.document(), files=files)
     return planned, [*resolved.findings, *saying.findings]
 
 
-def _of_the_step(loaded: LoadedJob, resolved: Resolved, site: EnvironmentSite) -> model.EnvironmentPlan:
+def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying: Saying) -> model.EnvironmentPlan:
     """Return the plan for a site that starts agents in the environment itself, by an option of srun."""
-    environment = replace(resolved.environment, root=None)
-    option = site.step_option.format(file=resolved.files[-1], image=environment.image)
+    environment, option = resolved.environment, loaded.cluster.environment.step_option
+    option = option.replace("{file}", str(resolved.files[-1])).replace("{image}", environment.image)
+    if loaded.cluster.scheduler != "slurm":
+        text = "the engine step is an option of srun, and there is no Slurm here"
+        what = "name another engine in the profile"
+        saying.error(_KEY, "not-honoured", text, given=STEP_ENGINE, allowed=list(PREFERENCE), next=what)
+    shown = [mount.target for mount in environment.mounts if mount.source == mount.target]
+    if environment.image and not any(run_folder.is_relative_to(path) for path in shown):
+        text = "agents are started in the image, and the run's folder is not among its mounts"
+        what = f'add "{run_folder.parent}" to `mounts`, unless the site mounts it'
+        saying.warn(_KEY, "no-run-folder", text, given=str(run_folder), next=what)
     return model.EnvironmentPlan(
         engine=STEP_ENGINE, document=environment.document(), files=tuple(map(str, resolved.files)), option=option
     )
-
-
-def _no_step_here(loaded: LoadedJob) -> list[Finding]:
-    if loaded.cluster.scheduler == "slurm":
-        return []
-    saying = Saying(loaded)
-    text = "the engine step is an option of srun, and there is no Slurm here"
-    saying.error(_KEY, "not-honoured", text, given=STEP_ENGINE, allowed=list(PREFERENCE), next="name another engine")
-    return saying.findings
 
 
 def _engine(loaded: LoadedJob, environment: Environment, saying: Saying) -> str:

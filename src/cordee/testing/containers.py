@@ -3,15 +3,51 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
+import cordee
 from cordee.environment.document import Environment, Mount, Root
 
 UID = 1000
 # Before a command line, as root: a user without rights, who reaches the interpreter only through folders open to all.
 AS_USER = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups"]
 ENV = {"PATH": "/bin:/usr/bin:/usr/sbin:/sbin", "HOME": "/home/me"}
+
+_NO_USER_NAMESPACES = """
+import os, sys
+from cordee.environment.engines.namespace import kernel
+up, mapped = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    kernel.unshare(kernel.NEWUSER)
+    os.write(up[1], b"x")
+    os.read(mapped[0], 1)
+    os.setresuid(0, 0, 0)
+    with open("/proc/sys/user/max_user_namespaces", "w") as file:
+        file.write("0")
+    os.setgroups([])
+    os.setresgid(UID, UID, UID)
+    os.setresuid(UID, UID, UID)
+    os.execvp(sys.argv[1], sys.argv[1:])
+os.read(up[0], 1)
+for name in ("uid_map", "gid_map"):
+    with open(f"/proc/{child}/{name}", "w") as file:
+        file.write(f"0 0 {UID + 1}")
+os.write(mapped[1], b"x")
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def without_user_namespaces() -> list[str]:
+    """Return the words before a command that run it, called by root, as a user on a machine that has none left to give.
+
+    The command finds this library through the variables that it is given.
+    """
+    source = str(Path(cordee.__file__).parent.parent)
+    script = f"import sys; sys.path.insert(0, {source!r}); UID = {UID}\n{_NO_USER_NAMESPACES}"
+    return [sys.executable, "-c", script]
 
 
 def environment_in(images: Path, kind: str = "folder", **fields: Any) -> Environment:

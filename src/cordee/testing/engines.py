@@ -106,6 +106,7 @@ class Held:
 
     def start(self, *argv: str, workdir: str = "/", env: Mapping[str, str] = ENV) -> subprocess.Popen[str]:
         """Start a command in it."""
+        assert "enter" in self.said, self.said
         line = [*self.prefix, *enter_argv(self.said["enter"], argv, workdir)]
         return subprocess.Popen(line, env=dict(env), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -155,6 +157,13 @@ def test_what_will_not_happen_is_warned_of(env, tmp_path, monkeypatch):
     assert ("hook-not-run", 7) not in warnings(env("check", "env.toml", "--engine", "podman", "--json"))
 
 
+def test_an_annotation_that_is_almost_one_of_a_hook_is_warned_of(env, tmp_path):
+    (tmp_path / "env.toml").write_text('[annotations]\ncom.hooks.cxi.enable = "true"\ncom.site.own = "x"\n')
+    done = env("check", "env.toml", "--json")
+    assert (done.code, warnings(done)) == (0, [("unknown-hook", 2)])
+    assert done.json["findings"][0]["next"] == "did you mean com.hooks.cxi.enabled?"
+
+
 def test_a_site_whose_engine_is_an_option_of_srun_is_said_to_be_one(env, tmp_path, monkeypatch):
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters" / "alps.toml").write_text('[environment]\nengine = "step"\n')
@@ -171,3 +180,17 @@ def test_an_archive_that_is_not_imported_yet_is_said_and_nothing_is_imported(env
     done = env("check", "env.toml", "--json")
     assert (done.code, [finding["rule"] for finding in done.json["findings"]]) == (0, ["image-not-imported"])
     assert not (tmp_path / "store").exists()
+    OciLayout(tmp_path / "layout").add([[Entry("file", b"x")]], architecture="s390x")
+    done = env("check", "env.toml", "--json")
+    assert (done.code, rules(done)) == (1, [("missing-image", 1)])
+    assert "s390x" in json.dumps(done.json)
+
+
+def test_a_workdir_that_cannot_be_looked_at_is_unknown_and_not_missing(env, tmp_path, monkeypatch):
+    (tmp_path / "root").mkdir()
+    subprocess.run(["mksquashfs", tmp_path / "root", tmp_path / "x.sqsh", "-quiet", "-no-progress"], check=True)
+    (tmp_path / "env.toml").write_text('image = "./x.sqsh"\nworkdir = "/none"\n')
+    assert rules(env("check", "env.toml", "--json")) == [("missing-workdir", 2)]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = env("check", "env.toml", "--json")
+    assert (done.code, warnings(done)) == (0, [("workdir-unknown", 2)])

@@ -12,7 +12,7 @@ def test_the_document_has_the_keys_of_the_contract(env, tmp_path):
     )
     done = env("resolve", "env.toml", "--json")
     assert (done.code, done.err) == (0, "")
-    assert KEYS | {"root", "config"} == set(done.json)
+    assert KEYS | {"root", "config", "additions"} == set(done.json)
     assert done.json["mounts"] == [{"source": "/data", "target": "/in", "flags": ["ro", "private"]}]
     assert (done.json["image"], done.json["workdir"], done.json["entrypoint"]) == ("ubuntu:24.04", None, False)
     assert (done.json["env"], done.json["annotations"]) == ({"X": "two\nlines"}, {"a.b": "true"})
@@ -46,7 +46,9 @@ def test_a_wrong_document_is_exit_code_2_with_every_fault(env, tmp_path):
     assert done.code == 2
     assert f"{tmp_path}/env.toml:1: error: an EDF has no key imgae" in done.err
     assert f"{tmp_path}/env.toml:2: error: workdir is not a text in quotes" in done.err
-    error = env("resolve", "env.toml", "--json").json["error"]
+    document = env("resolve", "env.toml", "--json").json
+    assert [finding["line"] for finding in document["findings"]] == [1, 2]
+    error = document["error"]
     assert (error["kind"], error["line"], error["next"]) == ("document", 1, "did you mean image?")
 
 
@@ -70,3 +72,19 @@ def test_the_search_path_of_a_profile_comes_after_the_persons(env, tmp_path, mon
     assert env("resolve", "both", "--on", "alps", "--json").json["image"] == "mine"
     assert env("resolve", "only", "--on", "alps", "--json").json["image"] == "site"
     assert env("resolve", "only", "--json").code == 2
+
+
+def test_an_unknown_command_names_the_nearest(env):
+    done = env("reslove", "env.toml")
+    assert done.code == 2
+    assert "did you mean 'resolve'?" in done.err
+
+
+def test_tables_of_cordees_own_are_carried_as_they_are(env, tmp_path):
+    (tmp_path / "env.toml").write_text(
+        'image = "x"\n[build]\nfrom = "${NOT_LOOKED_AT}"\n"odd key" = [1, 2.5, true, { a = 1979-05-27 }]\n[stack]\n'
+    )
+    before = env("resolve", "env.toml", "--json").json["additions"]
+    assert before["build"]["from"] == "${NOT_LOOKED_AT}"
+    (tmp_path / "again.toml").write_text(env("resolve", "env.toml").out)
+    assert env("resolve", "again.toml", "--json").json["additions"] == before

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.environment.edf.image import config_in, is_archive
+from cordee.environment.document import ImageConfig
+from cordee.environment.edf.image import config_in
 from cordee.environment.images import Store
 from cordee.environment.prepare import resolve_here
 from cordee.environment.start import SiteWords, start
+from cordee.errors import DocumentError
 from cordee.testing.oci import Entry, OciLayout
 
 EDF = 'image = "oci:./layout"\nworkdir = "${BASE}"\nmounts = ["${HOME}"]\n[env]\nPATH = "${PATH}:/custom/bin"\n'
@@ -23,17 +25,22 @@ def environ(tmp_path, monkeypatch):
     return {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "EDF_IMAGESTORE": str(tmp_path / "store")}
 
 
-def test_an_archive_is_asked_only_where_it_may_be_imported(environ, tmp_path):
-    assert is_archive(f"oci:{tmp_path}/layout")
+def test_an_archive_is_asked_without_being_imported(environ, tmp_path):
     store = Store(tmp_path / "store")
-    assert config_in(store)(f"oci:{tmp_path}/layout") is None
-    config = config_in(store, imports=True)(f"oci:{tmp_path}/layout")
+    config = config_in(store)(f"oci:{tmp_path}/layout")
     assert config is not None
     assert config.env["PATH"] == "/opt/bin"
+    assert not store.folder.exists()
+
+
+@pytest.mark.parametrize("image", ["nowhere.io/x:1", "/none.sqsh", "oci:/none", ""])
+def test_an_image_that_is_not_here_says_nothing(image, tmp_path):
+    config = config_in(Store(tmp_path / "store"))(image)
+    assert config == (None if image else ImageConfig())
 
 
 def test_what_holds_inside_is_expanded_by_the_image_and_what_holds_outside_by_the_host(environ, tmp_path):
-    found = resolve_here("env.toml", SiteWords(), environ=environ, imports=True).environment
+    found = resolve_here("env.toml", SiteWords(), environ=environ).environment
     assert found.env == {"PATH": "/opt/bin:/custom/bin"}
     assert found.workdir == "/opt"
     assert [mount.source for mount in found.mounts] == [str(tmp_path)]
@@ -42,3 +49,18 @@ def test_what_holds_inside_is_expanded_by_the_image_and_what_holds_outside_by_th
 
 def test_a_command_gets_the_images_path_extended(environ):
     assert start("env.toml", ["true"], environ=environ).env["PATH"] == "/opt/bin:/custom/bin"
+
+
+def test_root_is_known_when_the_archive_is_in_the_store(environ):
+    assert resolve_here("env.toml", SiteWords(), environ=environ).environment.root is None
+    start("env.toml", ["true"], environ=environ)
+    root = resolve_here("env.toml", SiteWords(), environ=environ).environment.root
+    assert root is not None
+    assert root.kind == "squashfs"
+
+
+def test_a_variable_that_the_image_may_define_is_asked_for_with_the_image(environ, tmp_path):
+    (tmp_path / "env.toml").write_text('image = "nowhere.io/x:1"\nworkdir = "${WORKSPACE}"\n')
+    with pytest.raises(DocumentError) as caught:
+        resolve_here("env.toml", SiteWords(), environ=environ)
+    assert "cordee env pull" in caught.value.next

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from cordee.environment.document import Environment, ImageConfig, Mount
@@ -170,9 +172,10 @@ def test_tables_of_cordees_own_are_kept_as_they_are(resolved):
 
 
 def test_a_name_without_braces_is_left_as_it_is_with_a_warning(resolved):
-    found = resolved('[env]\nX = "$HOME/x"')
+    found = resolved('mounts = ["/data/$USER"]\n[env]\nX = "$HOME/x"')
     assert found.environment.env == {"X": "$HOME/x"}
-    assert "write ${HOME}" in found.findings[0].next
+    assert found.environment.mounts == (Mount("/data/$USER", "/data/$USER"),)
+    assert {finding.line: finding.given for finding in found.findings} == {1: "$USER", 3: "$HOME"}
 
 
 @pytest.mark.parametrize(
@@ -196,6 +199,14 @@ def test_what_no_variable_or_path_can_hold_is_refused(text, resolved):
 def test_bytes_that_are_no_text_are_refused_where_they_come_in(resolved):
     with pytest.raises(DocumentError, match=r"env.X holds bytes that are not UTF-8"):
         resolved('[env]\nX = "${RAW}"', {"RAW": "caf\udce9"})
+    with pytest.raises(DocumentError, match=r"mounts\[0\] holds bytes that are not UTF-8"):
+        resolved('mounts = ["/${RAW}"]', {"RAW": "caf\udce9"})
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(DocumentError, match="is not a file"):
+        resolve("./pipe.toml", cwd=tmp_path, variables={})
 
 
 def test_every_value_says_which_line_gave_it_before_expansion(resolved, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -141,3 +142,31 @@ def test_what_is_no_image_at_all_is_refused(store: Store, tmp_path: Path) -> Non
     for text in (str(tmp_path / "image.tar"), f"oci-archive:{tmp_path / 'image.tar'}", "/dev/null"):
         with pytest.raises(ImageError):
             locate(Environment("e", image=text), store)
+
+
+def program_for(machine: int) -> bytes:
+    """Return the beginning of a program for a machine, by its number in elf.h."""
+    return b"\x7fELF\x02\x01\x01" + bytes(9) + (3).to_bytes(2, "little") + machine.to_bytes(2, "little") + bytes(40)
+
+
+@pytest.mark.parametrize("squashed", [False, True])
+@pytest.mark.parametrize("program", ["usr/bin/bash", "bin/busybox"])
+def test_a_root_for_another_machine_is_refused(store: Store, folder: Path, squashed: bool, program: str) -> None:
+    (folder / program).parent.mkdir(parents=True, exist_ok=True)
+    (folder / program).write_bytes(program_for(0x16))
+    image = squashfs_of(folder) if squashed else folder
+    with pytest.raises(ImageError, match=r"(?s)not for this machine.*for s390x"):
+        locate(Environment("e", image=str(image)), store)
+
+
+@pytest.mark.parametrize("squashed", [False, True])
+def test_a_root_for_this_machine_is_taken(store: Store, folder: Path, squashed: bool) -> None:
+    shutil.copy(Path("/bin/sh").resolve(), folder / "bin" / "dash")
+    image = squashfs_of(folder) if squashed else folder
+    assert locate(Environment("e", image=str(image)), store).root
+
+
+def test_a_link_out_of_a_root_is_not_followed_for_its_machine(store: Store, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(program_for(0x16))
+    (folder / "bin" / "busybox").symlink_to(tmp_path / "elsewhere")
+    assert locate(Environment("e", image=str(folder)), store).root

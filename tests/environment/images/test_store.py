@@ -303,13 +303,13 @@ def test_a_process_is_told_from_another_with_its_number() -> None:
 def test_what_nothing_names_any_more_goes_when_it_is_not_in_use(store: Store, layout: OciLayout) -> None:
     image = imported(store, layout)
     assert removable(store) == []
-    unused_for(image, days=3)
+    unused_for(image, days=8)
     assert [each.reason for each in removable(store)] == ["no name means it any more"]
     store.pin("x:1", image.digest)
     assert removable(store) == []
-    assert [each.size_bytes for each in removable(store, older_than_s=2 * DAY_S)] == [image.size_bytes]
-    assert removable(store, older_than_s=4 * DAY_S) == []
-    collect(store, removable(store, older_than_s=2 * DAY_S))
+    assert [each.size_bytes for each in removable(store, older_than_s=7 * DAY_S)] == [image.size_bytes]
+    assert removable(store, older_than_s=9 * DAY_S) == []
+    collect(store, removable(store, older_than_s=7 * DAY_S))
     assert (store.images(), store.names()) == ([], [])
 
 
@@ -351,7 +351,7 @@ def test_a_name_goes_alone_when_the_image_has_another(store: Store, layout: OciL
 
 def test_an_image_is_removed_by_the_beginning_of_its_digest(store: Store, layout: OciLayout) -> None:
     image = imported(store, layout)
-    unused_for(image, days=3)
+    unused_for(image, days=8)
     with pytest.raises(ImageError, match="no such image in the store"):
         remove(store, "sha2")
     remove(store, image.digest[7:19])

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from cordee.cli.env.options import edf_arguments
+from cordee.cli.env.options import edf_arguments, every_fault
 from cordee.cli.options import cluster_name, json_option
 from cordee.cli.output import print_findings, print_json
 
@@ -30,19 +30,21 @@ def command(file: str, key: str | None, cluster: str | None, lenient: bool, as_j
     from cordee.environment.prepare import resolve_here
     from cordee.environment.start import site_words
 
-    resolved = resolve_here(file, site_words(cluster_name(cluster)), lenient=lenient)
+    with every_fault(as_json):
+        resolved = resolve_here(file, site_words(cluster_name(cluster)), lenient=lenient)
     config = resolved.environment.config
     values = explain_key(key, resolved, config, os.environ) if key else explain(resolved, config, os.environ)
+    known = resolved.environment.root is not None or config.digest is not None
     print_findings(list(resolved.findings))
     if as_json:
         document = {
             "schema": SCHEMA,
             "files": [str(path) for path in resolved.files],
-            "image_known": resolved.environment.root is not None,
+            "image_known": known,
             "values": [value.document() for value in values],
         }
         print_json(document)
         return
     click.echo(explained_text(values), nl=False)
-    if resolved.environment.root is None:
+    if not known:
         click.echo("what the image says is not known: it is not on this machine", err=True)

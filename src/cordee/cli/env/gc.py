@@ -15,7 +15,7 @@ GC_SCHEMA = "cordee.images-collected/1"
 
 @click.command("gc")
 @click.option("--older-than", metavar="TIME", help="Remove also images with names that were not used for so long.")
-@click.option("--in-use", default="2d", show_default=True, metavar="TIME", help="What was used within this time stays.")
+@click.option("--in-use", default="7d", show_default=True, metavar="TIME", help="What was used within this time stays.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @store_options
 @json_option

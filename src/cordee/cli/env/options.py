@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
+
+from cordee.cli.output import print_json
+from cordee.errors import DocumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,3 +29,15 @@ def edf_arguments(function: F) -> F:
     ):
         function = decorate(function)
     return function
+
+
+@contextmanager
+def every_fault(as_json: bool) -> Iterator[None]:
+    """Print every fault of a document where only one JSON document may be printed: `findings` beside `error`."""
+    try:
+        yield
+    except DocumentError as error:
+        if not as_json:
+            raise
+        print_json({**error.document(), "findings": [finding.document() for finding in error.findings]})
+        raise click.exceptions.Exit(error.exit_code) from None

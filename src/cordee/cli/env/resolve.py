@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cordee.cli.env.options import edf_arguments
+from cordee.cli.env.options import edf_arguments, every_fault
 from cordee.cli.options import cluster_name, json_option
 from cordee.cli.output import print_findings, print_json
 
@@ -26,9 +26,10 @@ def command(file: str, cluster: str | None, lenient: bool, as_json: bool) -> Non
     from cordee.environment.prepare import resolve_here
     from cordee.environment.start import site_words
 
-    resolved = resolve_here(file, site_words(cluster_name(cluster)), lenient=lenient)
+    with every_fault(as_json):
+        resolved = resolve_here(file, site_words(cluster_name(cluster)), lenient=lenient)
     print_findings(list(resolved.findings))
     if as_json:
-        print_json(resolved.environment.document())
+        print_json({**resolved.environment.document(), "additions": dict(resolved.additions)})
     else:
-        click.echo(edf_text(resolved.environment), nl=False)
+        click.echo(edf_text(resolved.environment, resolved.additions), nl=False)

@@ -13,7 +13,7 @@ REMOVED_SCHEMA = "cordee.images-removed/1"
 
 @click.command("rm")
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE...")
-@click.option("--force", is_flag=True, help="Also one that was used within two days; a job that runs in it loses it.")
+@click.option("--force", is_flag=True, help="Also one that was used within a week; a job that runs in it may lose it.")
 @store_options
 @json_option
 def command(images: tuple[str, ...], force: bool, store: str | None, cluster: str | None, as_json: bool) -> None:

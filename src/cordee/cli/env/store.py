@@ -33,10 +33,10 @@ def store_options(function: F) -> F:
 def open_store(store: str | None, cluster: str | None) -> Store:
     """Return the store that the flags, the variables or the profile name."""
     from cordee.cli.options import cluster_name
-    from cordee.environment.images import Store, store_folder
-    from cordee.environment.prepare import site_of
+    from cordee.environment.images import Store
+    from cordee.environment.prepare import site_of, store_of
 
-    return Store(Path(store).absolute() if store else store_folder(profile=site_of(cluster_name(cluster)).store))
+    return Store(Path(store).absolute()) if store else store_of(site_of(cluster_name(cluster)))
 
 
 def say(text: str) -> None:

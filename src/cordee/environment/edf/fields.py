@@ -12,6 +12,7 @@ from cordee.findings import Finding
 from cordee.spec.toml_lines import Keys, find_line
 
 SCALARS = ("image", "workdir", "entrypoint", "writable")
+DEFAULTS: dict[str, Any] = {"image": "", "workdir": None, "entrypoint": False, "writable": True}
 LISTS = ("mounts", "devices")
 TABLES = ("env", "annotations")
 # Tables of Cordée's own, kept as they are.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from cordee.environment.document import Environment, ImageConfig
 from cordee.environment.images.errors import ImageError, StoreError
-from cordee.environment.images.locate import is_archive as holds_layers
-from cordee.environment.images.locate import locate
+from cordee.environment.images.locate import is_archive, locate
+from cordee.environment.images.oci import OciImage, open_image
 from cordee.environment.images.reference import LocalPath, read_reference
 from cordee.environment.images.store import Store
 
@@ -27,37 +28,39 @@ def absolute_image(image: str, cwd: Path) -> str:
     return f"{source.scheme}:{source.path}{tag}" if source.scheme else source.path
 
 
-def is_archive(image: str) -> bool:
-    """Return whether an image lies here as an archive or layout, which has to be imported before it can be used."""
+def open_archive(image: str) -> OciImage | None:
+    """Return an image that lies here as an archive or layout, which has to be imported before it can be used; None: it does not.
+
+    Raises:
+        ImageError: it is damaged, or for other architectures.
+    """
     try:
         source = read_reference(image) if image else None
     except ImageError:
-        return False
+        return None
     if not isinstance(source, LocalPath) or not os.access(source.path, os.R_OK):
-        return False
-    return (os.path.isfile(source.path) or os.path.isdir(source.path)) and holds_layers(source)
+        return None
+    path = Path(source.path)
+    return open_image(path, tag=source.tag) if (path.is_file() or path.is_dir()) and is_archive(source) else None
 
 
-def config_in(store: Store, *, imports: bool = False) -> Callable[[str], ImageConfig | None]:
-    """Return what says what an image says of itself, None where it is not on this machine; nothing is fetched.
-
-    Args:
-        store: of images.
-        imports: an archive is imported to find out, as its use will do anyway.
-    """
+def config_in(store: Store) -> Callable[[str], ImageConfig | None]:
+    """Return what says what an image says of itself, None where it is not on this machine; nothing is fetched or imported."""
 
     def config_of(image: str) -> ImageConfig | None:
-        located = located_if_here(Environment(name="", image=image), store, imports=imports)
-        return located.config if located.root else None
+        environment = Environment(name="", image=image)
+        located = located_if_here(environment, store)
+        return located.config if located is not environment else None
 
     return config_of
 
 
-def located_if_here(environment: Environment, store: Store, *, imports: bool = False) -> Environment:
-    """Return the environment with `root` and `config` where its image can be used as it is, else as it was."""
-    if not imports and is_archive(environment.image):
-        return environment
+def located_if_here(environment: Environment, store: Store) -> Environment:
+    """Return the environment with `config` and, where its image can be used as it is, `root`; the same where it is not here."""
     try:
+        archive = open_archive(environment.image)
+        if archive is not None and store.find(archive.digest) is None:
+            return replace(environment, config=archive.config)
         return locate(environment, store)
     except (ImageError, StoreError):
         return environment

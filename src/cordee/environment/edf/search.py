@@ -38,9 +38,9 @@ def find_edf(name: str, cwd: Path, folders: Sequence[Path]) -> Path | None:
     if is_path(name):
         path = Path(os.path.normpath(cwd / name))
         if path.is_file() or name.startswith((".", "/")):
-            return path if path.is_file() else None
+            return path if path.exists() and not path.is_dir() else None
     file = name if name.endswith(SUFFIX) else name + SUFFIX
-    return next((folder / file for folder in folders if (folder / file).is_file()), None)
+    return next((cwd / folder / file for folder in folders if (cwd / folder / file).is_file()), None)
 
 
 def no_such_edf(name: str, cwd: Path, folders: Sequence[Path], file: str | None, line: int | None) -> Finding:

@@ -9,6 +9,7 @@ from cordee.environment.engines._base import Engine, EngineError
 ENGINES: dict[str, str] = {
     "namespace": "cordee.environment.engines.namespace.engine:NamespaceEngine",
     "podman": "cordee.environment.engines.podman.engine:PodmanEngine",
+    "apptainer": "cordee.environment.engines.apptainer.engine:ApptainerEngine",
 }
 
 

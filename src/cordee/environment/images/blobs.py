@@ -5,7 +5,6 @@ Every blob is verified while it is read; what is wrong is said of the blob by it
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import tarfile
@@ -232,7 +231,7 @@ class LayerStream:
         whole = _Pushed(first, blob)
         self._inner: Any = whole
         if first.startswith(b"\x1f\x8b"):
-            self._inner = gzip.GzipFile(fileobj=whole, mode="rb")  # type: ignore[call-overload]
+            self._inner = _Gunzip(whole)
         elif first == ZSTD_MAGIC:
             self._inner = open_zstd(whole, given)
 
@@ -244,7 +243,7 @@ class LayerStream:
         """
         try:
             data: bytes = self._inner.read(size)
-        except (gzip.BadGzipFile, zlib.error, EOFError, ZstdError) as error:
+        except (zlib.error, EOFError, ZstdError) as error:
             raise self.fault(f"cannot be decompressed: {error}") from None
         except OSError as error:
             raise ImageError(f"{self.what} cannot be read: {error.strerror or error}", given=self.given) from None
@@ -292,3 +291,34 @@ class _Pushed:
                 data, self._first = data[:size], data[size:]
             return data
         return self._rest.read(size)
+
+
+class _Gunzip:
+    """Decompresses gzip, of several parts too; `gzip.GzipFile` takes twice as long."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._part: Any = None
+        self._waiting = b""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return some bytes, at most `size`; empty: the end."""
+        most = size if 0 < size < _CHUNK_BYTES else _CHUNK_BYTES
+        while True:
+            if not self._waiting:
+                self._waiting = self._reader.read(_CHUNK_BYTES // 4)
+                if not self._waiting:
+                    if self._part is not None:
+                        raise EOFError("it ends in the middle")
+                    return b""
+            if self._part is None:
+                self._waiting = self._waiting.lstrip(b"\0")  # padding between parts, as of tapes
+                if not self._waiting:
+                    continue
+                self._part = zlib.decompressobj(wbits=31)
+            data: bytes = self._part.decompress(self._waiting, most)
+            self._waiting = self._part.unconsumed_tail or self._part.unused_data
+            if self._part.eof:
+                self._part = None
+            if data:
+                return data

@@ -13,8 +13,8 @@ from cordee.environment.images.lock import is_gone, owner_of, release
 from cordee.environment.images.store import Store, StoredImage, now_of
 from cordee.units import format_duration
 
-# An image that was located within this time may be in use by a job on any node.
-IN_USE_S = 2 * 86400.0
+# An image that was located within this time may be in use by a job on any node: few sites let one run for longer.
+IN_USE_S = 7 * 86400.0
 # What another machine makes is left alone for so long; its processes cannot be asked.
 _FOREIGN_S = 2 * 86400.0
 

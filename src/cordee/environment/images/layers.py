@@ -14,12 +14,14 @@ import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
+from cordee.environment.images import tarstream
 from cordee.environment.images.blobs import LayerStream
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.make import squashfs_from_tar
 from cordee.environment.images.oci import OciImage
+from cordee.environment.images.tarstream import Member, TarFault, TarReader
 from cordee.environment.images.tree import (
     FIFO,
     FILE,
@@ -35,7 +37,6 @@ from cordee.environment.images.tree import (
     split_path,
 )
 
-_CHUNK_BYTES = 1 << 20
 _MAX_TIME = (1 << 32) - 1
 _KEPT_BITS = 0o1777
 # More of either is no image but an attempt to fill memory or disk.
@@ -79,19 +80,6 @@ class Merged:
         ]
 
 
-class _BadHeader(Exception):
-    """A header in the middle of a layer is none; `tarfile` itself would take it for the end."""
-
-
-class _Member(tarfile.TarInfo):
-    @classmethod
-    def frombuf(cls, buf: Any, encoding: str, errors: str) -> _Member:
-        try:
-            return super().frombuf(buf, encoding, errors)
-        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
-            raise _BadHeader(str(error)) from None
-
-
 def merge(image: OciImage, path: Path, say: Callable[[str], None] = lambda text: None) -> Merged:
     """Write the root of an image into the squashfs file `path`, and return what is in it.
 
@@ -116,23 +104,20 @@ def merge(image: OciImage, path: Path, say: Callable[[str], None] = lambda text:
     return found
 
 
-def _members(stream: LayerStream) -> Iterator[tuple[int, tarfile.TarInfo, tarfile.TarFile]]:
+def _members(stream: LayerStream) -> Iterator[tuple[int, Member, TarReader]]:
     """Yield the entries of a layer with their numbers.
 
     Raises:
         ImageError: the layer is no tar archive.
     """
+    reader = TarReader(stream)
+    number = 0
     try:
-        with tarfile.open(
-            fileobj=stream, mode="r|", bufsize=_CHUNK_BYTES, tarinfo=_Member, errors="surrogateescape"
-        ) as archive:  # type: ignore[call-overload]
-            number = 0
-            while (member := archive.next()) is not None:
-                archive.members.clear()  # it keeps them all otherwise
-                yield number, member, archive
-                number += 1
-    except (tarfile.TarError, _BadHeader, ValueError, EOFError) as error:
-        raise stream.fault(f"is no tar archive, or a damaged one: {error}") from None
+        while (member := reader.next()) is not None:
+            yield number, member, reader
+            number += 1
+    except TarFault as fault:
+        raise stream.fault(f"is no tar archive, or a damaged one: {fault}") from None
 
 
 def _apply(image: OciImage, index: int, tree: Tree, found: Merged, most: int) -> int:
@@ -145,7 +130,7 @@ def _apply(image: OciImage, index: int, tree: Tree, found: Merged, most: int) ->
             if number >= most:
                 raise ImageError(f"the image has more than {MAX_ENTRIES} entries", given=image.source.given)
             try:
-                _enter(tree, member, Content(index, number, member.size), found)
+                _enter(tree, member, Content(index, number, member.size_bytes), found)
             except LayerFault as fault:
                 raise ImageError(f"{stream.what}: {fault}", given=image.source.given) from None
         stream.finish()
@@ -154,7 +139,7 @@ def _apply(image: OciImage, index: int, tree: Tree, found: Merged, most: int) ->
         stream.close()
 
 
-def _enter(tree: Tree, member: tarfile.TarInfo, content: Content, found: Merged) -> None:
+def _enter(tree: Tree, member: Member, content: Content, found: Merged) -> None:
     parts = split_path(member.name)
     name = parts[-1] if parts else ""
     if name.startswith(WHITEOUT):
@@ -164,29 +149,30 @@ def _enter(tree: Tree, member: tarfile.TarInfo, content: Content, found: Merged)
             tree.whiteout([*parts[:-1], *_hidden(name)])
         return
     mode = member.mode & _KEPT_BITS
-    mtime = min(max(int(member.mtime), 0), _MAX_TIME)
-    found.attributes += sum(key.startswith("SCHILY.xattr.") for key in member.pax_headers)
-    if member.isdir():
+    mtime = min(max(member.mtime, 0), _MAX_TIME)
+    found.attributes += member.attributes
+    if member.kind == tarstream.FOLDER:
         tree.add(parts, Node(FOLDER, 0, mode | 0o700, mtime))
-    elif member.issym():
-        target = member.linkname
-        if not target or "\0" in target or len(target.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
+    elif member.kind == tarstream.SYMBOLIC_LINK:
+        if not member.link or "\0" in member.link or len(member.link.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
             raise LayerFault(f"a symbolic link leads nowhere: {member.name!r}")
-        tree.add(parts, Node(LINK, 0, 0o777, mtime, target=target))
-    elif member.islnk():
-        tree.add_hard_link(parts, split_path(member.linkname, "a hard link"))
-    elif member.isreg():
-        if member.issparse() and member.size > MAX_SPARSE_BYTES:
-            raise LayerFault(f"a sparse file is longer than any in an image: {member.name!r}, {member.size} bytes")
+        tree.add(parts, Node(LINK, 0, 0o777, mtime, target=member.link))
+    elif member.kind == tarstream.HARD_LINK:
+        tree.add_hard_link(parts, split_path(member.link, "a hard link"))
+    elif member.kind == tarstream.REGULAR:
+        if member.pieces is not None and member.size_bytes > MAX_SPARSE_BYTES:
+            raise LayerFault(
+                f"a sparse file is longer than any in an image: {member.name!r}, {member.size_bytes} bytes"
+            )
         found.set_id += bool(member.mode & 0o6000)
-        found.hidden += bool(content.size_bytes)
+        found.hidden += bool(member.size_bytes)
         tree.add(parts, Node(FILE, 0, mode | 0o400, mtime, content=content))
-    elif member.isfifo():
+    elif member.kind == tarstream.PIPE:
         tree.add(parts, Node(FIFO, 0, mode, mtime))
-    elif member.isdev():
+    elif member.kind in (tarstream.CHARACTER, tarstream.BLOCK):
         found.devices += 1
     else:
-        raise LayerFault(f"an entry is of a kind that is not known: {member.name!r} ({member.type!r})")
+        raise LayerFault(f"an entry is of a kind that is not known: {member.name!r} ({member.kind!r})")
 
 
 def _hidden(name: str) -> list[str]:
@@ -233,13 +219,17 @@ def _write_files(image: OciImage, index: int, wanted: dict[int, _Wanted], out: B
     stream = image.open_layer(index)
     try:
         left = len(wanted)
-        for number, member, archive in _members(stream):
+        for number, member, reader in _members(stream):
             file = wanted.get(number)
             if file is None:
                 continue
             first, *others = file.names
-            out.write(_header(first, tarfile.REGTYPE, file.node, size=member.size))
-            _copy(archive, member, out)
+            out.write(_header(first, tarfile.REGTYPE, file.node, size=member.size_bytes))
+            try:
+                reader.copy(member, out)
+            except TarFault as fault:
+                raise stream.fault(f"is a damaged archive: {fault}") from None
+            out.write(bytes(-member.size_bytes % tarfile.BLOCKSIZE))
             for name in others:
                 out.write(_header(name, tarfile.LNKTYPE, file.node, link=first))
             left -= 1
@@ -247,19 +237,6 @@ def _write_files(image: OciImage, index: int, wanted: dict[int, _Wanted], out: B
                 break
     finally:
         stream.close()
-
-
-def _copy(archive: tarfile.TarFile, member: tarfile.TarInfo, out: BinaryIO) -> None:
-    data = archive.extractfile(member)
-    assert data is not None
-    left = member.size
-    while left:
-        piece = data.read(min(left, _CHUNK_BYTES))
-        if not piece:
-            raise _BadHeader(f"the data of {member.name!r} is cut off")
-        out.write(piece)
-        left -= len(piece)
-    out.write(bytes(-member.size % tarfile.BLOCKSIZE))
 
 
 def _header(path: str, kind: bytes, node: Node, *, size: int = 0, link: str = "") -> bytes:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from cordee.environment.document import Environment, ImageConfig, Root
+from cordee.environment.images.elf import architecture_of_folder, architecture_of_squashfs
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.importing import import_image
-from cordee.environment.images.oci import is_layout, open_image
+from cordee.environment.images.oci import is_layout, open_image, this_architecture
 from cordee.environment.images.pull import pull_image
 from cordee.environment.images.reference import LocalPath, RegistryReference, read_reference
 from cordee.environment.images.squash import is_squashfs, read_superblock
@@ -49,11 +50,26 @@ def locate(
     if is_archive(source):
         return _in_store(environment, store, import_local(source, store, say))
     if path.is_dir():
+        _for_this_machine(path, architecture_of_folder(path))
         return replace(environment, root=Root("folder", str(path)), config=ImageConfig())
     read_superblock(path)
     stored = stored_beside(path)
-    config = stored.config if stored else ImageConfig()
-    return replace(environment, root=Root("squashfs", str(path)), config=config)
+    if stored is None:
+        _for_this_machine(path, architecture_of_squashfs(path))
+    return replace(environment, root=Root("squashfs", str(path)), config=stored.config if stored else ImageConfig())
+
+
+def _for_this_machine(path: Path, found: str | None) -> None:
+    """Refuse a root whose programs this machine cannot run; machines run the 32-bit programs of their kind."""
+    own = this_architecture()
+    if found in (None, own) or (own, found) in (("amd64", "386"), ("arm64", "arm")):
+        return
+    raise ImageError(
+        f"the image is not for this machine, which is {own}",
+        given=f"{path}, for {found}",
+        allowed=f"an image for {own}",
+        next=f"pull or build it on a machine of the cluster, or with --platform linux/{own}",
+    )
 
 
 def import_local(source: LocalPath, store: Store, say: Callable[[str], None] = lambda text: None) -> StoredImage:
@@ -111,10 +127,12 @@ def missing_path(source: LocalPath, given: str) -> None:
         ImageError: so it is; both ways in which `given` can be read are named.
     """
     path = Path(source.path)
-    if os.access(path, os.R_OK):
-        return
     if os.path.exists(path):
-        raise ImageError("the image may not be read by you", given=source.path)
+        if not os.access(path, os.R_OK):
+            raise ImageError("the image may not be read by you", given=source.path)
+        if not path.is_dir() and not path.is_file():
+            raise ImageError("an image is a file or a folder", given=source.path)
+        return
     reference = ""
     if source.scheme is None and not given.startswith(("/", ".", "~", "file:")):
         reference = f"; if an image of a registry is meant, write docker://{given}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from cordee.environment.images.errors import ImageError, StoreError
 _PACKING = ["-comp", "zstd", "-Xcompression-level", "3"]
 # The tool would take a quarter of the machine, which on a login node is other people's too.
 _MEMORY = "512M"
+_PIPE_BYTES = 1 << 20
 
 
 def tool() -> str:
@@ -54,8 +56,12 @@ def squashfs_from_tar(path: Path, *, root_mode: int = 0o755) -> Iterator[BinaryI
     """
     command = [tool(), "-", str(path), "-tar", "-root-mode", f"{root_mode:o}", *_options()]
     with tempfile.TemporaryFile() as words:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=words, stderr=words)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=words, stderr=words, bufsize=_PIPE_BYTES)
         assert process.stdin is not None
+        try:
+            fcntl.fcntl(process.stdin, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        except OSError:
+            pass  # this user's pipes are shorter
         try:
             yield process.stdin  # type: ignore[misc]
             process.stdin.close()

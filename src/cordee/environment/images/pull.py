@@ -17,10 +17,11 @@ from typing import Any
 from cordee.environment.images.credentials import write_auth_file
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.importing import import_image
-from cordee.environment.images.make import no_space
+from cordee.environment.images.make import no_space, out_of_quota
 from cordee.environment.images.oci import INDEX_TYPES, open_download, this_architecture
 from cordee.environment.images.reference import RegistryReference
 from cordee.environment.images.store import Store, StoredImage
+from cordee.errors import CordeeError
 
 TRIES = 4
 SITE_POLICY = Path("/etc/containers/policy.json")
@@ -154,7 +155,8 @@ class _Asking:
         return f"docker://{self._reference.name}"
 
     def _run(self, verb: str, *arguments: str) -> bytes:
-        command = [self._program, *self._policy(), verb, *self._flags(verb), *arguments]
+        # Large files go beside the download: /var/tmp, which is skopeo's own choice, is often small.
+        command = [self._program, *self._policy(), "--tmpdir", str(self._folder), verb, *self._flags(verb), *arguments]
         wait_s = _FIRST_PAUSE_S
         for attempt in range(1, TRIES + 1):
             if verb == "copy":
@@ -182,9 +184,11 @@ class _Asking:
         flags = [f"{prefix}tls-verify=false"] if _LOOPBACK.fullmatch(self._reference.registry) else []
         return flags + (["--authfile", str(self._auth)] if self._auth else [])
 
-    def _refused(self, said: str) -> ImageError:
+    def _refused(self, said: str) -> CordeeError:
         if "no space left on device" in said:
-            return no_space(self._folder)  # type: ignore[return-value]
+            return no_space(self._folder)
+        if "disk quota exceeded" in said:
+            return out_of_quota(self._folder)
         name, registry = self._reference.name, self._reference.registry
         if _DENIED.search(said):
             return self._denied(said)

@@ -168,6 +168,7 @@ def vetting(situation: Situation) -> Iterator[Finding]:
 
 
 _CHECKS = {
+    "environment": "mend the EDF or its image; `cordee env check` on a node, or in an interactive job, says what is missing there",
     "setup": "mend the setup lines; `cordee shell` or an interactive job on a node shows what they do there",
     "host.commands": "add what brings the command to setup, or remove it from [vet] commands",
     "host.modules": "install the module into the environment that run uses, or add what brings it to setup",

@@ -12,12 +12,16 @@ from cordee.node.world import World
 
 @dataclass(frozen=True)
 class RankCommand:
-    """One rank as it is to run: its global number, its command and its whole environment."""
+    """One rank as it is to run: its global number, its command and its whole environment.
+
+    `outside` is the environment of what starts it on the host, where that is not the rank's own: for a rank in a container.
+    """
 
     rank: int
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: str
+    outside: Optional[dict[str, str]] = None
 
 
 class LaunchHost(Protocol):

@@ -73,9 +73,10 @@ class SrunLaunch(Launch):
             self._prepare(command)
         self._later(self._plan["timeouts"]["connect_s"], self._nobody_came)
         if self.world.node_rank == 0 and ranks:
-            environment = srun_environment(ranks[0].env)
+            first = ranks[0]
+            environment = srun_environment(first.env if first.outside is None else first.outside)
             argv = srun_command(self._step, self.world, self.host.meeting_place.parent)
-            task = Task(self._task, argv, environment, ranks[0].cwd, group=self._task)
+            task = Task(self._task, argv, environment, first.cwd, group=self._task)
             self.host.run_task(task, self._srun_ended, output=self._srun_said)
 
     def signal(self, number: int) -> None:
@@ -146,7 +147,8 @@ class SrunLaunch(Launch):
                 entry.readers[descriptor] = name
                 if name == WORD or not self._paused:
                     self._loop.add_reader(descriptor, self._read, entry, descriptor, name)
-            meeting.write_order(command.argv, dict(command.env, **{processes.MARKER: marker}), command.cwd)
+            env = dict(command.env, **{processes.MARKER: marker})
+            meeting.write_order(command.argv, env, command.cwd, whole=command.outside is not None)
         except OSError as error:
             entry.reason, entry.text = "not_started", f"the rank cannot be prepared on {self.world.node}: {error}"
             self._finish(entry)

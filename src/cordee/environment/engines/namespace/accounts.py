@@ -6,13 +6,20 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Optional
+
     from cordee.environment.engines.namespace.tree import Tree
 
 _COPIED = ("/etc/resolv.conf", "/etc/hosts")
 
 
-def write_accounts(tree: Tree, image: str) -> None:
+def write_accounts(tree: Tree, image: str, uid: Optional[int] = None, gid: Optional[int] = None) -> None:
     """Write, over what the image has: the host's resolv.conf and hosts, and its user and group where the image lacks them.
+
+    Args:
+        tree: where to write.
+        image: the folder of the image.
+        uid, gid: of the user and the group (None: those of this process).
 
     Raises:
         OSError: the layer cannot be written.
@@ -24,9 +31,9 @@ def write_accounts(tree: Tree, image: str) -> None:
         except OSError:
             continue
         tree.write(path, content)
-    uid, gid = os.getuid(), os.getgid()
-    _add_line(tree, image, "/etc/passwd", uid, lambda: _user(uid, gid))
-    _add_line(tree, image, "/etc/group", gid, lambda: _group(gid))
+    user, group = os.getuid() if uid is None else uid, os.getgid() if gid is None else gid
+    _add_line(tree, image, "/etc/passwd", user, lambda: _user(user, group))
+    _add_line(tree, image, "/etc/group", group, lambda: _group(group))
 
 
 def _add_line(tree: Tree, image: str, path: str, number: int, line: object) -> None:

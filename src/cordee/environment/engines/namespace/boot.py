@@ -14,9 +14,9 @@ for part in ("cordee", "environment", "engines", "namespace"):
 from cordee.environment.engines.namespace.main import main
 main(sys.argv[2:])
 """
-_HERE = "/cordee/environment/engines/namespace/boot.py"
+_HERE = "/cordee/environment/engines/namespace/"
 
 
 def first_words() -> list[str]:
     """Return this interpreter, isolated, told to run the engine from where this module lies: a folder or a zip."""
-    return [sys.executable, "-I", "-S", "-c", _BOOT, __file__[: -len(_HERE)]]
+    return [sys.executable, "-I", "-S", "-c", _BOOT, __file__[: __file__.rindex(_HERE)]]

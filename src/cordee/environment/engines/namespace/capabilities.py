@@ -13,7 +13,7 @@ from cordee.environment.engines.namespace.isolation import OTHER_ENGINE
 
 # A probe makes namespaces and mounts and ends: it takes milliseconds, or the kernel is stuck.
 _PROBE_S = 20.0
-OVERLAY_NEXT = "Linux 5.11 lets users do this, or install fuse-overlayfs; take another engine: --engine podman"
+OVERLAY_NEXT = "Linux 5.11 lets users do this; take another engine: --engine podman"
 
 
 def missing(environment: Environment) -> list[Missing]:

@@ -7,7 +7,10 @@ import os
 from cordee.environment.engines.namespace import kernel
 from cordee.environment.engines.namespace.kernel import Refused
 
-OTHER_ENGINE = "take another engine: --engine podman, or ask the site to allow user namespaces"
+OTHER_ENGINE = (
+    "take an engine with rights of its own: apptainer where it is installed setuid, or the scheduler's (step); "
+    "or ask the site to allow user namespaces"
+)
 
 
 def leave_host() -> bool:

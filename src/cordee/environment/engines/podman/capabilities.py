@@ -32,11 +32,26 @@ def missing(environment: Environment) -> list[Missing]:
     if os.geteuid() != 0:
         found += _missing_for_user(environment)
     found += [
-        Missing("path", f"the source of a mount does not exist: {mount.source}", "make it, or take it out of the EDF")
+        Missing(
+            "mount-source",
+            f"the source of a mount does not exist: {mount.source}",
+            "make it, or take it out of the EDF",
+        )
         for mount in environment.mounts
         if not os.path.exists(mount.source)
     ]
-    return found
+    return found + _devices(environment)
+
+
+def _devices(environment: Environment) -> list[Missing]:
+    from cordee.environment.engines.namespace.gpus import Unknown
+    from cordee.environment.engines.podman.devices import devices_for
+
+    try:
+        devices_for(list(environment.devices))
+    except Unknown as unknown:
+        return [Missing(unknown.capability, unknown.text, unknown.next or "take the device out of the EDF")]
+    return []
 
 
 def _missing_for_user(environment: Environment) -> list[Missing]:

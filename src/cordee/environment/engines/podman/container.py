@@ -10,11 +10,13 @@ import os
 import stat
 
 from cordee.environment.engines.namespace import kernel
+from cordee.environment.engines.namespace.gpus import Edits
 from cordee.environment.engines.namespace.isolation import OTHER_ENGINE, why
 from cordee.environment.engines.namespace.kernel import Refused
 from cordee.environment.engines.namespace.squashfs import mount_squashfs
 from cordee.environment.engines.namespace.tree import Tree
 from cordee.environment.engines.podman import pause
+from cordee.environment.engines.podman.devices import devices_for
 from cordee.environment.engines.podman.layer import Layer, make_layer
 from cordee.environment.engines.podman.words import podman_words
 
@@ -22,9 +24,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cordee.environment.engines.podman.asked import Asked
 
+HOST_ROOT = "CORDEE_HOST_ROOT"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# What jobs use: accelerators, fast networks, memory shared between processes, user-space file systems.
-_DEVICES = ("infiniband", "xpmem", "knem", "gdrdrv", "cxi", "hfi1_", "nvidia", "kfd", "dri", "fuse")
 _PASSED_ON = ("CONTAINERS_CONF", "CONTAINERS_CONF_OVERRIDE")
 _BEFORE_WORDS = "Error: "
 _NESTED = (("user", kernel.NEWUSER), ("mnt", kernel.NEWNS), ("ipc", 0x08000000), ("pid", kernel.NEWPID))
@@ -41,6 +42,7 @@ class Container:
         request: what is wanted of any engine.
         pid: of its first process.
         servers: processes that serve squashfs files, to be ended with it.
+        variables, appended: what its devices add to the environment of commands, as `add_variables` takes it.
     """
 
     def __init__(self, asked: Asked, host_processes: bool) -> None:
@@ -50,9 +52,12 @@ class Container:
         self._uid, self._gid = os.geteuid(), os.getegid()
         self.user = self._uid != 0
         self.servers: list[int] = []
+        self._edits = Edits()
+        self.variables: list[tuple[str, str]] = []
+        self.appended: list[tuple[str, str]] = []
         self.pid = 0
 
-    def open(self, mask: bytes) -> None:
+    def open(self, mask: set[int]) -> None:
         """Make the root and have podman open the container.
 
         Args:
@@ -63,6 +68,10 @@ class Container:
             OSError: the kernel would not.
         """
         request, place = self.request, self._asked.place
+        self._edits, request.devices = devices_for(request.devices, os.environ.get(HOST_ROOT, ""))
+        self.variables, self.appended = self._edits.variables, self._edits.appended
+        # What the EDF mounts goes over what devices bring.
+        request.mounts = [*self._edits.mounts, *request.mounts]
         for source, _, _ in request.mounts:
             if not os.path.exists(source):
                 raise Refused(
@@ -137,7 +146,10 @@ class Container:
     def _make_layer(self) -> None:
         place, image = self._asked.place, self._image()
         kind = Layer if self.user else Tree
-        make_layer(kind(f"{place}/layer", image), image, self.request, f"{place}/files")
+        tree = kind(f"{place}/layer", image)
+        make_layer(tree, image, self.request, f"{place}/files", (self._uid, self._gid))
+        for path, goal in self._edits.links:
+            tree.link(path, goal)
 
     def _join(self) -> None:
         place, image = self._asked.place, self._image()
@@ -155,11 +167,11 @@ class Container:
         finally:
             os.close(opened)
 
-    def _start(self, mask: bytes) -> None:
+    def _start(self, mask: set[int]) -> None:
         """Run podman and wait for it; the pipe's end that this process keeps is what holds the container."""
         place = self._asked.place
         host_ipc = not self.user or os.path.isdir("/dev/mqueue")
-        words = podman_words(self._asked, self._host_processes, host_ipc, tuple(_host_devices()))
+        words = podman_words(self._asked, self._host_processes, host_ipc, self._edits.nodes)
         reading, self._held = os.pipe()
         said = os.open(f"{place}/said", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         child = os.fork()
@@ -204,11 +216,7 @@ def _make_place(place: str, uid: int) -> None:
             ) from None
 
 
-def _host_devices() -> list[str]:
-    return sorted(f"/dev/{name}" for name in os.listdir("/dev") if name.startswith(_DEVICES))
-
-
-def _become_podman(words: list[str], environment: dict[str, str], reading: int, said: int, mask: bytes) -> None:
+def _become_podman(words: list[str], environment: dict[str, str], reading: int, said: int, mask: set[int]) -> None:
     try:
         program = os.memfd_create("cordee-pause", 0)
         os.write(program, pause.program())

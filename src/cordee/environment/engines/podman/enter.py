@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from cordee.environment.engines.namespace import kernel
-from cordee.environment.engines.namespace.execute import become, begin_in, given_environment
+from cordee.environment.engines.namespace.execute import add_variables, become, begin_in, given_environment
 from cordee.environment.engines.namespace.kernel import Refused
 
 _NEWIPC = 0x08000000
@@ -20,7 +20,7 @@ def enter(words: list[str]) -> None:
     """
     pid, since, holder, held_since = words[:4]
     environment = given_environment()
-    workdir, argv = _options(words[4:])
+    variables, appended, workdir, argv = _options(words[4:])
     # In this order: podman's user namespace has the right to the others, and the holder's the user's own number.
     spaces = [("user", kernel.NEWUSER)] if holder != "0" else []
     opened = _open(pid, since, [*spaces, ("ipc", _NEWIPC), ("mnt", kernel.NEWNS)])
@@ -32,6 +32,7 @@ def enter(words: list[str]) -> None:
     # Joining a user namespace ends this promise, which whoever started the command relies on.
     kernel.die_with_parent(before)
     begin_in(workdir)
+    add_variables(environment, variables, appended)
     become(argv, environment)
 
 
@@ -64,10 +65,14 @@ def check_workdir(pid: int, workdir: str) -> None:
         )
 
 
-def _options(words: list[str]) -> tuple[str, list[str]]:
-    workdir, rest = "/", iter(words)
+def _options(words: list[str]) -> tuple[list[tuple[str, str]], list[tuple[str, str]], str, list[str]]:
+    variables, appended, workdir, rest = [], [], "/", iter(words)
     for word in rest:
-        if word == "--workdir":
+        if word == "--variable":
+            variables.append((next(rest), next(rest)))
+        elif word == "--append":
+            appended.append((next(rest), next(rest)))
+        elif word == "--workdir":
             workdir = next(rest)
         elif word == "--":
             break
@@ -76,7 +81,7 @@ def _options(words: list[str]) -> tuple[str, list[str]]:
     argv = list(rest)
     if not argv:
         raise Refused("there is no command to run in the container", next="give a command after --")
-    return workdir, argv
+    return variables, appended, workdir, argv
 
 
 def _open(pid: str, since: str, spaces: list[tuple[str, int]]) -> list[tuple[int, int]]:

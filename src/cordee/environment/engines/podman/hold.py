@@ -33,7 +33,7 @@ def hold(asked: Asked) -> int:
     container = Container(asked, host_processes=True)
     try:
         told = start_watch()
-        container.open(bytes(128))
+        container.open(set())
         os.write(told, os.fsencode(os.readlink(f"/proc/{container.pid}/ns/mnt")))
         check_workdir(container.pid, asked.request.workdir or "/")
         container.become_oneself()
@@ -52,7 +52,9 @@ def hold(asked: Asked) -> int:
 def _enter(container: Container) -> list[str]:
     """Return the words that enter: the container's first process, and for a user the holder, who is called by name again."""
     words = [*first_words(), "enter", str(container.pid), started(container.pid)]
-    return [*words, str(os.getpid()), started(os.getpid())] if container.user else [*words, "0", "0"]
+    words += [str(os.getpid()), started(os.getpid())] if container.user else ["0", "0"]
+    words += [word for name, value in container.variables for word in ("--variable", name, value)]
+    return words + [word for name, value in container.appended for word in ("--append", name, value)]
 
 
 def _error(refused: Refused) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Layer(Tree):
         os.chmod(here, mode if found is None else stat.S_IMODE(found.st_mode))
 
 
-def make_layer(tree: Tree, image: str, request: Request, files: str) -> None:
+def make_layer(tree: Tree, image: str, request: Request, files: str, owner: tuple[int, int]) -> None:
     """Make mount points and accounts above an image.
 
     Args:
@@ -43,6 +43,7 @@ def make_layer(tree: Tree, image: str, request: Request, files: str) -> None:
         image: its folder.
         request: whose mounts get their points.
         files: the folder in which the squashfs file of mount N is mounted on N.
+        owner: number and group of whose container it is.
 
     Raises:
         Refused: a mount point cannot be made.
@@ -54,7 +55,10 @@ def make_layer(tree: Tree, image: str, request: Request, files: str) -> None:
     for path in _FILES:
         tree.make_folder(tree.resolve(path)[0].rpartition("/")[0])
         tree.point(path, folder=False)
-    write_accounts(tree, image)
+    write_accounts(tree, image, *owner)
+    home = os.environ.get("HOME", "")
+    if home.startswith("/") and tree.resolve(home)[1:] == (None, False):
+        tree.make_folder(tree.resolve(home)[0], 0o700)
     for path in _FOLDERS:
         tree.cover(tree.resolve(path)[0])
     for number, (source, target, flags) in enumerate(request.mounts):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from cordee.environment.engines.namespace import kernel
-from cordee.environment.engines.namespace.execute import ENGINE, become, begin_in, given_environment, say
+from cordee.environment.engines.namespace.execute import ENGINE, add_variables, become, begin_in, given_environment, say
 from cordee.environment.engines.namespace.kernel import Refused
 from cordee.environment.engines.podman.container import Container
 
@@ -43,16 +43,20 @@ def run(asked: Asked) -> int:
         kernel.end(container.servers)
 
 
-def _become(container: Container, spaces: list[tuple[int, int]], environment: dict[bytes, bytes], mask: bytes) -> None:
+def _become(
+    container: Container, spaces: list[tuple[int, int]], environment: dict[bytes, bytes], mask: set[int]
+) -> None:
     request = container.request
     try:
-        kernel.die_with_parent()
         for descriptor, kind in spaces:
             if kind != kernel.NEWPID:
                 kernel.enter_namespace(descriptor, kind)
         container.become_oneself()
+        # Not earlier: a change of user namespaces ends this promise.
+        kernel.die_with_parent()
         begin_in(request.workdir or "/")
         kernel.set_signals(mask)
+        add_variables(environment, container.variables, container.appended)
         become(request.argv, environment)
     except Refused as refused:
         say(refused.words())

@@ -12,6 +12,8 @@ from cordee.environment.engines.podman.pause import COMMAND
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cordee.environment.engines.podman.asked import Asked
 
 # Commands enter the container with limits of their own; its first process, which opens nothing, needs these.
@@ -24,14 +26,16 @@ _PROPAGATION = ("private", "rprivate", "slave", "rslave", "shared", "rshared", "
 MOUNT_FLAGS = ("sqsh", *_OF_PLACES, *_PROPAGATION)
 
 
-def podman_words(asked: Asked, host_processes: bool, host_ipc: bool, host_devices: tuple[str, ...] = ()) -> list[str]:
+def podman_words(
+    asked: Asked, host_processes: bool, host_ipc: bool, nodes: Sequence[tuple[str, str]] = ()
+) -> list[str]:
     """Return the argument vector that opens a container.
 
     Args:
         asked: what is wanted. The root lies in `asked.place`/root, and the squashfs file of mount N in /files/N.
         host_processes: whether it shares the host's process ids.
         host_ipc: whether it can share the host's message queues; shared memory it does anyway.
-        host_devices: files and folders below /dev that every container gets.
+        nodes: (source on the host, target) of device files, and of folders of them.
 
     Raises:
         Refused: podman cannot be told this.
@@ -50,14 +54,14 @@ def podman_words(asked: Asked, host_processes: bool, host_ipc: bool, host_device
     if not asked.request.writable:
         words += ["--read-only", "--read-only-tmpfs=false"]
     words += [f"--annotation={name}={value}" for name, value in asked.annotations]
-    words += _volumes(asked, host_ipc, host_devices)
+    words += _volumes(asked, host_ipc, nodes)
     words += [f"--device={device}" for device in asked.request.devices]
     return [*words, "--rootfs", f"{place}/root", COMMAND]
 
 
-def _volumes(asked: Asked, host_ipc: bool, host_devices: tuple[str, ...]) -> list[str]:
+def _volumes(asked: Asked, host_ipc: bool, nodes: Sequence[tuple[str, str]]) -> list[str]:
     """Return the mounts; of several on one target the last, which would hide the others, is left."""
-    found = {device: _volume(device, device, ()) for device in host_devices}
+    found = {target: _volume(source, target, ()) for source, target in nodes}
     if not host_ipc and os.path.isdir("/dev/shm"):
         found["/dev/shm"] = _volume("/dev/shm", "/dev/shm", ())
     found["/tmp"] = "--tmpfs=/tmp:rw,exec,nosuid,nodev,notmpcopyup,mode=1777"
