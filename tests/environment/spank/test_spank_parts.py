@@ -90,6 +90,16 @@ def test_rendering_says_every_fault_with_its_line(tmp_path, monkeypatch, capsys)
     assert "env.toml:2" in said.err
 
 
+def test_a_variable_stands_for_the_lenient_mode(tmp_path, monkeypatch, capsys):
+    (tmp_path / "env.toml").write_text("of_the_site = 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert spank_render.main(["./env.toml"]) == 2
+    assert "--lenient is CORDEE_EDF_LENIENT=1" in capsys.readouterr().err
+    variables = {"HOME": str(tmp_path), "CORDEE_EDF_LENIENT": "1"}
+    assert carried(spank_render.render("./env.toml", cwd=tmp_path, variables=variables)).root == Root("host")
+    assert "of_the_site" in capsys.readouterr().err
+
+
 def test_the_plugin_compiles_without_a_warning_and_is_installed_below_a_package_folder(call, tmp_path, monkeypatch):
     where = ["--plugin-dir", "/usr/lib64/slurm", "--plugstack", "/etc/slurm/plugstack.conf", "--destdir", str(tmp_path)]
     conf = tmp_path / "etc/slurm/plugstack.conf"
