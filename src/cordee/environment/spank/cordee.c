@@ -35,8 +35,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -379,6 +379,16 @@ static const char *answer(const char *key)
 	return NULL;
 }
 
+static void close_all_above(int last)
+{
+#ifdef SYS_close_range
+	if (syscall(SYS_close_range, last + 1, ~0U, 0) == 0)
+		return;
+#endif
+	for (int descriptor = last + 1; descriptor < 65536; descriptor++)
+		close(descriptor);
+}
+
 /* Become the user for good: the effective user is set already, root is only what slurmstepd could go back to. */
 static void start_holder(int end, int words, uid_t uid, gid_t gid)
 {
@@ -395,7 +405,7 @@ static void start_holder(int end, int words, uid_t uid, gid_t gid)
 	dup2(end, 0);
 	dup2(end, 1);
 	dup2(words, 2);
-	close_range(3, ~0U, 0);
+	close_all_above(2);
 	for (int number = 1; number < 32; number++)
 		signal(number, SIG_DFL);
 	sigemptyset(&none);
