@@ -69,6 +69,11 @@ class Root:
         self._points = mount_points() if request.mounts else []
         self._stage = ""
         self._covered = -1
+        if request.kind == "squashfs" or any("sqsh" in flags for _, _, flags in request.mounts):
+            # While the host is in sight, too: a run's own copy of this module may lie in a folder that is covered later.
+            from cordee.environment.engines.namespace import squashfs
+
+            assert squashfs.mount_squashfs
 
     def prepare(self) -> None:
         """Mount what comes out of files: the image's squashfs and those of mounts. Processes that serve them start here.
