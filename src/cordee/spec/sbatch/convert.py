@@ -13,10 +13,11 @@ from cordee.spec.faults import fault_error
 from cordee.spec.sbatch.body import Body, read_body
 from cordee.spec.sbatch.directives import read_directives
 from cordee.spec.sbatch.launch import Launch, command_of, dropped_options, read_launch
-from cordee.spec.sbatch.layout import exported, need_keys, read_layout, stop_keys, with_step
+from cordee.spec.sbatch.layout import Asked, exported, need_keys, read_layout, stop_keys, with_step
 from cordee.spec.sbatch.left import Left
+from cordee.spec.sbatch.options import last_values
 from cordee.spec.sbatch.shell import Command
-from cordee.spec.sbatch.variables import Variables
+from cordee.spec.sbatch.variables import Variables, needs_shell
 
 LARGEST_BYTES = 256 << 10
 _OF_RANKS = {"SLURM_PROCID": "$RANK", "SLURM_NODEID": "$GROUP_RANK", "SLURM_LOCALID": "$LOCAL_RANK"}
@@ -33,6 +34,7 @@ class Conversion:
         directives: how many options the `#SBATCH` lines gave.
         mpi: srun's kind of MPI, None when the script leaves it to the site.
         run: the command, None when the script shows none.
+        environment: an EDF's name or path.
         script: the Python script in it.
         need, checkpoint, restart: keys of these tables.
         left: what is not carried over, by line.
@@ -44,6 +46,7 @@ class Conversion:
     run: str | list[str] | None = None
     launch: str = "fork"
     mpi: str | None = None
+    environment: str | None = None
     setup: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     need: dict[str, Any] = field(default_factory=dict)
@@ -103,6 +106,7 @@ def convert(text: str) -> Conversion:
         result.script = next((word for word in launch.words if word.endswith(".py")), None)
         result.launch = "srun" if launch.is_mpi else "fork"
         result.mpi = _mpi(launch, result.left)
+        result.environment = _environment(asked, launch, result.left)
         result.restart = {} if launch.retries is None else {"retries": launch.retries}
     else:
         launch = None
@@ -130,6 +134,18 @@ def _mpi(launch: Launch, left: list[Left]) -> str | None:
         return launch.mpi
     left.append(Left(launch.line, f"--mpi={launch.mpi}", "give the kind of MPI itself: [slurm] mpi"))
     return None
+
+
+def _environment(asked: Asked, launch: Launch, left: list[Left]) -> str | None:
+    """Return the EDF that srun, else sbatch, was told; one that only a shell can name is left out."""
+    given = last_values([*asked.values.values(), *launch.srun]).get("environment")
+    if given is None or not given.value:
+        return None
+    if needs_shell(given.value):
+        left.append(Left(given.line, f"--environment={given.value}", "give the EDF itself: environment = ..."))
+        return None
+    left.append(Left(given.line, f"--environment={given.value}", "set-up lines run inside it, too"))
+    return given.value
 
 
 def _choose(launches: list[Command]) -> Command | None:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-LAYOUT = "layout"  # has a key in [need] or [checkpoint], or says how many ranks there are
+LAYOUT = "layout"  # has a key in [need] or [checkpoint] or of its own, or says how many ranks there are
 CARRY = "carry"  # goes to [slurm] options as it is
 DROP = "drop"  # means nothing more once Cordée starts the ranks
 
@@ -17,12 +17,12 @@ _STEP = "each training is a run of its own: one `cordee run` for each value, suc
 _ORDER = "Cordée continues a run by itself; start this one when what it waits for is done"
 _WHOM = "the job runs as whoever submits it, with the environment of the submission"
 _CLIENT = "about the submission itself: `cordee run` waits, `cordee run --detach` does not"
-_IMAGE = "environments come with `environment = ...`; until then put the container's command into `run`"
+_IMAGE = "write an EDF with this image and its mounts, and name it: environment = ..."
 _TASKS = "one agent per node starts the ranks; ranks_per_node says how many"
 
 # Each entry: long name, "/" and a short one, then "" no value, "=" a value, "?" a value only after "=".
 _SBATCH = {
-    LAYOUT: "account/A= chdir/D= constraint/C= cpus-per-gpu= cpus-per-task/c= exclusive? export? gpus/G= gpus-per-node= "
+    LAYOUT: "account/A= chdir/D= constraint/C= cpus-per-gpu= cpus-per-task/c= environment= exclusive? export? gpus/G= gpus-per-node= "
     "gpus-per-task= gres= job-name/J= mem= mem-per-cpu= mem-per-gpu= nodes/N= ntasks/n= ntasks-per-gpu= ntasks-per-node= "
     "partition/p= qos/q= reservation= signal= time/t= tasks-per-node=",
     CARRY: "acctg-freq= batch= bb= bbf= begin/b= cluster-constraint= contiguous core-spec/S= cores-per-socket= "
@@ -38,7 +38,7 @@ _SBATCH = {
     _WHOM: "export-file= get-user-env? uid= gid=",
     _CLIENT: "wait/W parsable test-only wrap=",
     _IMAGE: "container= container-image= container-mounts= container-workdir= container-name= container-env= "
-    "container-mount-home no-container-mount-home container-writable container-remap-root environment= uenv= view=",
+    "container-mount-home no-container-mount-home container-writable container-remap-root uenv= view=",
     _TASKS: "distribution/m= gpu-bind= ntasks-per-core= ntasks-per-socket= overcommit/O",
     "choose the cluster with `--on CLUSTER`": "clusters/M=",
     "ask for it with [need] time, cpus_per_rank or gpus_per_node": "time-min= mincpus= gpus-per-socket=",

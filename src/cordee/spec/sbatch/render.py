@@ -30,6 +30,8 @@ def render_conversion(
     ]
     if found.launch != "fork":
         lines.append(f"launch = {quoted(found.launch)}{' ' * 8}# an MPI program: srun starts it")
+    if found.environment:
+        lines.append(f"environment = {quoted(found.environment)}")
     if found.setup:
         lines += ["setup = [", *(f"  {quoted(line)}," for line in found.setup), "]"]
     lines += _table("need", found.need)

@@ -6,6 +6,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Optional
 
     from cordee.environment.engines.namespace.tree import Tree
@@ -13,12 +14,11 @@ if TYPE_CHECKING:
 _COPIED = ("/etc/resolv.conf", "/etc/hosts")
 
 
-def write_accounts(tree: Tree, image: str, uid: Optional[int] = None, gid: Optional[int] = None) -> None:
+def write_accounts(tree: Tree, uid: Optional[int] = None, gid: Optional[int] = None) -> None:
     """Write, over what the image has: the host's resolv.conf and hosts, and its user and group where the image lacks them.
 
     Args:
         tree: where to write.
-        image: the folder of the image.
         uid, gid: of the user and the group (None: those of this process).
 
     Raises:
@@ -32,21 +32,16 @@ def write_accounts(tree: Tree, image: str, uid: Optional[int] = None, gid: Optio
             continue
         tree.write(path, content)
     user, group = os.getuid() if uid is None else uid, os.getgid() if gid is None else gid
-    _add_line(tree, image, "/etc/passwd", user, lambda: _user(user, group))
-    _add_line(tree, image, "/etc/group", group, lambda: _group(group))
+    _add_line(tree, "/etc/passwd", user, lambda: _user(user, group))
+    _add_line(tree, "/etc/group", group, lambda: _group(group))
 
 
-def _add_line(tree: Tree, image: str, path: str, number: int, line: object) -> None:
+def _add_line(tree: Tree, path: str, number: int, line: Callable[[], str]) -> None:
     """Add a line to a file of accounts unless it has one of that number."""
-    try:
-        with open(image + path, encoding="utf-8", errors="surrogateescape") as file:
-            content = file.read()
-    except OSError:
-        content = ""
+    content = tree.read(path)
     rows = [row.split(":") for row in content.splitlines()]
     if any(len(row) > 2 and row[2] == str(number) for row in rows):
         return
-    assert callable(line)
     added = line()
     # A name stands for one number: the image's own user of the same name would be found instead.
     kept = "".join(f"{row}\n" for row in content.splitlines() if row.split(":")[0] != added.split(":")[0])

@@ -66,6 +66,8 @@ def hold(words: list[str]) -> int:
     _say_open(root, request, document, plain)
     while os.read(0, 4096):
         pass
+    # What runs inside ends before what serves its files: nothing is to crash on the way.
+    _empty(os.readlink("/proc/self/ns/mnt"), {os.getpid(), *servers})
     kernel.end(servers)
     return 0
 
@@ -91,25 +93,31 @@ def _start_watch() -> int:
             if not part:
                 break
             namespace += part
-        while namespace and _kill_inside(os.fsdecode(namespace)):
-            time.sleep(0.01)
+        if namespace:
+            _empty(os.fsdecode(namespace), set())
     finally:
         os._exit(0)
 
 
-def _kill_inside(namespace: str) -> bool:
-    """Kill every process of a mount namespace; return whether there was one."""
-    found = False
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            if os.readlink(f"/proc/{name}/ns/mnt") == namespace:
-                os.kill(int(name), kernel.SIGKILL)
-                found = True
-        except OSError:
-            continue
-    return found
+def _empty(namespace: str, spared: set[int]) -> None:
+    """Kill what runs in a mount namespace, except for some, until there is nothing more."""
+    while True:
+        inside = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_in(pid, namespace)]
+        if not set(inside) - spared:
+            return
+        for pid in set(inside) - spared:
+            try:
+                os.kill(pid, kernel.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.01)
+
+
+def _is_in(pid: int, namespace: str) -> bool:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/mnt") == namespace
+    except OSError:
+        return False
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -29,7 +29,8 @@ def leave_host() -> bool:
             user = True
     if user:
         _leave_as_user()
-    kernel.mount(None, "/", None, kernel.REC | kernel.SLAVE)
+    else:
+        kernel.mount(None, "/", None, kernel.REC | kernel.SLAVE)
     return user
 
 
@@ -41,6 +42,8 @@ def _leave_as_user() -> None:
         for name, content in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
                 file.write(content)
+        # Where the namespace is given and its rights are not (AppArmor), this is the first to fail.
+        kernel.mount(None, "/", None, kernel.REC | kernel.SLAVE)
     except OSError as error:
         raise Refused(
             f"user namespaces cannot be used here: {error.strerror}", given=why(), next=OTHER_ENGINE

@@ -67,8 +67,11 @@ class Root:
         self._real = {source: _existing(source) for source, _, _ in request.mounts}
         self._image = os.path.realpath(request.path) if request.path else ""
         self._points = mount_points() if request.mounts else []
-        self._stage = ""
+        self._covers = self._stage = ""
         self._covered = -1
+        if request.kind == "squashfs" or any("sqsh" in flags for _, _, flags in request.mounts):
+            # While the file that this program comes from is in sight: the stage may cover its folder.
+            import cordee.environment.engines.namespace.squashfs  # noqa: F401
 
     def prepare(self) -> None:
         """Mount what comes out of files: the image's squashfs and those of mounts. Processes that serve them start here.
@@ -79,10 +82,15 @@ class Root:
         if self._request.kind == "host":
             self._mount_on_host()
             return
-        self._stage = next((folder for folder in _STAGES if os.path.isdir(folder)), "")
-        if not self._stage:
+        self._covers = next((folder for folder in _STAGES if os.path.isdir(folder)), "")
+        if not self._covers:
             raise Refused("the host has none of the folders that the engine can use", given=", ".join(_STAGES))
-        self._covered = os.open(self._stage, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._covered = os.open(self._covers, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        # A mount of the covered folder, or of one above it, is to have what is below the cover: an unbindable one is left out.
+        kernel.mount("cordee", self._covers, "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=0755")
+        kernel.mount(None, self._covers, None, kernel.UNBINDABLE)
+        self._stage = f"{self._covers}/stage"
+        os.mkdir(self._stage)
         kernel.mount("cordee", self._stage, "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=0755")
         for name in ("image", "layer", "work", "root", "files"):
             os.mkdir(f"{self._stage}/{name}")
@@ -137,9 +145,9 @@ class Root:
             ) from None
 
     def _on_host(self, path: str) -> str:
-        """Return where a real path of the host is found while the stage covers a part of it."""
-        if self._stage and (path == self._stage or path.startswith(self._stage + "/")):
-            return f"/proc/self/fd/{self._covered}{path[len(self._stage) :]}"
+        """Return where a real path of the host is found while the cover hides a part of it."""
+        if self._covers and (path == self._covers or path.startswith(self._covers + "/")):
+            return f"/proc/self/fd/{self._covered}{path[len(self._covers) :]}"
         return path
 
     def assemble(self, own_processes: bool) -> None:
@@ -169,16 +177,14 @@ class Root:
 
     def _layer(self) -> list[_Planned]:
         """Make, above the image, what it lacks: mount points, accounts, the user's home."""
-        image, layer = f"{self._stage}/image", f"{self._stage}/layer"
-        tree = Tree(layer, image)
+        tree = Tree(f"{self._stage}/layer", f"{self._stage}/image")
         try:
             for path, goal in self._edits.links:
                 tree.link(path, goal)
             for path in _BASE:
-                point = tree.point(path, folder=True)
-                assert point is not None
-                tree.cover(point)
-            write_accounts(tree, image)
+                tree.insist(path)
+                tree.cover(path)
+            write_accounts(tree)
             home = os.environ.get("HOME", "")
             if home.startswith("/") and tree.resolve(home)[1:] == (None, False):
                 tree.make_folder(tree.resolve(home)[0], 0o700)

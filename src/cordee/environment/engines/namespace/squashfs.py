@@ -149,9 +149,10 @@ def _by_squashfuse(backing: int, target: str, path: str) -> int:
         kernel.RDONLY | kernel.NOSUID | kernel.NODEV,
         f"fd={device},rootmode={stat.S_IFDIR | 0o755:o},{owner},allow_other,default_permissions",
     )
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _serve(found, backing, device)
+        _serve(found, backing, device, parent)
     os.close(device)
     try:
         os.stat(f"{target}/.")
@@ -165,11 +166,13 @@ def _by_squashfuse(backing: int, target: str, path: str) -> int:
     return pid
 
 
-def _serve(found: str, backing: int, device: int) -> None:
+def _serve(found: str, backing: int, device: int, parent: int) -> None:
     """Become squashfuse; it is handed a mount that is there already, and ends with the process that started it."""
     try:
         os.setsid()
         kernel.die_with_parent()
+        if os.getppid() != parent:
+            return  # It was gone before this process was tied to it.
         silent = os.open("/dev/null", os.O_RDWR)
         for number in range(3):
             os.dup2(silent, number)

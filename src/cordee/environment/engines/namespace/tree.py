@@ -88,6 +88,10 @@ class Tree:
             Refused: a file is there and a folder was wanted, or the other way round; or it cannot be made.
         """
         path, found, later = self.resolve(target)
+        if path == "/":
+            raise Refused(
+                "nothing can be mounted over the root itself", given=target, next="give its path as the image"
+            )
         if later and path not in self._covered:
             return None
         if found is None and path not in self._covered:
@@ -109,6 +113,16 @@ class Tree:
                 next="mount it where it exists, or make it first",
             ) from None
 
+    def insist(self, path: str) -> None:
+        """Have a real folder at the top of the root: a link or a file there is hidden by one of the first layer.
+
+        Raises:
+            OSError: the layer cannot be written.
+        """
+        found = self.look(path)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            self.make_folder(path)
+
     def make_folder(self, path: str, mode: int = 0o755) -> None:
         """Make a folder in the first layer, with those above it as the lower layers have them.
 
@@ -122,6 +136,8 @@ class Tree:
             return
         self.make_folder(path.rpartition("/")[0])
         found = self.look(path)
+        if found is not None and not stat.S_ISDIR(found.st_mode):
+            found = None
         os.mkdir(here)
         os.chmod(here, mode if found is None else stat.S_IMODE(found.st_mode))
         if found is not None and os.geteuid() == 0:
@@ -133,9 +149,24 @@ class Tree:
         Raises:
             OSError: the layer cannot be written.
         """
-        self.make_folder(path.rpartition("/")[0])
-        with open(self._layers[0] + path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        folder, _, name = path.rpartition("/")
+        folder = self.resolve(folder)[0].rstrip("/")
+        self.make_folder(folder)
+        with open(f"{self._layers[0]}{folder}/{name}", "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(content)
+
+    def read(self, path: str) -> str:
+        """Return what is in a file, links followed inside; nothing where there is no file."""
+        at, found, _ = self.resolve(path)
+        if found is None or not stat.S_ISREG(found.st_mode):
+            return ""
+        for layer in self._layers:
+            try:
+                with open(layer + at, encoding="utf-8", errors="surrogateescape") as file:
+                    return file.read()
+            except OSError:
+                continue
+        return ""
 
     def link(self, path: str, goal: str) -> None:
         """Make a symbolic link in the first layer, unless something is there.
