@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.lock import is_gone, owner_of, release
 from cordee.environment.images.records import StoredImage
+from cordee.environment.images.sizes import folder_bytes
 from cordee.environment.images.store import Store, now_of
 from cordee.units import format_duration
 
@@ -111,11 +111,11 @@ def _leftovers(store: Store, now: float) -> list[Removal]:
         made = path.parent == store.temporary_folder or path.name.startswith(".")
         owner = path.name.lstrip(".").rpartition("-")[0] if made else owner_of(path)
         if is_gone(owner) or now - _changed(path) > _FOREIGN_S:
-            found.append(Removal(path, "left by a process that was interrupted", _size(path), owner=owner))
+            found.append(Removal(path, "left by a process that was interrupted", folder_bytes(path), owner=owner))
     known = {image.path.parent for image in store.images()}
     for path in store.listing(store.images_folder):
         if path not in known and now - _changed(path) > _FOREIGN_S:
-            found.append(Removal(path, "it cannot be read as an image", _size(path)))
+            found.append(Removal(path, "it cannot be read as an image", folder_bytes(path)))
     return found
 
 
@@ -123,14 +123,3 @@ def _changed(path: Path) -> float:
     times = [path.stat().st_mtime if path.exists() else 0.0]
     times += [each.stat().st_mtime for each in path.rglob("*") if each.exists()]
     return max(times)
-
-
-def _size(path: Path) -> int:
-    total = 0
-    for folder, _, files in os.walk(path):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_size
-            except OSError:
-                continue
-    return total
