@@ -1,4 +1,4 @@
-"""How much lies in a folder."""
+"""How much lies in a folder, and since when."""
 
 from __future__ import annotations
 
@@ -16,3 +16,18 @@ def folder_bytes(folder: Path) -> int:
             except OSError:
                 continue
     return total
+
+
+def last_change(path: Path) -> float:
+    """Return when a file, or anything in a folder, was changed last, in epoch seconds; 0: it is gone."""
+    times = [0.0]
+    for place, _, files in os.walk(path):
+        for each in (place, *(os.path.join(place, name) for name in files)):
+            try:
+                times.append(os.lstat(each).st_mtime)
+            except OSError:
+                continue
+    try:
+        return max(*times, os.lstat(path).st_mtime)
+    except OSError:
+        return max(times)
