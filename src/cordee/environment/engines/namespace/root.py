@@ -73,7 +73,7 @@ class Root:
             # While the host is in sight, too: a run's own copy of this module may lie in a folder that is covered later.
             from cordee.environment.engines.namespace import squashfs
 
-            assert squashfs.mount_squashfs
+            self._squashfs = squashfs
 
     def prepare(self) -> None:
         """Mount what comes out of files: the image's squashfs and those of mounts. Processes that serve them start here.
@@ -124,9 +124,7 @@ class Root:
                 bind(self._real[source], path, flags, self._inner(self._real[source]))
 
     def _mount_squashfs(self, path: str, real: str, target: str) -> None:
-        from cordee.environment.engines.namespace.squashfs import mount_squashfs
-
-        server = mount_squashfs(self._on_host(real), target, not self.user, path)
+        server = self._squashfs.mount_squashfs(self._on_host(real), target, not self.user, path)
         if server is not None:
             self.servers.append(server)
 
