@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from cordee.testing.oci import OciLayout
 
@@ -49,7 +50,7 @@ SQUASH = [
 
 def make_layout(folder: Path, megabytes: int) -> tuple[OciLayout, int, int]:
     """Make an image of three layers from files of this machine; the third writes over files of both. Return files and bytes."""
-    files = list(found(megabytes * 1_000_000))
+    files = list(files_here(megabytes * 1_000_000))
     layers = [files[: len(files) * 6 // 10], files[len(files) * 6 // 10 :], files[::20]]
     streams = []
     for number, layer in enumerate(layers):
@@ -64,7 +65,7 @@ def make_layout(folder: Path, megabytes: int) -> tuple[OciLayout, int, int]:
     return layout, sum(map(len, layers)), sum(map(len, streams))
 
 
-def found(most: int) -> Iterator[Path]:
+def files_here(most: int) -> Iterator[Path]:
     """Yield files until they have so many bytes."""
     size = 0
     for place in (sysconfig.get_path("platlib"), "/usr/lib", "/usr/share", "/usr/bin"):
@@ -79,19 +80,30 @@ def found(most: int) -> Iterator[Path]:
                 return
 
 
-def measured(command: list[str]) -> tuple[float, int]:
-    """Return the seconds that a command takes, and the bytes that it and its children have resident at most."""
+class Measured(NamedTuple):
+    """Of one command and its children: seconds by the clock, seconds of CPU, and the most bytes that were resident at once."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+
+
+def measured(command: list[str]) -> Measured:
+    """Run a command."""
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    most = 0
-    while process.poll() is None:
+    most, done = 0, 0
+    while not done:
         most = max(most, sum(resident(pid) for pid in below(process.pid)))
         time.sleep(SAMPLED_EVERY_S)
+        done, status, usage = os.wait4(process.pid, os.WNOHANG)
     seconds = time.monotonic() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
     assert process.stderr is not None
     if process.returncode:
         raise SystemExit(f"{command[0]} failed: {process.stderr.read().decode()}")
-    return seconds, most
+    process.stderr.close()
+    return Measured(seconds, usage.ru_utime + usage.ru_stime, most)
 
 
 def below(pid: int) -> Iterator[int]:
@@ -114,11 +126,11 @@ def resident(pid: int) -> int:
         return 0
 
 
-def ours(layout: Path, folder: Path) -> tuple[float, int]:
+def ours(layout: Path, folder: Path) -> Measured:
     return measured([sys.executable, "-c", IMPORT, str(layout), str(folder)])
 
 
-def umoci(layout: Path, folder: Path) -> tuple[float, int]:
+def umoci(layout: Path, folder: Path) -> Measured:
     bundle = folder / "bundle"
     unpack = [
         "umoci",
@@ -130,10 +142,14 @@ def umoci(layout: Path, folder: Path) -> tuple[float, int]:
     ]
     first = measured(unpack)
     second = measured(["mksquashfs", str(bundle / "rootfs"), str(folder / "root.squashfs"), *SQUASH])
-    return first[0] + second[0], max(first[1], second[1])
+    return Measured(
+        first.seconds + second.seconds,
+        first.cpu_seconds + second.cpu_seconds,
+        max(first.peak_bytes, second.peak_bytes),
+    )
 
 
-def podman(layout: Path, folder: Path) -> tuple[float, int]:
+def podman(layout: Path, folder: Path) -> Measured:
     archive = layout.parent / "archive.tar"
     storage = ["--root", str(folder / "root"), "--runroot", str(folder / "run")]
     return measured(["podman", *storage, "load", "-q", "-i", str(archive)])
@@ -144,10 +160,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mb", type=int, default=200)
     arguments = parser.parse_args()
-    ways: dict[str, Callable[[Path, Path], tuple[float, int]]] = {"cordee": ours}
+    ways: dict[str, Callable[[Path, Path], Measured]] = {"cordee": ours}
     ways |= {"umoci unpack + mksquashfs": umoci} if shutil.which("umoci") else {}
     ways |= {"podman load": podman} if shutil.which("podman") else {}
-    results: dict[str, list[tuple[float, int]]] = {name: [] for name in ways}
+    results: dict[str, list[Measured]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory() as name:
         base = Path(name)
         layout, files, size = make_layout(base, arguments.mb)
@@ -159,10 +175,12 @@ def main() -> None:
                 folder.mkdir()
                 results[way].append(measure(layout.folder, folder))
                 shutil.rmtree(folder, ignore_errors=True)
-    for way, pairs in results.items():
-        seconds = statistics.median(pair[0] for pair in pairs)
-        memory = statistics.median(pair[1] for pair in pairs)
-        print(f"{way:28}{seconds:8.2f} s{memory / 1e6:8.0f} MB")
+    print("| what | median s | least | CPU s, median | peak MB |\n|---|---|---|---|---|")
+    for way, found in results.items():
+        seconds = sorted(each.seconds for each in found)
+        cpu = statistics.median(each.cpu_seconds for each in found)
+        peak = max(each.peak_bytes for each in found)
+        print(f"| {way} | {statistics.median(seconds):.1f} | {seconds[0]:.1f} | {cpu:.1f} | {peak / 1e6:.0f} |")
 
 
 if __name__ == "__main__":

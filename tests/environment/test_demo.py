@@ -14,11 +14,12 @@ import pytest
 import cordee
 from cordee.environment.document import Environment, Root
 from cordee.environment.engines import ENGINES, find_engine
+from cordee.testing.runs import LocalRun
 
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"
 SOURCE = Path(cordee.__file__).parents[1]
-TRAIN = ["python", "-B", "train.py", "--steps", "26"]
+TRAIN = ["python", "-B", "train.py", "--steps", "6"]
 
 
 @pytest.fixture(scope="module")
@@ -59,19 +60,39 @@ def result(text: str) -> list[str]:
     return re.findall(r"loss [\d.]+|weights \w+", text)
 
 
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory):
+    """What the training ends with on the machine itself."""
+    copy = tmp_path_factory.mktemp("outside") / "char-gpt"
+    shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("runs", "checkpoints", "__pycache__"))
+    alone = [sys.executable, *TRAIN[1:]]
+    done = subprocess.run(
+        alone, cwd=copy, env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, check=True
+    )
+    found = result(done.stdout.decode())
+    assert [word.split()[0] for word in found] == ["loss", "loss", "weights"]
+    return found
+
+
 def runnable() -> list[str]:
     anything = Environment("any", image="/", root=Root("folder", "/"))
     return [name for name in ENGINES if name != "step" and not find_engine(name).missing(anything)]
 
 
-def test_the_demo_trains_alike_in_every_engine_that_runs_here(folder):
-    outside = result(said(TRAIN, folder))
-    assert [word.split()[0] for word in outside] == ["loss", "loss", "weights"]
+def test_the_demo_trains_alike_in_every_engine_that_runs_here(folder, outside):
     engines = runnable()
     assert "namespace" in engines
     assert {engine: result(said(inside(engine, *TRAIN), folder)) for engine in engines} == dict.fromkeys(
         engines, outside
     )
+
+
+def test_a_run_in_the_image_ends_with_the_weights_of_the_script_alone(folder, outside, tmp_path):
+    more = {"need__nodes": 1, "environment": "env.toml", "vet__max_load": 1000.0}
+    with LocalRun(folder, tmp_path / "runs", run=TRAIN, **more) as run:
+        state = run.wait_end(120)
+        assert state.state == "finished", state.text
+        assert result(run.output(0).decode()) == outside
 
 
 def test_nothing_of_the_machine_is_seen_but_what_is_mounted(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import platform
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from cordee.environment.images.locate import locate
 from cordee.environment.images.squash import read_superblock
 from cordee.environment.images.store import Store
 from cordee.environment.inside import has_folder
+from cordee.errors import UsageError
 from cordee.findings import Finding
 from cordee.spec.toml_lines import Keys
 
@@ -65,8 +67,13 @@ def check(resolved: Resolved, store: Store, engine: str | None = None) -> Checke
         engine: the only one that counts; None: the first that can.
 
     Raises:
-        EngineError: there is no engine of that name.
+        UsageError: there is no engine of that name.
     """
+    if engine and engine not in (*ENGINES, STEP):
+        allowed = list(dict.fromkeys([*ENGINES, STEP]))
+        near = difflib.get_close_matches(engine, allowed, n=1)
+        hint = f"did you mean {near[0]}?" if near else "name one of these"
+        raise UsageError(f"there is no engine {engine}", given=engine, allowed=allowed, next=hint)
     environment, findings = _image(resolved, store)
     findings += [*resolved.findings, *_kept(resolved), *_mounts(resolved), *_devices(resolved)]
     findings += [*_workdir(resolved, environment), *_entrypoint(resolved, environment)]

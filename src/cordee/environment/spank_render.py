@@ -7,10 +7,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cordee.environment.images import Store, locate, store_folder
-from cordee.environment.prepare import resolve_here, site_of
+from cordee.environment.images import locate
+from cordee.environment.prepare import resolve_here, store_of
 from cordee.environment.spank.carried import carry
+from cordee.environment.start import site_words
 from cordee.errors import EXIT_INTERNAL, CordeeError, UsageError
+
+LENIENT = "CORDEE_EDF_LENIENT"
 
 
 def render(name: str, *, cwd: Path, variables: Mapping[str, str]) -> str:
@@ -21,17 +24,18 @@ def render(name: str, *, cwd: Path, variables: Mapping[str, str]) -> str:
     Args:
         name: as `--environment` takes it.
         cwd: the caller's working directory.
-        variables: the caller's environment; `CORDEE_ON` is the cluster whose profile counts.
+        variables: the caller's environment; `CORDEE_ON` is the cluster whose profile counts, and `CORDEE_EDF_LENIENT=1`
+            keeps keys that are not known.
 
     Raises:
         CordeeError: the EDF, or its image, is not there or wrong, or it is too large to travel.
     """
-    site = site_of(variables.get("CORDEE_ON") or "local", variables)
-    resolved = resolve_here(name, site, cwd=cwd, environ=variables)
+    site = site_words(variables.get("CORDEE_ON") or "local", variables)
+    lenient = variables.get(LENIENT, "0") not in ("", "0")
+    resolved = resolve_here(name, site, cwd=cwd, environ=variables, lenient=lenient)
     for finding in resolved.findings:
         _say(str(finding))
-    store = Store(store_folder(variables, profile=site.store))
-    environment = locate(resolved.environment, store, pull=True, say=_say)
+    environment = locate(resolved.environment, store_of(site, variables), pull=True, say=_say)
     try:
         return carry(environment)
     except ValueError as error:
@@ -52,8 +56,11 @@ def main(argv: list[str]) -> int:
     try:
         print(render(argv[0], cwd=Path.cwd(), variables=os.environ))
     except CordeeError as error:
-        for fault in getattr(error, "findings", None) or [error]:
+        faults = getattr(error, "findings", None) or [error]
+        for fault in faults:
             _say(f"--environment={argv[0]}: {fault}")
+        if any("--lenient" in (fault.next or "") for fault in faults):
+            _say(f"in front of a command of Slurm, --lenient is {LENIENT}=1")
         return error.exit_code
     except OSError as error:
         _say(f"--environment={argv[0]}: {error.filename}: {error.strerror}")

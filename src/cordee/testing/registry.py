@@ -29,12 +29,15 @@ class LoopbackRegistry:
     Attributes:
         failures: how many of the next requests for blobs are answered with 503.
         cut: how many of the next blobs end in the middle.
+        answering: while it is cleared, blobs are waited for.
         asked: the paths that were asked for.
     """
 
     def __init__(self, layout: Path, logins: Mapping[str, str] | None = None) -> None:
         self.layout, self.logins = layout, dict(logins or {})
         self.failures = self.cut = 0
+        self.answering = threading.Event()
+        self.answering.set()
         self.asked: list[str] = []
         registry = self
 
@@ -56,6 +59,7 @@ class LoopbackRegistry:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.answering.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -117,6 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _blob(self, *, body: bool) -> None:
         data = self.served.blob(self.path.rpartition("/")[2])
+        self.served.answering.wait()
         if self.served.failures:
             self.served.failures -= 1
             self._send(503, b"{}", body=body)

@@ -194,3 +194,9 @@ def test_a_workdir_that_cannot_be_looked_at_is_unknown_and_not_missing(env, tmp_
     monkeypatch.setenv("PATH", str(tmp_path))
     done = env("check", "env.toml", "--json")
     assert (done.code, warnings(done)) == (0, [("workdir-unknown", 2)])
+
+
+def test_an_engine_that_there_is_not_is_a_wrong_command(env, tmp_path):
+    (tmp_path / "env.toml").write_text("")
+    done = env("check", "env.toml", "--engine", "podmann")
+    assert (done.code, "did you mean podman?" in done.err) == (2, True)

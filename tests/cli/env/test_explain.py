@@ -79,6 +79,22 @@ def test_the_image_goes_before_the_host_and_behind_the_edf(files):
     assert values["env.PATH"].uses == (("PATH", "image", "/opt/bin"),)
 
 
+def test_an_empty_workdir_is_the_images(files):
+    (files / "env.toml").write_text('image = "./root"\nworkdir = ""\n')
+    config = ImageConfig(workdir="/opt")
+    found = resolve("./env.toml", cwd=files, variables={})
+    value = explain_key("workdir", found, config, {})[0]
+    assert (value.value, value.origin.kind) == ("/opt", "image")
+
+
+def test_what_the_image_runs_by_itself_is_said(files):
+    config = ImageConfig(entrypoint=("/init", "--"), command=("bash",))
+    found = resolve("./env.toml", cwd=files, variables={"PATH": "/bin"})
+    values = {each.key: (each.value, each.origin.kind) for each in explain_key("image", found, config, {})}
+    assert values["image.entrypoint"] == (["/init", "--"], "image")
+    assert values["image.command"] == (["bash"], "image")
+
+
 def test_the_environment_that_a_command_gets_is_the_one_that_is_explained(files):
     config = ImageConfig(env={"PATH": "/opt/bin", "X": "image", "Y": "image"})
     host = {"PATH": "/usr/bin", "HOME": "/users/me"}

@@ -140,6 +140,27 @@ def test_all_faults_of_a_file_are_told_at_once_with_their_lines(resolved):
     assert by_text["env.ON is not a text in quotes"].next == 'write ON = "true"'
 
 
+@pytest.mark.parametrize(
+    ("image", "allowed"),
+    [("Upper/Case:1", "ubuntu:24.04"), ("ubuntu@sha256:12", "64 digits"), ("ftp://x", "docker://")],
+)
+def test_an_image_that_cannot_be_understood_is_refused_with_its_line(image, allowed, resolved):
+    with pytest.raises(DocumentError, match="image cannot be understood") as caught:
+        resolved(f'\nimage = "{image}"')
+    assert caught.value.line == 2
+    assert allowed in caught.value.allowed
+
+
+@pytest.mark.parametrize(
+    ("workdir", "hint"),
+    [("run", "write ./run"), ("~/run", "write ${HOME}/run"), ("$HOME/run", "write ${HOME} instead of $HOME")],
+)
+def test_a_workdir_that_is_no_path_is_refused_with_what_to_write(workdir, hint, resolved):
+    with pytest.raises(DocumentError, match="workdir is no path") as caught:
+        resolved(f'workdir = "{workdir}"')
+    assert caught.value.next == hint
+
+
 def test_faults_of_values_are_told_at_once_too(resolved):
     with pytest.raises(DocumentError) as caught:
         resolved('image = "${A}"\nworkdir = "run"\nmounts = ["x:/y"]\n[env]\nB = "${B"')

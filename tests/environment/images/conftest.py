@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -43,6 +44,26 @@ def held(path: Path) -> dict[str, tuple[str, str | bytes]]:
                 data = each.read_bytes()
             found[str(each.relative_to(out))] = mode, data
     return found
+
+
+def wait_for_no_process(words: str) -> None:
+    """Wait until no command line has these words in it."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if not any(words.encode() in line for line in command_lines()):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"a process is left: {words}")
+
+
+def command_lines() -> list[bytes]:
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            lines.append(path.read_bytes())
+        except OSError:
+            continue
+    return lines
 
 
 class Merge:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,12 +15,16 @@ import pytest
 
 from cordee.environment.document import Environment
 from cordee.environment.images import ImageError, Store, locate
+from cordee.environment.images.asking import TRIES
+from cordee.environment.images.collect import collect, removable
 from cordee.environment.images.credentials import write_auth_file
 from cordee.environment.images.oci import this_architecture
-from cordee.environment.images.pull import TRIES, Pulled, pull_image
+from cordee.environment.images.pull import Pulled, pull_image
 from cordee.environment.images.reference import RegistryReference, read_reference
 from cordee.testing.oci import Entry, OciLayout
 from cordee.testing.registry import LoopbackRegistry
+
+from .conftest import wait_for_no_process
 
 pytestmark = pytest.mark.slow
 Pull = Callable[..., Pulled]
@@ -101,6 +109,12 @@ def test_the_image_for_this_machine_is_taken_from_an_index(pull: Pull, layout: O
     assert pull("HOST/x:index").image.digest == own
 
 
+def test_an_image_that_docker_pushed_keeps_its_digest(pull: Pull, layout: OciLayout) -> None:
+    digest = layout.add([[Entry("a", b"docker's")]], tag="docker", docker=True, config={"Cmd": ["sh"]})
+    image = pull("HOST/x:docker").image
+    assert (image.digest, image.config.command) == (digest, ("sh",))
+
+
 def test_an_index_without_this_machine_names_those_it_has(pull: Pull, layout: OciLayout) -> None:
     layout.folder.joinpath("index.json").unlink()
     other = OciLayout(layout.folder)
@@ -139,6 +153,47 @@ def test_a_registry_that_does_not_exist_is_told_from_an_image_that_does_not(pull
         ImageError, match=r"(?s)there is no registry nowhere\.invalid, or no network.*a path begins with"
     ):
         pull("nowhere.invalid/x")
+
+
+def test_a_pull_that_is_killed_fetches_no_more_and_leaves_a_sound_store(
+    pull: Pull, registry: LoopbackRegistry, store: Store
+) -> None:
+    registry.answering.clear()
+    child = os.fork()
+    if child == 0:
+        pull("HOST/x:1")
+        os._exit(1)
+    while not any("/blobs/" in path for path in registry.asked):
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    wait_for_no_process(str(store.folder))
+    registry.answering.set()
+    assert store.images() == []
+    assert pull("HOST/x:1").fetched
+    collect(store, removable(store))
+    assert [*store.listing(store.temporary_folder), *store.listing(store.locks_folder)] == []
+
+
+def test_two_pulls_at_once_fetch_once(pull: Pull, registry: LoopbackRegistry, store: Store, tmp_path: Path) -> None:
+    registry.answering.clear()
+    children = []
+    for number in range(2):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                pull("HOST/x:1", say=lambda text, number=number: (tmp_path / f"{number}-{text[:7]}").touch())
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    while not list(tmp_path.glob("*-another")) or not list(tmp_path.glob("*-fetchin")):
+        time.sleep(0.001)
+    registry.answering.set()
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    assert len(list(tmp_path.glob("*-fetchin"))) == 1
+    assert len(store.images()) == 1
 
 
 # Logins.
@@ -205,8 +260,28 @@ def test_a_login_that_names_a_variable_which_is_not_set_is_refused(tmp_path: Pat
 # The program.
 
 
+def test_without_skopeo_podman_fetches_and_the_digest_is_the_same(
+    pull: Pull, registry: LoopbackRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("mksquashfs", "tar", "newuidmap", "newgidmap"):
+        (folder / name).symlink_to(shutil.which(name) or name)
+    podman = folder / "podman"
+    with tempfile.TemporaryDirectory(prefix="c-") as short:  # podman takes no longer one
+        storage = f"--root {tmp_path}/storage --runroot {short} --storage-driver vfs"
+        podman.write_text(f'#!/bin/sh\nexec {shutil.which("podman")} {storage} "$@"\n')
+        podman.chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder))
+        pulled = pull("HOST/x:1")
+        with pytest.raises(ImageError, match="has no such image"):
+            pull("HOST/x:2")
+    assert pulled.image.digest == json.loads((registry.layout / "index.json").read_text())["manifests"][0]["digest"]
+    assert pulled.image.config.env == {"A": "1"}
+
+
 def test_no_skopeo_is_said_with_another_way(pull: Pull, tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match=r"(?s)skopeo, which is not installed.*podman save"):
+    with pytest.raises(ImageError, match=r"(?s)skopeo or podman, and neither is installed.*podman save"):
         pull("HOST/x:1", environ={"PATH": str(tmp_path)})
 
 
@@ -217,7 +292,7 @@ def test_a_machine_without_a_policy_for_signatures_can_pull(
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nPATH={os.environ["PATH"]} exec skopeo "$@"\n')
     tool.chmod(0o755)
-    monkeypatch.setattr("cordee.environment.images.pull.SITE_POLICY", tmp_path / "none.json")
+    monkeypatch.setattr("cordee.environment.images.asking.SITE_POLICY", tmp_path / "none.json")
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     assert pull("HOST/x:1").fetched
     lines = (tmp_path / "asked").read_text().splitlines()

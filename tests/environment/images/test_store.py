@@ -20,8 +20,11 @@ from cordee.environment.images.errors import ImageError
 from cordee.environment.images.importing import import_image
 from cordee.environment.images.lock import FolderLock, identity, is_gone
 from cordee.environment.images.oci import open_image
-from cordee.environment.images.store import Store, StoredImage, store_folder, verify
+from cordee.environment.images.records import StoredImage, verify
+from cordee.environment.images.store import Store, store_folder
 from cordee.testing.oci import Entry, OciLayout
+
+from .conftest import wait_for_no_process
 
 DAY_S = 86400.0
 
@@ -134,25 +137,6 @@ class Killed:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(hook)
-
-
-def wait_for_no_process(words: str) -> None:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if not any(words.encode() in line for line in command_lines()):
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"a process is left: {words}")
-
-
-def command_lines() -> list[bytes]:
-    lines = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            lines.append(path.read_bytes())
-        except OSError:
-            continue
-    return lines
 
 
 def test_an_import_may_be_killed_at_any_moment(store: Store, layout: OciLayout) -> None:

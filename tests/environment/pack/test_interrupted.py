@@ -145,3 +145,23 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(venv, tmp_path, monkeypat
         pack(venv.folder, tmp_path / "train.sqsh")
     assert (tmp_path / "train.sqsh").read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["envs", "train.sqsh"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        ("printf x | dd of=$2 bs=1 seek=5000 conv=notrunc status=none", "1 files were written wrongly"),
+        ("truncate -s 4096 $2", "cannot be read back"),
+    ],
+)
+def test_what_was_written_is_read_back_before_it_gets_its_name(venv, tmp_path, monkeypatch, damage, text):
+    fakes, out = tmp_path / "fakes", tmp_path / "out"
+    fakes.mkdir()
+    out.mkdir()
+    real = subprocess.check_output(["which", "mksquashfs"], text=True).strip()
+    (fakes / "mksquashfs").write_text(f'#!/bin/sh\n{real} "$@" && {damage}\n')
+    (fakes / "mksquashfs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fakes}:{os.environ['PATH']}")
+    with pytest.raises(PackError, match=text):
+        pack(venv.folder, out / "train.sqsh", compression="none")
+    assert list(out.iterdir()) == []

@@ -77,7 +77,7 @@ def test_a_batch_scripts_folder_is_seen_inside_a_container_and_the_host_has_it_a
 
 def test_what_a_site_shows_is_seen_inside_where_a_node_has_it_and_the_edf_does_not_cover_it(tmp_path):
     request = {"document": carry(made()), "bind": f"{tmp_path}:/no/such/path:/c:/c:d"}
-    assert asked_for(request).mounts == (*made().mounts, Mount(str(tmp_path), str(tmp_path), ("ro",)))
+    assert asked_for(request).mounts == (Mount(str(tmp_path), str(tmp_path)), *made().mounts)
 
 
 def test_rendering_says_every_fault_with_its_line(tmp_path, monkeypatch, capsys):
@@ -88,6 +88,16 @@ def test_rendering_says_every_fault_with_its_line(tmp_path, monkeypatch, capsys)
     assert said.out == ""
     assert "env.toml:1: error: an EDF has no key imag" in said.err
     assert "env.toml:2" in said.err
+
+
+def test_a_variable_stands_for_the_lenient_mode(tmp_path, monkeypatch, capsys):
+    (tmp_path / "env.toml").write_text("of_the_site = 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert spank_render.main(["./env.toml"]) == 2
+    assert "--lenient is CORDEE_EDF_LENIENT=1" in capsys.readouterr().err
+    variables = {"HOME": str(tmp_path), "CORDEE_EDF_LENIENT": "1"}
+    assert carried(spank_render.render("./env.toml", cwd=tmp_path, variables=variables)).root == Root("host")
+    assert "of_the_site" in capsys.readouterr().err
 
 
 def test_the_plugin_compiles_without_a_warning_and_is_installed_below_a_package_folder(call, tmp_path, monkeypatch):

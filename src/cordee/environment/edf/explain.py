@@ -88,7 +88,10 @@ def _values(resolved: Resolved, config: ImageConfig, host: Mapping[str, str]) ->
     defaults = resolved.origins
     yield explained(("image",), environment.image, _default(defaults["image",]))
     image_workdir = Origin(IMAGE, config.workdir) if config.workdir else Origin(DEFAULT, None)
-    yield explained(("workdir",), environment.workdir or config.workdir, image_workdir)
+    if environment.workdir is None:  # an empty one in an EDF means the image's, too
+        yield Explained("workdir", config.workdir, image_workdir)
+    else:
+        yield explained(("workdir",), environment.workdir, image_workdir)
     for key in ("entrypoint", "writable"):
         yield explained((key,), getattr(environment, key), _default(defaults[key,]))
     for key, entries in (("mounts", environment.mounts), ("devices", environment.devices)):
@@ -100,6 +103,9 @@ def _values(resolved: Resolved, config: ImageConfig, host: Mapping[str, str]) ->
         yield explained(("env", name), environment.env.get(name, config.env.get(name)), below)
     for name, value in environment.annotations.items():
         yield explained(("annotations", name), value)
+    for key, argv in (("entrypoint", config.entrypoint), ("command", config.command)):
+        if argv:
+            yield Explained(f"image.{key}", list(argv), Origin(IMAGE, list(argv)))
 
 
 def _default(origin: Origin) -> Origin:

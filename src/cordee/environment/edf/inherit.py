@@ -50,15 +50,11 @@ class Reader:
             edf = self._read_file(path)
             here = (*above, path)
             bases = [base for name, keys in bases_of(edf) if (base := self._base(edf, name, keys, here)) is not None]
-            weakest = [each for base in bases for each in base.weakest_first]
+            weakest_first = [each for base in bases for each in base.weakest_first]
             in_order = [each for base in bases for each in base.in_order]
             longest = max((base.chain for base in bases), key=len, default=())
-            last_kept = tuple(reversed(dict.fromkeys(map(id, reversed([*weakest, edf])))))
-            by_id = {id(each): each for each in (*weakest, edf)}
-            first_kept = {id(each): each for each in reversed([*in_order, edf])}
-            order = dict.fromkeys(map(id, [*in_order, edf]))
             self._known[path] = Lineage(
-                tuple(by_id[each] for each in last_kept), tuple(first_kept[each] for each in order), (path, *longest)
+                tuple(reversed(_once([edf, *reversed(weakest_first)]))), _once([*in_order, edf]), (path, *longest)
             )
         return self._known[path]
 
@@ -104,3 +100,8 @@ class Reader:
         self.findings.append(
             fault(edf, keys, complaint, rule, given=shown, allowed=allowed, next=f"take {chain[-1]} out of the chain")
         )
+
+
+def _once(edfs: Sequence[Edf]) -> tuple[Edf, ...]:
+    """Return each file where it stands first."""
+    return tuple({edf.path: edf for edf in edfs}.values())

@@ -10,7 +10,7 @@ from cordee.environment.document import Environment, ImageConfig, Mount
 from cordee.environment.edf.expand import ExpansionError, bare_names, expand
 from cordee.environment.edf.fields import DEFAULTS, Given, dotted, fault
 from cordee.environment.edf.merge import Merged
-from cordee.environment.edf.mounts import MountError, absolute, parse_mount
+from cordee.environment.edf.mounts import PATHS, MountError, absolute, parse_mount, path_hint
 from cordee.findings import Finding
 from cordee.spec.toml_lines import Keys
 
@@ -55,7 +55,8 @@ class Making:
             try:
                 return absolute_image(image, self.cwd)
             except ImageError as error:
-                details = {"given": error.given, "allowed": ", ".join(error.allowed or ()), "next": error.next}
+                allowed = error.allowed if isinstance(error.allowed, str) else ", ".join(error.allowed or ())
+                details = {"given": error.given, "allowed": allowed or None, "next": error.next}
                 given = self.merged.scalars["image"][0]
                 self._refuse(given, f"cannot be understood: {error.text}", "bad-image", **details)
         return image
@@ -89,8 +90,7 @@ class Making:
             return None
         if not workdir.startswith(("/", ".")):
             given = self.merged.scalars["workdir"][0]
-            allowed = "a path that begins with / or ./"
-            self._refuse(given, "is no path", "bad-value", given=workdir, allowed=allowed, next=f"write ./{workdir}")
+            self._refuse(given, "is no path", "bad-value", given=workdir, allowed=PATHS, next=path_hint(workdir))
         return absolute(workdir, self.cwd)
 
     def _mounts(self) -> tuple[Mount, ...]:

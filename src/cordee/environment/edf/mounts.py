@@ -73,18 +73,20 @@ def absolute(path: str, cwd: Path) -> str:
     return re.sub(r"/(?:\.?/)+|/\.$", "/", path).rstrip("/") or "/" if path.startswith("/") else path
 
 
+def path_hint(path: str) -> str:
+    """Return what to write instead of a text that is no path."""
+    bare = re.match(r"\$(\w+)", path)
+    if bare:
+        return f"write ${{{bare[1]}}} instead of ${bare[1]}"
+    return f"write ${{HOME}}{path[1:]}" if path.startswith("~") else f"write ./{path}"
+
+
 def _absolute(path: str, cwd: Path, what: str, text: str) -> str:
     if path.startswith(("/", ".")):
         return absolute(path, cwd)
     if not path:
         raise MountError(f"has no {what}", text, FORMS, f"name the {what}")
-    bare = re.match(r"\$(\w+)", path)
-    hint = f"write ./{path}"
-    if bare:
-        hint = f"write ${{{bare[1]}}} instead of ${bare[1]}"
-    elif path.startswith("~"):
-        hint = f"write ${{HOME}}{path[1:]}"
-    raise MountError(f"has a {what} that is no path: {path}", text, PATHS, hint)
+    raise MountError(f"has a {what} that is no path: {path}", text, PATHS, path_hint(path))
 
 
 def _flags(text: str, given: str, lenient: bool) -> tuple[str, ...]:

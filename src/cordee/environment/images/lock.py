@@ -92,8 +92,7 @@ class FolderLock:
             owner = owner_of(self._path)
             if owner and self._is_stale(owner):
                 release(self._path, owner)
-                continue
-            if owner and not told:
+            elif owner and not told:
                 self._say(f"another process does this now ({owner}); waiting for it")
                 told = True
             time.sleep(_POLL_S)
@@ -110,6 +109,7 @@ class FolderLock:
     def _take(self) -> bool:
         """Make a folder with its owner in it and give it the lock's name; return whether that was free."""
         made = Path(tempfile.mkdtemp(prefix=f".{identity()}-", dir=self._path.parent))
+        made.chmod(0o755)  # who else uses the store may see whose it is
         (made / identity()).touch()
         try:
             made.rename(self._path)

@@ -30,12 +30,30 @@ def open_zstd(reader: Reader, given: str) -> Any:
     if sys.version_info >= (3, 14):
         from compression import zstd
 
-        return zstd.ZstdFile(reader)
+        return _Library(zstd.ZstdFile(reader), zstd.ZstdError)
     try:
         import zstandard
     except ImportError:
         return _Command(reader, given)
-    return zstandard.ZstdDecompressor().stream_reader(reader, read_across_frames=True)
+    stream = zstandard.ZstdDecompressor().stream_reader(reader, read_across_frames=True, closefd=False)
+    return _Library(stream, zstandard.ZstdError)
+
+
+class _Library:
+    """A library's reader, whose errors are told as ours."""
+
+    def __init__(self, reader: Any, fault: type[Exception]) -> None:
+        self._reader, self._fault = reader, fault
+
+    def read(self, size: int = -1, /) -> bytes:
+        try:
+            data: bytes = self._reader.read(size)
+        except self._fault as error:
+            raise ZstdError(str(error)) from None
+        return data
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 class _Command:

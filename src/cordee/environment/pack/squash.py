@@ -9,10 +9,13 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import zlib
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 
 from cordee.environment.pack.errors import PackError
+from cordee.environment.pack.readback import Contents, contents_of
 from cordee.environment.pack.tree import Entry
 
 # Algorithms that the kernel's squashfs reads, with the words for mksquashfs. zstd at 3 packs several times faster than at
@@ -40,11 +43,12 @@ class SquashFile:
             raise PackError("mksquashfs is not installed", next="install squashfs-tools, version 4.5 or newer")
         self._path, self._part = path, path.with_name(f".{path.name}.part")
         self._file = self._open()
+        self._went_in: Contents = Counter()
         try:
             self._said = tempfile.TemporaryFile()  # noqa: SIM115 closed by __exit__
             algorithm = "gzip" if compression == "none" else compression
             argv = [program, "-", f"/proc/self/fd/{self._file}", "-tar", "-noappend", "-no-recovery", "-no-progress"]
-            argv += ["-quiet", "-no-xattrs", "-comp", algorithm, *COMPRESSIONS[compression]]
+            argv += ["-quiet", "-no-xattrs", "-no-duplicates", "-comp", algorithm, *COMPRESSIONS[compression]]
             argv += ["-root-mode", "755", "-processors", str(processors)]
             self._child = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, pass_fds=[self._file]
@@ -99,6 +103,7 @@ class SquashFile:
                 self._copy(entry)
             else:
                 data = entry.data or b""
+                self._note(len(data), zlib.crc32(data))
                 self._pipe.write(_header(entry, len(data)) + data + _padding(len(data)))
         except BrokenPipeError:
             self._failed()
@@ -113,20 +118,25 @@ class SquashFile:
             )
         with stream:
             self._pipe.write(_header(entry, entry.size))
-            left = entry.size
+            left, check = entry.size, 0
             while left:
                 data = stream.read(min(left, _CHUNK))
                 if not data:
                     raise PackError("became shorter while it was packed", given=entry.source, next="pack again")
                 self._pipe.write(data)
-                left -= len(data)
+                left, check = left - len(data), zlib.crc32(data, check)
         self._pipe.write(_padding(entry.size))
+        self._note(entry.size, check)
+
+    def _note(self, size: int, check: int) -> None:
+        if size:
+            self._went_in[size, check] += 1
 
     def finish(self) -> int:
-        """Wait until all is on disk, and return the size in bytes.
+        """Wait until all is on disk, read it back, and return the size in bytes.
 
         Raises:
-            PackError: it could not be written.
+            PackError: it could not be written, or something else was written than went in.
         """
         try:
             self._pipe.write(tarfile.NUL * (2 * tarfile.BLOCKSIZE))
@@ -136,6 +146,13 @@ class SquashFile:
         if self._child.wait():
             self._failed()
         os.fsync(self._file)
+        found = contents_of(self._file)
+        if found is not None and found != self._went_in:
+            raise PackError(
+                f"{(self._went_in - found).total()} files were written wrongly by mksquashfs",
+                given=self._path,
+                next="pack again, or with newer squashfs-tools; nothing was left there",
+            )
         return os.fstat(self._file).st_size
 
     def put(self, force: bool) -> None:

@@ -62,12 +62,14 @@ def asked_for(request: dict[str, str]) -> Environment:
     environment = replace(environment, config=replace(environment.config, env=kept))
     if environment.root is not None and environment.root.kind == "host":
         return environment
-    shown = [path for path in request.get("bind", "").split(":") if os.path.exists(path)]
+    given = {mount.target for mount in environment.mounts}
+    shown = [path for path in request.get("bind", "").split(":") if os.path.exists(path) and path not in given]
+    # The EDF's mounts may lie in a folder that the site shows, and the script's in one that the EDF mounts.
+    mounts = (*(Mount(path, path) for path in shown), *environment.mounts)
     if "script" in request:
-        shown.append(os.path.dirname(request["script"]))
-    mounted = {mount.target for mount in environment.mounts}
-    more = tuple(Mount(path, path, ("ro",)) for path in shown if path not in mounted)
-    return replace(environment, mounts=(*environment.mounts, *more))
+        folder = os.path.dirname(request["script"])
+        mounts = (*mounts, Mount(folder, folder, ("ro",)))
+    return replace(environment, mounts=mounts)
 
 
 def require(environment: Environment) -> None:

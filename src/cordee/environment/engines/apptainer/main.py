@@ -6,15 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 from cordee.environment.engines._base import CONTAINER_SCHEMA, EXIT_ENGINE
 from cordee.environment.engines.apptainer.words import enter_words, stop_words
-from cordee.environment.engines.namespace.execute import say
+from cordee.environment.engines.namespace.execute import given_environment, say
 
-_HANDED = ("APPTAINERENV_", "SINGULARITYENV_")
+_HANDED = (b"APPTAINERENV_", b"SINGULARITYENV_")
 # Apptainer needs these for itself; the command gets its own in the same way as all others.
-_OWN = ("HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "TMPDIR", "APPTAINER_CACHEDIR", "APPTAINER_TMPDIR")
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_OWN = (b"HOME", b"USER", b"LOGNAME", b"XDG_RUNTIME_DIR", b"TMPDIR", b"APPTAINER_CACHEDIR", b"APPTAINER_TMPDIR")
+_PATH = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def main(words: list[str]) -> None:
@@ -30,17 +31,17 @@ def main(words: list[str]) -> None:
         _become(program, enter_words(rest[0], rest[cut + 1 :], workdir))
 
 
-def handed_environment(program: str, environ: dict[str, str]) -> dict[str, str]:
+def handed_environment(program: str, environ: dict[bytes, bytes]) -> dict[bytes, bytes]:
     """Return the environment that Apptainer is started with, so that a command gets exactly `environ`."""
     own = {name: environ[name] for name in _OWN if name in environ}
     handed = _HANDED[1] if os.path.basename(program) == "singularity" else _HANDED[0]
     # HOME is refused in this form: Apptainer gives a command its own HOME, which it has from here.
-    return {"PATH": _PATH, **own, **{handed + name: value for name, value in environ.items() if name != "HOME"}}
+    return {b"PATH": _PATH, **own, **{handed + name: value for name, value in environ.items() if name != b"HOME"}}
 
 
 def _become(program: str, words: list[str]) -> None:
     try:
-        os.execve(program, [program, *words], handed_environment(program, dict(os.environ)))
+        os.execve(program, [program, *words], handed_environment(program, given_environment()))
     except OSError as error:
         say(f"{program} cannot be started: {error.strerror}")
         os._exit(EXIT_ENGINE)
@@ -48,20 +49,25 @@ def _become(program: str, words: list[str]) -> None:
 
 def _hold(program: str, workdir: str, words: list[str]) -> int:
     name = f"cordee-{os.getpid()}"
-    environ = handed_environment(program, dict(os.environ))
+    environ = handed_environment(program, given_environment())
     watched, alive = os.pipe()
     if os.fork() == 0:
         _watch(program, name, environ, watched, alive)
     os.close(watched)
-    try:
-        done = subprocess.run(
-            [program, *words, name], env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-    except OSError as error:
-        return _refuse(f"{program} cannot be started: {error.strerror}", program)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        return _refuse(f"Apptainer could not start an instance: {lines[-1] if lines else 'it said nothing'}", words[-1])
+    # A file and no pipe: what keeps the instance open may keep its standard error open too.
+    with tempfile.TemporaryFile() as said:
+        try:
+            done = subprocess.run(
+                [program, *words, name], env=environ, stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False
+            )
+        except OSError as error:
+            return _refuse(f"{program} cannot be started: {error.strerror}", program)
+        if done.returncode:
+            said.seek(0)
+            lines = said.read().decode("utf-8", "replace").strip().splitlines()
+            return _refuse(
+                f"Apptainer could not start an instance: {lines[-1] if lines else 'it said nothing'}", words[-1]
+            )
     enter = [sys.executable, "-I", "-S", "-c", *_our_words(), "enter", program, name]
     _print({"enter": enter, "workdir": workdir})
     while os.read(0, 4096):
@@ -76,7 +82,7 @@ def _our_words() -> list[str]:
     return words[words.index("-c") + 1 :][:2]
 
 
-def _watch(program: str, name: str, environ: dict[str, str], watched: int, alive: int) -> None:
+def _watch(program: str, name: str, environ: dict[bytes, bytes], watched: int, alive: int) -> None:
     """Outlive the holder, and stop its instance when it has ended by whatever."""
     try:
         os.close(alive)

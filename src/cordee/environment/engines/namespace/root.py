@@ -70,10 +70,8 @@ class Root:
         self._covers = self._stage = ""
         self._covered = -1
         if request.kind == "squashfs" or any("sqsh" in flags for _, _, flags in request.mounts):
-            # While the host is in sight, too: a run's own copy of this module may lie in a folder that is covered later.
-            from cordee.environment.engines.namespace import squashfs
-
-            self._squashfs = squashfs
+            # While the file that this program comes from is in sight: the stage may cover its folder.
+            import cordee.environment.engines.namespace.squashfs  # noqa: F401
 
     def prepare(self) -> None:
         """Mount what comes out of files: the image's squashfs and those of mounts. Processes that serve them start here.
@@ -124,7 +122,9 @@ class Root:
                 bind(self._real[source], path, flags, self._inner(self._real[source]))
 
     def _mount_squashfs(self, path: str, real: str, target: str) -> None:
-        server = self._squashfs.mount_squashfs(self._on_host(real), target, not self.user, path)
+        from cordee.environment.engines.namespace.squashfs import mount_squashfs
+
+        server = mount_squashfs(self._on_host(real), target, not self.user, path)
         if server is not None:
             self.servers.append(server)
 
