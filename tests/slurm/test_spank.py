@@ -386,6 +386,11 @@ def test_a_person_without_privileges_on_nodes_of_root_has_a_container_and_no_mor
     assert sorted(said.splitlines()) == sorted([str(person), str(person), "CapEff:\t0000000000000000", "tool"] * 3)
 
 
+def test_a_plugin_that_is_there_already_is_no_other_one(site):
+    assert "--environment=FILE|NAME" in site.out("srun", "--help")
+    assert spank_install.other_plugin(site.env) is None
+
+
 def test_another_plugin_with_the_option_keeps_it(cluster, site, line, tmp_path):
     other = tmp_path / "other.so"
     source = (
@@ -404,6 +409,9 @@ def test_another_plugin_with_the_option_keeps_it(cluster, site, line, tmp_path):
         assert done.returncode == 0, done.stderr
         assert "other has theirs" in done.stderr
         assert done.stdout.strip() == os.readlink("/proc/self/ns/mnt")
+        lost = site.call("srun", "-w", "n2", "true", SLURM_CORDEE_ENVIRONMENT="from elsewhere")
+        assert lost.returncode == 125
+        assert "node n2: no container: another plugin" in lost.stderr
         assert "of the site" in (spank_install.other_plugin(site.env) or "")
     finally:
         conf.write_text(line + "\n")

@@ -16,6 +16,7 @@ from cordee.errors import CordeeError, UsageError
 SOURCE = Path(__file__).parent / "spank" / "cordee.c"
 LIBRARY = "spank_cordee.so"
 NODE_ZIP = "cordee-node.zip"
+OURS = "--environment=FILE|NAME"  # as `srun --help` shows the option of cordee.c
 _FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared")
 
 
@@ -73,7 +74,7 @@ def other_plugin(environ: Mapping[str, str] = os.environ) -> str | None:
     if shutil.which("srun") is None:
         return None
     lines = _run(["srun", "--help"], environ).stdout.splitlines()
-    return next((line.strip() for line in lines if "--environment=" in line and "definition file" not in line), None)
+    return next((line.strip() for line in lines if "--environment=" in line and OURS not in line), None)
 
 
 def plugin_folder() -> Path:

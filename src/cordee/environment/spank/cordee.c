@@ -499,7 +499,7 @@ int slurm_spank_user_init(spank_t spank, int count, char **words)
 	int argc = 0;
 
 	(void)count, (void)words;
-	if (site.inert || spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS || !find(environment, CARRIED))
+	if (spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS || !find(environment, CARRIED))
 		return 0;
 	if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS)
 		return 0;
@@ -508,6 +508,11 @@ int slurm_spank_user_init(spank_t spank, int count, char **words)
 		return 0;
 	spank_get_item(spank, S_JOB_ARGV, &argc, &argv);
 	container.batch = step == SLURM_BATCH_SCRIPT;
+	if (site.inert) {
+		container.failed = true;
+		slurm_error("cordee: node %s: no container: another plugin has the option --environment here", node_name());
+		return 0;
+	}
 	hold(environment, container.batch && argc > 0 ? argv[0] : NULL);
 	return 0; /* every task says that it failed: a node that "cannot launch" would be drained, and the job requeued */
 }
@@ -520,7 +525,7 @@ static void give_up(const char *what, const char *given)
 
 static void join(void)
 {
-	char here[4096];
+	char here[4096], rest;
 	const char *workdir = answer("workdir=");
 
 	if (!getcwd(here, sizeof(here)))
@@ -529,6 +534,9 @@ static void join(void)
 		give_up("the container's users cannot be joined:", "setns");
 	if (setns(container.mount_ns, CLONE_NEWNS) < 0)
 		give_up("the container cannot be joined:", "setns");
+	/* What ends the tasks of a container whose holder is gone has looked for them already, or sees this one from here on. */
+	if (recv(container.socket, &rest, 1, MSG_DONTWAIT | MSG_PEEK) == 0)
+		_exit(EXIT_ENGINE);
 	/* Only now: a change of rights takes this back. Without slurmstepd nobody would end the task. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != container.stepd)
