@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from cordee.environment import choose
@@ -33,8 +35,6 @@ def engines(monkeypatch):
         monkeypatch.delitem(ENGINES, name)
     monkeypatch.setitem(ENGINES, "unable", f"{__name__}:Unable")
     monkeypatch.setitem(ENGINES, "able", f"{__name__}:Able")
-    import sys
-
     monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
     monkeypatch.setattr(choose, "PREFERENCE", ("unable", "not-there", "able"))
 
@@ -64,3 +64,9 @@ def test_an_engine_that_there_is_not_is_refused():
     with pytest.raises(EngineError) as caught:
         choose_engine(FOLDER, "docker")
     assert caught.value.given == "docker"
+
+
+def test_a_site_whose_engine_is_an_option_of_srun_is_said_so():
+    with pytest.raises(EngineError, match="option of srun") as caught:
+        choose_engine(FOLDER, "step")
+    assert "srun" in caught.value.next

@@ -15,7 +15,7 @@ from cordee.cli.cancel import cancel
 from cordee.cli.output import run_document
 from cordee.cli.show import describe
 from cordee.testing.container_runs import edf_with_python, holders, mounts_left
-from cordee.testing.images import busybox_root
+from cordee.testing.images import busybox_root, squashfs_of
 from cordee.testing.programs import COUNTING
 from cordee.testing.runs import LocalRun
 
@@ -36,12 +36,13 @@ def inside(tmp_path: Path) -> Callable[..., Path]:
     """Write a job folder whose environment is a root of busybox, with the machine's Python mounted into it."""
     root = busybox_root(tmp_path / "root")
 
-    def write(run: str, toml: str = "", edf: str = "") -> Path:
+    def write(run: str, toml: str = "", edf: str = "", *, packed: bool = False) -> Path:
+        image = squashfs_of(root, tmp_path / "root.sqsh") if packed else root
         folder = tmp_path / "job"
         folder.mkdir(exist_ok=True)
         (folder / "train.py").write_text(TELLING + COUNTING)
         (folder / "cordee.toml").write_text(f'name = "t"\nrun = {run!r}\nenvironment = "env.toml"\n{toml}\n')
-        (folder / "env.toml").write_text(edf_with_python(root, edf))
+        (folder / "env.toml").write_text(edf_with_python(image, edf))
         return folder
 
     return write
@@ -83,7 +84,7 @@ def test_ranks_setup_lines_checks_and_shells_are_inside_with_one_container_per_n
 
 
 def test_what_dies_is_started_again_inside_from_the_newest_checkpoint(inside, start):
-    run = start(inside("python train.py 160 0.03", NEED))
+    run = start(inside("python train.py 160 0.03", NEED, packed=True))
     run.wait(lambda state: state.checkpoint)
     first = holders(run, "local-0")
     run.kill("rank 1")

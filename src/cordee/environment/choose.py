@@ -10,6 +10,8 @@ from cordee.environment.engines._base import Engine, EngineError, Missing
 
 # The quickest first, and the one that needs nothing to be installed.
 PREFERENCE = ("namespace", "podman", "apptainer")
+# Of a site whose engine is an option of srun; see `engines.step`.
+STEP = "step"
 
 
 class Choice(NamedTuple):
@@ -34,6 +36,12 @@ def choose_engine(environment: Environment, name: Optional[str] = None) -> Choic
     Raises:
         EngineError: there is no such engine, or the machine lacks what it needs; the text names all that is missing.
     """
+    if name == STEP:
+        raise EngineError(
+            "this site enters environments by an option of srun, not by an engine on the node",
+            given=name,
+            next="give srun the option and leave `cordee env run` out, or take --engine namespace",
+        )
     if name:
         engine = find_engine(name)
         missing = engine.missing(environment)

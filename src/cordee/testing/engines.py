@@ -19,6 +19,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -132,13 +133,12 @@ class EngineContract:
         raise NotImplementedError
 
     @pytest.fixture
-    def place(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """A folder that every user can write."""
-        folder = tmp_path_factory.mktemp("place")
-        for each in (folder, *folder.parents[:2]):
-            each.chmod(each.stat().st_mode | 0o055)
-        folder.chmod(0o777)
-        return folder
+    def place(self) -> Iterator[Path]:
+        """A folder that every user can reach and write."""
+        with tempfile.TemporaryDirectory(prefix="cordee-place-") as name:
+            folder = Path(name)
+            folder.chmod(0o777)
+            yield folder
 
     def test_this_machine_lacks_nothing(self, case: EngineCase) -> None:
         assert case.engine.missing(case.environment()) == []

@@ -17,6 +17,12 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
+# What `docker push` calls the same things.
+_DOCKER = {
+    MANIFEST: "application/vnd.docker.distribution.manifest.v2+json",
+    CONFIG: "application/vnd.docker.container.image.v1+json",
+    f"{LAYER}+gzip": "application/vnd.docker.image.rootfs.diff.tar.gzip",
+}
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,7 @@ class OciLayout:
         architecture: str = "amd64",
         compression: str = "gzip",
         platform: bool = False,
+        docker: bool = False,
     ) -> str:
         """Add an image and return the digest of its manifest.
 
@@ -109,6 +116,7 @@ class OciLayout:
             config: `Env`, `Entrypoint`, `Cmd`, `WorkingDir`, ...
             compression: `gzip`, `zstd` (by the command) or `none`.
             platform: whether the index says the architecture.
+            docker: whether its parts have Docker's media types.
         """
         streams = [layer if isinstance(layer, bytes) else tar_of(layer) for layer in layers]
         document = {
@@ -117,13 +125,15 @@ class OciLayout:
             "config": dict(config or {}),
             "rootfs": {"type": "layers", "diff_ids": [digest_of(stream) for stream in streams]},
         }
+        kinds = _DOCKER if docker else {}
+        packed = [_compress(stream, compression) for stream in streams]
         manifest = {
             "schemaVersion": 2,
-            "mediaType": MANIFEST,
-            "config": self.blob(json.dumps(document).encode(), CONFIG),
-            "layers": [self.blob(*_compress(stream, compression)) for stream in streams],
+            "mediaType": kinds.get(MANIFEST, MANIFEST),
+            "config": self.blob(json.dumps(document).encode(), kinds.get(CONFIG, CONFIG)),
+            "layers": [self.blob(data, kinds.get(kind, kind)) for data, kind in packed],
         }
-        descriptor = self.blob(json.dumps(manifest).encode(), MANIFEST)
+        descriptor = self.blob(json.dumps(manifest).encode(), kinds.get(MANIFEST, MANIFEST))
         if tag:
             descriptor["annotations"] = {"org.opencontainers.image.ref.name": tag}
         if platform:

@@ -109,6 +109,12 @@ def test_the_image_for_this_machine_is_taken_from_an_index(pull: Pull, layout: O
     assert pull("HOST/x:index").image.digest == own
 
 
+def test_an_image_that_docker_pushed_keeps_its_digest(pull: Pull, layout: OciLayout) -> None:
+    digest = layout.add([[Entry("a", b"docker's")]], tag="docker", docker=True, config={"Cmd": ["sh"]})
+    image = pull("HOST/x:docker").image
+    assert (image.digest, image.config.command) == (digest, ("sh",))
+
+
 def test_an_index_without_this_machine_names_those_it_has(pull: Pull, layout: OciLayout) -> None:
     layout.folder.joinpath("index.json").unlink()
     other = OciLayout(layout.folder)

@@ -20,7 +20,8 @@ from cordee.environment.images.errors import ImageError
 from cordee.environment.images.importing import import_image
 from cordee.environment.images.lock import FolderLock, identity, is_gone
 from cordee.environment.images.oci import open_image
-from cordee.environment.images.store import Store, StoredImage, store_folder, verify
+from cordee.environment.images.records import StoredImage, verify
+from cordee.environment.images.store import Store, store_folder
 from cordee.testing.oci import Entry, OciLayout
 
 from .conftest import wait_for_no_process

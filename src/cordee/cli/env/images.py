@@ -12,7 +12,8 @@ from cordee.cli.options import json_option
 from cordee.cli.output import print_json
 
 if TYPE_CHECKING:
-    from cordee.environment.images.store import Store, StoredImage
+    from cordee.environment.images.records import StoredImage
+    from cordee.environment.images.store import Store
 
 IMAGES_SCHEMA = "cordee.images/1"
 
@@ -41,7 +42,7 @@ def command(verify: bool, store: str | None, cluster: str | None, as_json: bool)
 
 def _document(store: Store, image: StoredImage, check: bool) -> dict[str, Any]:
     from cordee.environment.images.errors import ImageError
-    from cordee.environment.images.store import verify
+    from cordee.environment.images.records import verify
 
     names = [name.name for name in store.names() if name.digest == image.digest]
     damage = None

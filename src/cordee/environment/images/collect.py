@@ -10,7 +10,8 @@ from pathlib import Path
 
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.lock import is_gone, owner_of, release
-from cordee.environment.images.store import Store, StoredImage, now_of
+from cordee.environment.images.records import StoredImage
+from cordee.environment.images.store import Store, now_of
 from cordee.units import format_duration
 
 # An image that was located within this time may be in use by a job on any node: few sites let one run for longer.

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from cordee.environment.images.layers import merge
 from cordee.environment.images.make import tool_version
 from cordee.environment.images.oci import OciImage
-from cordee.environment.images.store import Store, StoredImage
+from cordee.environment.images.records import StoredImage
+from cordee.environment.images.store import Store
 
 
 def import_image(

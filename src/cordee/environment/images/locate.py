@@ -14,9 +14,10 @@ from cordee.environment.images.errors import ImageError
 from cordee.environment.images.importing import import_image
 from cordee.environment.images.oci import is_layout, open_image, this_architecture
 from cordee.environment.images.pull import pull_image
+from cordee.environment.images.records import StoredImage
 from cordee.environment.images.reference import LocalPath, RegistryReference, read_reference
 from cordee.environment.images.squash import is_squashfs, read_superblock
-from cordee.environment.images.store import Store, StoredImage, stored_beside
+from cordee.environment.images.store import Store, stored_beside
 
 _TAR_MAGIC = b"ustar"
 _TAR_MAGIC_AT = 257

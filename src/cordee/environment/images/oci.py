@@ -17,16 +17,13 @@ from typing import Any
 
 from cordee.environment.document import ImageConfig
 from cordee.environment.images.blobs import (
-    ArchiveSource,
-    DownloadSource,
-    FolderSource,
     LayerStream,
-    Source,
     VerifiedReader,
     open_blob,
     read_all,
 )
 from cordee.environment.images.errors import ImageError
+from cordee.environment.images.sources import ArchiveSource, DownloadSource, FolderSource, Source
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from cordee.environment.images.asking import Asked, ask
 from cordee.environment.images.importing import import_image
+from cordee.environment.images.records import StoredImage
 from cordee.environment.images.reference import RegistryReference
-from cordee.environment.images.store import Store, StoredImage
+from cordee.environment.images.store import Store
 
 
 @dataclass(frozen=True)

@@ -23,21 +23,28 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from cordee.environment.document import ImageConfig
-from cordee.environment.images.errors import ImageError, StoreError
+from cordee.environment.images.errors import StoreError
 from cordee.environment.images.lock import FolderLock, identity
 from cordee.environment.images.make import no_space, out_of_quota
+from cordee.environment.images.records import (
+    IMAGE_SCHEMA,
+    NAME_SCHEMA,
+    ROOT_FILE,
+    SIDECAR,
+    PinnedName,
+    StoredImage,
+    file_digest,
+    read_image,
+    read_name,
+)
 from cordee.spec.places import cache_folder, runs_path
 from cordee.units import utc_text
 
-IMAGE_SCHEMA = "cordee.image/1"
-NAME_SCHEMA = "cordee.image-name/1"
-_ROOT_FILE = "root.squashfs"
-_SIDECAR = "image.json"
 _LEAST_DIGITS = 6
 
 
@@ -50,48 +57,6 @@ def store_folder(environ: Mapping[str, str] = os.environ, profile: str | None = 
     if os.path.isabs(scratch):
         return Path(scratch) / ".edf_imagestore"
     return runs_path(profile) if profile else cache_folder(environ) / "images"
-
-
-@dataclass(frozen=True)
-class StoredImage:
-    """An image of the store.
-
-    Attributes:
-        digest: what it is known by.
-        path: its squashfs file.
-        config: what the image says of itself.
-        origin: the reference or path that it was imported from first.
-        imported_at: UTC.
-        size_bytes: of the squashfs file.
-        file_digest: `sha256:...` of the squashfs file, for `verify`.
-        made_by: version of the tool.
-        contents: counts of what is in it and what was left out.
-        used_at: epoch seconds of the last `locate`.
-    """
-
-    digest: str
-    path: Path
-    config: ImageConfig
-    origin: str
-    imported_at: str
-    size_bytes: int
-    file_digest: str
-    made_by: str
-    contents: dict[str, int]
-    used_at: float
-
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {**asdict(self), "path": str(self.path), "used_at": utc_text(self.used_at)}
-
-
-@dataclass(frozen=True)
-class PinnedName:
-    """A name and the digest it is pinned to since `pinned_at` (UTC)."""
-
-    name: str
-    digest: str
-    pinned_at: str
 
 
 class Store:
@@ -156,7 +121,7 @@ class Store:
     def touch(self, image: StoredImage) -> None:
         """Note that an image is used now; a store that only others may write to is left as it is."""
         try:
-            os.utime(image.path.parent / _SIDECAR)
+            os.utime(image.path.parent / SIDECAR)
         except OSError:
             pass
 
@@ -194,7 +159,7 @@ class Store:
         with self.faults():
             folder = made.parent / "image"
             folder.mkdir()
-            root = folder / _ROOT_FILE
+            root = folder / ROOT_FILE
             made.replace(root)
             document = {
                 "schema": IMAGE_SCHEMA,
@@ -207,7 +172,7 @@ class Store:
                 "made_by": made_by,
                 "contents": dict(contents),
             }
-            _write_whole(folder / _SIDECAR, json.dumps(document, indent=1).encode())
+            _write_whole(folder / SIDECAR, json.dumps(document, indent=1).encode())
             _sync(root)
             _sync(folder)
             self._appear(folder, config.digest)
@@ -270,70 +235,22 @@ class Store:
 
     def _read(self, place: Path) -> StoredImage | None:
         try:
-            sidecar = place / _SIDECAR
-            document = json.loads(sidecar.read_bytes())
-            config = document["config"]
-            if document["schema"] != IMAGE_SCHEMA or not (place / _ROOT_FILE).is_file():
-                return None
-            return StoredImage(
-                digest=document["digest"],
-                path=place / _ROOT_FILE,
-                config=ImageConfig(
-                    **{**config, "entrypoint": tuple(config["entrypoint"]), "command": tuple(config["command"])}
-                ),
-                origin=document["origin"],
-                imported_at=document["imported_at"],
-                size_bytes=document["size_bytes"],
-                file_digest=document["file_digest"],
-                made_by=document["made_by"],
-                contents=document["contents"],
-                used_at=sidecar.stat().st_mtime,
-            )
-        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
-            return None
+            return read_image(place)
         except OSError as error:
             _raise(error, self.folder)
 
     def _read_name(self, path: Path) -> PinnedName | None:
         try:
-            document = json.loads(path.read_bytes())
-            return PinnedName(document["name"], document["digest"], document["pinned_at"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return None
+            return read_name(path)
         except OSError as error:
             _raise(error, self.folder)
 
 
 def stored_beside(path: Path) -> StoredImage | None:
     """Return the image of a store whose squashfs file is named by its path, for its configuration."""
-    if path.name != _ROOT_FILE or path.parent.parent.name != "images":
+    if path.name != ROOT_FILE or path.parent.parent.name != "images":
         return None
     return Store(path.parent.parent.parent).find(path.parent.name.replace("-", ":", 1))
-
-
-def file_digest(path: Path) -> str:
-    """Return the digest of a file."""
-    with path.open("rb") as file:
-        return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def verify(image: StoredImage) -> None:
-    """Read an image whole and compare it with what was imported.
-
-    Raises:
-        ImageError: it is another file now.
-    """
-    try:
-        found = file_digest(image.path)
-    except OSError as error:
-        raise ImageError(f"the image cannot be read: {error.strerror}", given=str(image.path)) from None
-    if found != image.file_digest:
-        raise ImageError(
-            "the image has been damaged since it was imported",
-            given=f"{image.path}: {found}",
-            allowed=image.file_digest,
-            next=f"cordee env rm --force {image.digest}, and pull it again",
-        )
 
 
 def _file_name(key: str) -> str:

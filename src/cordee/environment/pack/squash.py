@@ -151,7 +151,7 @@ class SquashFile:
             raise PackError(
                 f"{(self._went_in - found).total()} files were written wrongly by mksquashfs",
                 given=self._path,
-                next="pack again; squashfs-tools 4.7.5 or newer has fewer such faults",
+                next="pack again, or with newer squashfs-tools; nothing was left there",
             )
         return os.fstat(self._file).st_size
 

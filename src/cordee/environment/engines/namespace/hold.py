@@ -46,7 +46,7 @@ def hold(words: list[str]) -> int:
             request = _request_of_document(document)
         else:
             request = request_of(words)
-        told = _start_watch()
+        watch = _start_watch()
         root = Root(request, leave_host())
         servers = root.servers
         root.prepare()
@@ -57,7 +57,7 @@ def hold(words: list[str]) -> int:
                 given=request.workdir,
                 next="set workdir to a folder of the image, or mount one there",
             )
-        os.write(told, os.fsencode(os.readlink("/proc/self/ns/mnt")))
+        _be_watched(watch)
     except (Refused, OSError) as error:
         refused = error if isinstance(error, Refused) else Refused(f"the container could not be made: {error}")
         _say_refused(refused, plain)
@@ -72,31 +72,47 @@ def hold(words: list[str]) -> int:
     return 0
 
 
-def _start_watch() -> int:
-    """Start the process that ends what is inside when this one has ended; return where to tell it the namespace."""
+def _start_watch() -> tuple[int, int]:
+    """Start the process that ends what is inside when this one has ended; return where to tell it and where it answers."""
     reading, told = os.pipe()
+    heard, answering = os.pipe()
+    holder = os.getpid()
     # A host whose mounts are gone from sight must not be looked at from inside: it starts before anything is left.
     if os.fork():
         os.close(reading)
-        return told
+        os.close(answering)
+        return told, heard
     try:
         os.close(told)
+        os.close(heard)
         os.setsid()
         silent = os.open("/dev/null", os.O_RDWR)
         for number in range(3):
             os.dup2(silent, number)
         os.chdir("/")
         kernel.block_signals()
-        namespace = b""
-        while True:
-            part = os.read(reading, 4096)
-            if not part:
-                break
-            namespace += part
-        if namespace:
-            _empty(os.fsdecode(namespace), set())
+        if os.read(reading, 1):
+            # Kept open, the namespace keeps its number: a later one that got it would be taken for it.
+            os.open(f"/proc/{holder}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            namespace = os.readlink(f"/proc/{holder}/ns/mnt")
+            os.write(answering, b"1")
+            os.read(reading, 1)
+            _empty(namespace, set())
     finally:
         os._exit(0)
+
+
+def _be_watched(watch: tuple[int, int]) -> None:
+    """Have the watch look at the namespace that this process is in now.
+
+    Raises:
+        Refused: the watch has ended.
+    """
+    told, heard = watch
+    os.write(told, b"1")
+    if not os.read(heard, 1):
+        raise Refused("the process that ends the container with its holder could not be kept", next="start it again")
+    os.close(heard)
 
 
 def _empty(namespace: str, spared: set[int]) -> None:
