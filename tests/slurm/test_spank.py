@@ -16,7 +16,8 @@ import pytest
 
 import cordee
 from cordee.environment import spank_install
-from cordee.testing.images import busybox, busybox_root, busybox_squashfs
+from cordee.submit.bundle import write_node_zip
+from cordee.testing.images import busybox, busybox_root, squashfs_of
 from cordee.testing.oci import Entry, OciLayout, folder, link
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
@@ -28,16 +29,19 @@ NAMESPACE = "readlink /proc/self/ns/mnt"
 
 @pytest.fixture(scope="module")
 def plugin() -> Iterator[Path]:
-    """The plugin, where every user can load it."""
+    """The plugin, and the zip for nodes beside it, where every user can load them."""
     with tempfile.TemporaryDirectory(prefix="cordee-plugin-") as name:
         Path(name).chmod(0o755)
         spank_install.build(Path(name) / spank_install.LIBRARY)
+        write_node_zip(Path(name) / spank_install.NODE_ZIP)
+        (Path(name) / spank_install.NODE_ZIP).chmod(0o644)
         yield Path(name) / spank_install.LIBRARY
 
 
 @pytest.fixture(scope="module")
 def line(plugin: Path) -> str:
-    return spank_install.plugstack_line(plugin, [f"python={sys.executable}", f"cordee={PACKAGE}", "timeout_s=30"])
+    words = [f"python={sys.executable}", f"cordee={PACKAGE}", f"node_cordee={plugin.with_name(spank_install.NODE_ZIP)}"]
+    return spank_install.plugstack_line(plugin, [*words, "timeout_s=30"])
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +60,7 @@ def images() -> Iterator[Path]:
         tool = busybox_root(where / "box") / "opt" / "tool"
         tool.write_text("#!/bin/sh\necho the tool inside\n")
         tool.chmod(0o755)
-        busybox_squashfs(where / "box.sqsh")
+        squashfs_of(where / "box", where / "box.sqsh")
         yield where
 
 
@@ -383,6 +387,9 @@ def test_a_person_without_privileges_on_nodes_of_root_has_a_container_and_no_mor
     batch = site.out(*drop, "sbatch", "--parsable", "--environment=./env.toml", "-o", "out", "job.sh").strip()
     until(lambda: "JobState=COMPLETED" in site.out("scontrol", "show", "job", batch), "the script did not end well")
     said += (home / "out").read_text()
+    (home / "squashed.toml").write_text(f'image = "{images}/box.sqsh"\n')
+    squashed = site.out(*drop, "srun", "-n1", "--environment=./squashed.toml", "ls", "/opt")
+    assert (squashed, processes_with("squashfuse", str(images))) == ("tool\n", [])
     assert sorted(said.splitlines()) == sorted([str(person), str(person), "CapEff:\t0000000000000000", "tool"] * 3)
 
 

@@ -406,6 +406,11 @@ static void start_holder(int end, int words, uid_t uid, gid_t gid)
 	dup2(end, 1);
 	dup2(words, 2);
 	close_all_above(2);
+	/* slurmstepd may be spared when memory runs out; what serves files to tasks is not. */
+	if ((end = open("/proc/self/oom_score_adj", O_WRONLY)) >= 0) {
+		dprintf(end, "0");
+		close(end);
+	}
 	for (int number = 1; number < 32; number++)
 		signal(number, SIG_DFL);
 	sigemptyset(&none);
