@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -37,11 +38,17 @@ cgroup_manager = "cgroupfs"
 """
 
 
-def wall(command: list[str], env: dict[str, str] = ENV) -> float:
-    """Return the seconds of one command, which has to succeed."""
-    started = time.perf_counter()
+def spent() -> float:
+    """Return the seconds of processors that ended children of this process have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def wall(command: list[str], env: dict[str, str] = ENV) -> tuple[float, float]:
+    """Return the seconds of one command, which has to succeed, by the clock and of processors."""
+    started, before = time.perf_counter(), spent()
     done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - started, spent() - before
     if done.returncode:
         raise SystemExit(f"{command}: {done.returncode}\n{done.stderr}")
     return seconds
@@ -159,19 +166,20 @@ def starts(folder: Path, root: Path, packed: Path, rounds: int) -> None:
             "user: bubblewrap, folder": [*AS_USER, *bubblewrap(root)],
         }
         cases = {name: command for name, command in cases.items() if available(command)}
-        seconds: dict[str, list[float]] = {name: [] for name in cases}
+        seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
         for command in cases.values():
             wall(command, {**ENV, "HOME": str(folder)})
         for _ in range(rounds):
             for name, command in cases.items():
                 seconds[name].append(wall(command, {**ENV, "HOME": str(folder)}))
-    print(
-        f"`true`, {rounds} rounds, in turn\n\n| case | median ms | least | above its interpreter |\n|---|---|---|---|"
-    )
+    print(f"`true`, {rounds} rounds, in turn; ms\n")
+    print("| case | median | least | above its interpreter | of processors |\n|---|---|---|---|---|")
     for name, values in seconds.items():
         base = seconds["user: bare interpreter" if name.startswith("user") else "bare interpreter"]
-        above = statistics.median(value - other for value, other in zip(values, base, strict=True))
-        print(f"| {name} | {statistics.median(values) * 1e3:.1f} | {min(values) * 1e3:.1f} | {above * 1e3:+.1f} |")
+        above = statistics.median(value - other for (value, _), (other, _) in zip(values, base, strict=True))
+        median, used = (statistics.median(column) for column in zip(*values, strict=True))
+        least = min(value for value, _ in values)
+        print(f"| {name} | {median * 1e3:.1f} | {least * 1e3:.1f} | {above * 1e3:+.1f} | {used * 1e3:.1f} |")
 
 
 def ranks(folder: Path, root: Path, packed: Path, rounds: int) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import cordee
+from cordee.cli.cancel import cancel
 from cordee.environment import spank_install
 from cordee.testing.container_runs import edf_with_python, holders, mounts_left
 from cordee.testing.images import busybox_root
@@ -30,7 +31,7 @@ TOML = 'environment = "env.toml"\n[need]\nnodes = 2\nranks_per_node = 2\n'
 
 def test_the_ranks_of_two_nodes_are_inside_and_a_lost_container_is_opened_again(job, start, slurm, tmp_path):
     root = busybox_root(tmp_path / "root")
-    folder = job("python train.py 24 0.08", TOML, TELLING + COUNTING)
+    folder = job("python train.py 9000 0.03", TOML, TELLING + COUNTING)
     (folder / "env.toml").write_text(edf_with_python(root, 'FROM_EDF = "yes"'))
     run = start(folder)
     state = run.wait_training()
@@ -40,8 +41,11 @@ def test_the_ranks_of_two_nodes_are_inside_and_a_lost_container_is_opened_again(
     assert told == [f'TOLD NAME="busybox" {rank} {rank // 2} yes' for rank in range(4)]
     first = {node: holders(run, node) for node in nodes}
     os.kill(first[nodes[1]][0], 9)
+    run.wait_training(attempt=2)
+    assert holders(run, nodes[0]) == first[nodes[0]]
+    cancel(run.folder, now=False, wait_s=60)
     state = run.wait_end()
-    assert (state.state, state.restarts) == ("finished", 1), state.text
+    assert (state.state, state.restarts) == ("cancelled", 1), state.text
     assert [event["node"] for event in run.events("container_lost")] == [nodes[1]]
     assert run.processes() == []
     assert mounts_left(run) == []

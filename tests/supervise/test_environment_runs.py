@@ -59,7 +59,7 @@ def test_ranks_setup_lines_checks_and_shells_are_inside_with_one_container_per_n
         monkeypatch.setenv(name, "host")
     toml = 'setup = ["export D=setup-$C", "test -e /etc/os-release"]\n[env]\nC = "job"\n' + NEED
     toml += '[vet]\ncommands = ["busybox"]\nmodules = ["json"]\n'
-    run = start(inside("python train.py 200 0.05", toml, 'B = "edf"\nC = "edf"\nGONE = ""\n'))
+    run = start(inside("python train.py 9000 0.03", toml, 'B = "edf"\nC = "edf"\nGONE = ""\n'))
     run.wait_training()
     assert [len(holders(run, node)) > 0 for node in ("local-0", "local-1")] == [True, True]
     shell = [sys.executable, "-m", "cordee.cli", "shell", run.folder.id, "--runs", str(tmp_path / "runs"), "--"]
@@ -84,7 +84,7 @@ def test_ranks_setup_lines_checks_and_shells_are_inside_with_one_container_per_n
 
 
 def test_what_dies_is_started_again_inside_from_the_newest_checkpoint(inside, start):
-    run = start(inside("python train.py 160 0.03", NEED, packed=True))
+    run = start(inside("python train.py 9000 0.03", NEED, packed=True))
     run.wait(lambda state: state.checkpoint)
     first = holders(run, "local-0")
     run.kill("rank 1")
@@ -99,8 +99,9 @@ def test_what_dies_is_started_again_inside_from_the_newest_checkpoint(inside, st
     run.kill("agent local-0")
     run.wait_training(attempt=4, seconds=60)
     assert not set(second) & set(holders(run, "local-0"))
-    state = run.wait_end(90)
-    assert (state.state, state.restarts) == ("finished", 3)
+    cancel(run.folder, now=False, wait_s=60)
+    state = run.wait_end()
+    assert (state.state, state.restarts) == ("cancelled", 3), state.text
     begun = [int(line.split()[1]) for line in run.output(0).decode().splitlines() if line.startswith("from")]
     assert begun[0] == 0
     assert all(start > 0 for start in begun[1:])
@@ -130,12 +131,15 @@ def test_with_podman_it_is_the_same(inside, start, tmp_path, monkeypatch):
     (tmp_path / "clusters/local.toml").write_text('[environment]\nengine = "podman"\n')
     monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path / "clusters"))
     run = start(
-        inside("python train.py 60 0.05", 'setup = ["export D=setup"]\n[need]\nranks_per_node = 2\n', 'B = "edf"')
+        inside("python train.py 9000 0.03", 'setup = ["export D=setup"]\n[need]\nranks_per_node = 2\n', 'B = "edf"')
     )
     run.wait(lambda state: state.checkpoint)
     os.kill(holders(run, "local-0")[0], 9)
+    run.wait_training(attempt=2)
+    run.wait(lambda state: len(told(run)) == 2)
+    cancel(run.folder, now=False, wait_s=60)
     state = run.wait_end()
-    assert (state.state, state.restarts) == ("finished", 1), state.text
+    assert (state.state, state.restarts) == ("cancelled", 1), state.text
     line = f'TOLD NAME="busybox" {tmp_path}/job - edf - setup -'
     assert told(run) == [line, line]
     assert mounts_left(run) == []

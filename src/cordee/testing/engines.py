@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -226,6 +227,26 @@ class EngineContract:
             process.send_signal(signal.SIGUSR1)
             assert process.stdout.read() == "got\n"
         assert process.returncode == 9
+
+    def test_on_a_terminal_an_interrupt_reaches_the_command_once_and_a_stop_the_caller(self, case: EngineCase) -> None:
+        script = "trap 'echo got' INT; echo ready; sleep 1000; exit 9"
+        line = case.line(("sh", "-c", script))
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execvpe(line[0], line, ENV)
+        seen = b""
+        while b"ready" not in seen:
+            seen += os.read(terminal, 100)
+        os.write(terminal, b"\x1a")
+        assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+        os.killpg(pid, signal.SIGCONT)
+        os.write(terminal, b"\x03")
+        ended = os.waitpid(pid, 0)[1]
+        os.set_blocking(terminal, False)
+        seen += os.read(terminal, 1000)
+        os.close(terminal)
+        assert os.waitstatus_to_exitcode(ended) == 9
+        assert seen.count(b"got") == 1, seen
 
     def test_nothing_is_left_when_the_caller_is_killed(self, case: EngineCase, place: Path) -> None:
         line = case.line(("sh", "-c", "echo ready; sleep 1000 & sleep 1000"), mounts=(Mount(str(place), "/there"),))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -118,12 +120,17 @@ def test_a_file_of_the_store_brings_its_configuration(store: Store, layout: OciL
     assert (by_path.root, by_path.config) == (found.root, found.config)
 
 
-def test_an_image_that_the_store_has_lost_is_imported_again(store: Store, layout: OciLayout) -> None:
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: os.truncate(path, 100)], ids=["lost", "cut off"])
+def test_an_image_that_the_store_has_lost_is_imported_again(
+    store: Store, layout: OciLayout, harm: Callable[[Path], None]
+) -> None:
     environment = Environment("e", image=f"oci:{layout.folder}")
     found = locate(environment, store)
     assert found.root is not None
-    Path(found.root.path).unlink()
-    assert Path(locate(environment, store).root.path).is_file()  # type: ignore[union-attr]
+    size = Path(found.root.path).stat().st_size
+    harm(Path(found.root.path))
+    assert locate(environment, store) == found
+    assert Path(found.root.path).stat().st_size == size
 
 
 def test_a_file_that_is_not_there_is_named_in_both_readings(

@@ -141,6 +141,23 @@ def test_a_registry_that_keeps_failing_is_given_up(pull: Pull, registry: Loopbac
     assert store.images() == []
 
 
+def test_a_registry_that_falls_silent_is_tried_again_and_given_up(
+    pull: Pull, registry: LoopbackRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cordee.environment.images.asking.TOLD_EVERY_S", 0.05)
+    monkeypatch.setattr("cordee.environment.images.asking.STALLED_S", 0.3)
+    registry.answering.clear()
+    said: list[str] = []
+    with pytest.raises(ImageError, match="did not give the image: timeout: nothing has arrived"):
+        pull("HOST/x:1", say=said.append)
+    assert sum("trying again" in text for text in said) == TRIES - 1
+
+
+def test_an_image_of_podmans_own_storage_is_told_from_one_of_a_registry(pull: Pull) -> None:
+    with pytest.raises(ImageError, match=r"(?s)podman's own storage.*podman save --format oci-archive"):
+        pull("localhost/mine")
+
+
 def test_an_image_that_is_not_there_is_not_asked_for_twice(pull: Pull) -> None:
     said: list[str] = []
     with pytest.raises(ImageError, match="has no such image"):

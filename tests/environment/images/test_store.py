@@ -310,6 +310,30 @@ def test_what_another_machine_makes_is_left_alone_for_two_days(store: Store, lay
     assert [each.path for each in removable(store)] == [made]
 
 
+def test_what_other_tools_keep_in_the_same_folder_is_left_alone(store: Store, layout: OciLayout) -> None:
+    imported(store, layout)
+    for place in (store.images_folder, store.temporary_folder, store.locks_folder):
+        other = place / "overlay-images"
+        other.mkdir()
+        (other / "layer").touch()
+        os.utime(other / "layer", (0, 0))
+        os.utime(other, (0, 0))
+    (store.folder / "other.sqsh").touch()
+    assert removable(store, older_than_s=0) == []
+    assert len(store.images()) == 1
+
+
+def test_an_image_whose_record_is_torn_is_cleared_away_in_time(store: Store, layout: OciLayout) -> None:
+    image = imported(store, layout)
+    folder = image.path.parent
+    (folder / "image.json").write_text("{")
+    assert removable(store) == []
+    for path in (folder / "image.json", image.path, folder):
+        os.utime(path, (0, 0))
+    collect(store, removable(store))
+    assert not folder.exists()
+
+
 def test_what_this_process_makes_is_left_alone(store: Store) -> None:
     with store.temporary():
         assert removable(store) == []

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +20,13 @@ from cordee.environment.images.errors import ImageError
 from cordee.environment.images.make import no_space, out_of_quota
 from cordee.environment.images.oci import INDEX_TYPES, OciImage, open_download, open_image, this_architecture
 from cordee.environment.images.reference import RegistryReference
+from cordee.environment.images.sizes import folder_bytes
 from cordee.errors import CordeeError
+from cordee.units import format_size
 
 TRIES = 4
+TOLD_EVERY_S = 5.0
+STALLED_S = 180.0
 SITE_POLICY = Path("/etc/containers/policy.json")
 _FIRST_PAUSE_S = 1.0
 _DENIED = re.compile(
@@ -66,6 +71,9 @@ class Asking:
         asked: what for.
     """
 
+    # Whether what is fetched lies in the folder of `asked`, where it can be seen to arrive.
+    fetches_here = True
+
     def __init__(self, program: str, asked: Asked) -> None:
         self._program, self._asked = program, asked
         self._reference, self._folder = asked.reference, asked.folder
@@ -84,23 +92,50 @@ class Asking:
         for attempt in range(1, TRIES + 1):
             if announce:
                 self._asked.say(f"fetching {self._reference.name}")
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-                env=dict(self._asked.environ),
-                preexec_fn=die_with_parent,  # it would fetch on into a folder that nobody looks at
-            )
-            if done.returncode == 0:
-                return done.stdout
-            said = done.stderr.decode(errors="replace")
-            if attempt == TRIES or _DENIED.search(said) or not _PASSING.search(said):
+            code, out, said = self._once(command)
+            if code == 0:
+                return out
+            if (
+                attempt == TRIES
+                or self._reference.registry == "localhost"
+                or _DENIED.search(said)
+                or not _PASSING.search(said)
+            ):
                 break
             self._asked.say(f"the registry failed ({_last(said)}); trying again in {wait_s:.0f} s")
             self._asked.pause(wait_s)
             wait_s *= 3
         raise self._refused(said)
+
+    def _once(self, command: list[str]) -> tuple[int, bytes, str]:
+        """Return exit code, output and errors of one try, which is ended when nothing has arrived for STALLED_S seconds."""
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(self._asked.environ),
+            preexec_fn=die_with_parent,  # it would fetch on into a folder that nobody looks at
+        )
+        size, changed_at = -1, time.monotonic()
+        with process:
+            while True:
+                try:
+                    out, said = process.communicate(timeout=TOLD_EVERY_S)
+                    return process.returncode, out, said.decode(errors="replace")
+                except subprocess.TimeoutExpired:
+                    now = folder_bytes(self._folder)
+                    if now != size:
+                        size, changed_at = now, time.monotonic()
+                        if size:
+                            self._asked.say(f"{format_size(size)} so far")
+                    elif self.fetches_here and time.monotonic() - changed_at > STALLED_S:
+                        process.kill()
+                        process.communicate()
+                        return -1, b"", f"timeout: nothing has arrived for {STALLED_S:.0f} s"
+                except BaseException:
+                    process.kill()
+                    raise
 
     def _flags(self, prefix: str = "--") -> list[str]:
         flags = [f"{prefix}tls-verify=false"] if _LOOPBACK.fullmatch(self._reference.registry) else []
@@ -112,6 +147,12 @@ class Asking:
         if "disk quota exceeded" in said:
             return out_of_quota(self._folder)
         name, registry = self._reference.name, self._reference.registry
+        if registry == "localhost":
+            return ImageError(
+                "no registry answers on this machine; images of podman's own storage are called localhost/ too",
+                given=name,
+                next=f'podman save --format oci-archive -o image.tar {name}, and image = "oci-archive:image.tar"',
+            )
         if _DENIED.search(said):
             return self._denied(said)
         if _NOT_FOUND.search(said) and not _NO_SUCH_HOST.search(said):
@@ -190,6 +231,8 @@ class Skopeo(Asking):
 
 class Podman(Asking):
     """Fetches into the person's own storage, from which the image is saved as an archive."""
+
+    fetches_here = False
 
     def digest(self) -> str | None:
         return None

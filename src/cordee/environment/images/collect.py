@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.lock import is_gone, owner_of, release
 from cordee.environment.images.records import StoredImage
+from cordee.environment.images.sizes import folder_bytes, last_change
 from cordee.environment.images.store import Store, now_of
 from cordee.units import format_duration
 
@@ -18,6 +19,9 @@ from cordee.units import format_duration
 IN_USE_S = 7 * 86400.0
 # What another machine makes is left alone for so long; its processes cannot be asked.
 _FOREIGN_S = 2 * 86400.0
+
+_IDENTITY = re.compile(r".+-(?:[0-9a-f]{8}|0)-\d+-\d+-\d+")
+_KEY = re.compile(r"(?:sha256|sha512|name)-[0-9a-f]+")
 
 
 @dataclass(frozen=True)
@@ -104,33 +108,20 @@ def remove(store: Store, text: str, *, force: bool = False, in_use_s: float = IN
 
 
 def _leftovers(store: Store, now: float) -> list[Removal]:
-    """Return what processes have left that are gone: folders of imports, locks, images that cannot be read."""
+    """Return what processes have left that are gone: folders of imports, locks, images that cannot be read.
+
+    Other tools may keep their images in the same folder, so only what is named as ours is looked at.
+    """
     found = []
     for path in [*store.listing(store.temporary_folder), *store.listing(store.locks_folder)]:
         # A folder that is being made is called by its maker, with letters of its own at the end; a lock holds its owner.
         made = path.parent == store.temporary_folder or path.name.startswith(".")
-        owner = path.name.lstrip(".").rpartition("-")[0] if made else owner_of(path)
-        if is_gone(owner) or now - _changed(path) > _FOREIGN_S:
-            found.append(Removal(path, "left by a process that was interrupted", _size(path), owner=owner))
+        owner = path.name.removeprefix(".").rpartition("-")[0] if made else owner_of(path)
+        ours = _IDENTITY.fullmatch(owner) if made else _KEY.fullmatch(path.name)
+        if ours and (is_gone(owner) or now - last_change(path) > _FOREIGN_S):
+            found.append(Removal(path, "left by a process that was interrupted", folder_bytes(path), owner=owner))
     known = {image.path.parent for image in store.images()}
     for path in store.listing(store.images_folder):
-        if path not in known and now - _changed(path) > _FOREIGN_S:
-            found.append(Removal(path, "it cannot be read as an image", _size(path)))
+        if path not in known and _KEY.fullmatch(path.name) and now - last_change(path) > _FOREIGN_S:
+            found.append(Removal(path, "it cannot be read as an image", folder_bytes(path)))
     return found
-
-
-def _changed(path: Path) -> float:
-    times = [path.stat().st_mtime if path.exists() else 0.0]
-    times += [each.stat().st_mtime for each in path.rglob("*") if each.exists()]
-    return max(times)
-
-
-def _size(path: Path) -> int:
-    total = 0
-    for folder, _, files in os.walk(path):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_size
-            except OSError:
-                continue
-    return total

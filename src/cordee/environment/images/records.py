@@ -61,7 +61,7 @@ class PinnedName:
 
 
 def read_image(place: Path) -> StoredImage | None:
-    """Return the image in a folder of the store; None: there is none, or its record is torn or of a newer schema.
+    """Return the image in a folder of the store; None: there is none, it is cut off, or its record is torn or of a newer schema.
 
     Raises:
         OSError: it cannot be read.
@@ -70,7 +70,7 @@ def read_image(place: Path) -> StoredImage | None:
         sidecar = place / SIDECAR
         document = json.loads(sidecar.read_bytes())
         config = document["config"]
-        if document["schema"] != IMAGE_SCHEMA or not (place / ROOT_FILE).is_file():
+        if document["schema"] != IMAGE_SCHEMA or (place / ROOT_FILE).stat().st_size != document["size_bytes"]:
             return None
         return StoredImage(
             digest=document["digest"],

@@ -28,6 +28,7 @@ def run(asked: Asked) -> int:
     """
     environment = given_environment()
     mask = kernel.block_signals()
+    terminal = _has_terminal()
     container = Container(asked, host_processes=False)
     try:
         container.open(mask)
@@ -37,14 +38,18 @@ def run(asked: Asked) -> int:
                 kernel.enter_namespace(descriptor, kind)
         command = os.fork()
         if command == 0:
-            _become(container, spaces, environment, mask)
-        return _stay(command)
+            _become(container, spaces, environment, mask, terminal)
+        return _stay(command, terminal)
     finally:
         kernel.end(container.servers)
 
 
 def _become(
-    container: Container, spaces: list[tuple[int, int]], environment: dict[bytes, bytes], mask: set[int]
+    container: Container,
+    spaces: list[tuple[int, int]],
+    environment: dict[bytes, bytes],
+    mask: set[int],
+    terminal: bool,
 ) -> None:
     request = container.request
     try:
@@ -52,6 +57,8 @@ def _become(
             if kind != kernel.NEWPID:
                 kernel.enter_namespace(descriptor, kind)
         container.become_oneself()
+        if not terminal:
+            os.setpgid(0, 0)
         # Not earlier: a change of user namespaces ends this promise.
         kernel.die_with_parent()
         begin_in(request.workdir or "/")
@@ -66,10 +73,18 @@ def _become(
         os._exit(ENGINE)
 
 
-def _stay(command: int) -> int:
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def _stay(command: int, terminal: bool) -> int:
     """Forward signals until the command has ended; return its exit code.
 
-    What a terminal sends reaches the command by itself, which is in this process's group.
+    What a terminal sends reaches the command by itself, which is in the terminal's group of processes then.
     """
     while True:
         number, code = kernel.wait_signal()
@@ -80,8 +95,11 @@ def _stay(command: int) -> int:
                 os.kill(command, _SIGCONT)
             elif ended:
                 return kernel.exit_code(status)
-        elif code <= 0 and number != kernel.SIGTSTP:
+            continue
+        if not terminal or code <= 0:
             try:
                 os.kill(command, number)
             except ProcessLookupError:
                 pass
+        if number == kernel.SIGTSTP:
+            os.kill(os.getpid(), kernel.SIGSTOP)
