@@ -11,9 +11,7 @@ from pathlib import Path
 from cordee.environment.document import Environment, ImageConfig, Root
 from cordee.environment.images.elf import architecture_of_folder, architecture_of_squashfs
 from cordee.environment.images.errors import ImageError
-from cordee.environment.images.importing import import_image
 from cordee.environment.images.oci import is_layout, open_image, this_architecture
-from cordee.environment.images.pull import pull_image
 from cordee.environment.images.records import StoredImage
 from cordee.environment.images.reference import LocalPath, RegistryReference, read_reference
 from cordee.environment.images.squash import is_squashfs, read_superblock
@@ -80,6 +78,9 @@ def import_local(source: LocalPath, store: Store, say: Callable[[str], None] = l
         ImageError: the image is damaged, or not for this machine.
         StoreError: the store is full or cannot be written.
     """
+    # Not at once: an image that lies here is looked up in front of every task.
+    from cordee.environment.images.importing import import_image
+
     image = import_image(open_image(Path(source.path), tag=source.tag), store, origin=source.name, say=say)
     store.pin(source.name, image.digest)
     return image
@@ -113,6 +114,8 @@ def _of_registry(reference: RegistryReference, store: Store, pull: bool, say: Ca
     if image is not None:
         return image
     if pull:
+        from cordee.environment.images.pull import pull_image
+
         return pull_image(reference, store, say=say).image
     raise ImageError(
         "the image is not in the store, nor is there a path of that name (paths begin with `/` or `./`)",
