@@ -92,7 +92,7 @@ class Site:
     def batch(self, script: str, *options: str) -> str:
         """Submit a script, wait for it and return what it printed."""
         (self.folder / "job.sh").write_text(script)
-        job = self.out("sbatch", "--parsable", "--output=out", *options, "job.sh").strip()
+        job = self.out("sbatch", "--parsable", "--output=out", "--error=err", *options, "job.sh").strip()
         until(lambda: "JobState=COMPLETED" in self.out("scontrol", "show", "job", job), "the script did not end well")
         return (self.folder / "out").read_text()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cordee.errors import CordeeError, UsageError
 
-SOURCE = Path(__file__).parent / "spank" / "cordee.c"
+SOURCES = tuple(Path(__file__).parent / "spank" / name for name in ("cordee.c", "node.c"))
 LIBRARY = "spank_cordee.so"
 NODE_ZIP = "cordee-node.zip"
 OURS = "--environment=FILE|NAME"  # as `srun --help` shows the option of cordee.c
@@ -44,7 +44,7 @@ def build(target: Path, *, compiler: str = "cc", include: Sequence[str] = ()) ->
         )
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".cordee-") as scratch:
         made = Path(scratch) / LIBRARY
-        done = _run([*words, *_FLAGS, "-o", str(made), str(SOURCE)])
+        done = _run([*words, *_FLAGS, "-o", str(made), *map(str, SOURCES)])
         if done.returncode:
             raise CordeeError(f"the plugin does not compile\n{done.stderr.strip()}", given=shlex.join(words))
         made.chmod(0o755)  # whatever the umask of whoever installs it: all users load it

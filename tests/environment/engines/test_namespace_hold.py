@@ -172,3 +172,21 @@ def _until(true: Any, seconds: float = 30) -> None:
     while not true():
         assert time.monotonic() < deadline, left_behind(str(Path("/tmp/cordee-engine-")))
         time.sleep(0.02)
+
+
+def test_the_number_of_a_namespace_stays_taken_while_a_process_outside_looks_for_it(images, who):
+    with held(who, environment_in(images)) as box:
+        space = box.run("readlink", "/proc/self/ns/mnt").stdout.strip()
+        watches = [
+            link
+            for link in Path("/proc").glob("[0-9]*/fd/*")
+            if _target(link) == space and _target(link.parents[1] / "ns/mnt") != space
+        ]
+        assert len(watches) == 1
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""

@@ -57,6 +57,16 @@ def test_flags_of_a_mount_are_set(run, place):
     assert "master:" not in seen
 
 
+@pytest.mark.parametrize("kind", ["folder", "squashfs"])
+def test_an_image_gives_no_rights_by_set_user_id_programs_or_device_files(run, place, kind):
+    (place / "tree").mkdir()
+    packed = squashfs_of(place / "tree", place / "tree.sqsh")
+    seen = run("cat", "/proc/self/mountinfo", kind=kind, mounts=mounts(f"{packed}:/packed:sqsh")).stdout
+    options = {line.split()[4]: set(line.split()[5].split(",")) for line in seen.splitlines()}
+    assert {"nosuid", "nodev"} <= options["/"]
+    assert {"nosuid", "nodev"} <= options["/packed"]
+
+
 def test_squashfs_files_are_mounted_as_folders(run, place):
     (place / "tree").mkdir()
     (place / "tree/inside").write_text("text\n")

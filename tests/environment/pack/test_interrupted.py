@@ -32,11 +32,12 @@ def wait_for(condition, seconds=30.0):
         time.sleep(0.01)
 
 
-def ended(pid: int) -> bool:
+def process_state(pid: int) -> str:
+    """Return the letter of /proc/PID/stat; Z when there is no such process."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return True
+        return "Z"
 
 
 def test_a_pack_that_is_killed_leaves_nothing(venv, tmp_path, monkeypatch):
@@ -49,11 +50,12 @@ def test_a_pack_that_is_killed_leaves_nothing(venv, tmp_path, monkeypatch):
     env = {**os.environ, "PATH": f"{fakes}:{os.environ['PATH']}", "MARK": str(mark)}
     child = subprocess.Popen([*COMMAND, venv.folder, "-o", out / "train.sqsh"], env=env)
     wait_for(mark.exists)
+    pid = int(mark.read_text())
+    wait_for(lambda: process_state(pid) == "T")
     child.kill()
     child.wait()
-    pid = int(mark.read_text())
     os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: ended(pid))
+    wait_for(lambda: process_state(pid) == "Z")
     assert list(out.iterdir()) == []
     assert pack(venv.folder, out / "train.sqsh").file.exists()
 

@@ -67,4 +67,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:  # nobody reads any more; what is not written yet is not written at the end either
+        os._exit(1)

@@ -1,1 +1,1 @@
-"""Slurm's `--environment`: a plugin in C (cordee.c), what it runs at submission (`cordee.environment.spank_render`) and on nodes (`hold`)."""
+"""Slurm's `--environment`: a plugin in C (cordee.c, node.c), what it runs at submission (`cordee.environment.spank_render`) and on nodes (`hold`)."""

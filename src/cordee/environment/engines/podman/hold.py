@@ -34,7 +34,7 @@ def hold(asked: Asked) -> int:
     try:
         told = start_watch()
         container.open(set())
-        os.write(told, os.fsencode(os.readlink(f"/proc/{container.pid}/ns/mnt")))
+        os.write(told, str(container.pid).encode())
         check_workdir(container.pid, asked.request.workdir or "/")
         container.become_oneself()
     except (Refused, OSError) as error:

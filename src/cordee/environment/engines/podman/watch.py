@@ -9,7 +9,7 @@ from cordee.environment.engines.namespace import kernel
 
 
 def start_watch() -> int:
-    """Start it, before anything of the host is left; return where to write the name of the mount namespace."""
+    """Start it, before anything of the host is left; return where to write the number of the container's process."""
     reading, told = os.pipe()
     if os.fork():
         os.close(reading)
@@ -22,14 +22,14 @@ def start_watch() -> int:
             os.dup2(silent, number)
         os.chdir("/")
         kernel.block_signals()
-        namespace = b""
-        while True:
-            part = os.read(reading, 4096)
-            if not part:
-                break
-            namespace += part
-        while namespace and _kill_inside(os.fsdecode(namespace)):
-            time.sleep(0.01)
+        pid = os.read(reading, 4096).decode()
+        if pid:
+            # Kept open, the namespace keeps its number: a later one that got it would be taken for it.
+            os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            namespace = os.readlink(f"/proc/{pid}/ns/mnt")
+            os.read(reading, 1)
+            while _kill_inside(namespace):
+                time.sleep(0.01)
     finally:
         os._exit(0)
 
