@@ -85,8 +85,13 @@ class Root:
 
 
 def python_files() -> Iterator[Path]:
-    """Yield the interpreter that this environment stands on, and its own library."""
-    yield Path(sys.executable).resolve()
+    """Yield the interpreter that this environment stands on, by every name that leads to it, and its own library."""
+    path = Path(sys.executable)
+    while path.is_symlink():
+        path = path.parent / os.readlink(path)
+        if not path.parent.resolve().is_relative_to(Path(sys.prefix).resolve()):
+            yield path
+    yield path.resolve()
     yield from Path(sysconfig.get_config_var("LIBDIR") or sys.base_prefix).glob("libpython3*.so*")
 
 

@@ -66,14 +66,11 @@ class TestForReal:
     def case(self, request, images):
         return EngineCase(find_engine("podman"), images, prefix=AS_USER if request.param == "user" else [])
 
-    def test_podmans_own_words_are_said_when_it_fails(self, case, tmp_path, monkeypatch):
-        tmp_path.chmod(0o755)
-        fake = tmp_path / "podman"
+    def test_podmans_own_words_are_said_when_it_fails(self, case, place, monkeypatch):
+        fake = place / "podman"
         fake.write_text("#!/bin/sh\necho 'level=warning msg=noise' >&2\necho 'Error: the sky is green' >&2\nexit 125\n")
         fake.chmod(0o755)
-        for folder in (*tmp_path.parents[:2],):
-            folder.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
         done = case.run("true")
         assert done.returncode == EXIT_ENGINE
         assert "podman could not open the container: the sky is green" in done.stderr
