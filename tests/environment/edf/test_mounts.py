@@ -9,7 +9,7 @@ import pytest
 from cordee.environment.document import Mount
 from cordee.environment.edf.mounts import MountError, mount_text, parse_mount
 
-CWD = Path("/work/me")
+CWD = Path("/home/me")
 VARIABLES = {"HOME": "/users/me", "PAIR": "/a:/b:ro", "ODD": "/a:b"}
 
 
@@ -26,10 +26,10 @@ VARIABLES = {"HOME": "/users/me", "PAIR": "/a:/b:ro", "ODD": "/a:b"}
         ("/a:/b:ro+ro", Mount("/a", "/b", ("ro",))),
         ("/a:/b:", Mount("/a", "/b")),
         ("/a.sqsh:/b:sqsh", Mount("/a.sqsh", "/b", ("sqsh",))),
-        ("./data:/data", Mount("/work/me/data", "/data")),
-        ("../data:./data", Mount("/work/data", "/work/me/data")),
-        (".", Mount("/work/me", "/work/me")),
-        ("./x.sqsh:/x:sqsh", Mount("/work/me/x.sqsh", "/x", ("sqsh",))),
+        ("./data:/data", Mount("/home/me/data", "/data")),
+        ("../data:./data", Mount("/home/data", "/home/me/data")),
+        (".", Mount("/home/me", "/home/me")),
+        ("./x.sqsh:/x:sqsh", Mount("/home/me/x.sqsh", "/x", ("sqsh",))),
         ("${HOME}:${HOME}", Mount("/users/me", "/users/me")),
         ("${HOME}", Mount("/users/me", "/users/me")),
         ("${NONE:-/a}:/b", Mount("/a", "/b")),

@@ -17,7 +17,7 @@ PLAIN = Environment("plain", "/images/plain.sqsh", root=Root("squashfs", "/image
 FULL = Environment(
     "full",
     "/images/root",
-    workdir="/work/dir",
+    workdir="/home/me/dir",
     entrypoint=True,
     writable=False,
     mounts=(
@@ -69,10 +69,10 @@ def test_podman_is_told(name, environment, held, podman_on_path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("apptainer-exec", lambda: exec_words(SIMPLE, ("python", "train.py"), "/work/dir")),
+        ("apptainer-exec", lambda: exec_words(SIMPLE, ("python", "train.py"), "/home/me/dir")),
         ("apptainer-exec-gpus", lambda: exec_words(PLAIN, ("nvidia-smi",), "/", ("--nv",))),
         ("apptainer-start", lambda: start_words(SIMPLE, "cordee-1", ("--nv", "--rocm"))),
-        ("apptainer-enter", lambda: enter_words("cordee-1", ["python", "train.py"], "/work/dir")),
+        ("apptainer-enter", lambda: enter_words("cordee-1", ["python", "train.py"], "/home/me/dir")),
         ("apptainer-stop", lambda: stop_words("cordee-1")),
     ],
 )
