@@ -132,7 +132,7 @@ def test_a_failing_mpi_rank_is_named_and_the_others_end_with_it(hello, start) ->
     run = start(hello("2"), restart__retries=0)
     state = run.wait_end(WAIT_S)
     assert (state.state, state.exit_code) == ("failed", 7)
-    node = state.nodes[1].node
+    node = sorted(each.node for each in state.nodes)[1]
     assert (
         state.text == f"1 failures without progress (retries = 0): rank 2 on {node} exited with code 7: rank 2 gives up"
     )
@@ -153,7 +153,7 @@ def test_ranks_of_srun_come_back_after_a_kill_and_none_is_left(job, start, part:
     if part == "srun":
         os.kill(srun_of(run), 9)
     else:
-        run.kill(f"agent {run.state.nodes[1].node}" if part == "agent" else part)
+        run.kill(f"agent {nodes_of(run)[1]}" if part == "agent" else part)
     run.wait(lambda state: state.attempt == 2 and len(state.ranks) == WORLD, WAIT_S)
     run.wait_training(2, WAIT_S)
     after = {rank.rank: int(rank.pid or 0) for rank in run.state.ranks}
@@ -178,10 +178,15 @@ def test_an_mpi_run_is_cancelled_at_one_agreed_step(job, start) -> None:
     assert run.processes() == []
 
 
+def nodes_of(run) -> list[str]:
+    """Return the run's nodes in the order of their ranks; agents may have come in another."""
+    return sorted(node.node for node in run.state.nodes)
+
+
 def srun_of(run) -> int:
     """Return the pid of the srun that started the ranks: the child of an agent that is called srun."""
     deadline = time.monotonic() + WAIT_S
-    agent = run.pid(f"agent {run.state.nodes[0].node}")
+    agent = run.pid(f"agent {nodes_of(run)[0]}")
     while time.monotonic() < deadline:
         for pid in run.processes():
             try:

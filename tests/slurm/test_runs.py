@@ -58,7 +58,7 @@ def test_killed_parts_come_back_in_the_same_job(job, start):
     run = start(job(LONG))
     for attempt, part in enumerate(("supervisor", "agent", "rank 1"), 1):
         run.wait_training(attempt)
-        run.kill(f"agent {run.state.nodes[1].node}" if part == "agent" else part)
+        run.kill(f"agent {sorted(node.node for node in run.state.nodes)[1]}" if part == "agent" else part)
     run.wait_training(4)
     state = run.wait_end(120)
     assert (state.state, state.segments) == ("finished", 1), state.text
