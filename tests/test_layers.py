@@ -51,7 +51,7 @@ LAYERS = (
     ("cli", "document", "thin faces"),
 )
 NODE_MODULES_OF_SHARED_ROOMS = {
-    "runs": {"__init__", "folder", "journal", "snapshot", "state", "blocklog", "logframes"},
+    "runs": {"__init__", "folder", "journal", "snapshot", "state", "blocklog", "logframes", "catalogue", "recording"},
     "insight": {"__init__", "peers"},
     "environment": {"__init__", "document", "choose", "engines", "spank"},
 }

@@ -13,7 +13,14 @@ import pytest
 
 import cordee.runs.seal as sealing
 from cordee.errors import RunFolderError, RunNotFound, UsageError
-from cordee.runs.blocklog import BlockLogWriter, encode_events, encode_grid, encode_schema, list_parts
+from cordee.runs.blocklog import (
+    BlockLogWriter,
+    encode_events,
+    encode_facts,
+    encode_grid,
+    encode_schema,
+    list_parts,
+)
 from cordee.runs.reader import open_run
 from cordee.runs.seal import drop_sealed_parts, seal
 from cordee.runs.sealed import read_commit
@@ -440,3 +447,28 @@ def test_a_record_that_makes_no_sense_is_passed_over_and_counted(known, kind, bo
     assert_all_there(known)
     # a schema is there twice: at the beginning of the part and where it came
     assert read_commit(known.telemetry).malformed_records == (2 if kind == 1 else 1)
+
+
+def test_facts_are_merged_key_by_key_and_survive_sealing(known):
+    known.write()
+    writer = BlockLogWriter(known.telemetry, 2)
+    writer.append(encode_facts("n1", "gpu", T0, {"GPU-a": {"model": "H200"}}, {"gpu_dram_ratio": "no GPM"}, ["shared"]))
+    writer.append(encode_facts("n1", "gpu", T0 + 1, {"GPU-a": {"ranks": [3]}}, {"gpu_dram_ratio": ""}, ["shared"]))
+    writer.append(encode_facts("n2", "gpu", T0 + 1, {}, {"gpu_power_watts": "closed"}))
+    assert writer.close()
+    before = open_run(known.folder.root).facts("gpu")
+    assert before["n1"]["devices"] == {"GPU-a": {"model": "H200", "ranks": [3]}}
+    assert before["n1"]["missing"] == {}
+    assert before["n1"]["remarks"] == ["shared"]
+    assert before["n2"]["missing"] == {"gpu_power_watts": "closed"}
+    seal(known.folder.root, final=True)
+    assert open_run(known.folder.root).facts("gpu") == before
+    assert open_run(known.folder.root).facts("node") == {}
+
+
+def test_facts_that_make_no_sense_are_passed_over(known):
+    writer = BlockLogWriter(known.telemetry, 2)
+    writer.append(encode_facts("n1", "gpu", T0, {"GPU-a": 7}, {}))
+    writer.append(known.record(0))
+    assert writer.close()
+    assert open_run(known.folder.root).facts("gpu") == {}

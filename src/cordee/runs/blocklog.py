@@ -6,6 +6,7 @@ sequence and payload, sequence) and a payload. A payload is whole records: `<I B
     kind 1 SCHEMA   UTF-8 JSON: id, node, group, cadence, devices, metrics, attempt
     kind 2 GRID     `<I d` (schema id, UTC epoch seconds), float64 LE [devices x metrics], NaN = missing
     kind 3 EVENTS   UTF-8 JSON: node, rank, attempt, dropped, events [[offset, UTC seconds, step or null, {name: value}]]
+    kind 4 FACTS    UTF-8 JSON: node, group, time, devices {device: {key: value}}, missing {metric: reason}, remarks
 
 Every part starts with the schemas known so far, so that it can be read alone. Readers pass over unknown kinds.
 """
@@ -23,7 +24,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Deque, Iterable, Iterator, Optional, Sequence, Union
 
-SCHEMA, GRID, EVENTS = 1, 2, 3
+SCHEMA, GRID, EVENTS, FACTS = 1, 2, 3, 4
 
 MAGIC = b"CoBk"
 BLOCK_BYTES = 256 << 10
@@ -84,6 +85,44 @@ def encode_events(node: str, rank: int, attempt: int, dropped: int, events: Iter
     """
     document = {"node": node, "rank": rank, "attempt": attempt, "dropped": dropped, "events": list(events)}
     return _record(EVENTS, json.dumps(document, separators=(",", ":")).encode())
+
+
+def encode_facts(
+    node: str,
+    group: str,
+    moment: float,
+    devices: dict[str, dict[str, Any]],
+    missing: dict[str, str],
+    remarks: Sequence[str] = (),
+) -> bytes:
+    """Return the record of what is known of a group's devices on one node; a later one adds to it, key by key.
+
+    Args:
+        moment: UTC epoch seconds.
+        devices: by the device's name in grids (ranks as text) what it is: of a GPU `model`, `index`, `uuid`, `parent`
+            (a MIG instance's GPU), `memory_bytes`, `ranks`, `shared` and the like.
+        missing: why a metric of the group is not measured, or not any more, by its name; empty: it is again.
+        remarks: sentences that the reader of these samples should know.
+    """
+    document = {"node": node, "group": group, "time": moment, "devices": devices, "missing": missing}
+    return _record(FACTS, _compact(dict(document, remarks=list(remarks))))
+
+
+def merge_facts(known: dict[str, dict[str, Any]], news: dict[str, Any]) -> None:
+    """Add a FACTS document to the facts by `node/group`, each of the same shape as a document."""
+    place = known.setdefault(
+        f"{news['node']}/{news['group']}",
+        {"node": news["node"], "group": news["group"], "devices": {}, "missing": {}, "remarks": []},
+    )
+    place["time"] = news["time"]
+    for device, about in news["devices"].items():
+        place["devices"].setdefault(device, {}).update(about)
+    for metric, reason in news["missing"].items():
+        if reason:
+            place["missing"][metric] = reason
+        else:
+            place["missing"].pop(metric, None)
+    place["remarks"] += [remark for remark in news["remarks"] if remark not in place["remarks"]]
 
 
 def iter_records(payload: Union[bytes, memoryview]) -> Iterator[tuple[int, memoryview]]:

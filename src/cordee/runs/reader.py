@@ -20,10 +20,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cordee.errors import RunFolderError, UsageError
+from cordee.runs.blocklog import merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
-from cordee.runs.sealed import Commit, read_commit, read_events
+from cordee.runs.recording import is_recording, read_recorders
+from cordee.runs.sealed import Commit, read_commit, read_events, read_facts
 from cordee.runs.state import RunState, replay
 from cordee.runs.tail import Event, LiveEvents, Tail, merged_rows
 
@@ -75,13 +77,13 @@ class Series:
 
 
 def open_run(run: str | os.PathLike[str]) -> Run:
-    """Open a run by its folder, or by its id (or what `cordee runs` takes) below `CORDEE_RUNS` or `runs/`.
+    """Open a run or a recording by its folder, or a run by its id (or what `cordee runs` takes) below `CORDEE_RUNS` or `runs/`.
 
     Raises:
         RunNotFound: no run answers to it.
     """
     folder = RunFolder(os.fspath(run))
-    if folder.exists():
+    if folder.exists() or is_recording(folder):
         return Run(folder)
     from cordee.runs.index import find_run
 
@@ -133,9 +135,17 @@ class Run:
         return LogReader(self.folder.logs, self._places)
 
     def seal(self) -> float | None:
-        """Seal what nobody writes to any more, so that later questions are quick; returns the time sealed until."""
+        """Seal what nobody writes to any more, so that later questions are quick; returns the time sealed until.
+
+        The samplers of a recording write side by side: it is sealed as a whole, once all of them have ended.
+        """
         from cordee.runs.seal import seal
 
+        if is_recording(self.folder):
+            recorders, _ = read_recorders(self.folder)
+            if any(recorder.ended_at is None for recorder in recorders):
+                return read_commit(self.folder.telemetry).sealed_until
+            return seal(self.folder.root, final=True)
         return seal(self.folder.root, final=self.state.ended)
 
     def groups(self) -> list[str]:
@@ -172,6 +182,18 @@ class Run:
 
         sealed, samples = self._group(group)
         return read_grid(self.folder.telemetry, group, sealed, samples, metrics, start, stop, every, statistic)
+
+    def facts(self, group: str) -> dict[str, dict[str, Any]]:
+        """Return what is known of a group's devices, by node: `{devices: {device: {...}}, missing: {metric: reason}, remarks}`.
+
+        Ranks are named as text. See `cordee.runs.blocklog.encode_facts`.
+        """
+        self._look()
+        known = read_facts(self.folder.telemetry)
+        for part in self._tail.parts:
+            for news in part.facts:
+                merge_facts(known, news)
+        return {facts["node"]: facts for facts in known.values() if facts["group"] == group}
 
     def events(self, name: str | None = None) -> dict[str, np.ndarray]:
         """Return what ranks logged with `cordee.log`, by metric name (only `name`, when given).

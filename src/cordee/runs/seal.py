@@ -19,11 +19,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordee.errors import CordeeError, RunFolderError
-from cordee.runs.blocklog import list_parts
+from cordee.runs.blocklog import list_parts, merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.grids import SHARD_SLOTS, Axes, Samples, by_group, rollup
 from cordee.runs.journal import read_journal
-from cordee.runs.sealed import STORE, Commit, SealedGroup, read_commit, read_events, write_commit, write_events
+from cordee.runs.sealed import (
+    STORE,
+    Commit,
+    SealedGroup,
+    read_commit,
+    read_events,
+    read_facts,
+    write_commit,
+    write_events,
+    write_facts,
+)
 from cordee.runs.state import replay
 from cordee.runs.tail import Event, Part, is_sealed, merged_rows, merged_schemas
 
@@ -115,6 +125,7 @@ def _seal_parts(telemetry: Path, commit: Commit, paths: list[Path]) -> None:
     for name, samples in groups.items():
         _seal_group(telemetry, commit, name, samples)
     _seal_events(telemetry, commit, [event for part in parts for event in part.events])
+    _seal_facts(telemetry, [facts for part in parts for facts in part.facts])
     untils: dict[Path, float | None] = {part.path: _newest(part, commit) for part in parts}
     for part in parts:
         commit.parts[part.path.name] = {"size": sizes[part.path], "until": untils[part.path]}
@@ -207,6 +218,15 @@ def _seal_events(telemetry: Path, commit: Commit, events: list[Event]) -> None:
         rows.sort(key=lambda row: row[:4])
         write_events(telemetry, np.array(rows, dtype=np.float64).T, commit.event_rows)
         commit.event_rows += len(rows)
+
+
+def _seal_facts(telemetry: Path, news: list[dict[str, Any]]) -> None:
+    """Add facts to those that are sealed; doing so again after an interruption changes nothing."""
+    if news:
+        known = read_facts(telemetry)
+        for facts in news:
+            merge_facts(known, facts)
+        write_facts(telemetry, known)
 
 
 def _watermark(commit: Commit, attempt: int, rank: int) -> int:

@@ -3,6 +3,7 @@
     <group>/values        float32 (metric, time, device), NaN = missing; shards of an hour
     <group>/values_5s     float32 (statistic, metric, time_5s, device): mean, min, max, count; also values_60s
     <group>/time, ...     coordinates
+    facts.json            what is known of devices, by node and group
     events/table          float64 (column, row): name, attempt, rank, offset, step, time, value
 
 Arrays may be longer than what holds: the `cordee` attribute of the root says what is in, and is replaced last, at once.
@@ -95,6 +96,31 @@ def write_commit(telemetry: Path, commit: Commit) -> None:
     document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
     (telemetry / STORE).mkdir(mode=0o700, exist_ok=True)
     write_atomically(telemetry / STORE / "zarr.json", json.dumps(document))
+
+
+def read_facts(telemetry: Path) -> dict[str, dict[str, Any]]:
+    """Return the sealed facts by `node/group`; none when there are none.
+
+    Raises:
+        RunFolderError: they are damaged.
+    """
+    path = telemetry / STORE / "facts.json"
+    try:
+        known: dict[str, dict[str, Any]] = json.loads(path.read_bytes())
+        return known
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError) as error:
+        raise RunFolderError(f"the sealed facts cannot be read: {error}", file=str(path)) from error
+
+
+def write_facts(telemetry: Path, facts: dict[str, dict[str, Any]]) -> None:
+    """Replace the sealed facts, durably.
+
+    Raises:
+        RunFolderError: the disk refuses.
+    """
+    write_atomically(telemetry / STORE / "facts.json", json.dumps(facts))
 
 
 class SealedGroup:

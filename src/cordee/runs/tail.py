@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cordee.runs.blocklog import EVENTS, GRID, SCHEMA, BlockReader, decode_json, iter_records, list_parts
+from cordee.runs.blocklog import EVENTS, FACTS, GRID, SCHEMA, BlockReader, decode_json, iter_records, list_parts
 
 _SCHEMA_ID = struct.Struct("<I")
 _GROUP = re.compile(r"^[A-Za-z0-9_]+$")
@@ -33,6 +33,7 @@ class Part:
         schemas: schema documents by id.
         rows: per schema id the samples in the order of writing, each time f64 and values f64 [devices x metrics].
         events: user events in the order of writing.
+        facts: FACTS documents in the order of writing.
         dropped_events: events that ranks had to drop.
         skipped_bytes: damaged bytes that were passed over.
         malformed_records: records that make no sense, passed over.
@@ -47,6 +48,7 @@ class Part:
         self.schemas: dict[int, dict[str, Any]] = {}
         self.rows: dict[int, list[bytes]] = {}
         self.events: list[Event] = []
+        self.facts: list[dict[str, Any]] = []
 
     def read(self) -> None:
         """Take what has been written since the last time.
@@ -71,6 +73,10 @@ class Part:
             document = decode_json(body)
             _check_schema(document)
             self.schemas[document["id"]] = document
+        elif kind == FACTS:
+            document = decode_json(body)
+            _check_facts(document)
+            self.facts.append(document)
         elif kind == EVENTS:
             document = decode_json(body)
             attempt, rank = int(document["attempt"]), int(document["rank"])
@@ -159,6 +165,17 @@ def _check_schema(schema: dict[str, Any]) -> None:
         raise ValueError("no device")
     if not all(isinstance(metric["name"], str) for metric in schema["metrics"]) or not schema["metrics"]:
         raise ValueError("no metrics")
+
+
+def _check_facts(facts: dict[str, Any]) -> None:
+    """Refuse facts that could not be merged."""
+    if not all(isinstance(facts[key], str) for key in ("node", "group")):
+        raise ValueError("no node or group")
+    if not all(isinstance(about, dict) for about in facts["devices"].values()):
+        raise ValueError("no devices")
+    if not all(isinstance(reason, str) for reason in facts["missing"].values()):
+        raise ValueError("no reasons")
+    float(facts["time"]), list(facts["remarks"])
 
 
 def is_sealed(path: Path, sealed: dict[str, Any]) -> bool:

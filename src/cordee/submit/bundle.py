@@ -42,6 +42,8 @@ NODE_SIDE = (
     "runs/snapshot.py",
     "runs/state.py",
     "runs/blocklog.py",
+    "runs/catalogue.py",
+    "runs/recording.py",
     "runs/logframes.py",
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)

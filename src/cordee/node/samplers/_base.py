@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 NAN = float("nan")
 
 
 class Sampler(ABC):
-    """One source of samples, called by the agent at its cadence from one thread.
+    """One source of samples, called at its cadence from one thread: by the agent, or by the process that samples GPUs.
+
+    What a source can measure are its `metrics`, under the names of `cordee.runs.catalogue`; it lists no other.
 
     `sample` must neither raise nor wait: what cannot be read is NaN with its reason in `missing`, never zero. Rates are
     over the monotonic time that really passed since the previous call, so they are NaN at the first.
@@ -32,6 +34,13 @@ class Sampler(ABC):
     @abstractmethod
     def devices(self) -> list[Union[str, int]]:
         """Return what the last sample was about, in its order: node names or global ranks."""
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of the devices of the last sample, by name; asked after the first sample and when devices change."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Let go of files and libraries."""
 
     @abstractmethod
     def sample(self) -> list[float]:

@@ -1,0 +1,6 @@
+"""`cordee score`: DIR... scores recordings and runs; a word of COMMANDS in its place is a command of its own."""
+
+from __future__ import annotations
+
+# By name: the module whose `command` it is, and one line of help.
+COMMANDS: dict[str, tuple[str, str]] = {}

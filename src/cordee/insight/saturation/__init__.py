@@ -1,0 +1,1 @@
+"""How well a job used its GPUs: one score with its exact decomposition, a diagnosis, advice; pure functions from a trace."""

@@ -1,0 +1,153 @@
+"""A recording: what `cordee record` leaves in a folder. Telemetry is in a run's format, so `cordee.open_run` reads it.
+
+```
+DIR/
+  recorders/<n>.json   one document per sampler: a node in a step; n is its own and is the epoch of its block log
+  telemetry/           blocks-<n>-<part>.log of all of them; sealed series, once all have ended
+```
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from cordee.errors import RunFolderError
+from cordee.runs.folder import RunFolder, write_atomically
+
+SCHEMA = "cordee.recording/1"
+_MOST_RECORDERS = 1_000_000
+
+
+@dataclass
+class RecordedRank:
+    """One process that was recorded, as it was started on its node.
+
+    Attributes:
+        rank: its global rank (0 for a process that is no rank).
+        argv: its command.
+        devices: UUIDs of the GPUs that are its own; None: not known, and not guessed.
+        cpus: the CPUs that it may use.
+        started_at, ended_at: UTC epoch seconds; None: not yet, or not seen.
+        exit_code, signal: how it ended; both None where nobody could see it.
+    """
+
+    rank: int
+    pid: int
+    argv: list[str]
+    started_at: float
+    local_rank: Optional[int] = None
+    devices: Optional[list[str]] = None
+    cpus: list[int] = field(default_factory=list)
+    ended_at: Optional[float] = None
+    exit_code: Optional[int] = None
+    signal: Optional[int] = None
+
+
+@dataclass
+class Recorder:
+    """One sampler: what it was, where, and what it saw; `recorders/<number>.json`.
+
+    Attributes:
+        node: as the scheduler names it, else the host's name.
+        job, step: the scheduler's, empty outside of one; the samplers of one job on many nodes share them.
+        world_size: ranks of the step over all nodes, None where not told.
+        heard_at: UTC epoch seconds of the last sign of life.
+        ended_at: when it closed the recording in order; None: it runs, or was killed.
+        sources: names of what was sampled; `refused` says of each source that was tried in vain why.
+        remarks: sentences that the reader of a score should know.
+    """
+
+    number: int
+    node: str
+    host: str
+    pid: int
+    started_at: float
+    interval_s: float
+    version: str
+    job: str = ""
+    step: str = ""
+    world_size: Optional[int] = None
+    heard_at: float = 0.0
+    ended_at: Optional[float] = None
+    sources: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+    ranks: list[RecordedRank] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as its file has it."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def recorders_folder(folder: RunFolder) -> Path:
+    """Return where the documents of the samplers lie."""
+    return folder.root / "recorders"
+
+
+def is_recording(folder: RunFolder) -> bool:
+    """Return whether this folder holds a recording."""
+    return recorders_folder(folder).is_dir()
+
+
+def claim_number(folder: RunFolder) -> int:
+    """Make the folders of a recording where they are missing and take a number that no other sampler has.
+
+    Samplers on many nodes may call it at once: a number is a file that only one of them can make.
+
+    Raises:
+        RunFolderError: the folder cannot be written.
+    """
+    place = recorders_folder(folder)
+    try:
+        for path in (folder.root, place, folder.telemetry):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        number = max((int(path.stem) for path in place.glob("*.json") if path.stem.isdigit()), default=0)
+        while number < _MOST_RECORDERS:
+            number += 1
+            try:
+                os.close(os.open(place / f"{number}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                return number
+            except FileExistsError:
+                continue
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot write the recording: {error.strerror}",
+            given=str(folder.root),
+            allowed="a folder on a disk with space that you may write",
+            next="choose another place with -o DIR",
+        ) from error
+    raise RunFolderError("this folder holds too many recordings", given=str(folder.root), next="choose another with -o")
+
+
+def write_recorder(folder: RunFolder, recorder: Recorder) -> None:
+    """Replace a sampler's document, at once.
+
+    Raises:
+        RunFolderError: the disk refuses.
+    """
+    write_atomically(recorders_folder(folder) / f"{recorder.number}.json", json.dumps(recorder.document()))
+
+
+def read_recorders(folder: RunFolder) -> tuple[list[Recorder], list[str]]:
+    """Return the samplers' documents by number, and a sentence for each file that holds none (its sampler was killed)."""
+    found, remarks = [], []
+    paths = [path for path in recorders_folder(folder).glob("*.json") if path.stem.isdigit()]
+    for path in sorted(paths, key=lambda path: int(path.stem)):
+        try:
+            document = json.loads(path.read_bytes())
+            if document.get("schema") != SCHEMA:
+                remarks.append(f"{path.name} is of {document.get('schema')!r}, not {SCHEMA}: it was left out")
+                continue
+            known = {name: document[name] for name in Recorder.__dataclass_fields__ if name in document}
+            ranks = [
+                RecordedRank(**{name: rank[name] for name in RecordedRank.__dataclass_fields__ if name in rank})
+                for rank in known.pop("ranks", [])
+            ]
+            found.append(Recorder(**known, ranks=ranks))
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            remarks.append(f"{path.name} says nothing of its sampler, which was killed or still starts ({error})")
+    return found, remarks
