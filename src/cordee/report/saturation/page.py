@@ -32,13 +32,13 @@ from cordee.units import format_duration, utc_text
 _MOST_FLAGS = 40
 _MOST_REMARKS = 30
 _COST = {
-    "score": "the score",
+    "score": "SMs at work, as close to the roof as they came",
     "depth": "SMs held work but waited: for memory, for each other, for links",
     "breadth": "SMs had no work while the device was in use",
     "time": "nothing ran on the device",
 }
 _CPU_COST = {
-    "score": "the score",
+    "score": "cores at work, as close to the roof as they came",
     "depth": "cores worked at fewer instructions per cycle than they can",
     "breadth": "cores had no work while others did",
     "time": "no core worked",
@@ -100,8 +100,7 @@ def _job(found: Collected) -> dict[str, Any]:
 
 def _shares(result: Saturation) -> dict[str, str]:
     shares = result.shares
-    assumed = {name: "1 (assumed)" for name in result.assumed}
-    parts = {name: assumed.get(name, f"{getattr(shares, name) or 0:.3f}") for name in figures.PARTS}
+    parts = {name: words.factor(result, name) for name in figures.PARTS}
     return {"score": words.points(shares.score), **parts}
 
 
