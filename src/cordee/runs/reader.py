@@ -157,6 +157,17 @@ class Run:
         unsealed = {group_name(schema) for identity, schema in self._tail.schemas.items() if identity in rows}
         return sorted(unsealed | set(self._commit.groups))
 
+    def metrics(self, group: str) -> dict[str, dict[str, Any]]:
+        """Return what is measured of a group, by the metric's name: `{name, unit, source}`.
+
+        Raises:
+            UsageError: there is no such group.
+        """
+        sealed, samples = self._group(group)
+        known = [*(sealed.metrics if sealed is not None else ())]
+        known += [metric for of_schema in samples for metric in of_schema.schema["metrics"]]
+        return {metric["name"]: metric for metric in reversed(known)}
+
     def grid(
         self,
         group: str,
