@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import Callable, Collection, NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 from cordee.errors import UsageError
-from cordee.node.samplers.gpu._base import GpuSource, SourceUnavailable
+from cordee.node.samplers.gpu._base import GpuSource, Roots, SourceUnavailable
 
-__all__ = ["SOURCES", "GpuSource", "Source", "SourceUnavailable", "open_gpus"]
+__all__ = ["SOURCES", "GpuSource", "Roots", "Source", "SourceUnavailable", "open_gpus"]
 
 AUTO = "auto"
 REPLAY = "replay:"
@@ -40,7 +40,7 @@ def open_gpus(
     wanted: Optional[Sequence[str]] = None,
     source: str = AUTO,
     interval_s: float = 1.0,
-    own: Optional[Callable[[], Collection[int]]] = None,
+    own: Optional[Roots] = None,
 ) -> tuple[Optional[GpuSource], dict[str, str]]:
     """Open the first source that measures these GPUs; return it, probed, and why each source before it was refused.
 
@@ -51,7 +51,7 @@ def open_gpus(
         wanted: UUIDs of GPUs or MIG instances that belong to the job; None: all that this process may see; empty: none.
         source: `auto`, the name of one of `SOURCES`, or `replay:DIR`.
         interval_s: seconds between samples.
-        own: returns the main processes of the job's ranks on this node, to tell others who use the same GPU.
+        own: returns the main process of each rank of the job on this node, to tell whose a GPU is and who else uses it.
 
     Raises:
         UsageError: there is no such source.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from cordee.node.samplers._base import Sampler
 from cordee.runs.catalogue import GPU, described
 
 # Every source lists of these the ones it gives, in this order.
 ORDER = tuple(metric.name for metric in GPU)
+
+
+# Returns the main process of each global rank of the job on this node.
+Roots = Callable[[], Mapping[int, int]]
 
 
 class SourceUnavailable(Exception):
@@ -34,16 +38,20 @@ class GpuSource(Sampler):
     coarse = False
     least_interval_s = 0.0
 
-    def __init__(self, wanted: Optional[Sequence[str]] = None, interval_s: float = 1.0) -> None:
+    def __init__(
+        self, wanted: Optional[Sequence[str]] = None, interval_s: float = 1.0, own: Optional[Roots] = None
+    ) -> None:
         """Prepare to measure GPUs.
 
         Args:
             wanted: UUIDs of the GPUs or MIG instances, or unique beginnings of them; None: all that this process may see.
             interval_s: seconds between samples.
+            own: the main processes of the job's ranks; with it `facts` tells who else uses a GPU. None: not known.
         """
         super().__init__()
         self.wanted = None if wanted is None else list(wanted)
         self.interval_s = interval_s
+        self.own = own
         self.remarks: list[str] = []
         self.given: list[str] = []
         self.never: dict[str, str] = {}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Collection, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
 from cordee.node.samplers._base import NAN
-from cordee.node.samplers.gpu._base import GpuSource, SourceUnavailable
+from cordee.node.samplers.gpu._base import GpuSource, Roots, SourceUnavailable
 from cordee.node.samplers.gpu._nvml import LIBRARY, Nvml
 from cordee.node.samplers.gpu._nvml_devices import Device, find_again, select
 from cordee.node.samplers.gpu._nvml_values import Values
@@ -20,8 +20,7 @@ class NvmlSource(GpuSource):
     """NVML's basic values, for any NVIDIA GPU; coarse.
 
     Args:
-        own: returns the main processes of the job's ranks on this node; None: not known.
-        library: NVML's library.
+        library: NVML's library; the others are those of `GpuSource`.
     """
 
     name = "nvml"
@@ -31,10 +30,10 @@ class NvmlSource(GpuSource):
         self,
         wanted: Optional[Sequence[str]] = None,
         interval_s: float = 1.0,
-        own: Optional[Callable[[], Collection[int]]] = None,
+        own: Optional[Roots] = None,
         library: str = LIBRARY,
     ) -> None:
-        super().__init__(wanted, interval_s)
+        super().__init__(wanted, interval_s, own)
         self._library = library
         self._nvml: Optional[Nvml] = None
         self._devices: list[Device] = []

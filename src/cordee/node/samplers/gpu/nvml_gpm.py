@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Collection, Optional, Sequence
+from typing import Optional, Sequence
 
+from cordee.node.samplers.gpu._base import Roots
 from cordee.node.samplers.gpu._gpm import LEAST_S, Gpm, names_of
 from cordee.node.samplers.gpu._nvml import LIBRARY, Nvml
 from cordee.node.samplers.gpu._nvml_devices import Device
@@ -25,7 +26,7 @@ class NvmlGpmSource(NvmlSource):
         self,
         wanted: Optional[Sequence[str]] = None,
         interval_s: float = 1.0,
-        own: Optional[Callable[[], Collection[int]]] = None,
+        own: Optional[Roots] = None,
         library: str = LIBRARY,
     ) -> None:
         super().__init__(wanted, interval_s, own, library)
