@@ -31,6 +31,14 @@ class Usage(NamedTuple):
     rss_pages: int
     read_bytes: Optional[int] = None
     write_bytes: Optional[int] = None
+    threads: int = 1
+
+
+class Busy(NamedTuple):
+    """A living process of a tree: the ticks that it used since the look before (None: it was not there), its threads."""
+
+    ticks: Optional[int]
+    threads: int
 
 
 class Look(NamedTuple):
@@ -41,6 +49,7 @@ class Look(NamedTuple):
     write_bytes: Optional[int]
     rss_pages: int
     processes: int
+    members: dict[int, Busy] = {}  # noqa: RUF012 - never changed
 
 
 class ProcessTrees:
@@ -117,22 +126,26 @@ class ProcessTrees:
         members = {pid: usage for pid, (owner, usage) in self._members.items() if owner == rank}
         rss = sum(usage.rss_pages for usage in members.values() if usage.alive)
         alive = sum(usage.alive for usage in members.values())
+        busy = {pid: Busy(None, usage.threads) for pid, usage in members.items() if usage.alive}
         if known_roots.get(rank) != self._roots[rank]:
-            return Look(None, None, None, rss, alive)
+            return Look(None, None, None, rss, alive, busy)
         ticks, read, written = 0, 0, 0
         visible = True
         for pid, usage in members.items():
             known = before.get(pid)
             past = known[1] if known is not None and known[1].start_ticks == usage.start_ticks else _BORN
             gone_ticks, gone_read, gone_written = gone.get(pid, (0, 0, 0))
-            ticks += max(0, usage.own_ticks - past.own_ticks)
+            own = max(0, usage.own_ticks - past.own_ticks)
+            ticks += own
+            if usage.alive:
+                busy[pid] = Busy(own, usage.threads)
             ticks += max(0, usage.children_ticks - past.children_ticks - gone_ticks)
             if usage.read_bytes is None or usage.write_bytes is None:
                 visible = visible and not usage.alive
                 continue
             read += max(0, usage.read_bytes - (past.read_bytes or 0) - gone_read)
             written += max(0, usage.write_bytes - (past.write_bytes or 0) - gone_written)
-        return Look(ticks, read if visible else None, written if visible else None, rss, alive)
+        return Look(ticks, read if visible else None, written if visible else None, rss, alive, busy)
 
     def _usage(self, pid: int) -> Optional[Usage]:
         try:
@@ -150,6 +163,7 @@ class ProcessTrees:
             own_ticks=int(fields[11]) + int(fields[12]),
             children_ticks=int(fields[13]) + int(fields[14]),
             rss_pages=int(fields[21]),
+            threads=int(fields[17]),
         )
 
     def _with_io(self, pid: int, usage: Usage) -> Usage:
