@@ -221,7 +221,8 @@ class RankSampler(Sampler):
         return found
 
     def close(self) -> None:
-        """Close what the parts hold open."""
+        """Close the files of processes, and what the parts hold open."""
+        self._trees.close()
         for part in self._parts:
             part.close()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Optional
 
-from cordee.hardware.files import read_once
+from cordee.node.samplers.process_files import ProcessFiles
 
 _FULL_LOOK_EVERY = 60
 
@@ -61,6 +61,7 @@ class ProcessTrees:
         self._roots: dict[int, tuple[int, int]] = {}
         self._others: set[int] = set()
         self._looks = 0
+        self._files = ProcessFiles(proc)
 
     def look(self, roots: dict[int, int]) -> dict[int, Optional[Look]]:
         """Return the look at each rank; None for a rank whose main process is gone.
@@ -86,8 +87,13 @@ class ProcessTrees:
         owner = self._owners(fresh, before)
         self._others.update(pid for pid in fresh if pid not in owner)
         self._members = {pid: (rank, self._with_io(pid, fresh[pid])) for pid, rank in owner.items()}
+        self._files.only(self._members)
         gone = _gone(before, self._members)
         return {rank: self._of_rank(rank, before, gone, known_roots) for rank in roots}
+
+    def close(self) -> None:
+        """Close the files of all processes."""
+        self._files.only(())
 
     def _owners(self, fresh: dict[int, Usage], before: dict[int, tuple[int, Usage]]) -> dict[int, int]:
         """Return the rank of each process that has one."""
@@ -149,7 +155,7 @@ class ProcessTrees:
 
     def _usage(self, pid: int) -> Optional[Usage]:
         try:
-            text = read_once(f"{self._proc}/{pid}/stat")
+            text = self._files.read(pid, "stat", pid in self._members)
         except OSError:
             return None
         fields = text[text.rfind(b")") + 2 :].split()
@@ -170,7 +176,7 @@ class ProcessTrees:
         if not usage.alive:
             return usage
         try:
-            text = read_once(f"{self._proc}/{pid}/io")
+            text = self._files.read(pid, "io", keep=True)
         except OSError:
             return usage
         start, middle = text.find(b"\nread_bytes: "), text.find(b"\nwrite_bytes: ")
