@@ -282,12 +282,18 @@ def test_at_a_quick_cadence_threads_are_not_looked_at_and_the_reason_is_given():
     assert "at least 1 s apart" in sampler.missing["thread_busiest_ratio"]
 
 
-def test_counters_of_perf_follow_children_or_say_why_there_are_none():
-    faults = 2  # PERF_COUNT_SW_PAGE_FAULTS, which every machine can count
+def counter_of_page_faults():
+    """Return a counter that every machine has (PERF_COUNT_SW_PAGE_FAULTS), or None and why not."""
     try:
-        counter = Counter(os.getpid(), SOFTWARE, faults)
+        return Counter(os.getpid(), SOFTWARE, 2), ""
     except NotAllowed as error:
-        assert "not allowed" in str(error)
+        return None, str(error)
+
+
+def test_counters_of_perf_follow_children_or_say_why_there_are_none():
+    counter, why = counter_of_page_faults()
+    if counter is None:
+        assert "not allowed" in why
         return
     before = counter.read()
     child = os.fork()
@@ -309,7 +315,7 @@ def test_refused_counters_are_a_reason_and_no_metric(monkeypatch):
 class Counted(perf.Counter):
     """A counter whose values the test sets."""
 
-    counts: dict[int, float | None] = {}  # noqa: RUF012
+    counts: dict[int, float | None] = {}
 
     def __init__(self, tid, kind, event):
         self.event = event
