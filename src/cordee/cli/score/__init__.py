@@ -3,4 +3,6 @@
 from __future__ import annotations
 
 # By name: the module whose `command` it is, and one line of help.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "import": ("cordee.cli.score.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
+}
