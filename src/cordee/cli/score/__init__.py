@@ -5,4 +5,5 @@ from __future__ import annotations
 # By name: the module whose `command` it is, and one line of help.
 COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("cordee.cli.score.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
+    "export": ("cordee.cli.score.export", "Write samples as one table: Parquet, CSV or JSON."),
 }
