@@ -138,7 +138,7 @@ def _main(found: Collected) -> list[tuple[Group, Reduced]]:
     """Return the metrics that are drawn: the main ones of GPUs, else the first of nodes and ranks."""
     gpu = found.groups.get("gpu")
     if gpu is not None:
-        return [(gpu, gpu.metrics[name]) for name in MAIN if name in gpu.metrics]
-    groups = [group for name in ("rank", "node") if (group := found.groups.get(name)) is not None]
+        return [(gpu, metric) for name, metric in gpu.metrics.items() if name in MAIN]
+    groups = [group for name in ("cores", "rank", "node") if (group := found.groups.get(name)) is not None]
     shown = [(group, metric) for group in groups for name, metric in group.metrics.items() if not is_constant(name)]
     return shown[: max(_MAPS, _BANDS)]
