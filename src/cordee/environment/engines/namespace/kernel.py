@@ -157,6 +157,15 @@ def let_own_processes_look() -> None:
     _prctl(_DUMPABLE_SET, 1, 0, 0, 0)
 
 
+def has_terminal() -> bool:
+    """Return whether this process has a terminal that sends signals to its group."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
 def block_signals() -> set[int]:
     """Block every signal and return those that were blocked before."""
     return {int(number) for number in _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())}

@@ -32,7 +32,7 @@ def run(request: Request) -> int:
     try:
         root.prepare()
         kernel.unshare(kernel.NEWPID)
-        terminal = _has_terminal()
+        terminal = kernel.has_terminal()
         lifeline, held = os.pipe()
         first = os.fork()
         if first == 0:
@@ -42,14 +42,6 @@ def run(request: Request) -> int:
         return _stay_outside(first, terminal)
     finally:
         kernel.end(root.servers)
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
 
 
 def _stay_outside(first: int, terminal: bool) -> int:

@@ -6,24 +6,21 @@ when the holder has ended, by whatever, it kills what is still inside.
 
 from __future__ import annotations
 
-import json
 import os
 
 from cordee.environment.engines.namespace import kernel
+from cordee.environment.engines.namespace.answer import say_open, say_refused
 from cordee.environment.engines.namespace.execute import ENGINE
+from cordee.environment.engines.namespace.join import enter_words, started
 from cordee.environment.engines.namespace.kernel import Refused
+from cordee.environment.engines.namespace.watch import be_watched, start_watch
 from cordee.environment.engines.podman.boot import first_words
 from cordee.environment.engines.podman.container import Container
-from cordee.environment.engines.podman.enter import check_workdir, started
-from cordee.environment.engines.podman.watch import start_watch
+from cordee.environment.engines.podman.enter import check_workdir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from cordee.environment.engines.podman.asked import Asked
-
-SCHEMA = "cordee.container/1"
 
 
 def hold(asked: Asked) -> int:
@@ -32,17 +29,16 @@ def hold(asked: Asked) -> int:
         kernel.default_signal(number)
     container = Container(asked, host_processes=True)
     try:
-        told = start_watch()
+        watch = start_watch()
         container.open(set())
-        os.write(told, str(container.pid).encode())
+        be_watched(watch, container.pid)
         check_workdir(container.pid, asked.request.workdir or "/")
         container.become_oneself()
     except (Refused, OSError) as error:
-        refused = error if isinstance(error, Refused) else Refused(f"the container could not be opened: {error}")
-        _print({"error": _error(refused)})
+        say_refused(error if isinstance(error, Refused) else Refused(f"the container could not be opened: {error}"))
         kernel.end(container.servers)
         return ENGINE
-    _print({"enter": _enter(container), "pid": container.pid, "user": container.user})
+    say_open(_enter(container), container.pid, container.user)
     while os.read(0, 4096):
         pass
     kernel.end(container.servers)
@@ -53,16 +49,4 @@ def _enter(container: Container) -> list[str]:
     """Return the words that enter: the container's first process, and for a user the holder, who is called by name again."""
     words = [*first_words(), "enter", str(container.pid), started(container.pid)]
     words += [str(os.getpid()), started(os.getpid())] if container.user else ["0", "0"]
-    words += [word for name, value in container.variables for word in ("--variable", name, value)]
-    return words + [word for name, value in container.appended for word in ("--append", name, value)]
-
-
-def _error(refused: Refused) -> dict[str, Any]:
-    said = {"kind": "environment", "text": refused.text, "given": refused.given, "next": refused.next}
-    return {**said, "file": None, "line": None, "allowed": None}
-
-
-def _print(content: dict[str, Any]) -> None:
-    data = (json.dumps({"schema": SCHEMA, **content}) + "\n").encode()
-    while data:
-        data = data[os.write(1, data) :]
+    return words + enter_words(container.variables, container.appended)

@@ -28,7 +28,7 @@ def run(asked: Asked) -> int:
     """
     environment = given_environment()
     mask = kernel.block_signals()
-    terminal = _has_terminal()
+    terminal = kernel.has_terminal()
     container = Container(asked, host_processes=False)
     try:
         container.open(mask)
@@ -71,14 +71,6 @@ def _become(
         say(f"the container could not be entered: {error}")
     finally:
         os._exit(ENGINE)
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
 
 
 def _stay(command: int, terminal: bool) -> int:
