@@ -14,10 +14,11 @@ from typing import Optional
 
 from cordee.errors import CordeeError
 from cordee.node.record.ending import Followed
+from cordee.node.record.gpus import Claim, GpuThread, News
 from cordee.node.record.logged import Logged
 from cordee.node.record.meeting import Meeting, Registration
 from cordee.node.record.sampling import Sampling
-from cordee.node.samplers.proc import NodeSampler, RankSampler
+from cordee.node.samplers.host import node_sampler, rank_sampler
 from cordee.runs.blocklog import BlockLogWriter, encode_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.recording import RecordedRank, Recorder, write_recorder
@@ -47,9 +48,13 @@ class NodeRecorder:
         meeting: where the processes register.
         folder: the recording.
         recorder: this sampler's document, with its number.
+        source: where samples of GPUs come from.
+        threads: whether each thread is looked at.
     """
 
-    def __init__(self, meeting: Meeting, folder: RunFolder, recorder: Recorder) -> None:
+    def __init__(
+        self, meeting: Meeting, folder: RunFolder, recorder: Recorder, *, source: str = "auto", threads: bool = True
+    ) -> None:
         self._meeting = meeting
         self._folder = folder
         self._recorder = recorder
@@ -57,10 +62,12 @@ class NodeRecorder:
         self._members: dict[str, _Member] = {}
         self._ended: set[str] = set()
         self._writer = BlockLogWriter(folder.telemetry, recorder.number)
+        ranks = rank_sampler(self._pids, self._interval_s, deep=threads)
         self._samplings = [
-            Sampling(recorder.node, "node", NodeSampler(recorder.node), self._interval_s),
-            Sampling(recorder.node, "rank", RankSampler(self._pids), self._interval_s),
+            Sampling(recorder.node, "node", node_sampler(recorder.node), self._interval_s),
+            Sampling(recorder.node, "rank", ranks, self._interval_s),
         ]
+        self._gpus = GpuThread(recorder.node, source, self._interval_s)
         self._changed = True
         self._flush_at = self._heard_at = 0.0
         self._sampled_at = -math.inf
@@ -89,6 +96,7 @@ class NodeRecorder:
         """Take the last sample, and close the recording unless somebody new has come."""
         if time.monotonic() - self._sampled_at >= _LAST_SAMPLE_AFTER * self._interval_s:
             self._tick()
+        self._hear(self._gpus.last())
         if not self._meeting.leave(self._ended):
             self._look()
             return False
@@ -144,6 +152,8 @@ class NodeRecorder:
             self._recorder.ranks.append(document)
             self._writer.append(self._rank_facts(member))
             self._changed = True
+        self._gpus.roots = self._pids()
+        self._gpus.claims([Claim(one.registration.rank, one.registration.environ) for one in self._members.values()])
         self._write_document()
         self._bury()
 
@@ -182,8 +192,10 @@ class NodeRecorder:
         """Take one sample of everything, and write what is due."""
         self._watch_clock()
         moment = time.time()
+        self._gpus.sample(moment)
         for sampling in self._samplings:
             self._writer.append(sampling.take(moment))
+        self._hear(self._gpus.news())
         now = self._sampled_at = time.monotonic()
         for member in self._members.values():
             self._writer.append(member.logged.read())
@@ -194,6 +206,28 @@ class NodeRecorder:
                     member.logged.stored()
         if now >= self._heard_at:
             self._heard_at, self._changed = now + _HEARD_EVERY_S, True
+
+    def _hear(self, news: list[News]) -> None:
+        """Take in what the thread of the GPUs has found out."""
+        for piece in news:
+            self._writer.append(piece.records)
+            for remark in piece.remarks:
+                self.remark(remark)
+            if piece.source is not None and piece.source not in self._recorder.sources:
+                self._recorder.sources.append(piece.source)
+                self._changed = True
+            if piece.refused:
+                self._recorder.refused.update(piece.refused)
+                self._changed = True
+            for member in self._members.values():
+                rank = member.registration.rank
+                if rank in piece.devices and member.document.devices != piece.devices[rank]:
+                    member.document.devices = piece.devices[rank]
+                    self._writer.append(self._rank_facts(member))
+                    self._changed = True
+        silent_s = self._gpus.silent_s
+        if silent_s:
+            self.remark(f"the GPUs' driver on {self._recorder.node} stopped answering in mid-recording")
 
     def _watch_clock(self) -> None:
         offset = time.time() - time.monotonic()
@@ -220,8 +254,6 @@ class NodeRecorder:
         self._changed = False
 
     def _close(self) -> None:
-        for sampling in self._samplings:
-            self._writer.append(sampling.last_words())
         self._writer.flush()
         if self._writer.dropped_bytes or self._writer.pending_bytes:
             lost = self._writer.dropped_bytes + self._writer.pending_bytes

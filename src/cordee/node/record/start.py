@@ -117,6 +117,7 @@ class Start:
         return Meeting([str(folder.root), self.place.key, *devices_to_open()])
 
     def _register(self, folder: RunFolder) -> None:
+        bound = self._bind()
         process = read_process(os.getpid())
         mine = Registration(
             pid=os.getpid(),
@@ -128,6 +129,7 @@ class Start:
             local_rank=self.place.local_rank,
             environ={name: value for name, value in self.environ.items() if any(word in name for word in _GPU_WORDS)},
             cpus=sorted(os.sched_getaffinity(0)),
+            bound=bound,
         )
         meeting = self._meeting(folder)
         lock = meeting.register(mine, channel="CORDEE_CHANNEL" not in self.environ)
@@ -146,6 +148,14 @@ class Start:
             shown = shell_word(folder.root)
             say(f"cordee: recording into {shown}; then: cordee score {shown}")
 
+    def _bind(self) -> str:
+        """Bind this process as was asked, and return what was done in words."""
+        if self.options.bind != "gpu":
+            return ""
+        from cordee.node.record.binding import bind_near_gpu
+
+        return bind_near_gpu(self.environ)
+
     def _recorder(self, meeting: Meeting, folder: RunFolder, number: int) -> NodeRecorder:
         from cordee.node.record.sampler import NodeRecorder
 
@@ -161,7 +171,8 @@ class Start:
             step=self.place.step,
             world_size=self.place.world_size,
         )
-        return NodeRecorder(meeting, folder, document)
+        options = self.options
+        return NodeRecorder(meeting, folder, document, source=options.source, threads=options.sample_threads)
 
 
 def default_names(place: Place, argv: Sequence[str]) -> Iterator[str]:
