@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Optional
 
 from cordee.hardware.presence import gpu_device_file
-from cordee.node.gpu_sampler import NOTHING_TO_SAMPLE
 from cordee.node.launching import LaunchHost
 from cordee.node.tasks import STDERR, Task, TaskExit
 from cordee.runs.blocklog import encode_facts
 
 SOURCE_VARIABLE = "CORDEE_GPU_SOURCE"
 _OFF = "none"
+_NOTHING_TO_SAMPLE = 3  # see gpu_sampler
 _GROUP = "gpu-sampler"
 _PAUSES_S = (1.0, 5.0, 30.0, 60.0)
 _LASTED_S = 600.0
@@ -110,7 +110,7 @@ class GpuSampling:
     def _ended(self, ended: TaskExit) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        if ended.code == NOTHING_TO_SAMPLE:
+        if ended.code == _NOTHING_TO_SAMPLE:
             return
         words = self._said.decode(errors="replace").strip().splitlines()[-1:]
         why = self._over or " ".join([_how(ended), *words])

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
 from cordee.node.launching import RankCommand
+from cordee.node.samplers.gpu.attribution import variables
 from cordee.node.world import World
-
-# Variables that say which GPUs are a rank's.
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
-_SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_LOCALID", "SLURM_PROCID")
 
 
 class RankFacts:
@@ -38,7 +35,7 @@ class RankFacts:
             }
             for command in commands
         }
-        self._env = {command.rank: _variables(command.outside or command.env) for command in commands}
+        self._env = {command.rank: variables(command.outside or command.env) for command in commands}
 
     def facts(self) -> dict[str, dict[str, Any]]:
         """Return facts of the ranks, by their global number as text."""
@@ -64,7 +61,3 @@ def read_ranks(path: Path) -> dict[int, dict[str, Any]]:
         return {int(rank): about for rank, about in json.loads(path.read_bytes()).items()}
     except (OSError, ValueError):
         return {}
-
-
-def _variables(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: env[name] for name in (*_VISIBLE, *_SLURM) if name in env}
