@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cordee.report.charts import COLOURS
@@ -30,14 +29,12 @@ _LONGEST = 2000
 
 def render_html(data: ReportData) -> str:
     """Return the page; everything that a program or a person wrote is escaped, without control characters, and cut."""
-    jinja = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_fit)
-    template = resources.files("cordee.report").joinpath("template.html.j2").read_text(encoding="utf-8")
     state = data.state
     nodes = sorted(state.nodes, key=troubled_first)
     ranks = sorted(state.ranks, key=lambda rank: (rank.status != "failed", rank.rank))
     vetting = vetting_view(state)
     attempts = [_attempt(data, entry) for entry in state.attempts[-_MOST_ATTEMPTS:]]
-    return jinja.from_string(template).render(
+    return page_environment().get_template("template.html.j2").render(
         run=data.folder.id,
         state=state,
         cards=_cards(data),
@@ -67,6 +64,18 @@ def render_html(data: ReportData) -> str:
         colours=range(COLOURS),
         duration=format_duration,
         now=utc_text(data.now)[:19].replace("T", " ") + " UTC",
+    )
+
+
+def page_environment() -> Environment:
+    """Return what renders the pages of this room: escaped, cut, and strict about what a template names."""
+    return Environment(
+        loader=PackageLoader("cordee.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_fit,
     )
 
 

@@ -24,7 +24,7 @@ from cordee.runs.blocklog import merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
-from cordee.runs.recording import is_recording, read_recorders
+from cordee.runs.recording import has_ended, is_recording, read_recorders
 from cordee.runs.sealed import Commit, read_commit, read_events, read_facts
 from cordee.runs.state import RunState, replay
 from cordee.runs.tail import Event, LiveEvents, Tail, merged_rows
@@ -143,7 +143,7 @@ class Run:
 
         if is_recording(self.folder):
             recorders, _ = read_recorders(self.folder)
-            if any(recorder.ended_at is None for recorder in recorders):
+            if not all(has_ended(self.folder, recorder) for recorder in recorders):
                 return read_commit(self.folder.telemetry).sealed_until
             return seal(self.folder.root, final=True)
         return seal(self.folder.root, final=self.state.ended)
@@ -156,6 +156,17 @@ class Run:
         rows = {identity for part in self._tail.parts for identity in part.rows}
         unsealed = {group_name(schema) for identity, schema in self._tail.schemas.items() if identity in rows}
         return sorted(unsealed | set(self._commit.groups))
+
+    def metrics(self, group: str) -> dict[str, dict[str, Any]]:
+        """Return what is measured of a group, by the metric's name: `{name, unit, source}`.
+
+        Raises:
+            UsageError: there is no such group.
+        """
+        sealed, samples = self._group(group)
+        known = [*(sealed.metrics if sealed is not None else ())]
+        known += [metric for of_schema in samples for metric in of_schema.schema["metrics"]]
+        return {metric["name"]: metric for metric in reversed(known)}
 
     def grid(
         self,
