@@ -14,12 +14,16 @@ from cordee.errors import EXIT_BAD, EXIT_DONE
 
 
 @click.command()
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=8.0, show_default=True, help="Time for all.")
+@click.option(
+    "--minutes", type=click.FloatRange(0, min_open=True), default=8.0, show_default=True, help="Time for all."
+)
 @click.option("-o", "folder", metavar="DIR", default="validation", show_default=True, help="Where recordings go.")
 @click.option("--only", default="", metavar="NAMES", help="Only these workloads, with commas between.")
 @click.option("--device", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True, help="What to load.")
 @click.option("--interval", type=float, default=0.5, show_default=True, metavar="SECONDS", help="Between samples.")
-@click.option("--python", default=sys.executable, metavar="PATH", help="The workloads' Python, with torch (default: this).")
+@click.option(
+    "--python", default=sys.executable, metavar="PATH", help="The workloads' Python, with torch (default: this)."
+)
 @click.option("--list", "as_list", is_flag=True, help="Show workloads, halves, classes and bands; run nothing.")
 @click.option("--from", "recorded", metavar="DIR", help="Judge the recordings of an earlier validation; run nothing.")
 @json_option
@@ -47,7 +51,7 @@ def command(
     from cordee.insight.saturation.validation import conduct, table
     from cordee.insight.saturation.validation.truths import truths
 
-    wanted = truths(device, only)
+    wanted = [] if recorded else truths(device, only)
     if as_list:
         _list(wanted, as_json)
         return
@@ -81,10 +85,10 @@ def _list(wanted: list[Any], as_json: bool) -> None:
 
 
 def _judged_again(folder: Path, only: str) -> list[Any]:
-    from cordee.insight.saturation.validation.again import judge_all
+    from cordee.insight.saturation.validation.conduct import judge_recordings
     from cordee.insight.saturation.validation.table import header_line, judgement_lines
 
-    found = judge_all(folder, only)
+    found = judge_recordings(folder, only)
     _say([header_line()], to_errors=True)
     for one in found:
         _say(judgement_lines(one), to_errors=True)

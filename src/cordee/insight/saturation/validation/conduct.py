@@ -16,7 +16,7 @@ from typing import Any
 import cordee
 from cordee.errors import CordeeError, UsageError
 from cordee.insight.saturation.result import UNKNOWN
-from cordee.insight.saturation.validation.judge import Judgement, judge, read_document, write_document
+from cordee.insight.saturation.validation.judge import DOCUMENT, Judgement, judge, read_document, write_document
 from cordee.insight.saturation.validation.truths import Truth
 
 _PROGRAMS = "cordee.insight.saturation.validation.programs"
@@ -76,7 +76,7 @@ class Conduct:
         program = [self.python, "-m", _PROGRAMS, truth.program, "--seconds", f"{self.steady_s:g}"]
         program += ["--marks", str(marks), "--with", json.dumps(given)]
         recorder = [sys.executable, "-m", "cordee.cli", "record", "-q", "-o", str(target)]
-        recorder += ["--interval", f"{self.interval_s:g}s", "--", *program]
+        recorder += ["--interval", f"{self.interval_s:g}s", "--threads", "--", *program]
         output = self.folder / f"{truth.name}.{_OUTPUT}"
         with output.open("wb") as file:
             child = subprocess.Popen(
@@ -204,3 +204,22 @@ def _ending(code: int | None) -> str:
     if code is None:
         return "its time over"
     return f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def judge_recordings(folder: Path, only: str = "") -> list[Judgement]:
+    """Judge all recordings of an earlier validation below a folder, or that one itself, by name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    documents = sorted([*folder.glob(DOCUMENT), *folder.glob(f"*/{DOCUMENT}")])
+    wanted = [name.strip() for name in only.split(",") if name.strip()]
+    found = [judge_folder(document.parent) for document in documents]
+    found = [one for one in found if not wanted or one.truth.name in wanted]
+    if not found:
+        raise UsageError(
+            "there are no recordings of a validation here",
+            given=f"{folder} {only}".strip(),
+            next="make some with `cordee score validate -o DIR`",
+        )
+    return found

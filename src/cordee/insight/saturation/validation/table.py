@@ -56,7 +56,9 @@ def judgement_lines(one: Judgement) -> list[str]:
         if band.status != PASS:
             value = "-" if band.value is None else f"{band.value:.4g}"
             bounds = "" if band.low is None or band.high is None else f" not in {band.low:.4g}..{band.high:.4g}"
-            lines.append(f"    {band.band.words()}: {value}{bounds if band.value is not None else ''} {band.text}".rstrip())
+            lines.append(
+                f"    {band.band.words()}: {value}{bounds if band.value is not None else ''} {band.text}".rstrip()
+            )
     return lines
 
 
