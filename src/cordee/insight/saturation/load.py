@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cordee.errors import CordeeError, UsageError
-from cordee.insight.saturation.cores import core_devices, core_loader
+from cordee.insight.saturation.cores import core_devices, core_loader, given_cores
 from cordee.insight.saturation.jobs import job_of_recording, job_of_run
 from cordee.insight.saturation.logged import read_logged
 from cordee.insight.saturation.samples import Group, onto
@@ -124,7 +124,7 @@ def _trace(
         missing=missing,
         logged=logged,
         remarks=remarks,
-        facts={"logged_ranks": loggers, **facts},
+        facts={"logged_ranks": loggers, "rank_cores": given_cores(facts["rank"], recorders), **facts},
     )
 
 
