@@ -11,7 +11,10 @@ import click
 from cordee.cli.options import json_option
 
 # By name: the module whose `command` it is, and one line of help.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "import": ("cordee.cli.score.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
+    "export": ("cordee.cli.score.export", "Write samples as one table: Parquet, CSV or JSON."),
+}
 
 
 class _Commands(MutableMapping[str, click.Command]):
