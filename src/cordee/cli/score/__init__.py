@@ -80,8 +80,6 @@ def command(folders: tuple[str, ...], as_json: bool) -> None:
     from cordee.cli.score.scoring import score_folders
 
     score_folders(folders, as_json=as_json)
-
-
 COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("cordee.cli.score.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
     "export": ("cordee.cli.score.export", "Write samples as one table: Parquet, CSV or JSON."),
