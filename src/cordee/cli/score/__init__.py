@@ -11,7 +11,13 @@ import click
 from cordee.cli.options import json_option
 
 # By name: the module whose `command` it is, and one line of help.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "import": ("cordee.cli.score.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
+    "export": ("cordee.cli.score.export", "Write samples as one table: Parquet, CSV or JSON."),
+    "baseline": ("cordee.cli.score.baseline", "Keep what a workload reached, to judge later runs against it."),
+    "baselines": ("cordee.cli.score.baselines", "List or check a folder of baselines."),
+    "validate": ("cordee.cli.score.validate", "Run labelled workloads on a real GPU and compare with what is right."),
+}
 
 
 class _Commands(MutableMapping[str, click.Command]):
@@ -80,9 +86,3 @@ def command(folders: tuple[str, ...], as_json: bool) -> None:
     from cordee.cli.score.scoring import score_folders
 
     score_folders(folders, as_json=as_json)
-
-
-COMMANDS: dict[str, tuple[str, str]] = {
-    "import": ("cordee.cli.score.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
-    "export": ("cordee.cli.score.export", "Write samples as one table: Parquet, CSV or JSON."),
-}
