@@ -62,22 +62,30 @@ class NodeRecorder:
         self._members: dict[str, _Member] = {}
         self._ended: set[str] = set()
         self._writer = BlockLogWriter(folder.telemetry, recorder.number)
-        ranks = rank_sampler(self._pids, self._interval_s, deep=threads)
-        self._samplings = [
-            Sampling(recorder.node, "node", node_sampler(recorder.node), self._interval_s),
-            Sampling(recorder.node, "rank", ranks, self._interval_s),
-        ]
+        self._threads = threads
+        self._samplings: list[Sampling] = []
         self._gpus = GpuThread(recorder.node, source, self._interval_s)
         self._changed = True
         self._flush_at = self._heard_at = 0.0
         self._sampled_at = -math.inf
         self._clock: Optional[float] = None
 
-    def run(self) -> None:
-        """Sample until everybody has ended."""
+    def run(self, first: Registration, followed: Followed) -> None:
+        """Sample until everybody has ended.
+
+        Args:
+            first: who started the sampler, and how its end will be seen.
+        """
+        node = self._recorder.node
         self._recorder.sources = ["proc"]
         with_bell = self._listen()
+        self._take_in(first, followed)
         self._look()
+        ranks = rank_sampler(self._pids, self._interval_s, deep=self._threads)
+        self._samplings = [
+            Sampling(node, "node", node_sampler(node), self._interval_s),
+            Sampling(node, "rank", ranks, self._interval_s),
+        ]
         self._tick()
         first_at: Optional[float] = time.monotonic() + FIRST_AFTER_S
         while True:
@@ -134,28 +142,28 @@ class NodeRecorder:
     def _look(self) -> None:
         """Take in who has registered."""
         for registration in self._meeting.registrations():
-            name = registration.name
-            if name in self._members or name in self._ended:
-                continue
-            document = RecordedRank(
-                rank=registration.rank,
-                pid=registration.pid,
-                argv=registration.argv,
-                started_at=registration.started_at,
-                attempt=registration.attempt,
-                local_rank=registration.local_rank,
-                cpus=registration.cpus,
-            )
-            followed = Followed(registration.pid, registration.start_ticks)
-            member = _Member(registration, followed, Logged(self._recorder.node, registration), document)
-            self._members[name] = member
-            self._recorder.ranks.append(document)
-            self._writer.append(self._rank_facts(member))
-            self._changed = True
+            if registration.name not in self._members and registration.name not in self._ended:
+                self._take_in(registration, Followed(registration.pid, registration.start_ticks))
         self._gpus.roots = self._pids()
         self._gpus.claims([Claim(one.registration.rank, one.registration.environ) for one in self._members.values()])
         self._write_document()
         self._bury()
+
+    def _take_in(self, registration: Registration, followed: Followed) -> None:
+        document = RecordedRank(
+            rank=registration.rank,
+            pid=registration.pid,
+            argv=registration.argv,
+            started_at=registration.started_at,
+            attempt=registration.attempt,
+            local_rank=registration.local_rank,
+            cpus=registration.cpus,
+        )
+        member = _Member(registration, followed, Logged(self._recorder.node, registration), document)
+        self._members[registration.name] = member
+        self._recorder.ranks.append(document)
+        self._writer.append(self._rank_facts(member))
+        self._changed = True
 
     def _rank_facts(self, member: _Member) -> bytes:
         registration = member.registration

@@ -14,6 +14,7 @@ from cordee import __version__
 from cordee.errors import CordeeError
 from cordee.node.processes import read_process
 from cordee.node.record.detach import start_detached
+from cordee.node.record.ending import Followed
 from cordee.node.record.execute import execute, find_program
 from cordee.node.record.meeting import Meeting, RankTaken, Registration
 from cordee.node.record.options import EXIT_OURS, Options, RecordError
@@ -134,14 +135,17 @@ class Start:
         meeting = self._meeting(folder)
         lock = meeting.register(mine, channel="CORDEE_CHANNEL" not in self.environ)
         if lock is not None:
+            followed = Followed(mine.pid, mine.start_ticks)  # here, so that the shortest command's end is seen
             try:
                 number = claim_number(folder, self._first_number())
-                start_detached(lambda: self._recorder(meeting, folder, number).run(), keep=lock)
+                keep = [lock, *([] if followed.descriptor is None else [followed.descriptor])]
+                start_detached(lambda: self._recorder(meeting, folder, number).run(mine, followed), keep=keep)
             except CordeeError:
                 meeting.withdraw(mine)
                 raise
             finally:
                 os.close(lock)
+                followed.close()
         if mine.channel:
             self.environ["CORDEE_CHANNEL"] = mine.channel
         if self.place.rank == 0 and not self.options.quiet:
