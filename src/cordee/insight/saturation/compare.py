@@ -124,7 +124,9 @@ def _pair(before: Saturation, after: Saturation, first: dict[str, np.ndarray], s
         _moved(name, getattr(before.shares, name), getattr(after.shares, name), first, second) for name in names
     ]  # fmt: skip
     told = [_class_shares(result) for result in (before, after)]
-    classes = [_moved(name, told[0].get(name, 0.0), told[1].get(name, 0.0), first, second) for name in {**told[0], **told[1]}]
+    classes = [
+        _moved(name, told[0].get(name, 0.0), told[1].get(name, 0.0), first, second) for name in {**told[0], **told[1]}
+    ]
     classes.sort(key=lambda moved: -abs(moved.change or 0.0))
     others = [Moved("energy_joules", before.energy_joules, after.energy_joules)]
     others += [Moved(name, before.rates.get(name), after.rates.get(name)) for name in {**before.rates, **after.rates}]
@@ -173,7 +175,9 @@ def _against(before: Saturation, after: Saturation) -> tuple[str, ...]:
         reasons.append(f"the devices differ: {', '.join(models[0])}; {', '.join(models[1])}")
     counts = [result.job.allocated or len(result.devices) for result in (before, after)]
     if counts[0] != counts[1]:
-        reasons.append(f"the jobs held {counts[0]} and {counts[1]} devices: a larger job scores lower for the same work")
+        reasons.append(
+            f"the jobs held {counts[0]} and {counts[1]} devices: a larger job scores lower for the same work"
+        )
     sizes = [result.job.world_size for result in (before, after)]
     if sizes[0] != sizes[1] and all(sizes):
         reasons.append(f"they had {sizes[0]} and {sizes[1]} ranks")
@@ -238,7 +242,10 @@ def _window_sums(result: Saturation) -> np.ndarray | None:
         return None
     graphics, sm = features["graphics"], features["sm"]
     there = np.isfinite(graphics) & np.isfinite(sm) & np.isfinite(sol)
-    rows = [there.sum(axis=1), *(np.where(there, values, 0).sum(axis=1, dtype=np.float64) for values in (graphics, sm, sol))]
+    rows = [
+        there.sum(axis=1),
+        *(np.where(there, values, 0).sum(axis=1, dtype=np.float64) for values in (graphics, sm, sol)),
+    ]
     rows.append((windows.classes >= 0).sum(axis=1))
     rows += [(windows.classes == at).sum(axis=1) for at in range(len(_names(result)))]
     return np.stack(rows).astype(np.float64)

@@ -35,7 +35,7 @@ def core_loader(
     sample is missing.
     """
     columns = [[ranks.devices.index(rank) for rank in device.ranks] for device in devices]
-    given = _given_cores(facts, recorders)
+    given = given_cores(facts, recorders)
 
     def used() -> np.ndarray:
         return _over_nodes(ranks, columns)
@@ -82,7 +82,7 @@ def _cores(ranks: Group, shares: np.ndarray | None, column: list[int], given: di
     return total
 
 
-def _given_cores(facts: dict[str, Any], recorders: list[Recorder]) -> dict[int, float]:
+def given_cores(facts: dict[str, Any], recorders: list[Recorder]) -> dict[int, float]:
     """Return the cores of each rank by the CPUs that it may use, each CPU shared by those that may use it."""
     found: dict[int, float] = {}
     masks: list[dict[int, list[int]]] = [

@@ -1,50 +1,73 @@
-"""The score of a trace."""
+"""The score of a trace, and all that stands beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
-
-from cordee.insight.saturation.caps import caps_of
+from cordee.insight.saturation import beside
+from cordee.insight.saturation.caps import CapsTable, read_caps
+from cordee.insight.saturation.diagnose import Diagnosed, diagnose
+from cordee.insight.saturation.features import window_features
+from cordee.insight.saturation.flags import flags
 from cordee.insight.saturation.identity import Sums, levels, sums
-from cordee.insight.saturation.result import Caps, Part, Saturation, Windows
-from cordee.insight.saturation.trace import Trace
+from cordee.insight.saturation.of_ranks import rank_sums
+from cordee.insight.saturation.result import Part, Saturation, Shares
+from cordee.insight.saturation.rules import Rule, load_rules
+from cordee.insight.saturation.trace import Device, Trace
+from cordee.insight.saturation.windows import cut
 from cordee.units import natural
 
 
-def score(trace: Trace, *, caps: Mapping[str, Caps] | None = None, rules: Sequence[Any] | None = None) -> Saturation:
+def score(trace: Trace, *, caps: CapsTable | None = None, rules: Sequence[Rule] | None = None) -> Saturation:
     """Return everything that can be said of a trace.
 
     Args:
-        caps: by model; those of the package and of the person's own settings unless given.
+        caps: those of the package and of the person's own settings unless given.
         rules: those of the package, the site and the person unless given.
+
+    Raises:
+        DocumentError: settings of caps or rules are wrong.
     """
-    by_model = {device.model: caps_of(device.model, trace.kind) for device in trace.devices}
-    by_model.update(caps or {})
-    found = levels(trace, [by_model[device.model] for device in trace.devices])
-    summed = sums(found, [device.share for device in trace.devices])
+    table = read_caps() if caps is None else caps
+    of_device = [table.of(device.model) for device in trace.devices]
+    found = levels(trace, of_device)
     seconds = _seconds(trace)
-    parts = _Parts(trace, summed, seconds)
-    windows = Windows(np.zeros(0), 0.0, np.zeros((0, len(trace.devices)), dtype=np.int8), {})
+    windows = cut(trace.times, trace.cadence_s, len(trace.devices))
+    features = window_features(trace, found, of_device, windows)
+    diagnosed = diagnose(trace, features, windows, load_rules() if rules is None else rules)
+    parts = _Parts(trace, sums(found, [device.share for device in trace.devices]), seconds, diagnosed)
+    shares, devices, nodes = parts.job(), parts.devices(), parts.nodes()
+    balance = beside.balance(devices)
+    confidence, reasons = beside.confidence(trace, found, shares, of_device)
+    energy, energy_remark = beside.energy_joules(trace)
+    per_second = beside.rates(trace, seconds)
+    mfu, mfu_remark = beside.mfu(trace, of_device, per_second)
+    remarks = [*trace.remarks, *(remark for remark in (energy_remark, mfu_remark, _deep(shares)) if remark)]
     return Saturation(
         job=trace.job,
         kind=trace.kind,
         source=trace.source,
         cadence_s=trace.cadence_s,
         seconds=seconds,
-        shares=parts.job(),
-        devices=parts.devices(),
-        nodes=parts.nodes(),
+        shares=shares,
+        devices=devices,
+        nodes=nodes,
         ranks=parts.ranks(),
-        windows=windows,
-        diagnosis=[],
-        flags=[],
-        caps=[by_model[model] for model in dict.fromkeys(device.model for device in trace.devices)],
+        windows=diagnosed.windows,
+        diagnosis=diagnosed.causes,
+        flags=flags(trace, diagnosed, devices, nodes, balance),
+        caps=list({cap.model: cap for cap in of_device}.values()),
+        balance=balance,
+        clock_ratio=beside.clock_ratio(trace, found) if trace.kind == "gpu" else None,
+        confidence=confidence,
+        confidence_reasons=reasons,
         assumed=found.assumed,
+        energy_joules=energy,
+        mfu=mfu,
+        goodput_ratio=trace.job.productive_ratio,
+        rates=per_second,
         missing=dict(trace.missing),
-        remarks=list(trace.remarks),
+        remarks=remarks,
         facts=dict(trace.facts),
     )
 
@@ -57,18 +80,28 @@ def _seconds(trace: Trace) -> float:
     return max(sampled, trace.job.ended_at - trace.job.started_at)
 
 
+def _deep(shares: Shares) -> str:
+    if shares.depth is None or shares.depth <= 1.05:
+        return ""
+    return (
+        f"depth is above 1 ({shares.depth:.2f}): memory moved more than the few active SMs account for, by copy engines or because"
+        " some SMs suffice to fill it"
+    )
+
+
 class _Parts:
     """Scores of the job and of what it is made of."""
 
-    def __init__(self, trace: Trace, summed: Sums, seconds: float) -> None:
-        self._trace, self._sums, self._seconds = trace, summed, seconds
+    def __init__(self, trace: Trace, summed: Sums, seconds: float, diagnosed: Diagnosed) -> None:
+        self._trace, self._sums, self._seconds, self._diagnosed = trace, summed, seconds, diagnosed
 
-    def job(self) -> Any:
-        devices = range(len(self._trace.devices))
+    def job(self) -> Shares:
         weight = float(self._sums.weight.sum())
-        if self._trace.job.allocated is not None and devices:
-            weight *= max(1.0, self._trace.job.allocated / len(devices))
-        return self._sums.shares(devices, self._trace.cadence_s, weight * self._seconds)
+        if self._trace.job.allocated is not None and self._trace.kind == "gpu":
+            weight *= max(1.0, self._trace.job.allocated / len(self._trace.devices))
+        elif len(self._trace.job.nodes) > len(self._trace.devices) and self._trace.kind == "cpu":
+            weight = float(len(self._trace.job.nodes))
+        return self._sums.shares(range(len(self._trace.devices)), self._trace.cadence_s, weight * self._seconds)
 
     def devices(self) -> list[Part]:
         return [self._part(device.key, [at], device) for at, device in enumerate(self._trace.devices)]
@@ -80,13 +113,22 @@ class _Parts:
         return [self._part(node, of_node[node]) for node in sorted(of_node, key=natural)]
 
     def ranks(self) -> list[Part]:
+        """Return the scores of ranks: of the GPUs that are theirs, or of the cores that fall to them."""
         of_rank: dict[int, list[int]] = {}
         for at, device in enumerate(self._trace.devices):
             for rank in device.ranks:
                 of_rank.setdefault(rank, []).append(at)
-        return [self._part(str(rank), of_rank[rank]) for rank in sorted(of_rank)]
+        own = rank_sums(self._trace) if self._trace.kind == "cpu" else {}
+        found = []
+        for rank in sorted(of_rank):
+            part = self._part(str(rank), of_rank[rank])
+            if rank in own:
+                shares = own[rank].shares([0], self._trace.cadence_s, self._seconds)
+                part = Part(part.key, shares, part.classes, part.means)
+            found.append(part)
+        return found
 
-    def _part(self, key: str, columns: list[int], device: Any = None) -> Part:
+    def _part(self, key: str, columns: list[int], device: Device | None = None) -> Part:
         weight = float(self._sums.weight[columns].sum())
         shares = self._sums.shares(columns, self._trace.cadence_s, weight * self._seconds)
-        return Part(key, shares, {}, {}, device)
+        return Part(key, shares, self._diagnosed.shares(columns), self._diagnosed.means(columns), device)

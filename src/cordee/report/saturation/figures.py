@@ -67,7 +67,9 @@ def loss_bar(shares: Shares) -> str:
             f"<title>{name}: {points:.1f} points</title></rect>"
         )
         if wide > 64:
-            parts.append(f'<text class="on-{name}" x="{x + wide / 2:.1f}" y="23" text-anchor="middle">{points:.0f}</text>')
+            parts.append(
+                f'<text class="on-{name}" x="{x + wide / 2:.1f}" y="23" text-anchor="middle">{points:.0f}</text>'
+            )
         x += wide
     parts.append(f'<rect class="outline" x="0" y="0" width="{width}" height="34"/>')
     said = ", ".join(f"{name} {points:.1f}" for name, points in losses(shares))
@@ -193,7 +195,9 @@ def _time_axis(seconds: float, y: float) -> str:
         x = _LABELS + tick * unit * scale
         anchor = "end" if x > _WIDTH - 60 else "middle"
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{y}" y2="{y + 5}"/>')
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{y + 20}" text-anchor="{anchor}">{tick_text(tick)} {name}</text>')
+        parts.append(
+            f'<text class="tick" x="{x:.1f}" y="{y + 20}" text-anchor="{anchor}">{tick_text(tick)} {name}</text>'
+        )
     return "".join(parts)
 
 
