@@ -12,6 +12,7 @@ from cordee.cli.options import json_option
 
 # By name: the module whose `command` it is, and one line of help.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "rules": ("cordee.cli.score.rules", "List the rules of diagnosis, or put a file of rules on trial."),
     "import": ("cordee.cli.score.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
     "export": ("cordee.cli.score.export", "Write samples as one table: Parquet, CSV or JSON."),
 }
@@ -69,23 +70,23 @@ class ScoreGroup(click.Group):
 
 @click.command(cls=ScoreGroup)
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
+@click.option("--caps", metavar="FILE", help="TOML of what counts as full by GPU model, over what is known.")
+@click.option("--rules", multiple=True, metavar="FILE", help="TOML of rules that are tried before all others.")
+@click.option("--pages/--no-pages", default=True, help="Write HTML, PDF, JSON and text below DIR/report (default).")
 @json_option
-def command(folders: tuple[str, ...], as_json: bool) -> None:
+def command(folders: tuple[str, ...], caps: str | None, rules: tuple[str, ...], pages: bool, as_json: bool) -> None:
     """Score how far the GPUs of recordings and runs were used, say why not further, and what to change.
 
-    DIR is what `cordee record -o DIR` left, or a run: its folder or id. A folder with the name of a command is ./NAME.
+    DIR is what `cordee record -o DIR` left, or a run: its folder or id. Several stand side by side, each held against the
+    first. A folder with the name of a command is ./NAME. The score is 100 x time x breadth x depth: hardware saturation,
+    not speed.
 
     \b
     Example:
       cordee score recording
       cordee score before after --json
+      cordee score recording --rules site-rules.toml --no-pages
     """
     from cordee.cli.score.scoring import score_folders
 
-    score_folders(folders, as_json=as_json)
-
-
-COMMANDS: dict[str, tuple[str, str]] = {
-    "import": ("cordee.cli.score.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
-    "export": ("cordee.cli.score.export", "Write samples as one table: Parquet, CSV or JSON."),
-}
+    score_folders(folders, as_json=as_json, pages=pages, caps=caps, rules=rules)
