@@ -15,6 +15,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rules": ("cordee.cli.score.rules", "List the rules of diagnosis, or put a file of rules on trial."),
     "import": ("cordee.cli.score.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
     "export": ("cordee.cli.score.export", "Write samples as one table: Parquet, CSV or JSON."),
+    "baseline": ("cordee.cli.score.baseline", "Keep what a workload reached, to judge later runs against it."),
+    "baselines": ("cordee.cli.score.baselines", "List or check a folder of baselines."),
+    "validate": ("cordee.cli.score.validate", "Run labelled workloads on a real GPU and compare with what is right."),
 }
 
 
@@ -75,6 +78,11 @@ class ScoreGroup(click.Group):
 @click.option("--pages/--no-pages", default=True, help="Write HTML, PDF, JSON and text below DIR/report (default).")
 @json_option
 def command(folders: tuple[str, ...], caps: str | None, rules: tuple[str, ...], pages: bool, as_json: bool) -> None:
+@click.option("--against", metavar="BASELINE", help="Exit 1 when it got worse than this file, recording or run.")
+@click.option("--workload", default="", metavar="NAME", help="With --against: what was run, to be the baseline's.")
+@click.option("--anyway", is_flag=True, help="With --against: compare also what is not comparable.")
+@json_option
+def command(folders: tuple[str, ...], against: str | None, workload: str, anyway: bool, as_json: bool) -> None:
     """Score how far the GPUs of recordings and runs were used, say why not further, and what to change.
 
     DIR is what `cordee record -o DIR` left, or a run: its folder or id. Several stand side by side, each held against the
@@ -86,7 +94,14 @@ def command(folders: tuple[str, ...], caps: str | None, rules: tuple[str, ...], 
       cordee score recording
       cordee score before after --json
       cordee score recording --rules site-rules.toml --no-pages
+      cordee score recording --against baseline.json
     """
+    if against is not None:
+        from cordee.cli.score.judging import judge_folders
+
+        judge_folders(folders, against, workload=workload, anyway=anyway, caps=None, as_json=as_json)
+        return
     from cordee.cli.score.scoring import score_folders
 
     score_folders(folders, as_json=as_json, pages=pages, caps=caps, rules=rules)
+    score_folders(folders, as_json=as_json)
