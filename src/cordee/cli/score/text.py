@@ -48,7 +48,7 @@ def score_lines(saturation: Saturation) -> list[str]:
         return [*lines, *_wrapped("No score: nothing was measured."), *_listed("", [*reasons, *saturation.remarks])]
     of_what = "GPUs" if saturation.kind == "gpu" else "CPU cores, there was no GPU"
     bound = ", an upper bound" if saturation.assumed else ""
-    lines += ["", f"score {shares.score:5.1f}  of 100 ({of_what}{bound})"]
+    lines += ["", f"score {shares.score:.1f} of 100 ({of_what}{bound})"]
     for name, value in (("time", shares.time), ("breadth", shares.breadth), ("depth", shares.depth)):
         filled = round(min(1.0, value or 0.0) * _BAR)
         assumed = "  not measured, counts as 1" if name in saturation.assumed else ""
