@@ -186,7 +186,7 @@ class Run:
             back = float((np.maximum.accumulate(times) - times).max(initial=0.0))
             if back > of_schema.schema["cadence"]:
                 node = str(of_schema.schema["node"])
-                found[node] = max(back, found.get(node, 0.0))
+                found[node] = max(back + of_schema.schema["cadence"], found.get(node, 0.0))
         return found
 
     def grid(
