@@ -407,13 +407,14 @@ typedef struct { unsigned long long reference_us, violation_ns; } Violation;
 
 int nvmlDeviceGetViolationStatus(Device *device, unsigned policy, Violation *time) {
   char full[TEXT];
-  double share = 0;
+  double share = 0, now_s;
   ENTER_DEVICE(nvmlDeviceGetViolationStatus)
   if (policy > 1) return NOT_SUPPORTED;
   key_of(device, policy ? "violation_thermal" : "violation_power", full);
   if (!lookup_real(full, &share)) return NOT_SUPPORTED;
-  time->reference_us = (unsigned long long)(uptime_s() * 1e6);
-  time->violation_ns = (unsigned long long)(share * uptime_s() * 1e9);
+  now_s = uptime_s();
+  time->reference_us = (unsigned long long)(now_s * 1e6);
+  time->violation_ns = (unsigned long long)(share * now_s * 1e9);
   return SUCCESS;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from typing import Any, Callable, Optional
 
 from cordee.node.samplers._base import NAN
@@ -164,7 +165,7 @@ class Values:
             energy = self._buffers.setdefault("energy", ctypes.c_ulonglong())
             try:
                 self._ask("nvmlDeviceGetTotalEnergyConsumption", ctypes.byref(energy))
-                return self._rate("energy", energy.value / 1000, self._now)
+                return self._rate("energy", energy.value / 1000, time.monotonic())
             except Refused as refusal:
                 if refusal.code not in FOR_GOOD:
                     raise
@@ -192,10 +193,10 @@ class Values:
         """Return the share of time from the driver's counter, else whether it is so now."""
         name = f"policy {policy}"
         if name not in self.absent:
-            time = self._buffers.setdefault(name, Violation())
+            spent = self._buffers.setdefault(name, Violation())
             try:
-                self._ask("nvmlDeviceGetViolationStatus", policy, ctypes.byref(time), handle=self._device.whole)
-                share = self._rate(name, time.violation_ns / 1e9, self._now)
+                self._ask("nvmlDeviceGetViolationStatus", policy, ctypes.byref(spent), handle=self._device.whole)
+                share = self._rate(name, spent.violation_ns / 1e9, spent.reference_us / 1e6)
                 return share if share != share else min(1.0, share)
             except Refused as refusal:
                 if refusal.code not in FOR_GOOD:
