@@ -115,7 +115,7 @@ class Start:
         return None if self.place.node_index is None else self.place.node_index + 1
 
     def _meeting(self, folder: RunFolder) -> Meeting:
-        return Meeting([str(folder.root), self.place.key, *devices_to_open()])
+        return Meeting([str(folder.root), self.place.key, self.place.node, *devices_to_open()])
 
     def _register(self, folder: RunFolder) -> None:
         bound = self._bind()
