@@ -168,5 +168,13 @@ SCENARIOS = (
     _one("half-the-sms", "mixed", T, SPIN_HALF, CALM, gpus=1),
     _steps("duty-40-bursts", "mixed", H, (0.4, GEMM, CALM), (0.6, REST, CALM), step_s=4.1),
     _steps("ragged", "mixed", H, (0.4, ATTENTION, CALM), (0.3, SPIN_HALF, CALM), (0.3, REST, CALM), step_s=1.3),
+    # Those in which the cause is only half of the picture.
+    _steps("mild-input", "input", T, (0.68, ATTENTION, DECODING), (0.32, REST, DECODING)),
+    _steps("half-collective", "communication", T, (0.5, GEMM, SPINNING), (0.5, COLLECTIVE, SPINNING)),
+    _steps("fused-less", "memory", T, (0.6, ELEMENTWISE, CALM), (0.4, GEMM, CALM)),
+    _steps("mild-storage", "input", H, (0.66, GEMM, CALM), (0.34, REST, READING), step_s=2.7),
+    _steps("exposed-reduce", "communication", H, (0.45, ATTENTION, CALM), (0.55, COLLECTIVE, CALM)),
+    _steps("half-launched", "launch", H, (0.75, SMALL, LAUNCHING), (0.25, ATTENTION, LAUNCHING)),
+    _steps("half-decoding", "memory", H, (0.7, DECODE, CALM), (0.3, ATTENTION, CALM), gpus=1),
     _steps("straggler", "communication", H, (0.15, GEMM, SPINNING), (0.85, WAITING_PEER, SPINNING), straggler=0.6),
 )  # fmt: skip

@@ -6,7 +6,7 @@ What they must be told as is known. They are marked as synthetic everywhere and 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ _LINKS = {
 _BACKGROUND = {"pcie_in": 3e8, "pcie_out": 1e8, "nvlink": 0.0, "write": 2e4, "read": 1e5}
 _MEMORY_BYTES = 80e9
 _CORES = 16.0
+_MOST = {"cores": _CORES, "thread": 1.0, "pressure_io": 1.0, "pressure_cpu": 1.0}
 _FINE = 40  # instants per sample at which phases are looked at
 
 
@@ -38,6 +39,7 @@ class Noise:
         step: ratios are multiples of it.
         gaps: share of samples that are missing, in runs of about three.
         start_s: seconds in which the program starts: GPUs rest and one thread works.
+        variety: standard deviation, relative, of the levels themselves: no two programs of a kind are alike.
     """
 
     level: float = 0.04
@@ -46,9 +48,10 @@ class Noise:
     step: float = 0.001
     gaps: float = 0.02
     start_s: float = 9.0
+    variety: float = 0.08
 
 
-QUIET = Noise(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+QUIET = Noise(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,7 @@ def made_samples(
 
     count = gpus or of.gpus
     chance = np.random.default_rng([seed, zlib.crc32(of.name.encode())])
+    of = varied(of, chance, noise.variety)
     node = made_node(0, count, memory_bytes=_MEMORY_BYTES, cores_per_rank=int(_CORES))
     at_work = np.ones((samples, count)) if not starts else _after_start(samples, count, cadence_s, noise)
     mixes = _mixes(of, samples, count, cadence_s, chance)
@@ -152,6 +156,25 @@ def made_samples(
     if of.waits_logged:
         _log_waits(of, node, samples * cadence_s, noise.start_s if starts else 0.0)
     return node
+
+
+def varied(of: Scenario, chance: np.random.Generator, variety: float) -> Scenario:
+    """Return another program of the same kind: levels and shares of phases differ a little, ratios stay below 1."""
+    import math
+
+    def other(level: float, most: float) -> float:
+        return min(most, level * math.exp(variety * chance.standard_normal()))
+
+    phases = []
+    for phase in of.phases:
+        gpu = {
+            name: level if level >= 1.0 and name in _GPU_RATIOS else other(level, 1.0 if level <= 1.0 else math.inf)
+            for name, level in phase.gpu.items()
+        }
+        host = {name: other(level, _MOST.get(name, math.inf)) for name, level in phase.host.items()}
+        phases.append(Phase(other(phase.share, 1.0), gpu, {**host, "processes": phase.host["processes"]}))
+    whole = sum(phase.share for phase in phases)
+    return replace(of, phases=tuple(replace(phase, share=phase.share / whole) for phase in phases))
 
 
 def _mixes(of: Scenario, samples: int, gpus: int, cadence_s: float, chance: np.random.Generator) -> np.ndarray:

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from cordee.cli.score import baseline as baseline_command
 from cordee.cli.score import baselines as baselines_command
+from cordee.cli.score import command as score_command
 from cordee.errors import DocumentError, UsageError
 from cordee.insight.saturation.against import judge_trace, make_baseline, open_baseline
 from cordee.insight.saturation.baseline import Baseline, check_folder, personal, read_baseline, write_baseline
@@ -156,9 +157,10 @@ def test_what_the_application_logged_decides_too(tmp_path):
     slow = load(recording(tmp_path / "slow", 1, tokens=3000.0))
     found = judge_trace(slow, score(slow), fast)
     rates = {change.name: change for change in found.changes if change.decides}
-    if "tokens_per_s" in rates:
-        assert rates["tokens_per_s"].verdict == WORSE
-        assert found.verdict == WORSE
+    assert rates["tokens_per_s"].verdict == WORSE
+    assert rates["energy_per_token"].verdict == WORSE
+    assert rates["score"].verdict == SAME
+    assert found.verdict == WORSE
 
 
 def test_runs_that_do_not_belong_together_make_no_baseline(repeats, tmp_path):
@@ -232,3 +234,36 @@ def test_the_command_makes_a_baseline_and_says_how_sharp_it_is(repeats, tmp_path
     words = [*map(str, repeats[:3]), "-o", str(tmp_path / "c.json"), "--workload", "llm", "--json"]
     done = CliRunner().invoke(baseline_command.command, words, catch_exceptions=False)
     assert json.loads(done.output)["quantities"]["score"]["runs"] == 3
+
+
+def test_score_against_a_baseline_exits_by_what_became_of_it(repeats, tmp_path):
+    write_baseline(tmp_path / "b.json", make_baseline(repeats[:3], "llm"))
+    slow = recording(tmp_path / "slow", 9, level=0.5)
+    other = recording(tmp_path / "other", 9, model="NVIDIA A100-SXM4-40GB")
+    short = recording(tmp_path / "short", 9, seconds=20)
+    for folder, more, code, words in (
+        (repeats[3], [], 0, "the difference is noise"),
+        (slow, [], 1, "* score: "),
+        (slow, ["--workload", "vision"], 2, "not comparable: workload: llm before, vision now"),
+        (other, [], 2, "not comparable: model of GPU"),
+        (other, ["--anyway"], 0, "compared in spite of: model of GPU"),
+    ):
+        given = [str(folder), "--against", str(tmp_path / "b.json"), *more]
+        done = CliRunner().invoke(score_command, given, catch_exceptions=False)
+        assert (done.exit_code, words in done.output) == (code, True), done.output
+    done = CliRunner().invoke(score_command, [str(short), "--against", str(repeats[0])], catch_exceptions=False)
+    assert (done.exit_code, "cannot be judged" in done.output) == (2, True)
+    given = [str(slow), str(repeats[3]), "--against", str(repeats[0]), "--json"]
+    done = CliRunner().invoke(score_command, given, catch_exceptions=False)
+    assert done.exit_code == 1
+    verdicts = [each["judgement"]["verdict"] for each in json.loads(done.output)["scores"]]
+    assert verdicts == ["worse", "same"]
+
+
+def test_other_caps_than_the_baselines_do_not_look_like_a_change(repeats, tmp_path):
+    made = make_baseline(repeats[:1], "llm")
+    caps = {model: {**of_model, "tensor": 0.8} for model, of_model in made.runs[0].caps.items()}
+    trace = load(repeats[0])
+    found = judge_trace(trace, score(trace), replace(made, runs=(replace(made.runs[0], caps=caps),)))
+    assert any("scored by what counted as full" in remark for remark in found.remarks)
+    assert {change.name: change.now for change in found.changes}["score"] > score(trace).shares.score

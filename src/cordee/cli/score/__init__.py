@@ -72,8 +72,11 @@ class ScoreGroup(click.Group):
 
 @click.command(cls=ScoreGroup)
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
+@click.option("--against", metavar="BASELINE", help="Exit 1 when it got worse than this file, recording or run.")
+@click.option("--workload", default="", metavar="NAME", help="With --against: what was run, to be the baseline's.")
+@click.option("--anyway", is_flag=True, help="With --against: compare also what is not comparable.")
 @json_option
-def command(folders: tuple[str, ...], as_json: bool) -> None:
+def command(folders: tuple[str, ...], against: str | None, workload: str, anyway: bool, as_json: bool) -> None:
     """Score how far the GPUs of recordings and runs were used, say why not further, and what to change.
 
     DIR is what `cordee record -o DIR` left, or a run: its folder or id. A folder with the name of a command is ./NAME.
@@ -82,7 +85,13 @@ def command(folders: tuple[str, ...], as_json: bool) -> None:
     Example:
       cordee score recording
       cordee score before after --json
+      cordee score recording --against baseline.json
     """
+    if against is not None:
+        from cordee.cli.score.judging import judge_folders
+
+        judge_folders(folders, against, workload=workload, anyway=anyway, caps=None, as_json=as_json)
+        return
     from cordee.cli.score.scoring import score_folders
 
     score_folders(folders, as_json=as_json)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import cordee
 from cordee.errors import UsageError
 from cordee.insight.saturation.baseline import WORKLOAD, Baseline, read_baseline
+from cordee.insight.saturation.caps import CapsTable, read_caps
 from cordee.insight.saturation.judge import Judgement, incomparable, judge
 from cordee.insight.saturation.load import load
-from cordee.insight.saturation.observe import Observation, caps_of_observation, observe
-from cordee.insight.saturation.result import Saturation
+from cordee.insight.saturation.observe import Observation, observe
+from cordee.insight.saturation.result import Caps, Saturation
 from cordee.insight.saturation.score import score
 from cordee.insight.saturation.trace import Trace
 
@@ -61,8 +63,11 @@ def make_baseline(
     )
 
 
-def open_baseline(what: str) -> Baseline:
+def open_baseline(what: str, caps: CapsTable | None = None) -> Baseline:
     """Return a baseline: a file of one, or the one run or recording that a folder holds.
+
+    Args:
+        caps: what a folder is scored by; those of the package and of the person unless given.
 
     Raises:
         DocumentError: the file is none.
@@ -73,7 +78,7 @@ def open_baseline(what: str) -> Baseline:
     trace = load(what)
     return Baseline(
         workload="",
-        runs=(_observed(trace, score(trace), ""),),
+        runs=(_observed(trace, score(trace, caps=caps), ""),),
         made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         version=cordee.__version__,
     )
@@ -95,9 +100,9 @@ def judge_trace(
     now = _observed(trace, saturation, workload)
     before = baseline.runs[0]
     if now.caps != before.caps and set(now.caps) == set(before.caps):
-        now = _observed(trace, score(trace, caps=caps_of_observation(before)), workload)
+        now = _observed(trace, score(trace, caps=_CapsOfBaseline(before)), workload)
         remark = "scored by what counted as full when the baseline was made; calibration or Cordée has changed since"
-        now = Observation(**{**vars(now), "remarks": (*now.remarks, remark)})
+        now = replace(now, remarks=(*now.remarks, remark))
     return judge(now, baseline, anyway=anyway)
 
 
@@ -109,3 +114,17 @@ def _observed(trace: Trace, saturation: Saturation, workload: str) -> Observatio
             allowed="a recording with samples",
         )
     return observe(trace, saturation, workload)
+
+
+class _CapsOfBaseline(CapsTable):
+    """The caps that a baseline was scored by; all else of a model as it is known here."""
+
+    def __init__(self, before: Observation) -> None:
+        self._before, self._here = before.caps, read_caps()
+
+    def of(self, model: str) -> Caps:
+        here = self._here.of(model)
+        if model not in self._before:
+            return here
+        pipe = {name: value for name, value in self._before[model].items() if name != "dram"}
+        return replace(here, pipe=pipe, dram=self._before[model]["dram"], origin="the baseline's")

@@ -89,7 +89,7 @@ def _memory(apart: np.ndarray) -> float:
 
 def _block_length(memory: float, count: int) -> int:
     alpha = 4 * memory**2 / ((1 - memory) ** 2 * (1 + memory) ** 2)
-    return max(1, math.ceil(1.1447 * math.cbrt(alpha * count)))
+    return max(1, math.ceil(1.1447 * math.pow(alpha * count, 1 / 3)))
 
 
 def _seen(memory: float, block: int) -> float:

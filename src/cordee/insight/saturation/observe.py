@@ -115,16 +115,6 @@ def observe(trace: Trace, saturation: Saturation, workload: str = "") -> Observa
     )
 
 
-def caps_of_observation(observation: Observation) -> dict[str, Caps]:
-    """Return what counted as full for a run, so that another one can be scored by the same."""
-    return {
-        model: Caps(
-            model, {pipe: cap for pipe, cap in caps.items() if pipe != "dram"}, caps["dram"], "the baseline's", True
-        )
-        for model, caps in observation.caps.items()
-    }
-
-
 def decider_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return the quantities on which a verdict rests: the score, one speed of the application, energy per unit of its work."""
     speed = next((of for of in _SPEEDS if f"{of}_per_s" in names), None)
@@ -206,14 +196,19 @@ def _work(trace: Trace, saturation: Saturation, windows: _Windows) -> dict[str, 
         joules = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0) * len(trace.devices)
         joules *= windows.lengths_s
     for name in _SPEEDS:
-        rate, logged = saturation.rates.get(f"{name}_per_s"), trace.logged.get(name)
-        if rate is None or logged is None:
-            continue
-        done = windows.events(logged.times, logged.values)
-        found[f"{name}_per_s"] = _with_noise(rate, f"{name}/s", done, windows.lengths_s)
-        energy, total_done = saturation.energy_joules, float(np.nansum(logged.values))
-        if energy is not None and total_done > 0 and joules is not None:
-            found[_energy_name(name)] = _with_noise(energy / total_done, "joules", joules, done)
+        rate, done = saturation.rates.get(f"{name}_per_s"), None
+        if rate is not None and name in trace.logged:
+            logged = trace.logged[name]
+            done = windows.events(logged.times, logged.values)
+            found[f"{name}_per_s"] = _with_noise(rate, f"{name}/s", done, windows.lengths_s)
+        elif rate is not None and f"{name}_per_s" in trace.logged:
+            logged = trace.logged[f"{name}_per_s"]
+            calls = windows.events(logged.times, np.ones(len(logged.values)))
+            total = windows.events(logged.times, logged.values)
+            found[f"{name}_per_s"] = _with_noise(rate, f"{name}/s", total, calls)
+        energy = saturation.energy_joules
+        if done is not None and done.sum() > 0 and energy is not None and joules is not None:
+            found[_energy_name(name)] = _with_noise(energy / float(done.sum()), "joules", joules, done)
     return found
 
 

@@ -31,6 +31,7 @@ class Source(NamedTuple):
 _ROOM = "cordee.node.samplers.gpu"
 SOURCES = (
     Source("nvml-gpm", f"{_ROOM}.nvml_gpm", "NvmlGpmSource", "NVIDIA, Hopper and newer: the driver's own counters"),
+    Source("dcgm", f"{_ROOM}.dcgm", "DcgmSource", "NVIDIA data-centre GPUs where DCGM's host engine runs"),
     Source("nvml", f"{_ROOM}.nvml_basic", "NvmlSource", "NVIDIA, any: whether a kernel ran; coarse"),
 )
 
