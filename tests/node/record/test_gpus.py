@@ -10,6 +10,8 @@ import cordee
 from cordee.node.record import gpus as module
 from cordee.node.record.binding import bind_near_gpu
 from cordee.node.record.gpus import Claim, GpuThread
+from cordee.node.record.start import told_of_gpus
+from cordee.node.samplers.gpu.attribution import VARIABLES
 from cordee.testing.nvml import FakeGpus
 
 BUSY = {1: 90.0, 2: 80.0, 3: 40.0, 5: 60.0, 10: 30.0}
@@ -82,6 +84,11 @@ def test_a_library_that_misbehaves_is_a_remark(monkeypatch):
     thread.claims([])
     (news,) = thread.last()
     assert news.remarks == ["GPUs of n1 could not be sampled: TypeError: no such thing"]
+
+
+def test_all_that_tells_of_gpus_is_registered_and_no_secret_is():
+    environ = dict.fromkeys([*VARIABLES, "SLURM_JWT", "AWS_SECRET_ACCESS_KEY"], "x")
+    assert sorted(told_of_gpus(environ)) == sorted(VARIABLES)
 
 
 @pytest.fixture
