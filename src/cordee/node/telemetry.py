@@ -10,7 +10,7 @@ from cordee.node.channels import RankChannels
 from cordee.node.samplers._base import Sampler
 from cordee.node.samplers.host import node_sampler, rank_sampler
 from cordee.node.samplers.told import ToldFacts
-from cordee.runs.blocklog import encode_grid, encode_schema
+from cordee.runs.blocklog import GRID, SCHEMA, decode_json, encode_grid, encode_record, encode_schema, iter_records
 
 _MOST_UNACKNOWLEDGED = 120
 
@@ -62,6 +62,18 @@ class Telemetry:
         self._take("node", self._node_sampler, moment, {})
         if self._pids():
             self._take("rank", self._rank_sampler, moment, self._about_ranks())
+
+    def add(self, records: bytes) -> None:
+        """Take whole records of another process that measures; its samples are under the same limit as ours."""
+        full = len(self._unacknowledged) >= _MOST_UNACKNOWLEDGED
+        for kind, body in iter_records(records):
+            record = encode_record(kind, bytes(body))
+            if kind == SCHEMA:
+                self._schemas[decode_json(body)["id"]] = record
+            if kind == GRID and full:
+                self._lost_samples += 1
+            else:
+                self._records.append(record)
 
     def send(self, send: Send, *, dropped_log_bytes: int = 0) -> None:
         """Send what was sampled and logged since the last time; also when there is nothing, as a sign of life."""

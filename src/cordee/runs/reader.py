@@ -168,6 +168,24 @@ class Run:
         known += [metric for of_schema in samples for metric in of_schema.schema["metrics"]]
         return {metric["name"]: metric for metric in reversed(known)}
 
+    def clock_jumps(self, group: str) -> dict[str, float]:
+        """Return by how many seconds the clock of a node went back while it measured, where it did; of what is not sealed.
+
+        Raises:
+            UsageError: there is no such group.
+        """
+        import numpy as np
+
+        found: dict[str, float] = {}
+        for of_schema in self._group(group)[1]:
+            _, firsts = np.unique(of_schema.times, return_index=True)
+            times = of_schema.times[np.sort(firsts)]  # what was sent twice is there twice
+            back = float((np.maximum.accumulate(times) - times).max(initial=0.0))
+            if back > of_schema.schema["cadence"]:
+                node = str(of_schema.schema["node"])
+                found[node] = max(back, found.get(node, 0.0))
+        return found
+
     def grid(
         self,
         group: str,

@@ -39,6 +39,7 @@ class Need(Document):
     gpus_per_node: CountOrZero = 0
     ranks_per_node: Annotated[int | str, BeforeValidator(_ranks)] = "gpu"
     cpus_per_rank: Count | None = None
+    bind: Literal["gpu", "none"] | None = None
     memory: Size | None = None
     gpu: GpuRequirement | None = None
     time: Duration | None = None

@@ -151,7 +151,8 @@ class Synthetic:
         if metric in _FULL:
             return np.ones(count, np.float32)
         known = [LEVELS[name].get(metric, _STEADY.get(metric, 0.002)) for name, _ in self.plan]
-        return np.array(known, np.float32)[what]
+        levels: np.ndarray = np.array(known, np.float32)[what]
+        return levels
 
     def _loader(self, metrics: Sequence[str], count: int) -> Callable[[str], np.ndarray | None]:
         def load(name: str) -> np.ndarray | None:

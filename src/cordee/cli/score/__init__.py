@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("cordee.cli.score.export", "Write samples as one table: Parquet, CSV or JSON."),
     "baseline": ("cordee.cli.score.baseline", "Keep what a workload reached, to judge later runs against it."),
     "baselines": ("cordee.cli.score.baselines", "List or check a folder of baselines."),
+    "validate": ("cordee.cli.score.validate", "Run labelled workloads on a real GPU and compare with what is right."),
 }
 
 

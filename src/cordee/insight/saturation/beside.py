@@ -100,8 +100,8 @@ def mfu(trace: Trace, caps: Sequence[Caps], per_second: dict[str, float]) -> tup
 def confidence(trace: Trace, levels: Levels, shares: Shares, caps: Sequence[Caps]) -> tuple[float, list[str]]:
     """Return how far the score can be trusted (0-1), and what lowers it.
 
-    A product of factors, each 1 unless something is wanting: breadth not measured 0.7; depth not measured 0.6; pipes or DRAM
-    not measured 0.8; coverage below 95 %: coverage / 0.95; n samples of a device: n / (n + 10); samples more than 2 s apart
+    A product of factors, each 1 unless something is wanting: breadth not measured 0.7; depth not measured 0.6; tensor
+    pipe or DRAM not measured 0.8 each, fp64 or fp32 pipe 0.95 each; coverage below 95 %: coverage / 0.95; n samples of a device: n / (n + 10); samples more than 2 s apart
     0.9, more than 15 s 0.8, more than 60 s 0.6; caps that are the fallback 0.9; GPUs shared with others: 1 - half their share.
     """
     if shares.score is None:
@@ -113,10 +113,13 @@ def confidence(trace: Trace, levels: Levels, shares: Shares, caps: Sequence[Caps
         factors.append((0.6, "depth was not measured and counts as 1: the score is an upper bound"))
     elif any(not cap.measured for cap in caps):
         factors.append((0.9, "caps are the fallback and were not measured on this model (`cordee score calibrate`)"))
-    factors += [(0.8, f"{name} not measured: depth is a lower bound") for name in levels.lacking]
+    for name in levels.lacking:
+        factors.append(
+            (0.8 if name in ("tensor pipe", "DRAM") else 0.95, f"{name} not measured: depth is a lower bound")
+        )
     if shares.coverage < 0.95:
         factors.append((shares.coverage / 0.95, f"{shares.coverage:.0%} of the allocated device time was measured"))
-    samples = shares.device_seconds / trace.cadence_s / max(1.0, float(sum(device.share for device in trace.devices)))
+    samples = shares.device_seconds / trace.cadence_s / float(sum(device.share for device in trace.devices))
     if samples < 100:
         factors.append((samples / (samples + 10), f"only {samples:.0f} samples of each device"))
     for apart, factor in ((60.0, 0.6), (15.0, 0.8), (2.0, 0.9)):

@@ -39,7 +39,7 @@ def evidence(scene: Scene, cells: np.ndarray, rule: Rule) -> list[str]:
     share = float(scene.weight[cells].sum() / scene.weight.sum())
     span = _span(scene, start, stop)
     said = [f"{percent(share)} of the measured time; longest {span} on {named(device, scene.trace.kind)}"]
-    names = [name for condition in rule.when for name in condition.features]
+    names = ["graphics", "sm", *(name for condition in rule.when for name in condition.features)]
     values = _values(scene, names, slice(start, stop), column)
     if values:
         said.append(f"there: {values}")

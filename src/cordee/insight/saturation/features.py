@@ -23,7 +23,10 @@ _WAYS = ("receive", "transmit")
 FEATURES = {
     "graphics": ("ratio", "time in which the device worked; of cores: time in which at least one did"),
     "sm": ("ratio", "SMs (or cores) at work, times time"),
-    "P": ("ratio", "the busiest pipe over its cap; of cores instructions per cycle over theirs"),
+    "P": (
+        "ratio",
+        "the busiest pipe over its cap, not known without the tensor pipe; of cores instructions per cycle over theirs",
+    ),
     "D": ("ratio", "memory bandwidth of the GPU over its cap"),
     "SOL": ("ratio", "how near to the roof: min(1, max(P, D))"),
     "occupancy": ("ratio", "warps that SMs held, of the most they can hold"),
@@ -83,7 +86,7 @@ def window_features(trace: Trace, levels: Levels, caps: Sequence[Caps], cut: Cut
         "graphics": cut.mean(levels.graphics),
         "sm": None if "breadth" in levels.assumed and trace.kind == "gpu" else cut.mean(levels.sm),
         "SOL": None if "depth" in levels.assumed and trace.kind == "gpu" else cut.mean(levels.sol),
-        "P": None if levels.pipe is None else cut.mean(levels.pipe),
+        "P": None if levels.pipe is None or "tensor pipe" in levels.lacking else cut.mean(levels.pipe),
         "D": None if levels.dram is None else cut.mean(levels.dram),
     }
     if trace.kind == "gpu":

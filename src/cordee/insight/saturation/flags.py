@@ -12,6 +12,7 @@ from cordee.insight.peers import outliers
 from cordee.insight.saturation.diagnose import Diagnosed
 from cordee.insight.saturation.evidence import named, percent
 from cordee.insight.saturation.result import Part
+from cordee.insight.saturation.trace import Device
 
 if TYPE_CHECKING:
     from cordee.insight.saturation.trace import Trace
@@ -40,7 +41,7 @@ def flags(
         *_lost(trace, diagnosed),
         *_shared(trace),
         *_models(trace),
-        *_missing(nodes),
+        *_missing(trace, nodes),
         *_quota(trace),
     ]
     return sorted(found, key=lambda finding: ("error", "warn", "info").index(finding.severity))
@@ -160,7 +161,7 @@ def _lost(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
         of_node[device.node] = max(of_node.get(device.node, -1), int(last[at]))
     gone = {at: int(last[at]) for at, device in enumerate(trace.devices) if last[at] < of_node[device.node] - 1}
     if gone:
-        reason = next((reason for reason in trace.missing.values() if "lost" in reason.lower()), "")
+        reason = _why_gone(trace, [trace.devices[at] for at in gone])
         yield Finding(
             f"samples of {_which(trace, gone)} end before those of its neighbours{f': {reason}' if reason else ''}",
             "error",
@@ -170,6 +171,15 @@ def _lost(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
                 trace.devices[at].key: float(diagnosed.windows.starts[max(0, window)]) for at, window in gone.items()
             },
         )
+
+
+def _why_gone(trace: Trace, devices: Sequence[Device]) -> str:
+    """Return what the source said of the first of these devices when it was lost, empty when it said nothing."""
+    for device in devices:
+        about = trace.facts.get("gpu", {}).get(device.node, {}).get("devices", {}).get(device.key, {})
+        if about.get("lost"):
+            return str(about["lost"])
+    return next((reason for reason in trace.missing.values() if "lost" in reason.lower()), "")
 
 
 def _shared(trace: Trace) -> Iterator[Finding]:
@@ -196,8 +206,19 @@ def _models(trace: Trace) -> Iterator[Finding]:
         )
 
 
-def _missing(nodes: Sequence[Part]) -> Iterator[Finding]:
+def _missing(trace: Trace, nodes: Sequence[Part]) -> Iterator[Finding]:
+    seen = {rank for device in trace.devices for rank in device.ranks}
+    absent = [rank for rank in range(trace.job.world_size) if rank not in seen] if seen else []
     silent = [part.key for part in nodes if part.shares.score is None]
+    if absent and not silent:
+        named_ranks = ", ".join(map(str, absent[:_MOST_NAMED])) + (", ..." if len(absent) > _MOST_NAMED else "")
+        yield Finding(
+            f"no samples of {len(absent)} of {trace.job.world_size} ranks ({named_ranks}): the score is that of the others",
+            "warn",
+            "ranks-without-samples",
+            next="start every rank through `cordee record`; a sampler that was killed at its start leaves nothing",
+            evidence=absent[:1000],
+        )
     if silent:
         more = f" and {len(silent) - _MOST_NAMED} more" if len(silent) > _MOST_NAMED else ""
         yield Finding(

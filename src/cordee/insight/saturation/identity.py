@@ -40,7 +40,7 @@ class Levels:
     Attributes:
         pipe, dram: P and D, None where nothing of the kind was measured.
         assumed: of breadth and depth those that were not measured for some device and count as 1.
-        lacking: of pipes and DRAM what was not measured: SOL is then what the other shows, a lower bound.
+        lacking: of pipes and DRAM what was not measured: SOL is then what the others show, a lower bound.
     """
 
     graphics: np.ndarray
@@ -114,9 +114,19 @@ def _gpu_levels(trace: Trace, caps: Sequence[Caps]) -> Levels:
     breadth = ("breadth",) if assumed.any() else ()
     sol = _greater(pipe, dram)
     sol, depth_assumed = _or_else(None if sol is None else np.minimum(sol, np.float32(1)), sm)
-    lacking = tuple(name for name, values in (("pipes", pipe), ("DRAM", dram)) if _never(values).any())
+    lacking = _lacking(trace, dram)
     depth = ("depth",) if depth_assumed.any() else ()
     return Levels(graphics, sm, sol, pipe, dram, (*breadth, *depth), () if depth_assumed.all() else lacking)
+
+
+def _lacking(trace: Trace, dram: np.ndarray | None) -> tuple[str, ...]:
+    """Return those of the tensor, fp64 and fp32 pipes and DRAM that some device never measured."""
+    found = []
+    for pipe in ("tensor", "fp64", "fp32"):
+        values = trace.load(PIPES[pipe])
+        if _never(_tensor(trace, values) if pipe == "tensor" else values).any():
+            found.append(f"{pipe} pipe")
+    return (*found, "DRAM") if _never(dram).any() else tuple(found)
 
 
 def _core_levels(trace: Trace, caps: Sequence[Caps]) -> Levels:

@@ -39,6 +39,7 @@ def load(folder: Path | str) -> Trace:
         recorders, remarks = read_recorders(run.folder)
     _seal_large(run)
     groups = run.groups()
+    remarks += _jumps(run, groups)
     gpus = _group(run, groups, "gpu", remarks)
     ranks, nodes = _group(run, groups, "rank", remarks), _group(run, groups, "node", remarks)
     facts = {name: run.facts(name) for name in ("gpu", "rank", "node")}
@@ -193,7 +194,7 @@ def _natural(name: str) -> tuple[Any, ...]:
 def _nodes_of_ranks(run: Run, ranks: Group, facts: Facts, recorders: list[Recorder]) -> dict[int, str]:
     """Return the node of each rank that was sampled; a rank of which nobody says it has the only node, or an empty name."""
     known = {rank.rank: recorder.node for recorder in recorders for rank in recorder.ranks}
-    if not recorders:
+    if not is_recording(run.folder):
         known.update({rank.rank: rank.node for rank in run.state.ranks})
     known.update({int(rank): node for node, about in facts.items() for rank in about["devices"] if rank.isdigit()})
     nodes = set(known.values()) or {recorder.node for recorder in recorders}
@@ -209,6 +210,17 @@ def _seal_large(run: Run) -> None:
             run.seal()
         except CordeeError:
             return
+
+
+def _jumps(run: Run, groups: list[str]) -> list[str]:
+    """Return a sentence for each node whose clock went back."""
+    jumps: dict[str, float] = {}
+    for group in groups:
+        jumps.update(run.clock_jumps(group))
+    return [
+        f"the clock of {node} went back by {seconds:.0f} s: of samples that have the same time the later ones are kept"
+        for node, seconds in sorted(jumps.items())
+    ]
 
 
 def _nothing(run: Run, text: str, facts: Facts) -> UsageError:

@@ -6,7 +6,7 @@ import ctypes
 import fcntl
 import os
 import signal
-from typing import Callable
+from typing import Callable, Sequence
 
 from cordee.runs.folder import say
 
@@ -14,15 +14,15 @@ _PR_SET_NAME = 15
 _IGNORED = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGTSTP", "SIGTTIN", "SIGTTOU")
 
 
-def start_detached(work: Callable[[], None], *, keep: int) -> None:
+def start_detached(work: Callable[[], None], *, keep: Sequence[int]) -> None:
     """Run `work` in a session of its own, as a grandchild whose parent is gone; a failure to fork is said and forgotten.
 
-    It keeps one file of this process, so that pipes and locks of the caller end when the caller ends them. Signals that
+    It keeps few files of this process, so that pipes and locks of the caller end when the caller ends them. Signals that
     reach all of a job (a terminal's, a scheduler's) do not end it; SIGKILL does.
 
     Args:
         work: what it does; its exceptions end it silently.
-        keep: the descriptor that it keeps.
+        keep: the descriptors that it keeps, each above 2.
     """
     try:
         child = os.fork()
@@ -46,19 +46,29 @@ def start_detached(work: Callable[[], None], *, keep: int) -> None:
         os._exit(code)
 
 
-def _settle(keep: int) -> None:
+def above_streams(descriptor: int) -> int:
+    """Return a descriptor above 2 for the same file, where the caller was started without one of the three."""
+    if descriptor > 2:
+        return descriptor
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(descriptor)
+    return moved
+
+
+def _settle(keep: Sequence[int]) -> None:
     for name in _IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if keep < 3:  # the caller was started without one of the three
-        keep = fcntl.fcntl(keep, fcntl.F_DUPFD_CLOEXEC, 3)
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         if descriptor != nothing:
             os.dup2(nothing, descriptor)
     most = os.sysconf("SC_OPEN_MAX")
-    os.closerange(3, keep)
-    os.closerange(keep + 1, most if most > 0 else 65536)
+    first = 3
+    for descriptor in sorted(keep):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, most if most > 0 else 65536)
     os.chdir("/")
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"cordee-sampler", 0, 0, 0)

@@ -9,6 +9,7 @@ import struct
 from typing import NamedTuple, Optional
 
 from cordee.node.processes import is_same_process
+from cordee.node.record.detach import above_streams
 
 # linux/pidfd.h: PIDFD_GET_INFO of a struct pidfd_info of its first size, and the bit that asks for the exit code (6.15).
 _GET_INFO = 0xC0000000 | 64 << 16 | 0xFF << 8 | 11
@@ -41,7 +42,7 @@ class Followed:
         self.start_ticks = start_ticks
         self.descriptor: Optional[int] = None
         try:
-            self.descriptor = os.pidfd_open(pid)
+            self.descriptor = above_streams(os.pidfd_open(pid))
         except (AttributeError, OSError):
             pass
         if not is_same_process(pid, start_ticks) and self._stat() is None:

@@ -27,6 +27,7 @@ from typing import Iterator, Optional
 from cordee.client.channel import create_channel
 from cordee.errors import CordeeError, RunFolderError
 from cordee.node.processes import is_same_process
+from cordee.node.record.detach import above_streams
 
 _TRIES = 100
 
@@ -109,6 +110,7 @@ class Meeting:
                     os.close(lock)
                     self._ring()
                     return None
+                lock = above_streams(lock)
                 try:
                     os.mkfifo(self.folder / "bell", 0o600)
                 except FileExistsError:

@@ -14,10 +14,11 @@ from typing import Optional
 
 from cordee.errors import CordeeError
 from cordee.node.record.ending import Followed
+from cordee.node.record.gpus import Claim, GpuThread, News
 from cordee.node.record.logged import Logged
 from cordee.node.record.meeting import Meeting, Registration
 from cordee.node.record.sampling import Sampling
-from cordee.node.samplers.proc import NodeSampler, RankSampler
+from cordee.node.samplers.host import node_sampler, rank_sampler
 from cordee.runs.blocklog import BlockLogWriter, encode_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.recording import RecordedRank, Recorder, write_recorder
@@ -47,9 +48,13 @@ class NodeRecorder:
         meeting: where the processes register.
         folder: the recording.
         recorder: this sampler's document, with its number.
+        source: where samples of GPUs come from.
+        threads: whether each thread is looked at.
     """
 
-    def __init__(self, meeting: Meeting, folder: RunFolder, recorder: Recorder) -> None:
+    def __init__(
+        self, meeting: Meeting, folder: RunFolder, recorder: Recorder, *, source: str = "auto", threads: bool = True
+    ) -> None:
         self._meeting = meeting
         self._folder = folder
         self._recorder = recorder
@@ -57,20 +62,30 @@ class NodeRecorder:
         self._members: dict[str, _Member] = {}
         self._ended: set[str] = set()
         self._writer = BlockLogWriter(folder.telemetry, recorder.number)
-        self._samplings = [
-            Sampling(recorder.node, "node", NodeSampler(recorder.node), self._interval_s),
-            Sampling(recorder.node, "rank", RankSampler(self._pids), self._interval_s),
-        ]
+        self._threads = threads
+        self._samplings: list[Sampling] = []
+        self._gpus = GpuThread(recorder.node, source, self._interval_s)
         self._changed = True
         self._flush_at = self._heard_at = 0.0
         self._sampled_at = -math.inf
         self._clock: Optional[float] = None
 
-    def run(self) -> None:
-        """Sample until everybody has ended."""
+    def run(self, first: Registration, followed: Followed) -> None:
+        """Sample until everybody has ended.
+
+        Args:
+            first: who started the sampler, and how its end will be seen.
+        """
+        node = self._recorder.node
         self._recorder.sources = ["proc"]
         with_bell = self._listen()
+        self._take_in(first, followed)
         self._look()
+        ranks = rank_sampler(self._pids, self._interval_s, deep=self._threads)
+        self._samplings = [
+            Sampling(node, "node", node_sampler(node), self._interval_s),
+            Sampling(node, "rank", ranks, self._interval_s),
+        ]
         self._tick()
         first_at: Optional[float] = time.monotonic() + FIRST_AFTER_S
         while True:
@@ -89,6 +104,7 @@ class NodeRecorder:
         """Take the last sample, and close the recording unless somebody new has come."""
         if time.monotonic() - self._sampled_at >= _LAST_SAMPLE_AFTER * self._interval_s:
             self._tick()
+        self._hear(self._gpus.last())
         if not self._meeting.leave(self._ended):
             self._look()
             return False
@@ -126,26 +142,28 @@ class NodeRecorder:
     def _look(self) -> None:
         """Take in who has registered."""
         for registration in self._meeting.registrations():
-            name = registration.name
-            if name in self._members or name in self._ended:
-                continue
-            document = RecordedRank(
-                rank=registration.rank,
-                pid=registration.pid,
-                argv=registration.argv,
-                started_at=registration.started_at,
-                attempt=registration.attempt,
-                local_rank=registration.local_rank,
-                cpus=registration.cpus,
-            )
-            followed = Followed(registration.pid, registration.start_ticks)
-            member = _Member(registration, followed, Logged(self._recorder.node, registration), document)
-            self._members[name] = member
-            self._recorder.ranks.append(document)
-            self._writer.append(self._rank_facts(member))
-            self._changed = True
+            if registration.name not in self._members and registration.name not in self._ended:
+                self._take_in(registration, Followed(registration.pid, registration.start_ticks))
+        self._gpus.roots = self._pids()
+        self._gpus.claims([Claim(one.registration.rank, one.registration.environ) for one in self._members.values()])
         self._write_document()
         self._bury()
+
+    def _take_in(self, registration: Registration, followed: Followed) -> None:
+        document = RecordedRank(
+            rank=registration.rank,
+            pid=registration.pid,
+            argv=registration.argv,
+            started_at=registration.started_at,
+            attempt=registration.attempt,
+            local_rank=registration.local_rank,
+            cpus=registration.cpus,
+        )
+        member = _Member(registration, followed, Logged(self._recorder.node, registration), document)
+        self._members[registration.name] = member
+        self._recorder.ranks.append(document)
+        self._writer.append(self._rank_facts(member))
+        self._changed = True
 
     def _rank_facts(self, member: _Member) -> bytes:
         registration = member.registration
@@ -182,8 +200,10 @@ class NodeRecorder:
         """Take one sample of everything, and write what is due."""
         self._watch_clock()
         moment = time.time()
+        self._gpus.sample(moment)
         for sampling in self._samplings:
             self._writer.append(sampling.take(moment))
+        self._hear(self._gpus.news())
         now = self._sampled_at = time.monotonic()
         for member in self._members.values():
             self._writer.append(member.logged.read())
@@ -194,6 +214,28 @@ class NodeRecorder:
                     member.logged.stored()
         if now >= self._heard_at:
             self._heard_at, self._changed = now + _HEARD_EVERY_S, True
+
+    def _hear(self, news: list[News]) -> None:
+        """Take in what the thread of the GPUs has found out."""
+        for piece in news:
+            self._writer.append(piece.records)
+            for remark in piece.remarks:
+                self.remark(remark)
+            if piece.source is not None and piece.source not in self._recorder.sources:
+                self._recorder.sources.append(piece.source)
+                self._changed = True
+            if piece.refused:
+                self._recorder.refused.update(piece.refused)
+                self._changed = True
+            for member in self._members.values():
+                rank = member.registration.rank
+                if rank in piece.devices and member.document.devices != piece.devices[rank]:
+                    member.document.devices = piece.devices[rank]
+                    self._writer.append(self._rank_facts(member))
+                    self._changed = True
+        silent_s = self._gpus.silent_s
+        if silent_s:
+            self.remark(f"the GPUs' driver on {self._recorder.node} stopped answering in mid-recording")
 
     def _watch_clock(self) -> None:
         offset = time.time() - time.monotonic()
@@ -220,8 +262,6 @@ class NodeRecorder:
         self._changed = False
 
     def _close(self) -> None:
-        for sampling in self._samplings:
-            self._writer.append(sampling.last_words())
         self._writer.flush()
         if self._writer.dropped_bytes or self._writer.pending_bytes:
             lost = self._writer.dropped_bytes + self._writer.pending_bytes

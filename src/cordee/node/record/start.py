@@ -14,6 +14,7 @@ from cordee import __version__
 from cordee.errors import CordeeError
 from cordee.node.processes import read_process
 from cordee.node.record.detach import start_detached
+from cordee.node.record.ending import Followed
 from cordee.node.record.execute import execute, find_program
 from cordee.node.record.meeting import Meeting, RankTaken, Registration
 from cordee.node.record.options import EXIT_OURS, Options, RecordError
@@ -117,6 +118,7 @@ class Start:
         return Meeting([str(folder.root), self.place.key, *devices_to_open()])
 
     def _register(self, folder: RunFolder) -> None:
+        bound = self._bind()
         process = read_process(os.getpid())
         mine = Registration(
             pid=os.getpid(),
@@ -128,23 +130,35 @@ class Start:
             local_rank=self.place.local_rank,
             environ={name: value for name, value in self.environ.items() if any(word in name for word in _GPU_WORDS)},
             cpus=sorted(os.sched_getaffinity(0)),
+            bound=bound,
         )
         meeting = self._meeting(folder)
         lock = meeting.register(mine, channel="CORDEE_CHANNEL" not in self.environ)
         if lock is not None:
+            followed = Followed(mine.pid, mine.start_ticks)  # here, so that the shortest command's end is seen
             try:
                 number = claim_number(folder, self._first_number())
-                start_detached(lambda: self._recorder(meeting, folder, number).run(), keep=lock)
+                keep = [lock, *([] if followed.descriptor is None else [followed.descriptor])]
+                start_detached(lambda: self._recorder(meeting, folder, number).run(mine, followed), keep=keep)
             except CordeeError:
                 meeting.withdraw(mine)
                 raise
             finally:
                 os.close(lock)
+                followed.close()
         if mine.channel:
             self.environ["CORDEE_CHANNEL"] = mine.channel
         if self.place.rank == 0 and not self.options.quiet:
             shown = shell_word(folder.root)
             say(f"cordee: recording into {shown}; then: cordee score {shown}")
+
+    def _bind(self) -> str:
+        """Bind this process as was asked, and return what was done in words."""
+        if self.options.bind != "gpu":
+            return ""
+        from cordee.node.record.binding import bind_near_gpu
+
+        return bind_near_gpu(self.environ)
 
     def _recorder(self, meeting: Meeting, folder: RunFolder, number: int) -> NodeRecorder:
         from cordee.node.record.sampler import NodeRecorder
@@ -161,7 +175,8 @@ class Start:
             step=self.place.step,
             world_size=self.place.world_size,
         )
-        return NodeRecorder(meeting, folder, document)
+        options = self.options
+        return NodeRecorder(meeting, folder, document, source=options.source, threads=options.sample_threads)
 
 
 def default_names(place: Place, argv: Sequence[str]) -> Iterator[str]:

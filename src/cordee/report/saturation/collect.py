@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from cordee.insight.saturation import cores
 from cordee.insight.saturation.result import Saturation
 from cordee.insight.saturation.trace import Surroundings, Trace
 from cordee.report.saturation.reduce import Layout, Reduced, device_keys, layout, reduce_values
@@ -19,10 +20,19 @@ SECTIONS = (
     ("memory", ("gpu_dram", "gpu_memory")),
     ("links", ("gpu_pcie", "gpu_c2c", "gpu_nvlink")),
     ("power and clocks", ("gpu_power", "gpu_clock", "gpu_temperature", "gpu_throttle")),
-    ("other", ("gpu_",)),
+    ("other", ("",)),
 )
 # They stand at the top of a page and in the PDF.
-MAIN = ("gpu_graphics_ratio", "gpu_sm_ratio", "gpu_tensor_ratio", "gpu_dram_ratio", "gpu_power_watts")
+MAIN = (
+    *("gpu_graphics_ratio", "gpu_sm_ratio", "gpu_tensor_ratio", "gpu_dram_ratio", "gpu_power_watts"),
+    *("gpu_utilization_ratio", cores.GRAPHICS, cores.SM),
+)
+# What is scored of cores; their mean over a node's cores needs no source of its own.
+CORES = (
+    Metric(cores.GRAPHICS, "ratio", "Time in which at least one of the job's cores worked."),
+    Metric(cores.SM, "ratio", "Cores that worked, of those that the job held."),
+    Metric(cores.SOL, "instructions", "Instructions per cycle of the cores that worked."),
+)
 _CONSTANT = ("gpu_memory_total_bytes", "gpu_clock_sm_max_hertz", "memory_total_bytes")
 _UNITS = {"hertz": ("GHz", 1e-9), "watts": ("W", 1.0), "celsius": ("°C", 1.0)}
 _TITLES = {
@@ -34,12 +44,15 @@ _TITLES = {
     "gpu_utilization_ratio": "utilization, coarse",
     "gpu_memory_busy_ratio": "memory busy, coarse",
     "cpu_cores_ratio": "cores in use",
+    cores.GRAPHICS: "time in use (any core)",
+    cores.SM: "held cores at work",
+    cores.SOL: "instructions per cycle",
 }
 
 
 @dataclass
 class Group:
-    """The metrics of GPUs, nodes or ranks; `keys` are their names in the order of the samples."""
+    """The metrics of GPUs, cores, nodes or ranks; `keys` are their names in the order of the samples."""
 
     name: str
     keys: list[str]
@@ -56,12 +69,14 @@ class Collected:
     """A scoring and what is drawn of its samples.
 
     Attributes:
-        groups: by `gpu`, `node`, `rank`; those that have samples.
+        plan: of the devices that are scored.
+        groups: by `gpu` or `cores`, `node`, `rank`; those that have samples.
         missing: (metric, why it was not measured).
     """
 
     saturation: Saturation
     trace: Trace
+    plan: Layout
     groups: dict[str, Group] = field(default_factory=dict)
     missing: list[tuple[str, str]] = field(default_factory=list)
 
@@ -78,12 +93,14 @@ class Collected:
 
 def collect(saturation: Saturation, trace: Trace) -> Collected:
     """Read and reduce all standard metrics of a trace, one at a time."""
-    found = Collected(saturation, trace)
+    plan = layout(device_keys(trace.devices), trace.times, trace.cadence_s)
+    found = Collected(saturation, trace, plan)
     told = dict(trace.missing)
     if trace.kind == "gpu":
-        plan = layout(device_keys(trace.devices), trace.times, trace.cadence_s)
         gpu = Group("gpu", [device.key for device in trace.devices], plan)
         _read(found, gpu, GPU, trace.load, told)
+    else:
+        _read(found, Group("cores", [device.key for device in trace.devices], plan), CORES, trace.load, told)
     for name, metrics, around in (("node", NODE, trace.node), ("rank", RANK, trace.rank)):
         if around is not None and around.keys:
             plan = layout(_surrounding_keys(name, around), trace.times, trace.cadence_s)

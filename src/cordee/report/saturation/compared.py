@@ -94,10 +94,8 @@ def _other_line(moved: Moved) -> str:
 
 
 def _part(result: Saturation, name: str) -> str:
-    if name in result.assumed:
-        return "1 (assumed)"
     value: float | None = getattr(result.shares, name)
-    return percent(value)
+    return percent(value) + (" (assumed)" if name in result.assumed else "")
 
 
 def _rate(value: float | None) -> str:

@@ -32,13 +32,13 @@ from cordee.units import format_duration, utc_text
 _MOST_FLAGS = 40
 _MOST_REMARKS = 30
 _COST = {
-    "score": "the score",
+    "score": "SMs at work, as close to the roof as they came",
     "depth": "SMs held work but waited: for memory, for each other, for links",
     "breadth": "SMs had no work while the device was in use",
     "time": "nothing ran on the device",
 }
 _CPU_COST = {
-    "score": "the score",
+    "score": "cores at work, as close to the roof as they came",
     "depth": "cores worked at fewer instructions per cycle than they can",
     "breadth": "cores had no work while others did",
     "time": "no core worked",
@@ -100,8 +100,7 @@ def _job(found: Collected) -> dict[str, Any]:
 
 def _shares(result: Saturation) -> dict[str, str]:
     shares = result.shares
-    assumed = {name: "1 (assumed)" for name in result.assumed}
-    parts = {name: assumed.get(name, f"{getattr(shares, name) or 0:.3f}") for name in figures.PARTS}
+    parts = {name: words.factor(result, name) for name in figures.PARTS}
     return {"score": words.points(shares.score), **parts}
 
 
@@ -122,41 +121,37 @@ def _classes(found: Collected) -> dict[str, Any]:
     course = classes.course(found.saturation)
     if course is None:
         return {"classes": None}
-    group = found.groups.get("gpu") or found.groups.get("node")
     windows = found.saturation.windows
-    many = group is not None and windows.classes.shape[1] == len(group.keys) > 1
+    many = windows.classes.shape[1] == len(found.trace.devices) > 1
     shown = [
         (name, name if name in classes.COLOURS else "mixed", f"{float(shares.mean()):.0%}")
         for name, shares in course.shares.items()
     ]
     return {
         "classes": Markup(figures.classes_chart(course)),
-        "device_classes": Markup(figures.classes_map(windows, group.plan) if many and group else ""),
+        "device_classes": Markup(figures.classes_map(windows, found.plan) if many else ""),
         "class_key": shown,
     }
 
 
 def _metrics(found: Collected) -> dict[str, Any]:
     """Return a heat map and bands of each metric: the main ones, and the others by section."""
-    gpu = found.groups.get("gpu")
+    gpu = found.groups.get("gpu") or found.groups.get("cores")
     sections: list[tuple[str, list[dict[str, Any]]]] = []
     main: list[dict[str, Any]] = []
     if gpu is not None:
-        main = [_figure(gpu, gpu.metrics[name]) for name in MAIN if name in gpu.metrics]
+        main = [_figure(gpu, gpu.metrics[name]) for name in gpu.metrics if name in MAIN]
         others = [name for name in gpu.metrics if name not in MAIN and not is_constant(name)]
         for title, _ in SECTIONS:
             of_section = [_figure(gpu, gpu.metrics[name]) for name in others if section_of(name) == title]
             if of_section:
-                sections.append((f"GPUs, {title}", of_section))
+                sections.append((f"{'GPUs' if gpu.name == 'gpu' else 'cores'}, {title}", of_section))
     for name, title in (("node", "nodes"), ("rank", "ranks")):
         group = found.groups.get(name)
         drawn = [_figure(group, metric) for at, metric in group.metrics.items() if not is_constant(at)] if group else []
-        if drawn and not main:
-            main = drawn[:4]
-            drawn = drawn[4:]
         if drawn:
             sections.append((title, drawn))
-    return {"main": main, "more": sections, "rows": _rows(gpu or found.groups.get("node"))}
+    return {"main": main, "more": sections, "rows": _rows(gpu)}
 
 
 def _figure(group: Group, metric: Reduced) -> dict[str, Any]:

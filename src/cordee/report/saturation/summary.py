@@ -14,7 +14,7 @@ from cordee.report.clean import clean, one_line
 from cordee.report.html import page_environment
 from cordee.report.saturation import classes, figures
 from cordee.report.saturation.compared import side_by_side
-from cordee.report.saturation.words import headline, percent, points
+from cordee.report.saturation.words import factor, headline, percent, points
 from cordee.units import format_duration
 
 WIDTH = 80
@@ -114,12 +114,8 @@ def summary_document(saturation: Saturation) -> dict[str, Any]:
 
 
 def _product(result: Saturation) -> str:
-    shares = result.shares
-    factors = " × ".join(
-        f"{name} {'1 (assumed)' if name in result.assumed else format(getattr(shares, name) or 0, '.3f')}"
-        for name in figures.PARTS
-    )
-    return f"{points(shares.score)} = 100 × {factors}"
+    factors = " × ".join(f"{name} {factor(result, name)}" for name in figures.PARTS)
+    return f"{points(result.shares.score)} = 100 × {factors}"
 
 
 def _reasons(result: Saturation) -> list[str]:

@@ -24,6 +24,8 @@ class _Source(NamedTuple):
 
 
 _COMPUTE = (
+    _Source("any core in use", "cores", ("cores_in_use_ratio",)),
+    _Source("held cores busy", "cores", ("cores_busy_ratio",)),
     _Source("GPU in use", "gpu", ("gpu_graphics_ratio",)),
     _Source("GPU in use (coarse)", "gpu", ("gpu_utilization_ratio",)),
     _Source("SMs at work", "gpu", ("gpu_sm_ratio",)),
@@ -81,7 +83,7 @@ def panels(found: Collected) -> list[Panel]:
         Panel("waiting: share of the time, mean over nodes", _means(found, _WAITING), "ratio"),
         Panel("power: sum over the job (W)", _sums(found, _POWER), "number"),
     ]
-    return [panel for panel in made if panel.lines]
+    return [_named(panel) for panel in made if panel.lines]
 
 
 def together(found: Collected) -> list[Plot]:
@@ -90,6 +92,11 @@ def together(found: Collected) -> list[Plot]:
         Plot(panel.title, line_chart(panel.title, panel.lines, x_label="s", y_kind=panel.kind, zero=True))
         for panel in panels(found)
     ]
+
+
+def _named(panel: Panel) -> Panel:
+    """Return a panel whose title names its only line, which has no legend then."""
+    return panel if len(panel.lines) > 1 else panel._replace(title=f"{panel.title}: {panel.lines[0].name}")
 
 
 def _means(found: Collected, sources: Sequence[_Source]) -> list[Line]:

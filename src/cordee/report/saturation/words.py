@@ -67,6 +67,16 @@ def energy(joules: float | None) -> str:
     return f"{joules / _JOULES_PER_KWH:,.3g} kWh" if joules < 1000 * _JOULES_PER_KWH else f"{joules / 3.6e9:,.3g} MWh"
 
 
+def factor(saturation: Saturation, name: str) -> str:
+    """Return time, breadth or depth as a factor, marked where it could not be measured and counts as 1."""
+    value: float | None = getattr(saturation.shares, name)
+    if value is None:
+        return NOT_MEASURED
+    if name not in saturation.assumed:
+        return f"{value:.3f}"
+    return "1 (assumed)" if value > 0.9995 else f"{value:.3f} (partly assumed)"
+
+
 def headline(saturation: Saturation) -> str:
     """Return the score in one sentence, with what bounds it."""
     shares = saturation.shares

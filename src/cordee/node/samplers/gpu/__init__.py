@@ -31,6 +31,7 @@ class Source(NamedTuple):
 _ROOM = "cordee.node.samplers.gpu"
 SOURCES = (
     Source("nvml-gpm", f"{_ROOM}.nvml_gpm", "NvmlGpmSource", "NVIDIA, Hopper and newer: the driver's own counters"),
+    Source("dcgm", f"{_ROOM}.dcgm", "DcgmSource", "NVIDIA data-centre GPUs where DCGM's host engine runs"),
     Source("nvml", f"{_ROOM}.nvml_basic", "NvmlSource", "NVIDIA, any: whether a kernel ran; coarse"),
 )
 
@@ -47,8 +48,9 @@ def open_gpus(
     Library calls may hang with the driver, and a source holds libraries: call it in a process that may be killed.
 
     Args:
-        node: the node's name, for the facts of a replay.
+        node: the node's name, which of a recording with many nodes is replayed here.
         wanted: UUIDs of GPUs or MIG instances that belong to the job; None: all that this process may see; empty: none.
+            A replay has the GPUs of its recording.
         source: `auto`, the name of one of `SOURCES`, or `replay:DIR`.
         interval_s: seconds between samples.
         own: returns the main process of each rank of the job on this node, to tell whose a GPU is and who else uses it.
@@ -56,6 +58,12 @@ def open_gpus(
     Raises:
         UsageError: there is no such source.
     """
+    if source.startswith(REPLAY):
+        from cordee.node.samplers.gpu.replay import ReplaySource
+
+        replay = ReplaySource(source[len(REPLAY) :], node, None, interval_s, own)
+        reason = replay.probe()
+        return (replay, {}) if reason is None else (None, {"replay": reason})
     refused: dict[str, str] = {}
     if wanted is not None and not wanted:
         return None, {source: "the job has no GPU"}
