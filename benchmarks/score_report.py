@@ -41,7 +41,7 @@ for name, moment in laps.items():
     took[name], last = moment - last, moment
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 sizes = {path.name: path.stat().st_size for path in page.parent.iterdir()}
-print(json.dumps({"seconds": took, "peak_bytes": peak, "sizes": sizes, "score": result.shares.score}))
+print(json.dumps({"seconds": took, "peak_bytes": peak, "cpu_s": time.process_time(), "sizes": sizes, "score": result.shares.score}))
 """
 _SEAL = "import sys; from cordee.runs.reader import open_run; open_run(sys.argv[1]).seal()"
 
@@ -87,7 +87,9 @@ def main() -> None:
     parser.add_argument("--per-node", type=int, default=4)
     parser.add_argument("--gssr", help="a virtual environment with the PyPI package gssr")
     parser.add_argument("--gssr-devices", type=int, default=64)
-    parser.add_argument("--folder", type=Path, help="where the recording is made and left; a temporary one unless given")
+    parser.add_argument(
+        "--folder", type=Path, help="where the recording is made and left; a temporary one unless given"
+    )
     asked = parser.parse_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="score-report-"))
     try:
@@ -104,13 +106,16 @@ def main() -> None:
         print(f"| `cordee score` (load, score, all pages), a process | {wall:.1f} s |")
         for name, seconds in found["seconds"].items():
             print(f"| of which {name} | {seconds:.1f} s |")
+        print(f"| CPU time of the process | {found['cpu_s']:.1f} s |")
         print(f"| peak of memory | {found['peak_bytes'] / 1e6:.0f} MB |")
         for name, size in sorted(found["sizes"].items()):
             print(f"| {name} | {size / 1e6:.2f} MB |")
         if asked.gssr:
             from gssr_report import gssr_report
 
-            print(f"| gssr, {asked.gssr_devices} GPUs x {asked.seconds} s | {gssr_report(asked.gssr, asked.gssr_devices, asked.seconds)} |")
+            print(
+                f"| gssr, {asked.gssr_devices} GPUs x {asked.seconds} s | {gssr_report(asked.gssr, asked.gssr_devices, asked.seconds)} |"
+            )
     finally:
         if asked.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
