@@ -96,7 +96,7 @@ def test_one_run_is_judged_by_its_own_noise_and_several_by_their_spread():
     assert judge(seen(20), wide).verdict == WORSE
     tight = of(seen(60), seen(60.1), seen(59.9))
     assert judge(seen(59.5), tight).verdict == SAME  # less than a point is nothing anyone would look for
-    assert judge(seen(57), tight).verdict == WORSE
+    assert judge(seen(56), tight).verdict == WORSE
 
 
 def test_without_noise_nothing_is_said_rather_than_that_all_is_well():
