@@ -30,7 +30,7 @@ class Diagnosed:
 
     def __init__(self, windows: Windows, causes: list[Diagnosis], weight: np.ndarray) -> None:
         self.windows, self.causes, self.weight = windows, causes, weight
-        names = {at: name for at, name in enumerate(CLASSES)} | {-1: UNKNOWN}
+        names = dict(enumerate(CLASSES)) | {-1: UNKNOWN}
         self._seconds = {name: np.where(windows.classes == at, weight, 0.0).sum(axis=0) for at, name in names.items()}
         self._sums: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         for name, values in windows.features.items():
