@@ -135,6 +135,10 @@ def test_a_gpu_that_is_lost_is_missing_while_the_others_go_on_and_comes_back(gpu
     values(source, 0)
     assert values(source, 0)["gpu_sm_ratio"] == 0.8
     assert source.facts()[gpus.uuid(0)]["lost"] == ""
+    assert [remark.partition("UTC: ")[2].partition(" ")[2][:20] for remark in source.remarks] == [
+        "does not answer any ",
+        "answers again",
+    ]
 
 
 def test_a_wanted_gpu_that_is_not_there_is_named_beside_those_that_are(gpus, library):
@@ -276,3 +280,14 @@ def test_structs_and_numbers_are_those_of_nvidias_own_module():
     assert pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES == _nvml_values._PCIE_RECEIVED
     assert pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX == _nvml_values._NVLINK_SENT
     assert pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX == _nvml_values._NVLINK_RECEIVED
+
+
+def test_a_source_whose_library_misbehaves_keeps_no_other_from_being_tried(monkeypatch):
+    def fail(self):
+        raise AttributeError("undefined symbol: nvmlErrorString")
+
+    monkeypatch.setattr(NvmlGpmSource, "probe", fail)
+    source, refused = open_gpus("local-0")
+    assert source is None
+    assert "undefined symbol" in refused["nvml-gpm"]
+    assert "libnvidia-ml.so.1" in refused["nvml"]
