@@ -86,7 +86,7 @@ class GpuSampler:
         for rank, about in self._last_ranks.items():
             devices, how = None, "nothing tells"
             if self._view is not None:
-                devices, how = of_rank(about["env"], self._view, len(self._last_ranks))
+                devices, how = of_rank(about["env"], self._view, len(self._last_ranks), about["pid"])
             if devices is None:
                 holds = [device for device, known in gpus.items() if rank in known.get("ranks", ())]
                 devices, how = (holds, "it holds their memory") if holds else (None, how)
