@@ -68,14 +68,23 @@ class NodeRecorder:
         self._changed = True
         self._flush_at = self._heard_at = 0.0
         self._sampled_at = -math.inf
+        self._disk_said = "the disk refused them"
         self._clock: Optional[float] = None
 
     def run(self, first: Registration, followed: Followed) -> None:
         """Sample until everybody has ended.
 
         Args:
-            first: who started the sampler, and how its end will be seen.
+            first: who started the sampler.
+            followed: how the end of that process will be seen.
         """
+        try:
+            self._run(first, followed)
+        except Exception as error:
+            self.remark(f"the sampler of {self._recorder.node} failed: {type(error).__name__}: {error}")
+            self._close()
+
+    def _run(self, first: Registration, followed: Followed) -> None:
         node = self._recorder.node
         self._recorder.sources = ["proc"]
         with_bell = self._listen()
@@ -212,6 +221,8 @@ class NodeRecorder:
             if self._writer.flush():
                 for member in self._members.values():
                     member.logged.stored()
+            if self._writer.last_error is not None:
+                self._disk_said = self._writer.last_error.strerror or "the disk refused them"
         if now >= self._heard_at:
             self._heard_at, self._changed = now + _HEARD_EVERY_S, True
 
@@ -263,11 +274,9 @@ class NodeRecorder:
 
     def _close(self) -> None:
         self._writer.flush()
-        if self._writer.dropped_bytes or self._writer.pending_bytes:
-            lost = self._writer.dropped_bytes + self._writer.pending_bytes
-            self.remark(
-                f"{lost} bytes of samples are lost: {self._writer.last_error or 'the disk was full for a while'}"
-            )
+        lost = self._writer.dropped_bytes + self._writer.pending_bytes
+        if lost:
+            self.remark(f"{lost} bytes of samples are lost: {self._disk_said}")
         self._recorder.ended_at = time.time()
         self._changed = True
         self._write_document()
