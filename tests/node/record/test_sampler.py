@@ -110,6 +110,7 @@ def test_what_a_full_disk_took_is_told_once_there_is_room_again(node, monkeypatc
     writer = node.recorder._writer
     node.until(lambda: writer.dropped_bytes > 0)
     full[0] = False
+    node.until(lambda: blocks(node) > 3000)
     document = node.end()
     assert [text.partition(" bytes ")[2] for text in document.remarks] == [
         "of samples are lost: No space left on device"
