@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import signal
@@ -71,4 +70,6 @@ def _settle(keep: Sequence[int]) -> None:
         first = descriptor + 1
     os.closerange(first, most if most > 0 else 65536)
     os.chdir("/")
+    import ctypes  # here, where nobody waits for it
+
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"cordee-sampler", 0, 0, 0)
