@@ -80,6 +80,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="record-overhead-"))
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # an installed package is compiled once
+        os.environ["PYTHONPYCACHEPREFIX"] = str(base / "compiled")
     number = 0
 
     def fresh() -> Path:

@@ -181,6 +181,8 @@ def write_atomically(path: Union[str, Path], data: Union[str, bytes], mode: int 
 
 def say(text: str) -> None:
     """Print a line on standard error, which is a file of the run: a full disk must not end the process that complains."""
+    if sys.stderr is None:  # closed by whoever started us
+        return
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:

@@ -21,7 +21,7 @@ from cordee.node.record.sampling import Sampling
 from cordee.node.samplers.host import node_sampler, rank_sampler
 from cordee.runs.blocklog import BlockLogWriter, encode_facts
 from cordee.runs.folder import RunFolder
-from cordee.runs.recording import RecordedRank, Recorder, write_recorder
+from cordee.runs.recording import RecordedRank, Recorder, read_recorder, recorder_numbers, write_recorder
 
 FIRST_AFTER_S = 0.2  # short commands have a sample, too
 _FLUSH_EVERY_S = 1.0
@@ -29,6 +29,9 @@ _HEARD_EVERY_S = 30.0
 _ASK_EVERY_S = 0.2
 _CLOCK_JUMP_S = 0.5
 _LAST_SAMPLE_AFTER = 0.3  # of an interval
+_PART_BYTES = 256 << 20
+_PART_S = 86400.0
+_FEW = 64
 
 
 @dataclass
@@ -61,7 +64,8 @@ class NodeRecorder:
         self._interval_s = recorder.interval_s
         self._members: dict[str, _Member] = {}
         self._ended: set[str] = set()
-        self._writer = BlockLogWriter(folder.telemetry, recorder.number)
+        # Sealed as a whole once all samplers have ended: parts of ten minutes would only be many files.
+        self._writer = BlockLogWriter(folder.telemetry, recorder.number, max_bytes=_PART_BYTES, max_age_s=_PART_S)
         self._threads = threads
         self._samplings: list[Sampling] = []
         self._gpus = GpuThread(recorder.node, source, self._interval_s)
@@ -90,6 +94,7 @@ class NodeRecorder:
         with_bell = self._listen()
         self._take_in(first, followed)
         self._look()
+        self._notice_others()
         ranks = rank_sampler(self._pids, self._interval_s, deep=self._threads)
         self._samplings = [
             Sampling(node, "node", node_sampler(node), self._interval_s),
@@ -120,6 +125,20 @@ class NodeRecorder:
         self._meeting.sweep()
         self._close()
         return True
+
+    def _notice_others(self) -> None:
+        """Say so where this node has another sampler in this recording."""
+        numbers = recorder_numbers(self._folder)
+        for number in numbers if len(numbers) <= _FEW else []:
+            try:
+                other = read_recorder(self._folder, number)
+            except ValueError:
+                continue
+            if number != self._recorder.number and other.node == self._recorder.node and other.ended_at is None:
+                self.remark(
+                    f"{other.node} has several samplers: its processes share no /dev/shm, or may not open the same GPUs, or"
+                    " a sampler was killed; each GPU counts once, by its UUID"
+                )
 
     def _listen(self) -> Optional[int]:
         try:
