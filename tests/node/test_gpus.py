@@ -14,7 +14,7 @@ from cordee.hardware.presence import gpu_device_file
 from cordee.node import binding, gpus
 from cordee.node.binding import addresses_of, bound
 from cordee.node.gpu_sampler import GpuSampler
-from cordee.node.gpus import GpuSampling
+from cordee.node.gpus import GpuSampling, _whole
 from cordee.node.launching import RankCommand
 from cordee.node.rank_facts import RankFacts, read_ranks
 from cordee.node.samplers.gpu._base import GpuSource
@@ -22,7 +22,7 @@ from cordee.node.samplers.gpu.attribution import Seen, View
 from cordee.node.tasks import Task, TaskRunner
 from cordee.node.watchers import Watcher, Watchers
 from cordee.node.world import World
-from cordee.runs.blocklog import FACTS, GRID, SCHEMA, decode_json, iter_records, merge_facts
+from cordee.runs.blocklog import FACTS, GRID, SCHEMA, decode_json, encode_record, iter_records, merge_facts
 from cordee.testing.nvml import FakeGpus
 
 SOURCES = Path(gpus.__file__).parents[2]
@@ -130,6 +130,14 @@ def test_a_node_without_gpus_starts_nothing_and_one_without_a_wish_says_so(sampl
     host = sample(lambda host: host.remarks(), "none")
     assert host.remarks() == ["GPUs were not sampled: the job says so ([sampling] gpus)"]
     assert host.tasks.running() == []
+
+
+def test_records_are_passed_on_whole_and_what_is_none_is_known():
+    record = encode_record(FACTS, b"{}")
+    assert _whole(b"") == 0
+    assert _whole(record + record[:-1]) == len(record)
+    assert _whole(record[:3]) == 0
+    assert _whole(b"WARNING: the driver says hello") == -1
 
 
 class TwoGpus(GpuSource):
