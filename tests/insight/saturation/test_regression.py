@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from cordee.cli.score import baseline as baseline_command
 from cordee.cli.score import baselines as baselines_command
-from cordee.cli.score import command as score_command
+from cordee.cli.score.default import command as score_command
 from cordee.errors import DocumentError, UsageError
 from cordee.insight.saturation.against import judge_trace, make_baseline, open_baseline
 from cordee.insight.saturation.baseline import Baseline, check_folder, personal, read_baseline, write_baseline

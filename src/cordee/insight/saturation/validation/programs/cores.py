@@ -23,7 +23,8 @@ def busy(torch: Any, steady: Steady, processes: int = 0) -> dict[str, float]:
         os.waitpid(child, 0)
     after = os.times()
     cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
-    return {"cpu_cores": cpu_s / steady.elapsed_s, "processes": float(count)}
+    used = cpu_s / steady.elapsed_s
+    return {"cpu_cores": used, "breadth": used / len(os.sched_getaffinity(0)) / max(1e-9, min(1.0, used))}
 
 
 def _burner(until: float) -> int:

@@ -15,7 +15,7 @@ _MATRIX = 16384
 _BATCH_NS = 20_000_000
 _TRIAD_BYTES = 8_000_000_000
 _COPY_BYTES = 256 << 20
-_CHASE_COUNT = 1 << 27
+_CHASE_COUNT = 1 << 27  # numbers of 4 bytes: far more than any cache holds
 
 
 class InFlight:
@@ -143,16 +143,16 @@ def fma(torch: Any, steady: Steady, bits: int = 32) -> dict[str, float]:
     return _timed(torch, steady, start, 128.0 * 2 * 1024 * blocks)
 
 
-def chase(torch: Any, steady: Steady) -> dict[str, float]:
+def chase(torch: Any, steady: Steady, count: int = _CHASE_COUNT) -> dict[str, float]:
     """Follow pointers through 512 MB of memory with four warps on each SM: each load waits for the one before."""
     kernels = Kernels(torch)
-    order = torch.randperm(_CHASE_COUNT, device="cuda")
-    ring = torch.empty(_CHASE_COUNT, device="cuda", dtype=torch.int32)
+    order = torch.randperm(count, device="cuda")
+    ring = torch.empty(count, device="cuda", dtype=torch.int32)
     ring[order] = torch.roll(order, -1).to(torch.int32)
     del order
 
     def start(rounds: int) -> None:
-        words = (ctypes.c_uint64(rounds), ctypes.c_uint32(_CHASE_COUNT))
+        words = (ctypes.c_uint64(rounds), ctypes.c_uint32(count))
         kernels.launch("chase", kernels.multiprocessors, 4 * WARP, ring, *words, blocks_per_multiprocessor=1)
 
     return _timed(torch, steady, start, 4.0 * kernels.multiprocessors)
@@ -175,17 +175,17 @@ def _timed(torch: Any, steady: Steady, start: Callable[[int], None], work: float
     return {"operations_per_second": work * rounds * turns / steady.elapsed_s}
 
 
-def copies(torch: Any, steady: Steady) -> dict[str, float]:
-    """Copy 256 MB of pinned host memory to the GPU over and over."""
-    source = torch.ones(_COPY_BYTES // 4).pin_memory()
-    target = torch.empty(_COPY_BYTES // 4, device="cuda")
+def copies(torch: Any, steady: Steady, size_bytes: int = _COPY_BYTES) -> dict[str, float]:
+    """Copy pinned host memory to the GPU over and over."""
+    source = torch.ones(size_bytes // 4).pin_memory()
+    target = torch.empty(size_bytes // 4, device="cuda")
     flight, count = InFlight(torch), 0
     flight.put(lambda: target.copy_(source, non_blocking=True))
     while steady.going:
         flight.put(lambda: target.copy_(source, non_blocking=True))
         count += 1
     flight.wait()
-    return {"bytes_per_second": float(_COPY_BYTES) * count / steady.elapsed_s}
+    return {"bytes_per_second": float(size_bytes) * count / steady.elapsed_s}
 
 
 def tiny(torch: Any, steady: Steady, elements: int = 1) -> dict[str, float]:
