@@ -347,6 +347,32 @@ def test_what_is_none_of_these_is_refused_with_its_line_and_leaves_nothing(tmp_p
         assert sorted(tmp_path.iterdir()) == before, name
 
 
+def test_values_that_cannot_be_are_missing_and_counted(tmp_path):
+    path = answer(
+        tmp_path / "range.json",
+        series("DCGM_FI_PROF_SM_ACTIVE", "GPU-a", [0.5, 1.01, 55, -1, "NaN", "+Inf"]),
+        series("DCGM_FI_DEV_POWER_USAGE", "GPU-a", [300, "Inf", -5, 300, 300, 300]),
+    )
+    run = imported("prometheus", [path], tmp_path / "out")
+    sm = column(run, "gpu-15s", "gpu_sm_ratio")[:, 0]
+    assert sm[:2].tolist() == [0.5, 1.0]
+    assert np.isnan(sm[2:]).all()
+    assert np.isnan(column(run, "gpu-15s", "gpu_power_watts")[1:3, 0]).all()
+    remarks = run.facts("gpu")["gpu-a"]["remarks"]
+    assert "2 values of gpu_sm_ratio were left out: no ratio can be that" in remarks
+
+
+def test_moments_in_milliseconds_or_years_apart_are_refused(tmp_path):
+    apart = series("DCGM_FI_PROF_SM_ACTIVE", "GPU-a", [0.5, 0.5], step=500 * 86400)
+    late = {"metric": apart["metric"], "values": [[T0 * 1000, "0.5"], [T0 * 1000 + 15, "0.5"]]}
+    for name, result in (("apart", apart), ("late", late)):
+        with pytest.raises(DocumentError, match="moments of these samples"):
+            import_files("prometheus", [answer(tmp_path / f"{name}.json", result)], tmp_path / "out")
+    (tmp_path / "file").touch()
+    with pytest.raises(CordeeError, match="could not be written"):
+        import_files("gssr", [gssr_json(tmp_path / "a.json")], tmp_path / "file" / "out")
+
+
 def test_files_of_two_jobs_or_two_generations_are_refused(tmp_path):
     gssr_json(tmp_path / "in" / "a.json")
     gssr_json(tmp_path / "in" / "b.json", rank=1, job_id=4243)
