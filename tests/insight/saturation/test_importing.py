@@ -183,10 +183,17 @@ def test_tables_of_gssr_record_keep_energy_and_never_take_a_cut_off_rate_for_zer
     assert any(remark.startswith("60 byte rates of 0") for remark in recorder.remarks)
 
 
-def test_metadata_of_gssr_record_that_quote_badly_lose_the_command_only(tmp_path):
+def test_nodes_whose_files_are_absent_are_told(tmp_path):
+    folder = gssr_record_folder(tmp_path / "in")
+    (folder / "clariden_77" / "step_0" / "proc_4.csv").unlink()
+    import_files("gssr", [folder], tmp_path / "out")
+    assert "there are files of 1 of the step's 2 nodes" in read_recorders(RunFolder(tmp_path / "out"))[0][0].remarks
+
+
+def test_metadata_of_gssr_record_that_quote_badly_lose_no_sample(tmp_path):
     run = imported("gssr", [gssr_record_folder(tmp_path / "in", arguments="'-c' 'print(\"x\")' ")], tmp_path / "out")
     recorder = read_recorders(RunFolder(tmp_path / "out"))[0][0]
-    assert (recorder.job, recorder.ranks[0].argv) == ("77", [])
+    assert recorder.job == "77"
     assert run.grid("gpu").times[0] == T0 + 1
     assert any("not whole JSON" in remark for remark in recorder.remarks)
 
