@@ -22,7 +22,7 @@ def scoring(name="job", graphics=0.8, sm=0.6, sol=0.4, count=60, noise=0.05, see
     classes = np.full(shape, CLASSES.index("compute"), np.int8)
     classes[: round(count * busy)] = CLASSES.index("input")
     features = {
-        "graphics": rows[0], "sm": rows[1], "P": rows[2], "D": np.zeros(shape), "sol": rows[2],
+        "graphics": rows[0], "sm": rows[1], "SOL": rows[2],
     }  # fmt: skip
     device = Part("GPU-0", shares, {}, {}, Device("GPU-0", "n1", model="H100"))
     return Saturation(

@@ -74,8 +74,8 @@ def test_power_and_throttling_are_means_of_the_drivers_counters(gpus, library):
     while time.monotonic() - began < 0.05:
         pass
     found = values(source)
-    assert found["gpu_power_watts"] == pytest.approx(500, rel=0.05)
-    assert found["gpu_throttle_power_ratio"] == pytest.approx(0.25, rel=0.05)
+    assert 250 < found["gpu_power_watts"] < 1000, "milliwatts, or no rate"
+    assert found["gpu_throttle_power_ratio"] == pytest.approx(0.25, rel=0.01)
     assert found["gpu_throttle_thermal_ratio"] == 0
 
 

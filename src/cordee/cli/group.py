@@ -25,7 +25,7 @@ COMMANDS = {
     "cluster": ("cordee.cli.cluster", "Show what Cordée knows of clusters."),
     "env": ("cordee.cli.env", "Container environments: resolve, explain, check, run, images."),
     "nodes": ("cordee.cli.nodes", "What vettings have said of nodes over time, and what to do."),
-    "score": ("cordee.cli.score", "Score how far GPUs were used, why not further, and what to change."),
+    "score": ("cordee.cli.score.default", "Score how far GPUs were used, why not further, and what to change."),
     "testing": ("cordee.cli.testing", "Real parts to try things on: a private Slurm on this machine."),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from cordee.insight.saturation.result import UNKNOWN
 from cordee.report.charts import COLOURS
 from cordee.report.clean import clean, ranges
 from cordee.report.container import container_words
@@ -29,6 +30,9 @@ _LONGEST = 2000
 
 def render_html(data: ReportData) -> str:
     """Return the page; everything that a program or a person wrote is escaped, without control characters, and cut."""
+    from cordee.report.saturation.classes import COLOURS as CLASSES
+    from cordee.report.saturation.summary import summary_html
+
     state = data.state
     nodes = sorted(state.nodes, key=troubled_first)
     ranks = sorted(state.ranks, key=lambda rank: (rank.status != "failed", rank.rank))
@@ -55,6 +59,8 @@ def render_html(data: ReportData) -> str:
             last_lines=data.last_lines,
             curves=[(plot.name, Markup(plot.svg)) for plot in curve_plots(data)],
             resources=[(plot.name, Markup(plot.svg)) for plot in resource_plots(data)],
+            saturation=Markup(summary_html(data.saturation)) if data.saturation is not None else "",
+            classes=[name for name in CLASSES if name != UNKNOWN],
             vetting=vetting,
             heat=Markup(vetting.heat if vetting else ""),
             key=Markup(vetting.key if vetting else ""),

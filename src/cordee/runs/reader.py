@@ -178,12 +178,15 @@ class Run:
 
         found: dict[str, float] = {}
         for of_schema in self._group(group)[1]:
-            _, firsts = np.unique(of_schema.times, return_index=True)
-            times = of_schema.times[np.sort(firsts)]  # what was sent twice is there twice
+            times = of_schema.times
+            if not (np.diff(times) < -of_schema.schema["cadence"]).any():
+                continue
+            seen = dict.fromkeys(zip(times.tolist(), of_schema.values[:, 0, 0].tolist(), strict=True))
+            times = np.array([moment for moment, _ in seen])  # what was sent twice is there twice
             back = float((np.maximum.accumulate(times) - times).max(initial=0.0))
             if back > of_schema.schema["cadence"]:
                 node = str(of_schema.schema["node"])
-                found[node] = max(back, found.get(node, 0.0))
+                found[node] = max(back + of_schema.schema["cadence"], found.get(node, 0.0))
         return found
 
     def grid(

@@ -2,96 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from importlib import import_module
-from typing import Any
-
-import click
-
-from cordee.cli.options import json_option
-
 # By name: the module whose `command` it is, and one line of help.
 COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("cordee.cli.score.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
     "export": ("cordee.cli.score.export", "Write samples as one table: Parquet, CSV or JSON."),
     "baseline": ("cordee.cli.score.baseline", "Keep what a workload reached, to judge later runs against it."),
     "baselines": ("cordee.cli.score.baselines", "List or check a folder of baselines."),
+    "rules": ("cordee.cli.score.rules", "List the rules of diagnosis, or put a file of rules on trial."),
     "validate": ("cordee.cli.score.validate", "Run labelled workloads on a real GPU and compare with what is right."),
 }
-
-
-class _Commands(MutableMapping[str, click.Command]):
-    """COMMANDS, imported when they are asked for."""
-
-    def __getitem__(self, name: str) -> click.Command:
-        command: click.Command = import_module(COMMANDS[name][0]).command
-        return command
-
-    def __setitem__(self, name: str, command: click.Command) -> None:
-        raise TypeError("commands of `cordee score` stand in COMMANDS")
-
-    def __delitem__(self, name: str) -> None:
-        raise TypeError("commands of `cordee score` stand in COMMANDS")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-
-class ScoreGroup(click.Group):
-    """A command that gives way to one of COMMANDS when its first word is that command's name."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**{**attributes, "commands": _Commands()})
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        if args and args[0] in COMMANDS:
-            named = f"{info_name} {args[0]}" if parent is None else f"score {args[0]}"
-            return self.commands[args[0]].make_context(named, args[1:], parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.allow_interspersed_args = True
-        return click.Command.parse_args(self, ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        return click.Command.invoke(self, ctx)
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return click.Command.collect_usage_pieces(self, ctx)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if COMMANDS:
-            with formatter.section("Commands, in the place of DIR"):
-                formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
-@click.command(cls=ScoreGroup)
-@click.argument("folders", nargs=-1, required=True, metavar="DIR...")
-@click.option("--against", metavar="BASELINE", help="Exit 1 when it got worse than this file, recording or run.")
-@click.option("--workload", default="", metavar="NAME", help="With --against: what was run, to be the baseline's.")
-@click.option("--anyway", is_flag=True, help="With --against: compare also what is not comparable.")
-@json_option
-def command(folders: tuple[str, ...], against: str | None, workload: str, anyway: bool, as_json: bool) -> None:
-    """Score how far the GPUs of recordings and runs were used, say why not further, and what to change.
-
-    DIR is what `cordee record -o DIR` left, or a run: its folder or id. A folder with the name of a command is ./NAME.
-
-    \b
-    Example:
-      cordee score recording
-      cordee score before after --json
-      cordee score recording --against baseline.json
-    """
-    if against is not None:
-        from cordee.cli.score.judging import judge_folders
-
-        judge_folders(folders, against, workload=workload, anyway=anyway, caps=None, as_json=as_json)
-        return
-    from cordee.cli.score.scoring import score_folders
-
-    score_folders(folders, as_json=as_json)

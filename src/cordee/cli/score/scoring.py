@@ -3,33 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cordee.cli.output import print_json
+from cordee.errors import RunFolderError
+
+if TYPE_CHECKING:
+    from cordee.insight.saturation.result import Saturation
+    from cordee.insight.saturation.trace import Trace
 
 
-def score_folders(folders: Sequence[str], *, as_json: bool) -> None:
-    """Score recordings and runs and print what comes of it.
+def score_folders(
+    folders: Sequence[str], *, as_json: bool, pages: bool, caps: str | None, rules: Sequence[str]
+) -> list[Saturation]:
+    """Score recordings and runs, write the pages, print what comes of it and return it.
+
+    Args:
+        pages: write score.html, .pdf, .json and .txt below DIR/report; of several DIRs below the last one's.
+        caps, rules: files that come before the others.
 
     Raises:
         CordeeError: one of them cannot be scored.
     """
+    from cordee.insight.saturation.caps import read_caps
     from cordee.insight.saturation.document import document
     from cordee.insight.saturation.load import load
+    from cordee.insight.saturation.rules import load_rules
     from cordee.insight.saturation.score import score
 
-    found = [score(load(folder)) for folder in folders]
+    table, known = read_caps(caps), load_rules(rules)
+    traces = [load(folder) for folder in folders]
+    found = [score(trace, caps=table, rules=known) for trace in traces]
+    page = _pages(found, traces, folders[-1]) if pages else None
     if as_json:
-        documents = [document(saturation) for saturation in found]
+        documents = [{**document(saturation), "report": str(page) if page else None} for saturation in found]
         print_json(documents[0] if len(documents) == 1 else {"schema": "cordee.scores/1", "scores": documents})
-        return
-    for saturation in found:
-        shares = saturation.shares
-        if shares.score is None:
-            click.echo(f"{saturation.job.name}: not scored, nothing was measured")
-            continue
-        click.echo(
-            f"{saturation.job.name}: score {shares.score:.1f} = 100 x time {shares.time:.2f} x breadth {shares.breadth:.2f}"
-            f" x depth {shares.depth:.2f} (hardware saturation, not speed)"
-        )
+    else:
+        from cordee.cli.score.text import score_lines, table_lines
+
+        click.echo("\n".join(score_lines(found[0]) if len(found) == 1 else table_lines(found)))
+        if page is not None:
+            click.echo(f"report  {page}")
+    return found
+
+
+def _pages(found: Sequence[Saturation], traces: Sequence[Trace], folder: str) -> Path | None:
+    """Write the pages and return the HTML one; None, with words on standard error, where the folder cannot be written."""
+    from cordee.report.saturation import render
+    from cordee.runs.reader import open_run
+
+    try:
+        return render(found, traces, open_run(folder).folder.root)
+    except RunFolderError as error:
+        click.echo(f"cordee: no pages: {error}", err=True)
+        return None

@@ -114,6 +114,7 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
             next="leave out --keep-command, or change --note",
         )
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x") as file:
             file.write(text)
     except FileExistsError:

@@ -38,7 +38,7 @@ def clock_ratio(trace: Trace, levels: Levels) -> float | None:
     return float((clock[there] / most[there] * use).sum(dtype=np.float64) / use.sum(dtype=np.float64))
 
 
-def energy_joules(trace: Trace) -> tuple[float | None, str]:
+def energy_joules(trace: Trace, levels: Levels) -> tuple[float | None, str]:
     """Return the energy of the devices over the samples that say it, and a remark where those are not all.
 
     Of cores it is that of the CPU packages of the nodes.
@@ -51,7 +51,8 @@ def energy_joules(trace: Trace) -> tuple[float | None, str]:
         return None, ""
     there = np.isfinite(power)
     joules = float(np.where(there, power, np.float32(0)).sum(dtype=np.float64)) * trace.cadence_s
-    share = float(there.mean())
+    used = np.isfinite(levels.graphics)
+    share = float(there[used].mean()) if there.shape == used.shape and used.any() else float(there.mean())
     return joules, "" if share > 0.95 else f"energy is that of {share:.0%} of the samples: the others say no power"
 
 

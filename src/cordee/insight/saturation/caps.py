@@ -110,6 +110,9 @@ def read_caps_file(path: Path) -> dict[str, Any]:
     for top in document:
         if top not in ("model", "fallback"):
             raise _fault(path, text, (top,), "there is no such table", top, ["model", "fallback"])
+    for top, about in document.items():
+        if not isinstance(about, dict):
+            raise _fault(path, text, (top,), "this is a table", f"{top} = {about!r}", '[model."NAME"]')
     tables = [(("model", name), about) for name, about in document.get("model", {}).items()]
     for keys, about in [*tables, (("fallback",), document.get("fallback", {}))]:
         if not isinstance(about, dict):

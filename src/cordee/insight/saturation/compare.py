@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cordee.insight.saturation.result import CLASSES, Saturation
+from cordee.insight.saturation.result import CLASSES, UNKNOWN, Saturation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +22,7 @@ LEVEL = 0.95
 _DRAWS = 2000
 _LEAST_WINDOWS = 8
 _BLOCK_S = 60.0
+_NUMBERS = {**{name: at for at, name in enumerate(CLASSES)}, UNKNOWN: -1}
 
 
 @dataclass(frozen=True)
@@ -194,17 +195,21 @@ _KIND = {"gpu": "GPUs", "cpu": "CPU cores"}
 
 
 def _class_shares(result: Saturation) -> dict[str, float]:
-    """Return the share of each class in the windows of known class, empty without any."""
-    classes = result.windows.classes
-    known = int((classes >= 0).sum())
+    """Return the share of each class in the measured windows, empty without any."""
+    seen = _seen(result)
+    known = int(seen.sum())
     if not known:
         return {}
-    shares = {name: float((classes == at).sum()) / known for at, name in enumerate(_names(result))}
+    shares = {name: float((seen & (result.windows.classes == at)).sum()) / known for name, at in _NUMBERS.items()}
     return {name: share for name, share in shares.items() if share > 0}
 
 
-def _names(result: Saturation) -> Sequence[str]:
-    return getattr(result.windows, "names", None) or CLASSES
+def _seen(result: Saturation) -> np.ndarray:
+    """Return bool [window, device]: where the device was measured at all."""
+    import numpy as np
+
+    graphics = result.windows.features.get("graphics")
+    return np.ones(result.windows.classes.shape, bool) if graphics is None else np.isfinite(graphics)
 
 
 def _draws(result: Saturation, seed: int) -> dict[str, np.ndarray]:
@@ -225,27 +230,27 @@ def _draws(result: Saturation, seed: int) -> dict[str, np.ndarray]:
     number, graphics, sm, sol, known, *classes = drawn
     with np.errstate(divide="ignore", invalid="ignore"):
         found = {"score": 100 * sol / number, "time": graphics / number, "breadth": sm / graphics, "depth": sol / sm}
-        for name, hits in zip(_names(result), classes, strict=True):
+        for name, hits in zip(_NUMBERS, classes, strict=True):
             found[name] = np.where(known > 0, hits / known, 0.0)
     return found
 
 
 def _window_sums(result: Saturation) -> np.ndarray | None:
-    """Return float64 [what, window], summed over devices: number, graphics, sm, sol, of known class, one row per class."""
+    """Return float64 [what, window], summed over devices: number, graphics, sm, sol, measured, one row per class."""
     import numpy as np
 
     windows, features = result.windows, result.windows.features
-    sol = features.get("sol")
-    if sol is None and "P" in features and "D" in features:
-        sol = np.minimum(1, np.fmax(features["P"], features["D"]))
-    if sol is None or "graphics" not in features or "sm" not in features or len(windows.starts) < _LEAST_WINDOWS:
+    graphics = features.get("graphics")
+    if graphics is None or len(windows.starts) < _LEAST_WINDOWS:
         return None
-    graphics, sm = features["graphics"], features["sm"]
+    sm = features.get("sm", graphics)  # what is assumed to be 1
+    sol = features.get("SOL", sm)
     there = np.isfinite(graphics) & np.isfinite(sm) & np.isfinite(sol)
     rows = [
         there.sum(axis=1),
         *(np.where(there, values, 0).sum(axis=1, dtype=np.float64) for values in (graphics, sm, sol)),
     ]
-    rows.append((windows.classes >= 0).sum(axis=1))
-    rows += [(windows.classes == at).sum(axis=1) for at in range(len(_names(result)))]
+    seen = _seen(result)
+    rows.append(seen.sum(axis=1))
+    rows += [(seen & (windows.classes == at)).sum(axis=1) for at in _NUMBERS.values()]
     return np.stack(rows).astype(np.float64)

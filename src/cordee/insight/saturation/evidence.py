@@ -36,9 +36,8 @@ def evidence(scene: Scene, cells: np.ndarray, rule: Rule) -> list[str]:
     """Return sentences on the windows (boolean [window, device]) that a rule took."""
     start, stop, column = _longest(cells)
     device = scene.trace.devices[column]
-    share = float(scene.weight[cells].sum() / scene.weight.sum())
     span = _span(scene, start, stop)
-    said = [f"{percent(share)} of the measured time; longest {span} on {named(device, scene.trace.kind)}"]
+    said = [f"longest {span} on {named(device, scene.trace.kind)}"]
     names = ["graphics", "sm", *(name for condition in rule.when for name in condition.features)]
     values = _values(scene, names, slice(start, stop), column)
     if values:

@@ -13,7 +13,8 @@ from cordee.insight.saturation.observe import Observation, Quantity, decider_nam
 
 SCHEMA = "cordee.judgement/1"
 FALSE_ALARMS = 0.01  # of equal runs, all quantities that decide together
-_FEWEST_RUNS = 3  # from so many on the spread between runs is trusted by itself
+_FEWEST_RUNS = 3  # from so many on the spread between runs may stand alone, where runs are too short to show noise
+_MODERATION = 4  # degrees of freedom by which the noise within runs steadies the spread between few runs (Smyth 2004)
 _UNSEEN = 0.01  # one run cannot show how runs differ: this share of its value stands for it
 _LEAST_POINTS = 1.0
 _LEAST_SHARE = 0.02
@@ -139,12 +140,12 @@ def incomparable(now: Observation, before: Observation) -> list[str]:
 
 
 def _method(runs: int) -> str:
-    if runs >= _FEWEST_RUNS:
-        return f"noise from the spread between {runs} runs (t-interval)"
-    how = "one run" if runs == 1 else "two runs"
+    unseen = f"{_UNSEEN:.0%} of every value for what one run cannot show of how runs differ"
+    if runs == 1:
+        return f"noise within the runs, from blocks of windows (bootstrap), and {unseen}"
     return (
-        f"noise within runs from blocks of windows (bootstrap), and {_UNSEEN:.0%} of every value for what {how} cannot show of "
-        "the spread between runs"
+        f"noise from the spread between {runs} runs (t-interval), steadied as by {_MODERATION} more runs by the noise within "
+        f"runs and {unseen}"
     )
 
 
@@ -166,21 +167,22 @@ def _change(name: str, before: Spread, now: Quantity, decides: bool, risk: float
 def _threshold(before: Spread, now: Quantity, risk: float) -> float | None:
     """Return the difference that equal runs exceed with probability `risk`, at least what anyone would care for."""
     least = _LEAST_POINTS if before.unit == "points" else _LEAST_SHARE * abs(before.mean)
-    if before.runs >= _FEWEST_RUNS and before.between is not None:
-        between, noise = before.between**2, (now.noise or 0.0) ** 2
-        if noise > between:  # this run is noisier than those were
-            freedom = _welch(between / before.runs, before.runs - 1.0, noise, now.freedom or 1.0)
-        else:
-            freedom = before.runs - 1.0
-        error = math.sqrt(between / before.runs + max(between, noise))
+    of_one_run = None if before.within is None else before.within**2 + (_UNSEEN * before.mean) ** 2
+    noise = (now.noise or 0.0) ** 2
+    if before.between is not None and (of_one_run is not None or before.runs >= _FEWEST_RUNS):
+        spread, freedom = before.between**2, before.runs - 1.0
+        if of_one_run is not None:
+            spread = (_MODERATION * of_one_run + freedom * spread) / (_MODERATION + freedom)
+            freedom += _MODERATION
+        base, alone = spread / before.runs, max(spread, noise)
+        if noise > spread:  # this run is noisier than those were
+            freedom = _welch(base, freedom, noise, now.freedom or 1.0)
+    elif of_one_run is not None and now.noise is not None:
+        base, alone = of_one_run, noise + (_UNSEEN * before.mean) ** 2
+        freedom = _welch(of_one_run, before.freedom or 1.0, alone, now.freedom or 1.0)
     else:
-        if before.within is None or now.noise is None:
-            return None
-        base = max(before.within**2, before.between**2 if before.between is not None else 0.0) / before.runs
-        unseen = (_UNSEEN * before.mean) ** 2 * (1 + 1 / before.runs)
-        freedom = _welch(base, before.freedom or 1.0, now.noise**2, now.freedom or 1.0)
-        error = math.sqrt(base + now.noise**2 + unseen)
-    return max(least, student_quantile(1 - risk, max(1.0, round(freedom, 1))) * error)
+        return None
+    return max(least, student_quantile(1 - risk, max(1.0, round(freedom, 1))) * math.sqrt(base + alone))
 
 
 def _welch(one: float, of_one: float, other: float, of_other: float) -> float:

@@ -6,22 +6,26 @@ import threading
 import time
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 from cordee.errors import CordeeError
-from cordee.node.record.sampling import Sampling
+
+if TYPE_CHECKING:
+    from cordee.node.gpu_sampler import GpuSampler
+    from cordee.node.samplers.gpu import GpuSource
+    from cordee.node.samplers.gpu.attribution import View
 
 _NO_GPUS = "cpu"
-_REPLAY = "replay:"
 _SILENT_S = 10.0
 _LAST_SAMPLE_S = 0.2
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What one process has to say of its GPUs: its rank and the variables of its environment."""
+    """What one process has to say of its GPUs: its rank, its number, the variables of its environment."""
 
     rank: int
+    pid: int
     environ: Mapping[str, str]
 
 
@@ -54,16 +58,18 @@ class GpuThread:
     """
 
     def __init__(self, node: str, source: str, interval_s: float) -> None:
-        self.roots: dict[int, int] = {}  # replaced as a whole, never changed: the thread reads it
         self._node = node
         self._source = source
         self._interval_s = interval_s
-        self._orders: SimpleQueue[Any] = SimpleQueue()
+        self._orders: SimpleQueue[Optional[list[Claim]]] = SimpleQueue()
         self._news: SimpleQueue[News] = SimpleQueue()
-        self._sampling: Optional[Sampling] = None
+        self._claims: dict[int, dict[str, Any]] = {}
+        self._opened: Optional[GpuSource] = None
+        self._sampler: Optional[GpuSampler] = None
         self._wanted: Optional[list[str]] = None
-        self._owners: dict[str, dict[str, Any]] = {}
+        self._records: list[bytes] = []
         self._pending = 0
+        self._answered = False
         self._busy_since = 0.0
         self._thread: Optional[threading.Thread] = None
 
@@ -76,10 +82,10 @@ class GpuThread:
             self._thread = threading.Thread(target=self._work, name="gpus", daemon=True)
             self._thread.start()
 
-    def sample(self, moment: float) -> None:
+    def sample(self) -> None:
         """Have a sample taken, unless the last one has not come yet: then this one is missing."""
         if self._thread is not None and self._pending == 0:
-            self._order(moment)
+            self._order(None)
 
     def news(self) -> list[News]:
         """Return what has been found out."""
@@ -90,6 +96,7 @@ class GpuThread:
             except Empty:
                 return found
             self._pending -= 1
+            self._answered = True
 
     def last(self) -> list[News]:
         """Return what is still to come of what was ordered, as far as it comes soon."""
@@ -98,9 +105,12 @@ class GpuThread:
         while self._pending and time.monotonic() < deadline:
             try:
                 found.append(self._news.get(timeout=_LAST_SAMPLE_S))
+                self._answered = True
             except Empty:
                 break
             self._pending -= 1
+        if self._pending and not self._answered:
+            found.append(News(refused={"gpus": "their driver had not answered when the command ended"}))
         return found
 
     @property
@@ -109,7 +119,7 @@ class GpuThread:
         silent_s = time.monotonic() - self._busy_since if self._pending else 0.0
         return silent_s if silent_s >= max(_SILENT_S, 2 * self._interval_s) else 0.0
 
-    def _order(self, order: Any) -> None:
+    def _order(self, order: Optional[list[Claim]]) -> None:
         if not self._pending:
             self._busy_since = time.monotonic()
         self._pending += 1
@@ -121,8 +131,8 @@ class GpuThread:
             order = self._orders.get()
             news = News()
             try:
-                if isinstance(order, float):
-                    news.records = self._sampled(order)
+                if order is None:
+                    news.records = self._sampled()
                 else:
                     self._open(order, news)
             except CordeeError as error:
@@ -133,50 +143,48 @@ class GpuThread:
 
     def _open(self, claims: list[Claim], news: News) -> None:
         """Find out whose the GPUs are, and open a source for them if they are others than before."""
-        from cordee.node.samplers.gpu import open_gpus
+        from cordee.node.gpu_sampler import GpuSampler
+        from cordee.node.samplers.gpu import REPLAY, open_gpus
 
-        wanted: Optional[list[str]] = None
-        if not self._source.startswith(_REPLAY):
-            known, wanted = self._attributed(claims, news)
-            if not known:
-                return
-        if self._sampling is not None:
-            if wanted == self._wanted:
-                return
-            self._sampling.sampler.close()
-        self._wanted = wanted
-        opened, refused = open_gpus(self._node, wanted, self._source, self._interval_s, lambda: self.roots)
-        self._sampling = None if opened is None else Sampling(self._node, "gpu", opened, self._interval_s)
+        self._claims = {claim.rank: {"pid": claim.pid, "env": claim.environ} for claim in claims}
+        view, wanted = (None, None) if self._source.startswith(REPLAY) else self._attributed(claims, news)
+        if "gpus" in news.refused or (self._sampler is not None and wanted == self._wanted):
+            return
+        if self._opened is not None:
+            self._opened.close()
+        self._sampler, self._wanted = None, wanted
+        self._opened, refused = open_gpus(self._node, wanted, self._source, self._interval_s, self._roots)
         news.refused.update(refused)
-        if opened is not None:
-            news.source = opened.name
-            news.remarks += opened.remarks
+        if self._opened is None:
+            return
+        news.source = self._opened.name
+        news.remarks += self._opened.remarks
+        self._sampler = GpuSampler(
+            self._node, self._interval_s, self._opened, view, lambda: self._claims, (), self._records.append
+        )
 
-    def _attributed(self, claims: list[Claim], news: News) -> tuple[bool, Optional[list[str]]]:
-        """Return whether the GPUs of the job are known, and which they are (None: all that can be seen)."""
-        from cordee.node.samplers.gpu import attribution
+    def _attributed(self, claims: list[Claim], news: News) -> tuple[Optional[View], Optional[list[str]]]:
+        """Return what can be seen, and the GPUs of the job; None: all that can be seen."""
+        from cordee.node.samplers.gpu.attribution import look, of_job, of_rank, variables
 
-        seen, reason = attribution.look()
-        environs = [attribution.variables(claim.environ) for claim in claims]
-        if seen is None:
-            # Without a library that tells what there is, a list of the job's cannot be understood.
-            known = not any(environs)
-            if not known:
-                news.refused["gpus"] = f"whose they are cannot be told: {reason}"
-            return known, None
-        news.remarks += seen.remarks
+        view, _ = look()
+        environs = [variables(claim.environ) for claim in claims]
+        if view is None:
+            return None, None  # no NVML: what other sources show is what this process may open
+        news.remarks += view.remarks
         for claim, environ in zip(claims, environs):
-            of_rank = attribution.of_rank(environ, seen, len(claims))
-            news.devices[claim.rank] = of_rank.devices
-        owners: dict[str, list[int]] = {}
-        for rank, devices in sorted(news.devices.items()):
-            for uuid in devices or ():
-                owners.setdefault(uuid, []).append(rank)
-        self._owners = {uuid: {"ranks": ranks} for uuid, ranks in owners.items()}
-        of_job = attribution.of_job(environs, seen)
-        if of_job.devices is None:
-            news.refused["gpus"] = f"whose they are cannot be told: {of_job.reason}"
-        return of_job.devices is not None, of_job.devices
+            news.devices[claim.rank] = of_rank(environ, view, len(claims)).devices
+        of_all = of_job(environs, view)
+        if of_all.devices is None:
+            news.refused["gpus"] = f"whose they are cannot be told: {of_all.reason}"
+        return view, of_all.devices
 
-    def _sampled(self, moment: float) -> bytes:
-        return b"" if self._sampling is None else self._sampling.take(moment, self._owners)
+    def _sampled(self) -> bytes:
+        if self._sampler is not None:
+            self._sampler.sample()
+        records = b"".join(self._records)
+        self._records.clear()
+        return records
+
+    def _roots(self) -> dict[int, int]:
+        return {rank: about["pid"] for rank, about in self._claims.items()}

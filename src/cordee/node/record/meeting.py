@@ -71,8 +71,8 @@ class Meeting:
     """The meeting of one recording on one node.
 
     Args:
-        words: what all that meet have in common and others have not: the recording's folder, the start's key, the
-            devices that they may open.
+        words: what all that meet have in common and others have not: the recording's folder, the start's key, the node,
+            the devices that they may open.
         base: where memory can be had as files.
     """
 

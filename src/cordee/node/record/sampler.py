@@ -144,8 +144,8 @@ class NodeRecorder:
         for registration in self._meeting.registrations():
             if registration.name not in self._members and registration.name not in self._ended:
                 self._take_in(registration, Followed(registration.pid, registration.start_ticks))
-        self._gpus.roots = self._pids()
-        self._gpus.claims([Claim(one.registration.rank, one.registration.environ) for one in self._members.values()])
+        known = [member.registration for member in self._members.values()]
+        self._gpus.claims([Claim(one.rank, one.pid, one.environ) for one in known])
         self._write_document()
         self._bury()
 
@@ -200,7 +200,7 @@ class NodeRecorder:
         """Take one sample of everything, and write what is due."""
         self._watch_clock()
         moment = time.time()
-        self._gpus.sample(moment)
+        self._gpus.sample()
         for sampling in self._samplings:
             self._writer.append(sampling.take(moment))
         self._hear(self._gpus.news())

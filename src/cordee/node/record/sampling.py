@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
-
 from cordee.node.samplers._base import Sampler
 from cordee.node.samplers.told import ToldFacts
 from cordee.runs.blocklog import encode_grid, encode_schema
@@ -14,7 +12,7 @@ class Sampling:
 
     Args:
         node: the node's name.
-        group: `gpu`, `node` or `rank`.
+        group: `node` or `rank`.
         sampler: what is asked.
         cadence_s: seconds between samples.
     """
@@ -27,12 +25,11 @@ class Sampling:
         self._schemas: set[int] = set()
         self._told = ToldFacts(node, group)
 
-    def take(self, moment: float, more: Mapping[str, Mapping[str, Any]] = {}) -> bytes:
+    def take(self, moment: float) -> bytes:
         """Take one sample and return its records; empty when there was nothing to ask about.
 
         Args:
             moment: UTC epoch seconds of the sample.
-            more: facts of devices that the sampler does not know.
         """
         values = self.sampler.sample()
         devices = self.sampler.devices()
@@ -42,4 +39,4 @@ class Sampling:
         records = b"" if schema in self._schemas else encoded
         self._schemas.add(schema)
         records += encode_grid(schema, moment, values)
-        return records + self._told.news(self.sampler, moment, more, getattr(self.sampler, "remarks", ()))
+        return records + self._told.news(self.sampler, moment)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cordee.node.record.sampler import NodeRecorder
 
 DEFAULT_FOLDER = "recordings"
-_GPU_WORDS = ("VISIBLE_DEVICES", "GPU", "MIG_", "SLURM_LOCALID", "LOCAL_RANK")
+_GPU_WORDS = ("VISIBLE_DEVICES", "GPU", "CUDA_DEVICE_ORDER", "SLURM_JOB_ID", "SLURM_TRES")
 _FEW = 64
 _MOST_RECORDINGS = 10_000
 
@@ -115,7 +115,7 @@ class Start:
         return None if self.place.node_index is None else self.place.node_index + 1
 
     def _meeting(self, folder: RunFolder) -> Meeting:
-        return Meeting([str(folder.root), self.place.key, *devices_to_open()])
+        return Meeting([str(folder.root), self.place.key, self.place.node, *devices_to_open()])
 
     def _register(self, folder: RunFolder) -> None:
         bound = self._bind()
@@ -128,7 +128,7 @@ class Start:
             argv=list(self.options.argv),
             started_at=time.time(),
             local_rank=self.place.local_rank,
-            environ={name: value for name, value in self.environ.items() if any(word in name for word in _GPU_WORDS)},
+            environ=told_of_gpus(self.environ),
             cpus=sorted(os.sched_getaffinity(0)),
             bound=bound,
         )
@@ -210,6 +210,11 @@ def shell_word(path: Path) -> str:
     except (ValueError, OSError):
         pass
     return shlex.quote(str(path))
+
+
+def told_of_gpus(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that say something of a process's GPUs."""
+    return {name: value for name, value in environ.items() if any(word in name for word in _GPU_WORDS)}
 
 
 def devices_to_open(root: str = "/dev") -> list[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cordee.insight.saturation.result import Saturation, Windows
     from cordee.report.saturation.reduce import Layout
 
-# From work to waiting, as they are stacked; a class that centres add gets the last colour.
+# From work to waiting, as they are stacked.
 STACKED = (
     "compute",
     "memory",
@@ -57,15 +57,9 @@ class Course:
     shares: dict[str, np.ndarray]
 
 
-def class_names(windows: Windows) -> list[str]:
-    """Return the names of classes by their numbers in `windows.classes`; centres may have added some after the built-in ones."""
-    extra = getattr(windows, "names", None)
-    return list(extra or CLASSES)
-
-
 def colour_of(name: str) -> Colour:
     """Return the colour of a class."""
-    return rgb(COLOURS.get(name, COLOURS["mixed"]))
+    return rgb(COLOURS[name])
 
 
 def course(saturation: Saturation) -> Course | None:
@@ -80,14 +74,13 @@ def course(saturation: Saturation) -> Course | None:
     begins = np.arange(0, count, per_column)
     number = np.add.reduceat(np.full(count, devices), begins)
     shares = {}
-    for at, name in [*enumerate(class_names(windows)), (-1, UNKNOWN)]:
+    for at, name in [*enumerate(CLASSES), (-1, UNKNOWN)]:
         found = np.add.reduceat((windows.classes == at).sum(axis=1), begins) / number
         if found.any():
             shares[name] = found
     starts = windows.starts[begins] - windows.starts[0]
     last = windows.starts[-1] - windows.starts[0] + windows.length_s
-    order = [*STACKED[:-1], *(name for name in shares if name not in STACKED), UNKNOWN]
-    return Course(np.append(starts, last), {name: shares[name] for name in order if name in shares})
+    return Course(np.append(starts, last), {name: shares[name] for name in STACKED if name in shares})
 
 
 def per_device(windows: Windows, plan: Layout, most_columns: int) -> np.ndarray:
@@ -99,7 +92,7 @@ def per_device(windows: Windows, plan: Layout, most_columns: int) -> np.ndarray:
     ordered = windows.classes[:, plan.order]
     best = np.zeros((len(begins), len(plan.rows)), np.int32)
     found = np.zeros(best.shape, np.uint8)
-    for at in range(len(class_names(windows))):
+    for at in range(len(CLASSES)):
         hits = np.add.reduceat((ordered == at).astype(np.int32), begins, axis=0)
         hits = np.add.reduceat(hits, plan.rows, axis=1)
         found[hits > best] = at + 1

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from cordee.insight.saturation.result import CLASSES
 from cordee.report.axes import nice_ticks, tick_text, time_unit
 from cordee.report.charts import framed, text_of
-from cordee.report.saturation.classes import Course, class_names, colour_of, per_device
+from cordee.report.saturation.classes import Course, colour_of, per_device
 from cordee.report.saturation.images import LEVELS, MISSING, Colour, data_uri, encode_png, ramp, to_levels
 from cordee.units import format_duration
 
@@ -88,12 +89,12 @@ def classes_chart(found: Course) -> str:
             y = top + height * (1 - low - share)
             where = f"{format_duration(float(found.seconds[start]))} to {format_duration(float(found.seconds[stop]))}"
             parts.append(
-                f'<rect class="k-{_class_of(name)}" x="{x:.1f}" y="{y:.1f}" width="{x_end - x + 0.3:.1f}"'
+                f'<rect class="k-{name}" x="{x:.1f}" y="{y:.1f}" width="{x_end - x + 0.3:.1f}"'
                 f' height="{height * share:.1f}"><title>{text_of(name)}, {where}: {share:.0%} of the devices</title></rect>'
             )
             if x_end - x > 8 * len(name) + 8 and height * share > 22:
                 parts.append(
-                    f'<text class="in k-text-{_class_of(name)}" x="{(x + x_end) / 2:.1f}"'
+                    f'<text class="in k-text-{name}" x="{(x + x_end) / 2:.1f}"'
                     f' y="{y + height * share / 2 + 5:.1f}" text-anchor="middle">{text_of(name)}</text>'
                 )
         base = [low + share for low, share in zip(base, shares.tolist(), strict=True)]
@@ -109,9 +110,8 @@ def classes_chart(found: Course) -> str:
 
 def classes_map(windows: Windows, plan: Layout) -> str:
     """Return the classes of each device over time."""
-    names = class_names(windows)
     indices = per_device(windows, plan, 720)
-    png = encode_png(indices, [(0, 0, 0), *(colour_of(name) for name in names)], transparent=0)
+    png = encode_png(indices, [(0, 0, 0), *(colour_of(name) for name in CLASSES)], transparent=0)
     seconds = len(windows.starts) * windows.length_s
     said = f"the class of each of {len(plan.order)} devices over {format_duration(seconds)}; the table above has the shares"
     return _map("classes of devices over time", said, png, plan, seconds)
@@ -212,10 +212,3 @@ def _stretches(base: Sequence[float], shares: Sequence[float]) -> list[tuple[int
         else:
             found.append((at, at + 1, low, share))
     return found
-
-
-def _class_of(name: str) -> str:
-    """Return a name that CSS has: of those that centres added, that of mixed."""
-    from cordee.report.saturation.classes import COLOURS
-
-    return name if name in COLOURS else "mixed"

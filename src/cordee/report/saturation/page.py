@@ -108,7 +108,7 @@ def _cause(cause: Diagnosis) -> dict[str, Any]:
     gain = "" if cause.gain is None else f"without it the job would be at most {cause.gain:.2f} times as quick"
     return {
         "name": cause.name,
-        "look": cause.name if cause.name in classes.COLOURS else "mixed",
+        "look": cause.name,
         "title": cause.title,
         "share": words.percent(cause.share),
         "evidence": cause.evidence,
@@ -123,10 +123,7 @@ def _classes(found: Collected) -> dict[str, Any]:
         return {"classes": None}
     windows = found.saturation.windows
     many = windows.classes.shape[1] == len(found.trace.devices) > 1
-    shown = [
-        (name, name if name in classes.COLOURS else "mixed", f"{float(shares.mean()):.0%}")
-        for name, shares in course.shares.items()
-    ]
+    shown = [(name, name, f"{float(shares.mean()):.0%}") for name, shares in course.shares.items()]
     return {
         "classes": Markup(figures.classes_chart(course)),
         "device_classes": Markup(figures.classes_map(windows, found.plan) if many else ""),

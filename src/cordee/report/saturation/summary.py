@@ -76,7 +76,7 @@ def summary_html(saturation: Saturation) -> str:
             losses=figures.losses(result.shares),
             classes=Markup(figures.classes_chart(course) if course else ""),
             key=[
-                (name, name if name in classes.COLOURS else "mixed", percent(float(shares.mean())))
+                (name, name, percent(float(shares.mean())))
                 for name, shares in (course.shares.items() if course else ())
             ],
             causes=[

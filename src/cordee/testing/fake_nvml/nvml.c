@@ -38,6 +38,7 @@ static Growing growing[MOST_GROWING];
 static Entry entries[SLOTS];
 static char *content;
 static struct stat seen;
+static int any_hang, any_cost, any_error;
 
 static unsigned slot_of(const char *key) {
   unsigned hash = 2166136261u, slot;
@@ -50,6 +51,7 @@ static void parse(FILE *file, size_t size) {
   char *line, *rest;
   free(content);
   memset(entries, 0, sizeof entries);
+  any_hang = any_cost = any_error = 0;
   content = calloc(size + 1, 1);
   rest = fread(content, 1, size, file) ? content : NULL;
   while ((line = strsep(&rest, "\n"))) {
@@ -60,6 +62,9 @@ static void parse(FILE *file, size_t size) {
     *end = 0;
     equal += 1 + strspn(equal + 1, " \t");
     equal[strcspn(equal, "\r\n")] = 0;
+    any_hang |= strstr(line, "hang.") != NULL;
+    any_cost |= strstr(line, "cost_us.") != NULL;
+    any_error |= strstr(line, "error.") != NULL;
     slot = slot_of(line);
     if (!entries[slot].key) entries[slot] = (Entry){line, equal};
   }
@@ -90,10 +95,10 @@ static int refresh(void) {
   return 1;
 }
 
-/* Looks a key up; returns whether it is there. */
+/* Looks a key up, in the file as it was when the call was entered; returns whether it is there. */
 static int lookup(const char *key, char value[TEXT]) {
-  const Entry *entry = refresh() ? &entries[slot_of(key)] : NULL;
-  if (!entry || !entry->key) return 0;
+  const Entry *entry = &entries[slot_of(key)];
+  if (!entry->key) return 0;
   snprintf(value, TEXT, "%s", entry->value);
   return 1;
 }
@@ -125,19 +130,29 @@ static int lookup_number(const char *key, unsigned long long *number) {
   return 1;
 }
 
-/* Hangs or returns an error where the file says so. */
-static int enter(const char *prefix, const char *function) {
+/* Hangs, computes for a while or returns an error where the file says so. */
+static int misbehave(const char *prefix, const char *function) {
   char key[TEXT];
   unsigned long long number;
   snprintf(key, sizeof key, "%shang.%s", prefix, function);
-  if (lookup_number(key, &number) && number)
+  if (any_hang && lookup_number(key, &number) && number)
     for (;;) pause();
   snprintf(key, sizeof key, "%scost_us.%s", prefix, function);
-  if (lookup_number(key, &number))
+  if (any_cost && lookup_number(key, &number))
     for (double until = uptime_s() + (double)number / 1e6; uptime_s() < until;) continue;
   snprintf(key, sizeof key, "%serror.%s", prefix, function);
-  if (lookup_number(key, &number)) return (int)number;
+  if (any_error && lookup_number(key, &number)) return (int)number;
   return SUCCESS;
+}
+
+static int enter(const char *function) {
+  if (!refresh()) {
+    memset(entries, 0, sizeof entries);
+    free(content);
+    content = NULL;
+    any_hang = any_cost = any_error = 0;
+  }
+  return any_hang || any_cost || any_error ? misbehave("", function) : SUCCESS;
 }
 
 static int is_device(const Device *device) {
@@ -147,12 +162,13 @@ static int is_device(const Device *device) {
 
 static int enter_device(const Device *device, const char *function) {
   char prefix[32];
-  int code = enter("", function);
+  int code = enter(function);
   if (code) return code;
   if (!is_device(device)) return INVALID_ARGUMENT;
+  if (!any_hang && !any_cost && !any_error) return SUCCESS;
   snprintf(prefix, sizeof prefix, "device.%u.", device->index);
-  code = enter(prefix, function);
-  return code ? code : enter(prefix, "*");
+  code = misbehave(prefix, function);
+  return code ? code : misbehave(prefix, "*");
 }
 
 static void key_of(const Device *device, const char *key, char full[TEXT]) {
@@ -183,7 +199,7 @@ static int text_of(const Device *device, const char *key, char *text, unsigned l
 
 static int system_text(const char *function, const char *key, char *text, unsigned length) {
   char value[TEXT];
-  int code = enter("", function);
+  int code = enter(function);
   if (code) return code;
   if (!lookup(key, value)) return NOT_SUPPORTED;
   snprintf(text, length, "%s", value);
@@ -215,7 +231,7 @@ static int system_text(const char *function, const char *key, char *text, unsign
 /* The system. */
 
 int nvmlInitWithFlags(unsigned flags) {
-  int code = enter("", "nvmlInitWithFlags");
+  int code = enter("nvmlInitWithFlags");
   (void)flags;
   if (code) return code;
   if (!refresh()) return DRIVER_NOT_LOADED;
@@ -229,7 +245,7 @@ int nvmlInitWithFlags(unsigned flags) {
 
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
-int nvmlShutdown(void) { return enter("", "nvmlShutdown"); }
+int nvmlShutdown(void) { return enter("nvmlShutdown"); }
 
 const char *nvmlErrorString(int code) {
   switch (code) {
@@ -253,7 +269,7 @@ int nvmlSystemGetNVMLVersion(char *text, unsigned length) {
 
 int nvmlSystemGetCudaDriverVersion_v2(int *version) {
   unsigned long long number;
-  int code = enter("", "nvmlSystemGetCudaDriverVersion_v2");
+  int code = enter("nvmlSystemGetCudaDriverVersion_v2");
   if (code) return code;
   if (!lookup_number("cuda_driver_version", &number)) return NOT_SUPPORTED;
   *version = (int)number;
@@ -262,7 +278,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) {
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
   unsigned long long number = 0;
-  int code = enter("", "nvmlDeviceGetCount_v2");
+  int code = enter("nvmlDeviceGetCount_v2");
   if (code) return code;
   lookup_number("count", &number);
   *count = (unsigned)number;
@@ -271,6 +287,7 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
   unsigned long long count = 0;
+  refresh();
   lookup_number("count", &count);
   if (index >= count || index >= MOST_DEVICES) return INVALID_ARGUMENT;
   *device = &devices[index];
@@ -280,7 +297,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
 int nvmlDeviceGetHandleByUUID(const char *uuid, Device **device) {
   unsigned long long count = 0;
   char text[TEXT];
-  int code = enter("", "nvmlDeviceGetHandleByUUID");
+  int code = enter("nvmlDeviceGetHandleByUUID");
   if (code) return code;
   lookup_number("count", &count);
   for (unsigned index = 0; index < count && index < MOST_DEVICES; index++) {
@@ -407,13 +424,14 @@ typedef struct { unsigned long long reference_us, violation_ns; } Violation;
 
 int nvmlDeviceGetViolationStatus(Device *device, unsigned policy, Violation *time) {
   char full[TEXT];
-  double share = 0;
+  double share = 0, now_s;
   ENTER_DEVICE(nvmlDeviceGetViolationStatus)
   if (policy > 1) return NOT_SUPPORTED;
   key_of(device, policy ? "violation_thermal" : "violation_power", full);
   if (!lookup_real(full, &share)) return NOT_SUPPORTED;
-  time->reference_us = (unsigned long long)(uptime_s() * 1e6);
-  time->violation_ns = (unsigned long long)(share * uptime_s() * 1e9);
+  now_s = uptime_s();
+  time->reference_us = (unsigned long long)(now_s * 1e6);
+  time->violation_ns = (unsigned long long)(share * now_s * 1e9);
   return SUCCESS;
 }
 
@@ -478,7 +496,7 @@ int nvmlGpmQueryDeviceSupport(Device *device, GpmSupport *support) {
 }
 
 int nvmlGpmSampleAlloc(Sample **sample) {
-  int code = enter("", "nvmlGpmSampleAlloc");
+  int code = enter("nvmlGpmSampleAlloc");
   if (code == SUCCESS) *sample = calloc(1, sizeof **sample);
   return code;
 }

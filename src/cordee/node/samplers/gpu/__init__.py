@@ -33,6 +33,7 @@ SOURCES = (
     Source("nvml-gpm", f"{_ROOM}.nvml_gpm", "NvmlGpmSource", "NVIDIA, Hopper and newer: the driver's own counters"),
     Source("dcgm", f"{_ROOM}.dcgm", "DcgmSource", "NVIDIA data-centre GPUs where DCGM's host engine runs"),
     Source("nvml", f"{_ROOM}.nvml_basic", "NvmlSource", "NVIDIA, any: whether a kernel ran; coarse"),
+    Source("amdsmi", f"{_ROOM}.amd", "AmdSmiSource", "AMD, through ROCm's amdsmi: whether a kernel ran; coarse"),
 )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import time
+from functools import partial
 from typing import Any, Callable, Optional
 
 from cordee.node.samplers._base import NAN
@@ -43,8 +45,26 @@ class Refused(Exception):
         self.code = code
 
 
+class _Call:
+    """One question to one device: the function, its arguments and the buffer for its answer, put together once."""
+
+    def __init__(self, nvml: Nvml, function: str, handle: Any, *arguments: Any, answer: Any) -> None:
+        self._nvml = nvml
+        self._function = partial(nvml.function(function), handle, *arguments, ctypes.byref(answer))
+        self._answer = answer
+
+    def __call__(self) -> Any:
+        """Ask, and return the buffer; raises Refused with NVML's error code."""
+        code = self._function()
+        if code != SUCCESS:
+            raise Refused(code, f"NVML: {self._nvml.words(code)}")
+        return self._answer
+
+
 class Values:
     """Reads one device; what the driver refuses for good is not asked again.
+
+    Clock, temperature and throttling are those of the whole GPU, also for an instance.
 
     Args:
         coarse: read the coarse counters of activity and traffic too, which GPM makes needless.
@@ -58,8 +78,7 @@ class Values:
 
     def __init__(self, nvml: Nvml, device: Device, coarse: bool) -> None:
         self._nvml, self._device = nvml, device
-        self._whole = device.instance is None
-        self._buffers: dict[str, Any] = {}
+        self._calls: dict[str, _Call] = {}
         self._counters: dict[str, tuple[float, float]] = {}
         self._kept: dict[str, tuple[float, float]] = {}
         self._now = 0.0
@@ -67,24 +86,24 @@ class Values:
         self.gone: Optional[str] = None
         self.absent: dict[str, str] = {}
         self.readers: dict[str, Callable[[], float]] = {
-            "gpu_memory_used_bytes": self._memory_used,
+            "gpu_memory_used_bytes": partial(self._slowly, "memory", SLOW_S, self._memory),
             "gpu_memory_total_bytes": self._memory_total,
             "gpu_power_watts": self._power,
             "gpu_clock_sm_hertz": self._clock,
-            "gpu_clock_sm_max_hertz": self._clock_max,
-            "gpu_temperature_celsius": self._temperature,
-            "gpu_throttle_thermal_ratio": self._throttle_thermal,
-            "gpu_throttle_power_ratio": self._throttle_power,
-            "gpu_processes": self._processes,
+            "gpu_clock_sm_max_hertz": partial(self._slowly, "clock_max", PROCESSES_S, self._clock_max),
+            "gpu_temperature_celsius": partial(self._slowly, "temperature", SLOW_S, self._temperature),
+            "gpu_throttle_thermal_ratio": partial(self._throttle, "violation thermal", _THERMAL_POLICY, _THERMAL_BITS),
+            "gpu_throttle_power_ratio": partial(self._throttle, "violation power", _POWER_POLICY, _POWER_BITS),
+            "gpu_processes": partial(self._slowly, "processes", PROCESSES_S, self._processes),
         }
         if coarse:
             self.readers.update(
-                gpu_utilization_ratio=lambda: self._utilization("gpu"),
-                gpu_memory_busy_ratio=lambda: self._utilization("memory"),
-                gpu_pcie_transmit_bytes_per_second=lambda: self._traffic(_PCIE_SENT, 0, 1),
-                gpu_pcie_receive_bytes_per_second=lambda: self._traffic(_PCIE_RECEIVED, 0, 1),
-                gpu_nvlink_transmit_bytes_per_second=lambda: self._traffic(_NVLINK_SENT, _ALL_LINKS, 1024),
-                gpu_nvlink_receive_bytes_per_second=lambda: self._traffic(_NVLINK_RECEIVED, _ALL_LINKS, 1024),
+                gpu_utilization_ratio=self._utilization,
+                gpu_memory_busy_ratio=self._memory_busy,
+                gpu_pcie_transmit_bytes_per_second=partial(self._traffic, _PCIE_SENT, 0, 1),
+                gpu_pcie_receive_bytes_per_second=partial(self._traffic, _PCIE_RECEIVED, 0, 1),
+                gpu_nvlink_transmit_bytes_per_second=partial(self._traffic, _NVLINK_SENT, _ALL_LINKS, 1024),
+                gpu_nvlink_receive_bytes_per_second=partial(self._traffic, _NVLINK_RECEIVED, _ALL_LINKS, 1024),
             )
 
     def read(self, now_s: float, missing: dict[str, str]) -> dict[str, float]:
@@ -109,22 +128,29 @@ class Values:
                     self.absent[name] = str(refusal)
         return found
 
-    def _ask(self, function: str, *arguments: Any, handle: Optional[ctypes.c_void_p] = None) -> None:
-        code = self._nvml.function(function)(handle or self._device.handle, *arguments)
-        if code != SUCCESS:
-            raise Refused(code, f"NVML: {self._nvml.words(code)}")
+    def _ask(self, name: str, function: str, answer: Callable[[], Any], *arguments: Any, whole: bool = True) -> Any:
+        """Return what a function tells of the whole GPU or of this instance; the call is put together the first time."""
+        call = self._calls.get(name)
+        if call is None:
+            handle = self._device.whole if whole else self._device.handle
+            call = self._calls[name] = _Call(self._nvml, function, handle, *arguments, answer=answer())
+        return call()
 
-    def _number(self, function: str, *arguments: Any) -> int:
-        """Return an unsigned int that belongs to the whole GPU."""
-        buffer = self._buffers.get(function)
-        if buffer is None:
-            buffer = self._buffers[function] = ctypes.c_uint()
-        self._ask(function, *arguments, ctypes.byref(buffer), handle=self._device.whole)
-        return int(buffer.value)
+    def _else(self, name: str, ask: Callable[[], Any]) -> Any:
+        """Return what is asked, or None once the driver has refused it for good: there is another way."""
+        if name in self.absent:
+            return None
+        try:
+            return ask()
+        except Refused as refusal:
+            if refusal.code not in FOR_GOOD:
+                raise
+            self.absent[name] = str(refusal)
+            return None
 
     def _slowly(self, name: str, every_s: float, read: Callable[[], float]) -> float:
         kept = self._kept.get(name)
-        if kept is None or self._now - kept[0] >= every_s * 0.95:
+        if kept is None or kept[1] != kept[1] or self._now - kept[0] >= every_s * 0.95:
             kept = self._kept[name] = (self._now, read())
         return kept[1]
 
@@ -134,114 +160,89 @@ class Values:
             return NAN
         return (counter - before[0]) / (at_s - before[1])
 
-    def _memory_used(self) -> float:
-        return self._slowly("memory", SLOW_S, self._read_memory)
-
-    def _read_memory(self) -> float:
-        second = self._buffers.setdefault("memory 2", MemoryV2(version=_MEMORY_V2))
-        memory: Any = second
-        if "memory 2" not in self.absent:
-            try:
-                self._ask("nvmlDeviceGetMemoryInfo_v2", ctypes.byref(second))
-            except Refused as refusal:
-                if refusal.code not in FOR_GOOD:
-                    raise
-                self.absent["memory 2"] = str(refusal)
-        if "memory 2" in self.absent:
-            memory = self._buffers.setdefault("memory 1", Memory())
-            self._ask("nvmlDeviceGetMemoryInfo", ctypes.byref(memory))
+    def _memory(self) -> float:
+        memory = self._else("memory 2", self._memory_2)
+        if memory is None:
+            memory = self._ask("memory 1", "nvmlDeviceGetMemoryInfo", Memory, whole=False)
         self._device.memory_bytes = int(memory.total)
         return float(memory.used)
 
+    def _memory_2(self) -> Any:
+        version_2 = partial(MemoryV2, _MEMORY_V2)
+        return self._ask("memory 2", "nvmlDeviceGetMemoryInfo_v2", version_2, whole=False)
+
     def _memory_total(self) -> float:
-        self._memory_used()
         return NAN if self._device.memory_bytes is None else float(self._device.memory_bytes)
 
     def _power(self) -> float:
-        if not self._whole:
+        if self._device.instance is not None:
             raise Refused(FOR_GOOD[0], _OF_WHOLE_GPU)
-        if "energy" not in self.absent:
-            energy = self._buffers.setdefault("energy", ctypes.c_ulonglong())
-            try:
-                self._ask("nvmlDeviceGetTotalEnergyConsumption", ctypes.byref(energy))
-                return self._rate("energy", energy.value / 1000, self._now)
-            except Refused as refusal:
-                if refusal.code not in FOR_GOOD:
-                    raise
-                self.absent["energy"] = str(refusal)
-        return self._number("nvmlDeviceGetPowerUsage") / 1000
+        energy = self._else("energy", self._energy)
+        if energy is not None:
+            return self._rate("energy", energy.value / 1000, time.monotonic())
+        return float(self._ask("power", "nvmlDeviceGetPowerUsage", ctypes.c_uint).value) / 1000
+
+    def _energy(self) -> Any:
+        return self._ask("energy", "nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong)
 
     def _clock(self) -> float:
-        return self._number("nvmlDeviceGetClockInfo", _SM_CLOCK) * 1e6
+        return float(self._ask("clock", "nvmlDeviceGetClockInfo", ctypes.c_uint, _SM_CLOCK).value) * 1e6
 
     def _clock_max(self) -> float:
-        return self._slowly(
-            "clock_max", PROCESSES_S, lambda: self._number("nvmlDeviceGetMaxClockInfo", _SM_CLOCK) * 1e6
-        )
+        return float(self._ask("clock_max", "nvmlDeviceGetMaxClockInfo", ctypes.c_uint, _SM_CLOCK).value) * 1e6
 
     def _temperature(self) -> float:
-        return self._slowly("temperature", SLOW_S, lambda: float(self._number("nvmlDeviceGetTemperature", _GPU_SENSOR)))
+        return float(self._ask("temperature", "nvmlDeviceGetTemperature", ctypes.c_uint, _GPU_SENSOR).value)
 
-    def _throttle_thermal(self) -> float:
-        return self._throttle(_THERMAL_POLICY, _THERMAL_BITS)
-
-    def _throttle_power(self) -> float:
-        return self._throttle(_POWER_POLICY, _POWER_BITS)
-
-    def _throttle(self, policy: int, bits: int) -> float:
-        """Return the share of time from the driver's counter, else whether it is so now."""
-        name = f"policy {policy}"
+    def _throttle(self, name: str, policy: int, bits: int) -> float:
+        """Return the share of the last second from the driver's counter, else whether it is so now."""
         if name not in self.absent:
-            time = self._buffers.setdefault(name, Violation())
-            try:
-                self._ask("nvmlDeviceGetViolationStatus", policy, ctypes.byref(time), handle=self._device.whole)
-                share = self._rate(name, time.violation_ns / 1e9, self._now)
-                return share if share != share else min(1.0, share)
-            except Refused as refusal:
-                if refusal.code not in FOR_GOOD:
-                    raise
-                self.absent[name] = str(refusal)
+            share = self._slowly(name, SLOW_S, partial(self._violation, name, policy))
+            if name not in self.absent:
+                return share
         return 1.0 if self._reasons() & bits else 0.0
+
+    def _violation(self, name: str, policy: int) -> float:
+        spent = self._else(name, partial(self._ask, name, "nvmlDeviceGetViolationStatus", Violation, policy))
+        if spent is None:
+            return NAN
+        share = self._rate(name, spent.violation_ns / 1e9, spent.reference_us / 1e6)
+        return share if share != share else min(1.0, share)
 
     def _reasons(self) -> int:
         """Return why clocks are low now; drivers before 535 know the call by its older name."""
-        reasons = self._buffers.setdefault("reasons", ctypes.c_ulonglong())
-        functions = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-        function = functions["reasons" in self.absent]
-        try:
-            self._ask(function, ctypes.byref(reasons), handle=self._device.whole)
-        except Refused as refusal:
-            if refusal.code in GONE or function == functions[1]:
-                raise
-            self.absent["reasons"] = str(refusal)
-            return self._reasons()
+        newer = partial(self._ask, "reasons", "nvmlDeviceGetCurrentClocksEventReasons", ctypes.c_ulonglong)
+        reasons = self._else("reasons", newer)
+        if reasons is None:
+            older = "nvmlDeviceGetCurrentClocksThrottleReasons"
+            reasons = self._ask("older reasons", older, ctypes.c_ulonglong)
         return int(reasons.value)
 
     def _processes(self) -> float:
-        return self._slowly("processes", PROCESSES_S, self._read_processes)
-
-    def _read_processes(self) -> float:
-        if "processes" not in self._buffers:
-            self._buffers["processes"] = (Process * _MOST_PROCESSES)()
-        found = self._buffers["processes"]
+        found = (Process * _MOST_PROCESSES)()
         count = ctypes.c_uint(_MOST_PROCESSES)
-        self._ask("nvmlDeviceGetComputeRunningProcesses_v3", ctypes.byref(count), found)
-        self.pids = [found[index].pid for index in range(min(count.value, _MOST_PROCESSES))]
+        function = self._nvml.function("nvmlDeviceGetComputeRunningProcesses_v3")
+        code = function(self._device.handle, ctypes.byref(count), found)
+        if code != SUCCESS:
+            raise Refused(code, f"NVML: {self._nvml.words(code)}")
+        self.pids = [process.pid for process in found[: min(count.value, _MOST_PROCESSES)]]
         return float(count.value)
 
-    def _utilization(self, part: str) -> float:
-        rates = self._buffers.setdefault("utilization", Utilization())
-        if part == "gpu" or "gpu_utilization_ratio" in self.absent:
-            self._ask("nvmlDeviceGetUtilizationRates", ctypes.byref(rates))
-        return float(getattr(rates, part)) / 100
+    def _utilization(self) -> float:
+        return float(self._rates().gpu) / 100
+
+    def _memory_busy(self) -> float:
+        return float(self._rates().memory) / 100
+
+    def _rates(self) -> Any:
+        return self._ask("utilization", "nvmlDeviceGetUtilizationRates", Utilization, whole=False)
 
     def _traffic(self, field: int, scope: int, bytes_each: int) -> float:
-        if not self._whole:
+        if self._device.instance is not None:
             raise Refused(FOR_GOOD[0], _OF_WHOLE_GPU)
         name = f"field {field}"
-        value = self._buffers.setdefault(name, FieldValue(field=field))
-        value.field, value.scope = field, scope
-        self._ask("nvmlDeviceGetFieldValues", 1, ctypes.byref(value))
+        answer = partial(FieldValue, field, scope)
+        value = self._ask(name, "nvmlDeviceGetFieldValues", answer, 1)
         if value.code != SUCCESS:
             raise Refused(value.code, f"NVML: {self._nvml.words(value.code)}")
         return self._rate(name, value.value * bytes_each, self._now)

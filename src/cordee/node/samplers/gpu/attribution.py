@@ -90,13 +90,14 @@ def view(env: Mapping[str, str], pid: object = "self", proc: str = "/proc") -> s
 
 
 def look(library: Optional[str] = None) -> tuple[Optional[View], str]:
-    """Return which GPUs this process may open; None with the reason when no driver's library tells."""
+    """Return which GPUs this process may open, NVIDIA's or else AMD's; None with the reasons when no library tells."""
     from cordee.node.samplers.gpu import _nvml, _nvml_devices
 
     try:
         nvml = _nvml.Nvml(library or _nvml.LIBRARY)
     except SourceUnavailable as error:
-        return None, str(error)
+        amd, reason = _look_amd()
+        return amd, "" if amd else f"{error}; {reason}"
     try:
         shown = _nvml_devices.show(nvml)
     except SourceUnavailable as error:
@@ -105,6 +106,17 @@ def look(library: Optional[str] = None) -> tuple[Optional[View], str]:
         nvml.close()
     seen = [Seen(gpu.uuid, gpu.model, gpu.bus or "", gpu.minor, gpu.parent) for gpu in shown.devices]
     return View(tuple(seen), shown.hidden, tuple(shown.remarks)), ""
+
+
+def _look_amd() -> tuple[Optional[View], str]:
+    from cordee.hardware.amd import AmdSource
+    from cordee.hardware.gpus import GpusUnreadable
+
+    try:
+        gpus = AmdSource().read()
+    except GpusUnreadable as error:
+        return None, str(error)
+    return View(tuple(Seen(gpu.uuid, gpu.name or "", gpu.pci_bus_id or "") for gpu in gpus if gpu.uuid)), ""
 
 
 def of_rank(env: Mapping[str, str], seen: View, ranks: int = 1) -> Attribution:
