@@ -22,7 +22,7 @@ POINTS = 0.03
 @pytest.mark.parametrize("duty", [0.1, 0.25, 0.5, 0.75, 0.9, 1.0])
 @pytest.mark.parametrize(("breadth", "pipe"), [(0.98, 0.86), (0.5, 0.3)])
 def test_sub_scores_of_a_replayed_duty_cycle_are_within_3_points_of_the_truth(duty, breadth, pipe, tmp_path):
-    work = {**GEMM, "sm": breadth, "tensor": pipe, "tensor_hmma": pipe}
+    work = {**GEMM, "sm": breadth, "tensor": pipe, "tensor_hmma": pipe, "dram": 0.1}
     phases = (Phase(duty, work, CALM), Phase(1.0 - duty, REST, CALM))
     made = write_scenario(
         Scenario("duty", ("mixed",), "tuned", phases, step_s=0.83), tmp_path / "r", seconds=150, noise=AS_IT_IS
@@ -54,7 +54,7 @@ def accuracy(half: str, folder, noise: Noise, seed: int) -> tuple[float, Counter
     return right / total, +wrong
 
 
-@pytest.mark.parametrize(("half", "least"), [("tuned", 0.85), ("held out", 0.8)])
+@pytest.mark.parametrize(("half", "least"), [("tuned", 0.9), ("held out", 0.85)])
 def test_classes_of_made_workloads_are_right_for_the_half_that_rules_saw_and_for_the_other(half, least, tmp_path):
     share, wrong = accuracy(half, tmp_path, Noise(), seed=17)
     assert share >= least, wrong
@@ -75,4 +75,4 @@ def test_halves_share_no_workload_and_every_class_is_in_both():
     assert len({of.name for of in SCENARIOS}) == len(SCENARIOS)
     for of_half in by_half.values():
         assert {of.right[0] for of in of_half} == set(CLASSES)
-    assert not {of.phases for of in by_half["tuned"]} & {of.phases for of in by_half["held out"]}
+    assert not {str(of.phases) for of in by_half["tuned"]} & {str(of.phases) for of in by_half["held out"]}

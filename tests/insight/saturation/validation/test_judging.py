@@ -151,6 +151,6 @@ def test_a_workload_that_does_not_exist_and_too_little_time_are_refused():
     with pytest.raises(UsageError, match="no workload of this name"):
         truths("gpu", "gemm-bf16,linpack")
     with pytest.raises(UsageError, match="do not fit into this time"):
-        conduct.steady_seconds(2.0, len(GPU_TRUTHS))
-    assert conduct.steady_seconds(8.0, len(GPU_TRUTHS)) >= 10.0
-    assert np.isclose(conduct.steady_seconds(8.0, 2), 20.0)
+        conduct.steady_seconds(2.0, len(GPU_TRUTHS), "gpu")
+    assert conduct.steady_seconds(8.0, len(GPU_TRUTHS), "gpu") >= 10.0
+    assert np.isclose(conduct.steady_seconds(8.0, 2, "gpu"), 20.0)

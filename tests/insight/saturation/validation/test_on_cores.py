@@ -12,7 +12,7 @@ from cordee.cli import main
 @pytest.mark.slow
 def test_workloads_of_cores_are_recorded_scored_and_judged_by_what_they_know_of_themselves(tmp_path, capsys):
     target = tmp_path / "validation"
-    options = ["--device", "cpu", "--only", "core-duty-50,core-idle", "--interval", "0.25", "--minutes", "0.45"]
+    options = ["--device", "cpu", "--only", "core-duty-25,core-idle", "--interval", "0.25", "--minutes", "0.3"]
     with pytest.raises(SystemExit) as ended:
         main(["score", "validate", *options, "-o", str(target), "--json"])
     document = json.loads(capsys.readouterr().out)
@@ -20,7 +20,7 @@ def test_workloads_of_cores_are_recorded_scored_and_judged_by_what_they_know_of_
     busy, idle = document["workloads"]
     assert busy["bands"][0]["value"] == pytest.approx(busy["told"]["cpu_cores"], abs=0.03)
     assert (idle["found"], idle["class_right"]) == ("idle", True)
-    assert sorted(path.name for path in target.iterdir()) == ["core-duty-50", "core-idle"]
+    assert sorted(path.name for path in target.iterdir()) == ["core-duty-25", "core-idle"]
     with pytest.raises(SystemExit) as again:
         main(["score", "validate", *options, "-o", str(target)])
     assert again.value.code == 2
