@@ -35,15 +35,16 @@ RETRY_AFTER_S = 0.5
 _MAX_PAYLOAD_BYTES = 64 << 20
 _BLOCK = struct.Struct("<4sIIQ")
 _CHECKED = struct.Struct("<IQ")
-_RECORD = struct.Struct("<IB")
+RECORD = struct.Struct("<IB")
 _GRID = struct.Struct("<Id")
 _PART = re.compile(r"^blocks-(\d+)-(\d+)\.log$")
 _SEARCH_BYTES = 1 << 20
+_WINDOW_BYTES = 1 << 20
 
 
 def encode_record(kind: int, body: bytes) -> bytes:
     """Return a record of a kind."""
-    return _RECORD.pack(len(body), kind) + body
+    return RECORD.pack(len(body), kind) + body
 
 
 def encode_schema(
@@ -139,17 +140,17 @@ def iter_records(payload: Union[bytes, memoryview]) -> Iterator[tuple[int, memor
     view = memoryview(payload)
     at, size = 0, len(view)
     while at < size:
-        if size - at < _RECORD.size:
+        if size - at < RECORD.size:
             raise ValueError("the payload ends inside a record's header")
-        length, kind = _RECORD.unpack_from(view, at)
-        at += _RECORD.size
+        length, kind = RECORD.unpack_from(view, at)
+        at += RECORD.size
         if length > size - at:
             raise ValueError("the payload ends inside a record's body")
         yield kind, view[at : at + length]
         at += length
 
 
-def decode_json(body: memoryview) -> dict[str, Any]:
+def decode_json(body: Union[bytes, memoryview]) -> dict[str, Any]:
     """Return the document of a SCHEMA or EVENTS body."""
     document: dict[str, Any] = json.loads(bytes(body))
     return document
@@ -192,8 +193,13 @@ class BlockReader:
     def __iter__(self) -> Iterator[tuple[int, int, bytes]]:
         with open(self.path, "rb", buffering=0) as file:
             descriptor = file.fileno()
+            window, begin = b"", self.offset
             while True:
-                block = _read_block(descriptor, self.offset)
+                at = self.offset - begin
+                if _end_of(window, at) > len(window):
+                    size = max(_WINDOW_BYTES, _end_of(window, at) - at)
+                    window, begin, at = os.pread(descriptor, size, self.offset), self.offset, 0
+                block = _block_in(window, at) or _read_block(descriptor, self.offset)
                 if block is None:
                     found = _find_block(descriptor, self.offset + 1)
                     if found is None:
@@ -270,7 +276,7 @@ class BlockLogWriter:
         taken = 0
         try:
             for kind, body in iter_records(records):
-                whole = _RECORD.size + len(body)
+                whole = RECORD.size + len(body)
                 if kind == SCHEMA:
                     self.remember_schema(records[taken : taken + whole])
                 taken += whole
@@ -397,6 +403,26 @@ class BlockLogWriter:
 
 def _compact(document: dict[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _end_of(window: bytes, at: int) -> int:
+    """Return where the block at `at` ends, as far as the window tells: at least a header further."""
+    if len(window) - at < _BLOCK.size:
+        return at + _BLOCK.size
+    magic, length, _, _ = _BLOCK.unpack_from(window, at)
+    return at + _BLOCK.size + (length if magic == MAGIC and length <= _MAX_PAYLOAD_BYTES else 0)
+
+
+def _block_in(window: bytes, at: int) -> Optional[tuple[int, bytes]]:
+    """Return (sequence, payload) of the block at `at`; None: the window holds no whole one there."""
+    if len(window) - at < _BLOCK.size:
+        return None
+    magic, length, crc, sequence = _BLOCK.unpack_from(window, at)
+    at += _BLOCK.size
+    payload = window[at : at + length]
+    if magic != MAGIC or len(payload) < length:
+        return None
+    return None if zlib.crc32(payload, zlib.crc32(_CHECKED.pack(length, sequence))) != crc else (sequence, payload)
 
 
 def _read_block(descriptor: int, offset: int) -> Optional[tuple[int, bytes]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cordee.runs.blocklog import EVENTS, FACTS, GRID, SCHEMA, BlockReader, decode_json, iter_records, list_parts
+from cordee.runs.blocklog import EVENTS, FACTS, GRID, RECORD, SCHEMA, BlockReader, decode_json, list_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,11 +63,7 @@ class Part:
         """
         reader = BlockReader(self.path, self.offset)
         for _, _, payload in reader:
-            for kind, body in iter_records(payload):
-                try:
-                    self._take(kind, body)
-                except (ValueError, KeyError, TypeError, struct.error):
-                    self.malformed_records += 1
+            self._take_all(payload)
         self.offset = reader.offset
         self.skipped_bytes += reader.skipped_bytes
 
@@ -86,10 +82,29 @@ class Part:
             packed["time"], packed["values"] = rows["time"], rows["values"]
             self.packed.setdefault(identity, []).append(packed)
 
-    def _take(self, kind: int, body: memoryview) -> None:
-        if kind == GRID:
-            self.rows.setdefault(_SCHEMA_ID.unpack_from(body)[0], []).append(bytes(body[_SCHEMA_ID.size :]))
-        elif kind == SCHEMA:
+    def _take_all(self, payload: bytes) -> None:
+        """Take the records of a block. There are millions of samples in a large recording: they get no call of their own."""
+        rows, skip, size, at = self.rows, _SCHEMA_ID.size, len(payload), 0
+        while at < size:
+            begin = at + RECORD.size
+            length, kind = RECORD.unpack_from(payload, at) if begin <= size else (size, GRID)
+            at = begin + length
+            if at > size or (kind == GRID and length < skip):
+                self.malformed_records += 1
+            elif kind == GRID:
+                identity = _SCHEMA_ID.unpack_from(payload, begin)[0]
+                if identity in rows:
+                    rows[identity].append(payload[begin + skip : at])
+                else:
+                    rows[identity] = [payload[begin + skip : at]]
+            else:
+                try:
+                    self._take(kind, payload[begin:at])
+                except (ValueError, KeyError, TypeError, struct.error):
+                    self.malformed_records += 1
+
+    def _take(self, kind: int, body: bytes) -> None:
+        if kind == SCHEMA:
             document = decode_json(body)
             _check_schema(document)
             self.schemas[document["id"]] = document
