@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
+    from cordee.runs.tail import Packed
+
 SHARD_SLOTS = 3600
 LEVELS_S = (5, 60)
 STATISTICS = ("mean", "min", "max", "count")
@@ -96,20 +98,22 @@ class Samples:
         packed: those that it keeps packed, which came before; values are float32 where there are any.
     """
 
-    def __init__(self, schema: dict[str, Any], rows: Sequence[bytes], packed: Sequence[np.ndarray] = ()) -> None:
+    def __init__(self, schema: dict[str, Any], rows: Sequence[bytes], packed: Sequence[Packed] = ()) -> None:
         import numpy as np
 
         self.schema = schema
         shape = (len(schema["devices"]), len(schema["metrics"]))
         kind = np.dtype([("time", "<f8"), ("values", "<f8", shape)])
         records = np.frombuffer(b"".join(row for row in rows if len(row) == kind.itemsize), dtype=kind)
-        if packed:
-            records = (
-                packed[0] if len(packed) == 1 and not len(records) else np.concatenate([*packed, *_single(records)])
-            )
-        if not np.isfinite(records["time"]).all():
-            records = records[np.isfinite(records["time"])]
         self.times, self.values = records["time"], records["values"]
+        if packed and not len(records) and len(packed) == 1:
+            self.times, self.values = packed[0]
+        elif packed:
+            self.times = np.concatenate([*(times for times, _ in packed), self.times])
+            self.values = np.concatenate([*(values for _, values in packed), self.values.astype(np.float32)])
+        known = np.isfinite(self.times)
+        if not known.all():
+            self.times, self.values = self.times[known], self.values[known]
         self.slots = np.floor(self.times / schema["cadence"] + 0.5).astype(np.int64)
 
     def limit(self, low: int, high: int) -> int:
@@ -125,29 +129,22 @@ class Samples:
         import numpy as np
 
         inside = (self.slots >= first) & (self.slots < first + target.shape[1])
-        slots, values = self.slots[inside] - first, self.values[inside]
+        slots = self.slots[inside] - first
         columns = [(at, devices[device]) for at, device in enumerate(self.schema["devices"]) if device in devices]
         rows = [(at, metrics[m["name"]]) for at, m in enumerate(self.schema["metrics"]) if m["name"] in metrics]
         if not len(slots) or not columns or not rows:
             return
-        picked = (
-            values[:, [at for at, _ in columns]][:, :, [at for at, _ in rows]].astype(np.float32).transpose(2, 0, 1)
-        )
-        into_rows = np.array([to for _, to in rows])[:, None, None]
-        into_columns = np.array([to for _, to in columns])[None, None, :]
+        # The metrics first: a large recording holds many, and all but one would be copied for nothing.
+        picked = self.values[:, :, [at for at, _ in rows]]
+        if len(columns) < picked.shape[1] or any(at != place for place, (at, _) in enumerate(columns)):
+            picked = picked[:, [at for at, _ in columns]]
+        picked = (picked if inside.all() else picked[inside]).astype(np.float32, copy=False).transpose(2, 0, 1)
+        into_rows, into_columns = np.array([to for _, to in rows]), np.array([to for _, to in columns])
         for layer in _layers(slots):
-            index = (into_rows, slots[layer][None, :, None], into_columns)
+            index = _index(into_rows, slots[layer], into_columns)
             news = picked[:, layer, :]
             missing = np.isnan(news)
             target[index] = np.where(missing, target[index], news) if missing.any() else news
-
-
-def _single(records: np.ndarray) -> list[np.ndarray]:
-    """Return records in single precision, as packed ones are; none for none."""
-    import numpy as np
-
-    shape = records["values"].shape[1:]
-    return [records.astype(np.dtype([("time", "<f8"), ("values", "<f4", shape)]))] if len(records) else []
 
 
 def group_name(schema: dict[str, Any]) -> str:
@@ -185,6 +182,15 @@ def natural(device: Any) -> tuple[Any, ...]:
     if isinstance(device, int):
         return (0, device)
     return (1, *[(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"(\d+)", str(device))])
+
+
+def _index(*places: np.ndarray) -> tuple[Any, ...]:
+    """Return the index of all combinations of places: slices where all follow one another, which copies in one piece."""
+    import numpy as np
+
+    if all(len(of) and of[-1] - of[0] == len(of) - 1 and (np.diff(of) == 1).all() for of in places):
+        return tuple(slice(int(of[0]), int(of[-1]) + 1) for of in places)
+    return tuple(np.ix_(*places))
 
 
 def _layers(slots: np.ndarray) -> list[Any]:
