@@ -62,7 +62,8 @@ def _gpu_trace(
     remarks: list[str],
 ) -> Trace:
     devices = _devices(gpus, facts["gpu"], recorders, ranks)
-    order = [gpus.devices.index(device.key) for device in devices]
+    places = {str(key): at for at, key in enumerate(gpus.devices)}
+    order = [places[device.key] for device in devices]
 
     def load_metric(name: str) -> np.ndarray | None:
         values = gpus.load(name)
