@@ -108,9 +108,13 @@ def _trace(
             remarks += [remark for remark in about["remarks"] if remark not in remarks]
     for recorder in recorders:
         remarks += [remark for remark in recorder.remarks if remark not in remarks]
+    refused = {f"GPU source {name}": reason for recorder in recorders for name, reason in recorder.refused.items()}
+    if kind == "cpu" and refused:
+        remarks.append(f"no GPU was sampled: {next(iter(refused.values()))}")
     missing = {name: reason for about in facts["gpu"].values() for name, reason in about["missing"].items()}
     for about in (*facts["rank"].values(), *facts["node"].values()):
         missing.update({name: reason for name, reason in about["missing"].items() if name not in missing})
+    missing.update(refused)
     logged, loggers = read_logged(run)
     node_of = {} if ranks is None else _nodes_of_ranks(run, ranks, facts["rank"], recorders)
     return Trace(
