@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -291,3 +293,12 @@ def test_a_source_whose_library_misbehaves_keeps_no_other_from_being_tried(monke
     assert source is None
     assert "undefined symbol" in refused["nvml-gpm"]
     assert "libnvidia-ml.so.1" in refused["nvml"]
+
+
+def test_the_page_has_every_source_and_every_metric():
+    page = (Path(__file__).parents[2] / "docs" / "gpu-sources.md").read_text()
+    assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)[: len(SOURCES)] == [
+        candidate.name for candidate in SOURCES
+    ]
+    for number, name, _ in _gpm.METRICS:
+        assert re.search(rf"GPM [\d, ]*\b{number}\b", page), name
