@@ -41,6 +41,8 @@ def test_a_task_of_srun_knows_its_rank_node_and_step():
 def test_a_launcher_inside_another_knows_more():
     place = Place.here({**SRUN, **TORCHRUN})
     assert (place.launcher, place.rank, place.world_size, place.attempt) == ("torchrun", 3, 4, 2)
+    restarted = {**SRUN, **TORCHRUN, "MASTER_PORT": "31234", "TORCHELASTIC_RESTART_COUNT": "3"}
+    assert Place.here(restarted).key == place.key
     inside = {"OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_SIZE": "9", "PMIX_NAMESPACE": "prterun-1"}
     place = Place.here({**SRUN, **inside})
     assert (place.launcher, place.rank, place.world_size, place.job) == ("mpirun", 6, 9, "77")
