@@ -183,10 +183,17 @@ def test_tables_of_gssr_record_keep_energy_and_never_take_a_cut_off_rate_for_zer
     assert any(remark.startswith("60 byte rates of 0") for remark in recorder.remarks)
 
 
-def test_metadata_of_gssr_record_that_quote_badly_lose_the_command_only(tmp_path):
+def test_nodes_whose_files_are_absent_are_told(tmp_path):
+    folder = gssr_record_folder(tmp_path / "in")
+    (folder / "clariden_77" / "step_0" / "proc_4.csv").unlink()
+    import_files("gssr", [folder], tmp_path / "out")
+    assert "there are files of 1 of the step's 2 nodes" in read_recorders(RunFolder(tmp_path / "out"))[0][0].remarks
+
+
+def test_metadata_of_gssr_record_that_quote_badly_lose_no_sample(tmp_path):
     run = imported("gssr", [gssr_record_folder(tmp_path / "in", arguments="'-c' 'print(\"x\")' ")], tmp_path / "out")
     recorder = read_recorders(RunFolder(tmp_path / "out"))[0][0]
-    assert (recorder.job, recorder.ranks[0].argv) == ("77", [])
+    assert recorder.job == "77"
     assert run.grid("gpu").times[0] == T0 + 1
     assert any("not whole JSON" in remark for remark in recorder.remarks)
 
@@ -345,6 +352,32 @@ def test_what_is_none_of_these_is_refused_with_its_line_and_leaves_nothing(tmp_p
         assert words in str(raised.value), name
         assert raised.value.exit_code == 2
         assert sorted(tmp_path.iterdir()) == before, name
+
+
+def test_values_that_cannot_be_are_missing_and_counted(tmp_path):
+    path = answer(
+        tmp_path / "range.json",
+        series("DCGM_FI_PROF_SM_ACTIVE", "GPU-a", [0.5, 1.01, 55, -1, "NaN", "+Inf"]),
+        series("DCGM_FI_DEV_POWER_USAGE", "GPU-a", [300, "Inf", -5, 300, 300, 300]),
+    )
+    run = imported("prometheus", [path], tmp_path / "out")
+    sm = column(run, "gpu-15s", "gpu_sm_ratio")[:, 0]
+    assert sm[:2].tolist() == [0.5, 1.0]
+    assert np.isnan(sm[2:]).all()
+    assert np.isnan(column(run, "gpu-15s", "gpu_power_watts")[1:3, 0]).all()
+    remarks = run.facts("gpu")["gpu-a"]["remarks"]
+    assert "2 values of gpu_sm_ratio were left out: no ratio can be that" in remarks
+
+
+def test_moments_in_milliseconds_or_years_apart_are_refused(tmp_path):
+    apart = series("DCGM_FI_PROF_SM_ACTIVE", "GPU-a", [0.5, 0.5], step=500 * 86400)
+    late = {"metric": apart["metric"], "values": [[T0 * 1000, "0.5"], [T0 * 1000 + 15, "0.5"]]}
+    for name, result in (("apart", apart), ("late", late)):
+        with pytest.raises(DocumentError, match="moments of these samples"):
+            import_files("prometheus", [answer(tmp_path / f"{name}.json", result)], tmp_path / "out")
+    (tmp_path / "file").touch()
+    with pytest.raises(CordeeError, match="could not be written"):
+        import_files("gssr", [gssr_json(tmp_path / "a.json")], tmp_path / "file" / "out")
 
 
 def test_files_of_two_jobs_or_two_generations_are_refused(tmp_path):

@@ -248,12 +248,13 @@ def test_score_against_a_baseline_exits_by_what_became_of_it(repeats, tmp_path):
         (other, [], 2, "not comparable: model of GPU"),
         (other, ["--anyway"], 0, "compared in spite of: model of GPU"),
     ):
-        given = [str(folder), "--against", str(tmp_path / "b.json"), *more]
+        given = [str(folder), "--against", str(tmp_path / "b.json"), "--no-pages", *more]
         done = CliRunner().invoke(score_command, given, catch_exceptions=False)
         assert (done.exit_code, words in done.output) == (code, True), done.output
-    done = CliRunner().invoke(score_command, [str(short), "--against", str(repeats[0])], catch_exceptions=False)
+    given = [str(short), "--against", str(repeats[0]), "--no-pages"]
+    done = CliRunner().invoke(score_command, given, catch_exceptions=False)
     assert (done.exit_code, "cannot be judged" in done.output) == (2, True)
-    given = [str(slow), str(repeats[3]), "--against", str(repeats[0]), "--json"]
+    given = [str(slow), str(repeats[3]), "--against", str(repeats[0]), "--no-pages", "--json"]
     done = CliRunner().invoke(score_command, given, catch_exceptions=False)
     assert done.exit_code == 1
     verdicts = [each["judgement"]["verdict"] for each in json.loads(done.output)["scores"]]

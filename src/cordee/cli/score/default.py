@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
 from typing import Any
@@ -85,12 +86,13 @@ def command(folders: tuple[str, ...], against: str | None, workload: str, anyway
       cordee score recording --rules site-rules.toml --no-pages
       cordee score recording --against baseline.json
     """
-    if against is not None:
-        from cordee.cli.score.judging import judge_folders
-
-        caps, as_json = options["caps"], options["as_json"]
-        judge_folders(folders, against, workload=workload, anyway=anyway, caps=caps, as_json=as_json)
-        return
     from cordee.cli.score.scoring import score_folders
 
-    score_folders(folders, **options)
+    if against is None:
+        score_folders(folders, **options)
+        return
+    from cordee.cli.score.judging import Against
+
+    judging = Against(against, options["caps"], workload, anyway=anyway)
+    score_folders(folders, against=judging, **options)
+    sys.exit(judging.exit_code)

@@ -1,18 +1,15 @@
-"""What `cordee score DIR... --against BASELINE` does."""
+"""What `cordee score DIR... --against BASELINE` adds."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-import click
-
-from cordee.cli.output import print_json
 from cordee.errors import EXIT_BAD, EXIT_DONE, EXIT_USAGE
-
-if TYPE_CHECKING:
-    from cordee.insight.saturation.judge import Judgement
+from cordee.insight.saturation.against import judge_trace, open_baseline
+from cordee.insight.saturation.caps import read_caps
+from cordee.insight.saturation.judge import Judgement
+from cordee.insight.saturation.result import Saturation
+from cordee.insight.saturation.trace import Trace
 
 _VERDICTS = {
     "worse": "worse than the baseline, beyond its noise",
@@ -22,52 +19,55 @@ _VERDICTS = {
 }
 
 
-def judge_folders(
-    folders: Sequence[str], against: str, *, workload: str, anyway: bool, caps: str | None, as_json: bool
-) -> None:
-    """Score recordings and runs, judge each against a baseline, and exit 1 when one is worse, 2 when one cannot be judged.
+class Against:
+    """A baseline that scorings are judged against.
 
     Args:
-        against: a file that `cordee score baseline` wrote, or a recording or run.
+        what: a file that `cordee score baseline` wrote, or a recording or run.
         caps: a file with caps, None for the person's own and the package's.
+        workload: what was run, where it is known.
+        anyway: compare also what must not be compared.
 
     Raises:
-        CordeeError: one of them cannot be scored, or the baseline is none.
+        CordeeError: it is no baseline, or cannot be scored.
     """
-    from cordee.insight.saturation.against import judge_trace, open_baseline
-    from cordee.insight.saturation.caps import read_caps
-    from cordee.insight.saturation.document import document
-    from cordee.insight.saturation.load import load
-    from cordee.insight.saturation.score import score
 
-    table = read_caps(caps)
-    baseline = open_baseline(against, table)
-    judgements, documents = [], []
-    for folder in folders:
-        trace = load(folder)
-        saturation = score(trace, caps=table)
-        judgements.append(judge_trace(trace, saturation, baseline, workload, anyway=anyway))
-        if as_json:
-            documents.append({**document(saturation), "judgement": judgements[-1].document()})
-        else:
-            _show(saturation.job.name, judgements[-1])
-    if as_json:
-        print_json(documents[0] if len(documents) == 1 else {"schema": "cordee.scores/1", "scores": documents})
-    codes = [judgement.exit_code for judgement in judgements]
-    sys.exit(next((code for code in (EXIT_BAD, EXIT_USAGE) if code in codes), EXIT_DONE))
+    def __init__(self, what: str, caps: str | None, workload: str, *, anyway: bool) -> None:
+        self._baseline = open_baseline(what, read_caps(caps))
+        self._workload, self._anyway = workload, anyway
+        self._judgements: list[Judgement] = []
+
+    def judge(self, traces: Sequence[Trace], found: Sequence[Saturation]) -> list[Judgement]:
+        """Judge scorings of these traces."""
+        self._judgements = [
+            judge_trace(trace, saturation, self._baseline, self._workload, anyway=self._anyway)
+            for trace, saturation in zip(traces, found, strict=True)
+        ]
+        return self._judgements
+
+    @property
+    def exit_code(self) -> int:
+        """1 when one is worse, 2 when one cannot be judged."""
+        codes = [judgement.exit_code for judgement in self._judgements]
+        return next((code for code in (EXIT_BAD, EXIT_USAGE) if code in codes), EXIT_DONE)
+
+    def lines(self, found: Sequence[Saturation]) -> list[str]:
+        """Return what is printed below the scores."""
+        lines = []
+        for saturation, judgement in zip(found, self._judgements, strict=True):
+            lines += ["", f"{saturation.job.name}: {_VERDICTS[judgement.verdict]}", *_details(judgement)]
+        return lines
 
 
-def _show(name: str, judgement: Judgement) -> None:
-    click.echo(f"{name}: {_VERDICTS[judgement.verdict]}")
-    for change in judgement.changes:
-        click.echo(f"  {'*' if change.decides else ' '} {change.words()}")
+def _details(judgement: Judgement) -> list[str]:
+    lines = [f"  {'*' if change.decides else ' '} {change.words()}" for change in judgement.changes]
     if judgement.changes:
-        click.echo(f"  * decides; {judgement.method}")
-    for why in judgement.incomparable:
-        click.echo(f"  {'compared in spite of' if judgement.forced else 'not comparable'}: {why}")
-    for remark in judgement.remarks:
-        click.echo(f"  note: {remark}")
+        lines.append(f"  * decides; {judgement.method}")
+    held = "compared in spite of" if judgement.forced else "not comparable"
+    lines += [f"  {held}: {why}" for why in judgement.incomparable]
+    lines += [f"  note: {remark}" for remark in judgement.remarks]
     if judgement.incomparable and not judgement.forced:
-        click.echo("  next: choose the baseline of this workload and hardware, or compare all the same with --anyway")
+        lines.append("  next: choose the baseline of this workload and hardware, or compare all the same with --anyway")
     elif judgement.verdict == "unknown":
-        click.echo("  next: record for longer (at least 30 samples), or make the baseline of three runs or more")
+        lines.append("  next: record for longer (at least 30 samples), or make the baseline of three runs or more")
+    return lines

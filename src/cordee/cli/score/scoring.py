@@ -12,16 +12,24 @@ from cordee.cli.output import print_json
 from cordee.errors import RunFolderError
 
 if TYPE_CHECKING:
+    from cordee.cli.score.judging import Against
     from cordee.insight.saturation.result import Saturation
     from cordee.insight.saturation.trace import Trace
 
 
 def score_folders(
-    folders: Sequence[str], *, as_json: bool, pages: bool, caps: str | None, rules: Sequence[str]
+    folders: Sequence[str],
+    *,
+    as_json: bool,
+    pages: bool,
+    caps: str | None,
+    rules: Sequence[str],
+    against: Against | None = None,
 ) -> list[Saturation]:
     """Score recordings and runs, write the pages, print what comes of it and return it.
 
     Args:
+        against: a baseline that each is judged against.
         pages: write score.html, .pdf, .json and .txt below DIR/report; of several DIRs below the last one's.
         caps, rules: files that come before the others.
 
@@ -38,8 +46,11 @@ def score_folders(
     traces = [load(folder) for folder in folders]
     found = [score(trace, caps=table, rules=known) for trace in traces]
     page = _pages(found, traces, folders[-1]) if pages else None
+    judged = against.judge(traces, found) if against is not None else []
     if as_json:
         documents = [{**document(saturation), "report": str(page) if page else None} for saturation in found]
+        for each, judgement in zip(documents, judged, strict=False):
+            each["judgement"] = judgement.document()
         print_json(documents[0] if len(documents) == 1 else {"schema": "cordee.scores/1", "scores": documents})
     else:
         from cordee.cli.score.text import score_lines, table_lines
@@ -47,6 +58,8 @@ def score_folders(
         click.echo("\n".join(score_lines(found[0]) if len(found) == 1 else table_lines(found)))
         if page is not None:
             click.echo(f"report  {page}")
+        if against is not None:
+            click.echo("\n".join(against.lines(found)))
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cordee.insight.saturation.exchange.found import Found, FoundDevice
+from cordee.runs.catalogue import METRICS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,6 +71,7 @@ ENERGY_MJ = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # a counter
 _MEMORY = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE")
 _RESERVED = "DCGM_FI_DEV_FB_RESERVED"
 _REASONS = ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")
+_ROUNDING = 1.02
 _THERMAL_BITS = 0x20 | 0x40
 _POWER_BITS = 0x4 | 0x80
 KNOWN = {*SCALED, ENERGY_MJ, *_MEMORY, _RESERVED, *_REASONS}
@@ -103,6 +105,24 @@ def standardise(found: Found) -> None:
         _power(device)
         _throttling(device)
         device.raw.clear()
+    _leave_out_impossible(found)
+
+
+def _leave_out_impossible(found: Found) -> None:
+    """Take ratios over 1 and negative values for missing, and say how many they were; a ratio a little over 1 is 1."""
+    import numpy as np
+
+    counted: dict[str, int] = {}
+    for device in found.devices.values():
+        for name, (times, values) in device.metrics.items():
+            most = _ROUNDING if METRICS[name].unit == "ratio" else np.inf
+            bad = (values > most) | (values < 0) | np.isinf(values)
+            counted[name] = counted.get(name, 0) + int(bad.sum())
+            values = np.where(bad, np.nan, values)
+            device.metrics[name] = times, np.minimum(values, 1.0) if most < np.inf else values
+    for name, count in counted.items():
+        if count:
+            found.remark(f"{count} values of {name} were left out: no {METRICS[name].unit} can be that")
 
 
 def _memory(device: FoundDevice) -> None:

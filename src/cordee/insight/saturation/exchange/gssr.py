@@ -108,12 +108,18 @@ def _add(found: Found, path: Path, document: dict[str, Any]) -> None:
         RecordedRank(
             rank=rank,
             pid=0,
-            argv=[str(metadata["cmd"])] if metadata.get("cmd") else [],
+            argv=_words(metadata.get("cmd")),
             started_at=float(metadata["start_time"]),
             ended_at=float(metadata["end_time"]),
             devices=keys,
         )
     )
+
+
+def _words(command: Any) -> list[str]:
+    if isinstance(command, list):
+        return [str(word) for word in command]
+    return [str(command)] if command else []
 
 
 def _add_metrics(found: Found, path: Path, device: FoundDevice, metadata: dict[str, Any], metrics: Any) -> None:

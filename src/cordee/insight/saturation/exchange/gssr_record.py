@@ -19,7 +19,6 @@ from cordee.errors import DocumentError
 from cordee.insight.saturation.exchange.dcgm_fields import ENERGY_MJ, standardise
 from cordee.insight.saturation.exchange.files import number, read_table, read_text
 from cordee.insight.saturation.exchange.found import Found
-from cordee.runs.recording import RecordedRank
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,9 +42,14 @@ def read_gssr_record(paths: list[Path]) -> Found:
         DocumentError: one is none of gssr-record 2, or nothing says when the recording began.
     """
     found = Found("gssr-record 2 (C)", "dcgm", 1.0)
-    zeros = 0
+    zeros, nodes = 0, 0
     for path in paths:
-        zeros += _add(found, path, *_began(found, path))
+        began, metadata = _began(found, path)
+        zeros += _add(found, path, began, metadata)
+        told = str(metadata.get("step_nnodes", ""))
+        nodes = max(nodes, int(told) if told.isdigit() else 0)
+    if nodes > len({node for node, _ in found.devices}):
+        found.remark(f"there are files of {len({node for node, _ in found.devices})} of the step's {nodes} nodes")
     standardise(found)
     if zeros:
         found.remark(
@@ -123,9 +127,6 @@ def _add(found: Found, path: Path, began: float, metadata: dict[str, Any]) -> in
             device.series(field).add(times, values)
         zeros += int(columns["zeros"].sum()) if "zeros" in columns else 0
         device.raw.pop("zeros", None)
-    if rank not in {known.rank for known in found.ranks.get(node, [])}:
-        argv = [str(metadata[key]) for key in ("executable", "arguments") if rank == 0 and metadata.get(key)]
-        found.ranks.setdefault(node, []).append(RecordedRank(rank=rank, pid=0, argv=argv, started_at=began))
     return zeros
 
 

@@ -16,7 +16,6 @@ from cordee.errors import DocumentError
 from cordee.insight.saturation.exchange.dcgm_fields import without_blanks
 from cordee.insight.saturation.exchange.files import number, read_table
 from cordee.insight.saturation.exchange.found import Found
-from cordee.runs.recording import RecordedRank
 
 COLUMNS = (
     "jobId",
@@ -66,6 +65,9 @@ def read_jobreport(paths: list[Path]) -> Found:
     found = Found("jobreport", "dcgm-job-statistics", _cadence_s(longest_s))
     for path, line, values, words in rows:
         _add(found, path, line, values, words)
+    hosts, nodes = {node for node, _ in found.devices}, int(max((row[2]["n_nodes"] for row in rows), default=0))
+    if nodes > len(hosts):
+        found.remark(f"there are files of {len(hosts)} of the job's {nodes} nodes")
     for device in found.devices.values():
         device.metrics = {name: series.whole() for name, series in device.raw.items()}
     found.remark(
@@ -96,7 +98,9 @@ def _rows(path: Path) -> list[tuple[Path, int, dict[str, float], dict[str, str]]
     for line, row in rows:
         texts = dict(zip(names, row, strict=True))
         values = {name: number(path, line, name, text) for name, text in texts.items() if name not in _WORDS}
-        absent = [name for name in ("jobId", "stepId", "gpuId", "startTime", "endTime") if math.isnan(values[name])]
+        absent = [
+            name for name in ("jobId", "stepId", "n_nodes", "gpuId", "startTime", "endTime") if math.isnan(values[name])
+        ]
         if absent or not texts["host"]:
             raise DocumentError("a row without " + ", ".join(absent or ["host"]), file=str(path), line=line)
         if values["endTime"] < values["startTime"] or values["startTime"] <= 0:
@@ -138,7 +142,3 @@ def _add(found: Found, path: Path, line: int, values: dict[str, float], texts: d
             device.series(metric).add(times, np.full(len(times), mean))
         else:
             found.missing[metric] = "jobreport failed to measure it"
-    name = _NAME.match(path.name)
-    rank = int(name[1]) if name else 0
-    if rank not in {known.rank for known in found.ranks.get(node, [])}:
-        found.ranks.setdefault(node, []).append(RecordedRank(rank=rank, pid=0, argv=[], started_at=start, ended_at=end))

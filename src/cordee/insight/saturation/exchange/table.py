@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cordee.errors import UsageError
+from cordee.errors import CordeeError, UsageError
 from cordee.runs.catalogue import METRICS
 from cordee.runs.reader import Run
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _VALUES_AT_ONCE = 4_000_000
+_SEAL_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def open_table(run: Run, group: str | None, metrics: Sequence[str] | None, every
     Raises:
         UsageError: there are no samples, or no such group, metric or bin.
     """
+    _seal_large(run)
     groups = run.groups()
     name = _chosen_group(groups, group)
     shape = run.grid(name, metrics, 0.0, 0.0)
@@ -112,6 +114,15 @@ def open_table(run: Run, group: str | None, metrics: Sequence[str] | None, every
         sources=shape.sources,
         remarks=[remark for of_node in facts.values() for remark in of_node["remarks"]],
     )
+
+
+def _seal_large(run: Run) -> None:
+    """Seal what would be read from its beginning for every piece; where it cannot be sealed it is read as it is."""
+    if sum(path.stat().st_size for path in run.folder.telemetry.glob("blocks-*.log")) > _SEAL_BYTES:
+        try:
+            run.seal()
+        except CordeeError:
+            return
 
 
 def _chosen_group(groups: list[str], given: str | None) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _BRIDGED = 2.0
+_LONGEST_S = 400 * 86400
+_LAST_MOMENT_S = 32_503_680_000  # the year 3000: what is later was given in milliseconds
 _ROWS_AT_ONCE = 64
 
 
@@ -44,9 +46,10 @@ def write_recording(found: Found, out: Path) -> dict[str, object]:
             next="was the recorded program over before the first sample was taken? record it again",
         )
     _explain(found)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
+    draft = None
     try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".partial", dir=out.parent))
         samples = 0
         for node in _nodes(found):
             remarks = found.remarks if node == _nodes(found)[0] else []  # said once, not once a node
@@ -60,7 +63,8 @@ def write_recording(found: Found, out: Path) -> dict[str, object]:
             next="choose another place with -o DIR",
         ) from error
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
     return {
         "nodes": _nodes(found),
         "devices": len(found.devices),
@@ -111,6 +115,13 @@ def _span(found: Found) -> tuple[int, int] | None:
     if not measured:
         return None
     low, high = min(ends[0] for ends in measured), max(ends[1] for ends in measured)
+    if not 0 < low <= high < _LAST_MOMENT_S or high - low > _LONGEST_S:
+        raise DocumentError(
+            "the moments of these samples cannot be those of one job",
+            given=f"{low:.0f} to {high:.0f} seconds since 1970",
+            allowed=f"at most {_LONGEST_S // 86400} days apart",
+            next="leave out the file with the wrong clock",
+        )
     return int(np.floor(low / found.cadence_s + 0.5)), int(np.floor(high / found.cadence_s + 0.5)) + 1
 
 
