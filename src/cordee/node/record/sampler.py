@@ -253,6 +253,7 @@ class NodeRecorder:
                 self.remark(remark)
             if piece.source is not None and piece.source not in self._recorder.sources:
                 self._recorder.sources.append(piece.source)
+                self._recorder.refused.pop("gpus", None)  # known by now whose they are
                 self._changed = True
             if piece.refused:
                 self._recorder.refused.update(piece.refused)
