@@ -269,7 +269,7 @@ class NodeRecorder:
             self.remark(f"the GPUs' driver on {self._recorder.node} stopped answering in mid-recording")
 
     def _watch_clock(self) -> None:
-        offset = time.time() - time.monotonic()
+        offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)  # which goes on while a laptop sleeps
         jump = 0.0 if self._clock is None else offset - self._clock
         self._clock = offset
         if abs(jump) >= _CLOCK_JUMP_S:
