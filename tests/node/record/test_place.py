@@ -107,8 +107,12 @@ def test_intervals_are_durations_within_what_counters_can_do():
         assert "such as 1s, 100ms" in str(raised.value)
 
 
-def test_a_source_that_does_not_exist_is_refused_with_those_that_do():
-    assert checked_source("replay:some/where") == "replay:some/where"
+def test_a_source_that_does_not_exist_is_refused_with_those_that_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").mkdir()
+    assert checked_source("replay:old") == f"replay:{tmp_path / 'old'}"
+    with pytest.raises(RecordError, match="no recording to replay"):
+        checked_source("replay:new")
     with pytest.raises(RecordError, match="no such source") as raised:
         checked_source("nvidia")
     assert "nvml-gpm" in str(raised.value)
