@@ -112,7 +112,8 @@ class Agent:
         pids, facts = self._rank_pids, self.about.facts
         self.telemetry = Telemetry(self.node, self.channels, pids, interval_s, sharing, facts)
         source = self.plan["sampling"].get("gpus", "auto")
-        self.gpus = GpuSampling(self, node, interval_s, source, folder.node_zip, self.about.path, self.telemetry.add)
+        add, path = self.telemetry.add, self.about.path
+        self.gpus = GpuSampling(self, node, interval_s, self.step, source, folder.node_zip, path, add)
         self._handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             "welcome": self._welcome,
             "setup": self._setup,

@@ -12,6 +12,7 @@ from typing import Any, Callable, Mapping, Optional
 
 from cordee.hardware.presence import gpu_device_file
 from cordee.node.launching import LaunchHost
+from cordee.node.samplers.gpu.attribution import variables
 from cordee.node.tasks import STDERR, Task, TaskExit
 from cordee.runs.blocklog import encode_facts
 
@@ -34,11 +35,11 @@ class GpuSampling:
         host: the agent, whose Task the child is.
         node: the node's name.
         interval_s: seconds between samples.
+        step: of plan.json; what its variables say of GPUs holds for the child too.
         source: `auto` (only where the node shows GPUs), `none`, or a source by name.
         node_zip: where the child finds this package.
         ranks: the file in which the agent says which ranks run.
         add: takes whole records.
-        env: the agent's environment.
     """
 
     def __init__(
@@ -46,17 +47,18 @@ class GpuSampling:
         host: LaunchHost,
         node: str,
         interval_s: float,
+        step: Mapping[str, Any],
         source: str,
         node_zip: Path,
         ranks: Path,
         add: Callable[[bytes], None],
-        env: Optional[Mapping[str, str]] = None,
     ) -> None:
         self._host, self._node, self._interval_s, self._add = host, node, interval_s, add
-        self._env = dict(os.environ if env is None else env)
+        self._env = {**os.environ, **variables(step["tasks"]["env"])}
         self._source = source
         self._command = [sys.executable, "-s", "-m", "cordee.node.gpu_sampler", "--node", node]
         self._command += ["--interval", f"{interval_s:g}", "--ranks", str(ranks), "--source", source]
+        self._command += ["--whole-node"] if step["request"]["scheduler"]["exclusive"] else []
         self._env.update(PYTHONPATH=str(node_zip), CORDEE_NODE=node)
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
