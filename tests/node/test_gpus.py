@@ -69,7 +69,9 @@ def sample(tmp_path, monkeypatch):
 
         async def until():
             host = Host(tmp_path.name)
-            sampling = GpuSampling(host, "n", 0.1, step, source, SOURCES, tmp_path / "ranks.json", host.add)
+            sampling = GpuSampling(
+                host, "n", {"interval_s": 0.1, "gpus": source}, step, SOURCES, tmp_path / "ranks.json", host.add
+            )
             sampling.start()
             try:
                 while not condition(host):

@@ -7,6 +7,7 @@ import os
 from cordee.node.telemetry import Telemetry
 from cordee.runs.blocklog import EVENTS, FACTS, GRID, SCHEMA, encode_facts, encode_grid, encode_schema, iter_records
 
+SAMPLING = {"interval_s": 1.0}
 METRICS = [{"name": "gpu_sm_ratio", "unit": "ratio", "source": "x"}]
 
 
@@ -41,7 +42,7 @@ def of_gpus(moment):
 
 
 def test_records_of_another_process_travel_with_the_nodes_own_and_their_schema_is_told_again():
-    telemetry, supervisor = Telemetry("n", NoChannels(), lambda: {0: os.getpid()}), Supervisor()
+    telemetry, supervisor = Telemetry("n", NoChannels(), lambda: {0: os.getpid()}, SAMPLING), Supervisor()
     telemetry.resend(supervisor.send)
     telemetry.sample(1)
     telemetry.add(b"".join(of_gpus(1.0)))
@@ -57,7 +58,7 @@ def test_records_of_another_process_travel_with_the_nodes_own_and_their_schema_i
 
 
 def test_while_nobody_acknowledges_samples_are_dropped_and_counted_and_facts_kept():
-    telemetry, supervisor = Telemetry("n", NoChannels(), dict), Supervisor()
+    telemetry, supervisor = Telemetry("n", NoChannels(), dict, SAMPLING), Supervisor()
     telemetry.resend(supervisor.send)
     for moment in range(120):
         telemetry.add(b"".join(of_gpus(float(moment))))

@@ -34,9 +34,8 @@ class GpuSampling:
     Args:
         host: the agent, whose Task the child is.
         node: the node's name.
-        interval_s: seconds between samples.
-        step: of plan.json; what its variables say of GPUs holds for the child too.
-        source: `auto` (only where the node shows GPUs), `none`, or a source by name.
+        sampling, step: of plan.json: `interval_s` between samples; `gpus`: `auto` (only where the node shows GPUs), `none`,
+            or a source by name; what the job's variables say of GPUs holds for the child too.
         node_zip: where the child finds this package.
         ranks: the file in which the agent says which ranks run.
         add: takes whole records.
@@ -46,18 +45,18 @@ class GpuSampling:
         self,
         host: LaunchHost,
         node: str,
-        interval_s: float,
+        sampling: Mapping[str, Any],
         step: Mapping[str, Any],
-        source: str,
         node_zip: Path,
         ranks: Path,
         add: Callable[[bytes], None],
     ) -> None:
-        self._host, self._node, self._interval_s, self._add = host, node, interval_s, add
+        self._host, self._node, self._add = host, node, add
+        self._interval_s: float = sampling["interval_s"]
         self._env = {**os.environ, **variables(step["tasks"]["env"])}
-        self._source = source
+        self._source: str = sampling["gpus"]
         self._command = [sys.executable, "-s", "-m", "cordee.node.gpu_sampler", "--node", node]
-        self._command += ["--interval", f"{interval_s:g}", "--ranks", str(ranks), "--source", source]
+        self._command += ["--interval", f"{self._interval_s:g}", "--ranks", str(ranks), "--source", self._source]
         self._command += ["--whole-node"] if step["request"]["scheduler"]["exclusive"] else []
         self._env.update(PYTHONPATH=str(node_zip), CORDEE_NODE=node)
         self._loop = asyncio.get_running_loop()
