@@ -367,5 +367,5 @@ def test_facts_are_told_when_they_change_and_reasons_when_they_last():
     assert news(4.0)["devices"] == {"n": {"quota_cores": 1.0}}
     sampler.missing = {}
     assert news(5.0)["missing"] == {"cpu_power_watts": ""}
-    assert news(6.0, remarks=["a driver hung"])["remarks"] == ["a driver hung"]
+    assert news(6.0, remarks=["a driver hung", "a driver hung"])["remarks"] == ["a driver hung"]
     assert news(7.0, remarks=["a driver hung"]) is None
