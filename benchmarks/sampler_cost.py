@@ -134,7 +134,16 @@ def measure(options: argparse.Namespace) -> None:
         cpu_s.append(time.process_time() - before)
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * resource.getpagesize()
-    print(json.dumps({"mean": sum(cpu_s) / len(cpu_s), "median": sorted(cpu_s)[len(cpu_s) // 2], "start": start_s, "rss": resident}))
+    print(
+        json.dumps(
+            {
+                "mean": sum(cpu_s) / len(cpu_s),
+                "median": sorted(cpu_s)[len(cpu_s) // 2],
+                "start": start_s,
+                "rss": resident,
+            }
+        )
+    )
 
 
 def run(case: str, rate: float, driver: float, options: argparse.Namespace, pids: list[int], folder: Path) -> dict:

@@ -87,7 +87,9 @@ def main() -> None:
     parser.add_argument("--per-node", type=int, default=4)
     parser.add_argument("--gssr", help="a virtual environment with the PyPI package gssr")
     parser.add_argument("--gssr-devices", type=int, default=64)
-    parser.add_argument("--folder", type=Path, help="where the recording is made and left; a temporary one unless given")
+    parser.add_argument(
+        "--folder", type=Path, help="where the recording is made and left; a temporary one unless given"
+    )
     asked = parser.parse_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="score-report-"))
     try:
@@ -110,7 +112,9 @@ def main() -> None:
         if asked.gssr:
             from gssr_report import gssr_report
 
-            print(f"| gssr, {asked.gssr_devices} GPUs x {asked.seconds} s | {gssr_report(asked.gssr, asked.gssr_devices, asked.seconds)} |")
+            print(
+                f"| gssr, {asked.gssr_devices} GPUs x {asked.seconds} s | {gssr_report(asked.gssr, asked.gssr_devices, asked.seconds)} |"
+            )
     finally:
         if asked.folder is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from cordee.node.samplers.gpu.attribution import Seen, View, look, of_job, of_rank, variables, view
+from cordee.node.samplers.gpu.attribution import Seen, View, look, of_job, of_rank, variables
 from cordee.testing.nvml import FakeGpus
 
 FOUR = View(tuple(Seen(f"GPU-{letter * 8}-0000", "H100", f"0000:{bus}:00", minor) for letter, bus, minor in
@@ -90,25 +90,42 @@ def test_a_job_whose_ranks_have_unreadable_lists_has_no_known_gpus():
     assert "names GPU 9" in found.reason
 
 
-def test_tasks_of_a_step_share_a_view_unless_gpus_are_bound_to_them(tmp_path):
-    for pid, task in ((1, 0), (2, 1)):
-        (tmp_path / str(pid) / "ns").mkdir(parents=True)
-        (tmp_path / str(pid) / "cgroup").write_text(
-            f"0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_{task}\n"
-        )
-        os.symlink("mnt:[1]", tmp_path / str(pid) / "ns" / "mnt")
-    plain, bound = {"SLURM_JOB_ID": "7"}, {"SLURM_JOB_ID": "7", "SLURM_GPUS_PER_TASK": "1"}
-    assert view(plain, 1, str(tmp_path)) == view(plain, 2, str(tmp_path))
-    assert view(bound, 1, str(tmp_path)) != view(bound, 2, str(tmp_path))
+@pytest.fixture
+def proc(tmp_path):
+    """A /proc in which this process and 11 are tasks of one step, 12 of another and 13 of a cgroup of the first version."""
+    step = "0::/system.slice/slurmstepd.scope/job_7/step_0/user"
+    groups = {
+        "self": f"{step}/task_0",
+        "11": f"{step}/task_1",
+        "12": f"{step.replace('step_0', 'step_1')}/task_0",
+        "13": "5:cpu,cpuacct:/x\n9:devices:/slurm/uid_0/job_8/step_0/task_0",
+    }
+    for pid, group in groups.items():
+        (tmp_path / pid / "ns").mkdir(parents=True)
+        (tmp_path / pid / "cgroup").write_text(group + "\n")
+        os.symlink("mnt:[1]", tmp_path / pid / "ns" / "mnt")
+    return tmp_path
 
 
-def test_views_are_those_of_the_devices_controller_where_cgroups_are_of_the_first_version(tmp_path):
-    for pid, job in ((1, 7), (2, 8)):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "cgroup").write_text(
-            f"5:cpu,cpuacct:/x\n9:devices:/slurm/uid_0/job_{job}/step_0/task_0\n"
-        )
-    assert view({}, 1, str(tmp_path)) != view({}, 2, str(tmp_path))
+@pytest.mark.parametrize(
+    ("pid", "bound", "devices"),
+    [(11, {}, [A]), (11, {"SLURM_GPUS_PER_TASK": "1"}, None), (12, {}, None), (13, {}, None)],
+)
+def test_indices_given_in_another_control_group_are_not_read_in_this_one(proc, pid, bound, devices):
+    env = {**SLURM, **bound, "CUDA_VISIBLE_DEVICES": "0"}
+    found = of_rank(env, FOUR, 4, pid, str(proc))
+    assert found.devices == devices
+    assert of_rank({**env, "CUDA_VISIBLE_DEVICES": B}, FOUR, 4, pid, str(proc)).devices == [B]
+
+
+def test_indices_given_in_another_container_are_not_read_in_this_one(proc):
+    (proc / "11" / "ns" / "mnt").unlink()
+    os.symlink("mnt:[2]", proc / "11" / "ns" / "mnt")
+    assert of_rank({"CUDA_VISIBLE_DEVICES": "0"}, FOUR, 4, 11, str(proc)).devices is None
+
+
+def test_a_rank_that_has_ended_keeps_its_gpus(proc):
+    assert of_rank({"CUDA_VISIBLE_DEVICES": "0"}, FOUR, 4, 99, str(proc)).devices == [A]
 
 
 def test_only_what_tells_of_gpus_is_kept_of_an_environment():

@@ -135,6 +135,10 @@ def test_a_gpu_that_is_lost_is_missing_while_the_others_go_on_and_comes_back(gpu
     values(source, 0)
     assert values(source, 0)["gpu_sm_ratio"] == 0.8
     assert source.facts()[gpus.uuid(0)]["lost"] == ""
+    assert [remark.partition("UTC: ")[2].partition(" ")[2][:20] for remark in source.remarks] == [
+        "does not answer any ",
+        "answers again",
+    ]
 
 
 def test_a_wanted_gpu_that_is_not_there_is_named_beside_those_that_are(gpus, library):
@@ -220,3 +224,70 @@ def test_an_unknown_source_is_refused_with_those_there_are():
     with pytest.raises(UsageError) as caught:
         open_gpus("local-0", source="nvlm")
     assert "nvml-gpm" in str(caught.value.allowed)
+
+
+def test_structs_and_numbers_are_those_of_nvidias_own_module():
+    """nvidia-ml-py is made from nvml.h; what is read by ctypes here must lie where it lies there."""
+    import ctypes
+
+    import pynvml
+
+    from cordee.node.samplers.gpu import _nvml, _nvml_values
+
+    pairs = {
+        _nvml.Memory: pynvml.c_nvmlMemory_t,
+        _nvml.MemoryV2: pynvml.c_nvmlMemory_v2_t,
+        _nvml.Utilization: pynvml.c_nvmlUtilization_t,
+        _nvml.Violation: pynvml.c_nvmlViolationTime_t,
+        _nvml.Process: pynvml.c_nvmlProcessInfo_v3_t,
+        _nvml.FieldValue: pynvml.c_nvmlFieldValue_t,
+        _nvml.Attributes: pynvml.c_nvmlDeviceAttributes,
+        _nvml.GpmSupport: pynvml.c_nvmlGpmSupport_t,
+    }
+    for ours, theirs in pairs.items():
+        places = [[getattr(kind, name).offset for name, *_ in kind._fields_] for kind in (ours, theirs)]
+        assert places[0] == places[1], ours
+        assert ctypes.sizeof(ours) == ctypes.sizeof(theirs)
+    asked, metric = pynvml.c_nvmlGpmMetricsGet_t, pynvml.c_nvmlGpmMetric_t
+    assert (asked.sample1.offset, asked.sample2.offset, asked.metrics.offset) == (8, 16, _gpm._HEAD.size)
+    assert (metric.nvmlReturn.offset, metric.value.offset, ctypes.sizeof(metric)) == (4, 8, _gpm._ENTRY.size)
+    assert _gpm._VERSION == pynvml.NVML_GPM_METRICS_GET_VERSION
+    assert _gpm._ROOM >= pynvml.NVML_GPM_METRIC_MAX
+    assert pynvml.nvmlMemory_v2 == _nvml_values._MEMORY_V2
+    names = {
+        "gpu_graphics_ratio": "GRAPHICS_UTIL",
+        "gpu_sm_ratio": "SM_UTIL",
+        "gpu_occupancy_ratio": "SM_OCCUPANCY",
+        "gpu_tensor_ratio": "ANY_TENSOR_UTIL",
+        "gpu_tensor_dfma_ratio": "DFMA_TENSOR_UTIL",
+        "gpu_tensor_hmma_ratio": "HMMA_TENSOR_UTIL",
+        "gpu_tensor_imma_ratio": "IMMA_TENSOR_UTIL",
+        "gpu_dram_ratio": "DRAM_BW_UTIL",
+        "gpu_fp64_ratio": "FP64_UTIL",
+        "gpu_fp32_ratio": "FP32_UTIL",
+        "gpu_fp16_ratio": "FP16_UTIL",
+        "gpu_pcie_transmit_bytes_per_second": "PCIE_TX_PER_SEC",
+        "gpu_pcie_receive_bytes_per_second": "PCIE_RX_PER_SEC",
+        "gpu_nvlink_transmit_bytes_per_second": "NVLINK_TOTAL_TX_PER_SEC",
+        "gpu_nvlink_receive_bytes_per_second": "NVLINK_TOTAL_RX_PER_SEC",
+        "gpu_c2c_transmit_bytes_per_second": "C2C_TOTAL_TX_PER_SEC",
+        "gpu_c2c_receive_bytes_per_second": "C2C_TOTAL_RX_PER_SEC",
+    }
+    assert {name: number for number, name, _ in _gpm.METRICS} == {
+        name: getattr(pynvml, f"NVML_GPM_METRIC_{theirs}") for name, theirs in names.items()
+    }
+    assert pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES == _nvml_values._PCIE_SENT
+    assert pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES == _nvml_values._PCIE_RECEIVED
+    assert pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX == _nvml_values._NVLINK_SENT
+    assert pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX == _nvml_values._NVLINK_RECEIVED
+
+
+def test_a_source_whose_library_misbehaves_keeps_no_other_from_being_tried(monkeypatch):
+    def fail(self):
+        raise AttributeError("undefined symbol: nvmlErrorString")
+
+    monkeypatch.setattr(NvmlGpmSource, "probe", fail)
+    source, refused = open_gpus("local-0")
+    assert source is None
+    assert "undefined symbol" in refused["nvml-gpm"]
+    assert "libnvidia-ml.so.1" in refused["nvml"]

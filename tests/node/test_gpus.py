@@ -14,7 +14,7 @@ from cordee.hardware.presence import gpu_device_file
 from cordee.node import binding, gpus
 from cordee.node.binding import addresses_of, bound
 from cordee.node.gpu_sampler import GpuSampler
-from cordee.node.gpus import GpuSampling
+from cordee.node.gpus import GpuSampling, _whole
 from cordee.node.launching import RankCommand
 from cordee.node.rank_facts import RankFacts, read_ranks
 from cordee.node.samplers.gpu._base import GpuSource
@@ -22,7 +22,7 @@ from cordee.node.samplers.gpu.attribution import Seen, View
 from cordee.node.tasks import Task, TaskRunner
 from cordee.node.watchers import Watcher, Watchers
 from cordee.node.world import World
-from cordee.runs.blocklog import FACTS, GRID, SCHEMA, decode_json, iter_records, merge_facts
+from cordee.runs.blocklog import FACTS, GRID, SCHEMA, decode_json, encode_record, iter_records, merge_facts
 from cordee.testing.nvml import FakeGpus
 
 SOURCES = Path(gpus.__file__).parents[2]
@@ -59,15 +59,15 @@ class Host:
 
 @pytest.fixture
 def sample(tmp_path, monkeypatch):
-    """Sample GPUs until a condition on the host holds: `sample(condition, **variables)` returns the host."""
+    """Sample GPUs until a condition on the host holds: `sample(condition, source, **variables)` returns the host."""
 
-    def run(condition, ranks="{}", **variables):
+    def run(condition, source="nvml-gpm", ranks="{}", **variables):
         (tmp_path / "ranks.json").write_text(ranks)
 
         async def until():
             host = Host(tmp_path.name)
             env = {**os.environ, **variables}
-            sampling = GpuSampling(host, "n", 0.1, SOURCES, tmp_path / "ranks.json", host.add, env)
+            sampling = GpuSampling(host, "n", 0.1, source, SOURCES, tmp_path / "ranks.json", host.add, env)
             sampling.start()
             try:
                 while not condition(host):
@@ -92,7 +92,7 @@ def test_gpus_are_sampled_by_a_child_and_told_whose_they_are(sample, fake_nvml, 
     def grids(host):
         return sum(kind == GRID for kind, _ in iter_records(host.records))
 
-    host = sample(lambda host: grids(host) >= 4, ranks, CORDEE_GPU_SOURCE="auto", **fake.env)
+    host = sample(lambda host: grids(host) >= 4, ranks=ranks, **fake.env)
     schemas = [decode_json(body) for kind, body in iter_records(host.records) if kind == SCHEMA]
     assert len(schemas) == 1
     assert schemas[0]["devices"] == [fake.uuid(0), fake.uuid(1)]
@@ -112,7 +112,7 @@ def test_a_driver_that_hangs_is_killed_tried_again_and_given_up_with_words(sampl
     monkeypatch.setattr(gpus, "_SILENT_S", 0.1)
     monkeypatch.setattr(gpus, "_PAUSES_S", (0.01,))
     fake = FakeGpus(tmp_path / "fake", count=1, library=fake_nvml).hang("nvmlDeviceGetCount_v2")
-    host = sample(lambda host: len(host.remarks()) == 2, CORDEE_GPU_SOURCE="auto", **fake.env)
+    host = sample(lambda host: len(host.remarks()) == 2, **fake.env)
     assert host.remarks()[0].startswith("the sampler of GPUs was started again: it was silent for")
     assert host.remarks()[1].startswith("GPUs are not sampled any more: the sampler ended 2 times")
     assert host.tasks.running() == []
@@ -120,16 +120,24 @@ def test_a_driver_that_hangs_is_killed_tried_again_and_given_up_with_words(sampl
 
 @pytest.mark.slow
 def test_a_source_that_is_not_there_is_said_once_and_not_tried_again(sample):
-    host = sample(lambda host: host.remarks() and not host.tasks.running(), CORDEE_GPU_SOURCE="nvml-gmp")
+    host = sample(lambda host: host.remarks() and not host.tasks.running(), "nvml-gmp")
     assert len(host.remarks()) == 1
     assert "there is no such source" in host.remarks()[0]
 
 
 def test_a_node_without_gpus_starts_nothing_and_one_without_a_wish_says_so(sample, tmp_path):
     assert gpu_device_file(str(tmp_path), {}) is None
-    host = sample(lambda host: host.remarks(), CORDEE_GPU_SOURCE="none")
-    assert host.remarks() == ["GPUs were not sampled: CORDEE_GPU_SOURCE is none"]
+    host = sample(lambda host: host.remarks(), "none")
+    assert host.remarks() == ["GPUs were not sampled: the job says so ([sampling] gpus)"]
     assert host.tasks.running() == []
+
+
+def test_records_are_passed_on_whole_and_what_is_none_is_known():
+    record = encode_record(FACTS, b"{}")
+    assert _whole(b"") == 0
+    assert _whole(record + record[:-1]) == len(record)
+    assert _whole(record[:3]) == 0
+    assert _whole(b"WARNING: the driver says hello") == -1
 
 
 class TwoGpus(GpuSource):
@@ -208,6 +216,7 @@ GPUS = [("0000:10:00", "GPU-aa"), ("0000:20:00", "GPU-bb"), ("0000:30:00", "GPU-
         ([{"CUDA_VISIBLE_DEVICES": "GPU-dd,GPU-a"}] * 2, ["0000:40:00", "0000:10:00"]),
         ([{"CUDA_VISIBLE_DEVICES": "GPU-bb"}, {"CUDA_VISIBLE_DEVICES": "3"}], ["0000:20:00", "0000:40:00"]),
         ([{"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "2,3"}] * 2, ["0000:30:00", "0000:40:00"]),
+        ([{"CUDA_VISIBLE_DEVICES": "2,3", "SLURM_STEP_GPUS": "2,3"}] * 2, ["0000:30:00", "0000:40:00"]),
         ([{"SLURM_JOB_GPUS": "1"}], ["0000:20:00"]),
     ],
 )

@@ -221,6 +221,12 @@ def test_pictures_are_png_that_others_read():
     assert b"tRNS" in png
 
 
+def test_a_silent_device_does_not_make_the_others_assumed():
+    result, _ = scored(Synthetic(seconds=60, silent=(5,)))
+    assert result.assumed == ()
+    assert "upper bound" not in words.headline(result)
+
+
 def test_classes_over_time_add_up_and_unknown_stays_unknown():
     result, trace = scored(Synthetic(seconds=100, silent=(0,)))
     found = course(result)

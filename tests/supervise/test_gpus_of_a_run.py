@@ -16,9 +16,10 @@ def test_a_run_has_the_samples_of_its_gpus_and_of_its_cores(job, start, fake_nvm
     fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml)
     for gpu in range(2):
         fake.gpm(gpu, {1: 90.0, 2: 45.0 + gpu})
-    for name, value in {**fake.env, "CORDEE_GPU_SOURCE": "auto", "CUDA_VISIBLE_DEVICES": fake.uuid(1)}.items():
+    for name, value in {**fake.env, "CUDA_VISIBLE_DEVICES": fake.uuid(1)}.items():
         monkeypatch.setenv(name, value)
-    run = start(job("import time; time.sleep(2.5)", run="python train.py"), sampling__interval=0.5)
+    script = job("import time; time.sleep(2.5)", run="python train.py")
+    run = start(script, sampling__interval=0.5, sampling__gpus="nvml-gpm")
     assert run.wait_end().state == "finished"
     read = cordee.open_run(run.folder.root)
     grid = read.grid("gpu-0.5s", ["gpu_sm_ratio"])

@@ -111,7 +111,8 @@ class Agent:
         sharing = self.step["request"]["nodes"] if self.plan["backend"] == "local" else 1
         pids, facts = self._rank_pids, self.about.facts
         self.telemetry = Telemetry(self.node, self.channels, pids, interval_s, sharing, facts)
-        self.gpus = GpuSampling(self, node, interval_s, folder.node_zip, self.about.path, self.telemetry.add)
+        source = self.plan["sampling"].get("gpus", "auto")
+        self.gpus = GpuSampling(self, node, interval_s, source, folder.node_zip, self.about.path, self.telemetry.add)
         self._handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             "welcome": self._welcome,
             "setup": self._setup,

@@ -50,10 +50,11 @@ def _visible(env: Mapping[str, str], gpus: Sequence[tuple[str, str]]) -> list[st
     """Return the addresses of the GPUs that the environment leaves visible, in its order."""
     addresses = [address for address, _ in gpus]
     listed = next((env[name] for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if name in env), None)
-    # Inside of a step that sees only its own devices, indices count those; Slurm names the node's.
-    of_step = [entry for entry in env.get("SLURM_STEP_GPUS", env.get("SLURM_JOB_GPUS", "")).split(",") if entry]
-    if all(entry.isdigit() and int(entry) < len(addresses) for entry in of_step) and of_step:
-        addresses = [addresses[int(entry)] for entry in of_step]
+    # Where a step sees only its own devices, indices count those, from 0; Slurm's list counts the node's.
+    slurms = env.get("SLURM_STEP_GPUS", env.get("SLURM_JOB_GPUS", ""))
+    of_step = [entry for entry in slurms.split(",") if entry]
+    if of_step and listed != slurms and all(part.isdigit() and int(part) < len(addresses) for part in of_step):
+        addresses = [addresses[int(part)] for part in of_step]
     if listed is None:
         return addresses
     found = []

@@ -86,7 +86,7 @@ class GpuSampler:
         for rank, about in self._last_ranks.items():
             devices, how = None, "nothing tells"
             if self._view is not None:
-                devices, how = of_rank(about["env"], self._view, len(self._last_ranks))
+                devices, how = of_rank(about["env"], self._view, len(self._last_ranks), about["pid"])
             if devices is None:
                 holds = [device for device, known in gpus.items() if rank in known.get("ranks", ())]
                 devices, how = (holds, "it holds their memory") if holds else (None, how)
@@ -106,6 +106,14 @@ def main() -> int:
     parser.add_argument("--source", default=AUTO)
     parser.add_argument("--ranks", type=Path, required=True, help="the file in which the agent says which ranks run")
     options = parser.parse_args()
+    # What a driver's library prints must not come between the records.
+    records = os.dup(1)
+    os.dup2(2, 1)
+
+    def write(data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(records, rest) :]
 
     def ranks() -> dict[int, dict[str, Any]]:
         return read_ranks(options.ranks)
@@ -122,11 +130,11 @@ def main() -> int:
             refused = {options.source: str(error)}
     if source is None:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
-        _write(ToldFacts(options.node, "gpu").changed({}, {}, time.time(), [f"GPUs were not sampled: {reasons}"]))
+        write(ToldFacts(options.node, "gpu").changed({}, {}, time.time(), [f"GPUs were not sampled: {reasons}"]))
         return NOTHING_TO_SAMPLE
     remarks = [f"{name} was not used: {reason}" for name, reason in refused.items()]
     remarks += view.remarks if view is not None else ()
-    sampler = GpuSampler(options.node, options.interval, source, view, ranks, remarks, _write)
+    sampler = GpuSampler(options.node, options.interval, source, view, ranks, remarks, write)
     while True:
         sampler.sample()
         time.sleep(options.interval - time.time() % options.interval)
@@ -143,12 +151,6 @@ def _wanted(source: str) -> tuple[Optional[View], Optional[list[str]], str]:
     if devices is None:
         return view, None, f"it is not known which GPUs are this job's: {reason}; CUDA_VISIBLE_DEVICES with UUIDs tells"
     return view, devices, ""
-
-
-def _write(records: bytes) -> None:
-    view = memoryview(records)
-    while view:
-        view = view[os.write(1, view) :]
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ from cordee.node.launching import LaunchHost
 from cordee.node.tasks import STDERR, Task, TaskExit
 from cordee.runs.blocklog import encode_facts
 
-SOURCE_VARIABLE = "CORDEE_GPU_SOURCE"
-_OFF = "none"
+_AUTO, _OFF = "auto", "none"
 _NOTHING_TO_SAMPLE = 3  # see gpu_sampler
 _GROUP = "gpu-sampler"
 _PAUSES_S = (1.0, 5.0, 30.0, 60.0)
@@ -35,10 +34,11 @@ class GpuSampling:
         host: the agent, whose Task the child is.
         node: the node's name.
         interval_s: seconds between samples.
+        source: `auto` (only where the node shows GPUs), `none`, or a source by name.
         node_zip: where the child finds this package.
         ranks: the file in which the agent says which ranks run.
         add: takes whole records.
-        env: the agent's environment; `CORDEE_GPU_SOURCE` names a source, or `none`.
+        env: the agent's environment.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class GpuSampling:
         host: LaunchHost,
         node: str,
         interval_s: float,
+        source: str,
         node_zip: Path,
         ranks: Path,
         add: Callable[[bytes], None],
@@ -53,10 +54,10 @@ class GpuSampling:
     ) -> None:
         self._host, self._node, self._interval_s, self._add = host, node, interval_s, add
         self._env = dict(os.environ if env is None else env)
-        self._source = self._env.get(SOURCE_VARIABLE, "")
+        self._source = source
         self._command = [sys.executable, "-s", "-m", "cordee.node.gpu_sampler", "--node", node]
-        self._command += ["--interval", f"{interval_s:g}", "--ranks", str(ranks), "--source", self._source or "auto"]
-        self._env["PYTHONPATH"] = str(node_zip)
+        self._command += ["--interval", f"{interval_s:g}", "--ranks", str(ranks), "--source", source]
+        self._env.update(PYTHONPATH=str(node_zip), CORDEE_NODE=node)
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
         self._said = b""
@@ -66,10 +67,10 @@ class GpuSampling:
         self._over = ""
 
     def start(self) -> None:
-        """Start the child, if the node shows GPUs or the environment asks for a source."""
+        """Start the child, if the node shows GPUs or a source is asked for."""
         if self._source == _OFF:
-            self._remark(f"GPUs were not sampled: {SOURCE_VARIABLE} is {_OFF}")
-        elif self._source or gpu_device_file("/", self._env):
+            self._remark("GPUs were not sampled: the job says so ([sampling] gpus)")
+        elif self._source != _AUTO or gpu_device_file("/", self._env):
             self._start()
 
     def _start(self) -> None:

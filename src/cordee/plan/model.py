@@ -142,9 +142,10 @@ class Timeouts(Frozen):
 
 
 class Sampling(Frozen):
-    """Seconds between two samples."""
+    """Seconds between two samples; `gpus` is `auto`, `none`, or the source that measures them."""
 
     interval_s: float
+    gpus: str = "auto"
 
 
 class Plan(Frozen):

@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from cordee.insight.saturation.result import UNKNOWN
 from cordee.report.charts import COLOURS
@@ -79,13 +79,25 @@ def render_html(data: ReportData) -> str:
 
 def page_environment() -> Environment:
     """Return what renders the pages of this room: escaped, cut, and strict about what a template names."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("cordee.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_fit,
+    )
+    environment.filters["ticked"] = ticked
+    return environment
+
+
+def ticked(text: str) -> Markup:
+    """Return a sentence, escaped, with what stands between back ticks as code."""
+    pieces = [escape(_fit(piece)) for piece in text.split("`")]
+    if len(pieces) % 2 == 0:
+        return escape(_fit(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if at % 2 else piece for at, piece in enumerate(pieces)
     )
 
 

@@ -127,9 +127,10 @@ class Restart(Document):
 
 
 class Sampling(Document):
-    """`[sampling]`: how often nodes and ranks are measured."""
+    """`[sampling]`: how often nodes and ranks are measured, and by what GPUs are."""
 
     interval: Annotated[Duration, Field(ge=0.1, le=3600)] = 1.0
+    gpus: Annotated[str, Field(min_length=1)] = "auto"
 
 
 class Timeouts(Document):

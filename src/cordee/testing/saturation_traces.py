@@ -26,7 +26,6 @@ _BACKGROUND = {"pcie_in": 3e8, "pcie_out": 1e8, "nvlink": 0.0, "write": 2e4, "re
 _MEMORY_BYTES = 80e9
 _CORES = 16.0
 _MOST = {"cores": _CORES, "thread": 1.0, "pressure_io": 1.0, "pressure_cpu": 1.0}
-_FINE = 40  # instants per sample at which phases are looked at
 
 
 @dataclass(frozen=True)
@@ -181,8 +180,7 @@ def _mixes(of: Scenario, samples: int, gpus: int, cadence_s: float, chance: np.r
     """Return the share [phase, sample, gpu] of each sample's time that is in each phase of the step."""
     import numpy as np
 
-    instants = (np.arange(samples * _FINE) + 0.5) / _FINE * cadence_s
-    place = (instants / of.step_s + chance.random()) % 1.0
+    edges = np.arange(samples + 1) * cadence_s / of.step_s + chance.random()
     shares = np.array([phase.share for phase in of.phases])
     mixes = []
     for gpu in range(gpus):
@@ -190,10 +188,10 @@ def _mixes(of: Scenario, samples: int, gpus: int, cadence_s: float, chance: np.r
         own = shares.copy()
         own[0] = min(1.0, own[0] / slow)
         own[1:] *= (1.0 - own[0]) / max(1e-9, own[1:].sum())
-        edges = np.cumsum(own)[:-1]
-        phase = np.searchsorted(edges, place)
-        of_phase = np.stack([(phase == at).reshape(samples, _FINE).mean(axis=1) for at in range(len(shares))])
-        mixes.append(of_phase)
+        begins = np.cumsum(own) - own
+        steps, within = np.floor(edges), edges - np.floor(edges)
+        spent = steps * own[:, None] + np.clip(within - begins[:, None], 0.0, own[:, None])
+        mixes.append(np.diff(spent, axis=1) * of.step_s / cadence_s)
     return np.stack(mixes, axis=2)
 
 

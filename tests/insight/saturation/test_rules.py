@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -71,6 +72,13 @@ def test_measuring_more_never_turns_one_class_into_another(features, more):
     less = {name: value for name, value in features.items() if name != more}
     with_it = class_of(OURS, "gpu", features)
     assert class_of(OURS, "gpu", less) in (with_it, "unknown")
+
+
+def test_the_page_of_rules_lists_every_feature():
+    page = (Path(__file__).parents[3] / "docs" / "score-rules.md").read_text()
+    assert [
+        name for name, (unit, meaning) in FEATURES.items() if f"| `{name}` | {unit} | {meaning} |" not in page
+    ] == []
 
 
 def test_conditions_have_three_values():

@@ -234,3 +234,22 @@ def test_inside_a_run_the_agent_samples_and_record_only_passes_on(record, record
     assert read_journal(folder.journal) is not None
     process = record("-o", str(folder.root), "--", "true")
     assert "the folder of a run" in process.communicate()[1]
+
+
+def test_as_the_first_process_of_a_container_it_stays_and_hands_on_signals(recording):
+    script = "trap 'echo told; exit 9' TERM; read line; kill -TERM 1; while true; do sleep 0.01; done"
+    namespace = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    command = [*namespace, sys.executable, "-m", "cordee.node.record", "-o", str(recording.root), "-q", "--"]
+    done = subprocess.run([*command, "sh", "-c", script], input="\n", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (9, "told\n"), done.stderr
+    (recorder,) = recording.recorders()
+    assert recorder.ended_at is not None
+    assert recorder.ranks[0].exit_code == 9
+
+
+def test_without_standard_streams_the_command_still_runs(record, recording, tmp_path):
+    closed = "exec 0<&- 1>&- 2>&-; exec " + " ".join([sys.executable, "-m", "cordee.node.record", "-o", "recording"])
+    done = subprocess.run(["sh", "-c", f"{closed} -- sh -c 'ls -l /proc/$$/fd > seen'"], cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "seen").exists()
+    assert recording.closed()[0].ranks[0].exit_code == 0

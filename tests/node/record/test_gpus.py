@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,6 +75,27 @@ def test_a_silent_driver_is_told_of_after_a_while(monkeypatch):
     assert [news.refused for news in thread.last()] == [
         {"gpus": "their driver had not answered when the command ended"}
     ]
+
+
+def test_a_sample_that_came_after_one_was_asked_for_news_costs_none(monkeypatch):
+    done = threading.Semaphore(0)
+    monkeypatch.setattr(GpuThread, "_open", lambda self, claims, news: None)
+    monkeypatch.setattr(GpuThread, "_sampled", lambda self: b"a sample")
+    thread = GpuThread("n1", "auto", 1.0)
+    put = thread._news.put
+    monkeypatch.setattr(
+        thread,
+        "_news",
+        SimpleNamespace(put=lambda news: (put(news), done.release()), get_nowait=thread._news.get_nowait),
+    )
+    thread.claims([])
+    found = []
+    for _ in range(5):
+        assert done.acquire(timeout=10)
+        thread.sample()
+        found += thread.news()
+    assert done.acquire(timeout=10)
+    assert [news.records for news in [*found, *thread.news()]].count(b"a sample") == 5
 
 
 def test_a_library_that_misbehaves_is_a_remark(monkeypatch):

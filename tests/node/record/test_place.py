@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
+from cordee.node.record.names import command_name, default_names
 from cordee.node.record.options import RecordError, checked_source, parse_interval
 from cordee.node.record.place import Place
-from cordee.node.record.start import command_name, default_names
 
 SRUN = {
     "SLURM_JOB_ID": "77",

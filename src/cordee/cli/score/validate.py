@@ -60,7 +60,7 @@ def command(
     else:
         seen = conduct.find_gpu(python) if device == "gpu" else {}
         place = {**conduct.this_place(), **seen}
-        steady_s = conduct.steady_seconds(minutes, len(wanted))
+        steady_s = conduct.steady_seconds(minutes, len(wanted), device)
         how = conduct.Conduct(Path(folder), steady_s, interval, python, place)
         click.echo(f"{len(wanted)} workloads, {steady_s:.0f} s each after starting", err=True)
         click.echo(table.header_line(), err=as_json)

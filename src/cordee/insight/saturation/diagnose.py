@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +21,6 @@ _UNKNOWN_ADVICE = (
 )
 
 
-@dataclass(frozen=True)
 class Diagnosed:
     """The windows with their classes, and the causes.
 
@@ -30,29 +28,30 @@ class Diagnosed:
         weight: float64 [window, device], measured seconds of each window, an instance counting by its share of the GPU.
     """
 
-    windows: Windows
-    causes: list[Diagnosis]
-    weight: np.ndarray
+    def __init__(self, windows: Windows, causes: list[Diagnosis], weight: np.ndarray) -> None:
+        self.windows, self.causes, self.weight = windows, causes, weight
+        names = dict(enumerate(CLASSES)) | {-1: UNKNOWN}
+        self._seconds = {name: np.where(windows.classes == at, weight, 0.0).sum(axis=0) for at, name in names.items()}
+        self._sums: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for name, values in windows.features.items():
+            there = np.where(np.isfinite(values), weight, 0.0)
+            self._sums[name] = (np.nan_to_num(values) * there).sum(axis=0), there.sum(axis=0)
 
     def shares(self, columns: Sequence[int]) -> dict[str, float]:
         """Return the share of each class in the measured time of some devices."""
-        weight = self.weight[:, columns]
-        total = float(weight.sum())
-        if total <= 0:
-            return {}
-        classes = self.windows.classes[:, columns]
-        found = {name: float(weight[classes == at].sum()) / total for at, name in enumerate(CLASSES)}
-        found[UNKNOWN] = float(weight[classes < 0].sum()) / total
-        return {name: share for name, share in found.items() if share > 0}
+        at = list(columns)
+        seconds = {name: float(of_devices[at].sum()) for name, of_devices in self._seconds.items()}
+        total = sum(seconds.values())
+        return {name: value / total for name, value in seconds.items() if value > 0}
 
     def means(self, columns: Sequence[int]) -> dict[str, float]:
         """Return the mean of each feature over the measured time of some devices."""
-        weight = self.weight[:, columns]
+        at = list(columns)
         found = {}
-        for name, values in self.windows.features.items():
-            mean = weighted_mean(values[:, columns], weight)
-            if np.isfinite(mean):
-                found[name] = mean
+        for name, (sums, weights) in self._sums.items():
+            weight = float(weights[at].sum())
+            if weight > 0:
+                found[name] = float(sums[at].sum()) / weight
         return found
 
 
@@ -125,12 +124,18 @@ def _unknown(scene: Scene, rules: Sequence[Rule], choice: Choice) -> Diagnosis |
 
 
 def _gain(scene: Scene, cells: np.ndarray, rule: Rule) -> float | None:
-    """Return Amdahl's bound: these windows shrink to what the rule's gain feature says is work, all others stay."""
+    """Return Amdahl's bound: these windows shrink to what the rule's gain feature says is work, all others stay.
+
+    Where the waits for input were logged no more than those can go.
+    """
     values = scene.windows.features.get(rule.gain)
     if not rule.gain or values is None:
         return None
     weight = np.where(cells, scene.weight, 0.0)
     works = weighted_mean(values, weight)
+    waits = scene.windows.features.get("data_wait")
+    if rule.name == "input" and waits is not None:
+        works = max(works, 1.0 - weighted_mean(waits, weight))
     if not np.isfinite(works):
         return None
     left = 1.0 - float(weight.sum()) / float(scene.weight.sum()) * (1.0 - min(1.0, max(0.0, works)))

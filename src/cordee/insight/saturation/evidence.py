@@ -198,7 +198,12 @@ def _unseen_wait(scene: Scene, cells: np.ndarray) -> list[str]:
     if "data_wait" in scene.windows.features:
         return []
     rests = cells & (_feature(scene, "graphics") < _RESTS)
-    for name, most in (("cpu" if scene.trace.kind == "gpu" else "sm", _CALM), ("thr", 0.9), ("io", 0.05)):
+    for name, most in (
+        ("cpu" if scene.trace.kind == "gpu" else "sm", _CALM),
+        ("thr", 0.9),
+        ("io", 0.05),
+        ("starved", _CALM),
+    ):
         values = _feature(scene, name)
         rests &= ~(np.isfinite(values) & (values >= most))
     share = float(scene.weight[rests].sum() / scene.weight.sum())

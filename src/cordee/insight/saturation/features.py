@@ -52,6 +52,7 @@ FEATURES = {
     "reading": ("MB/s", "read from storage by the device's ranks"),
     "writing": ("MB/s", "written to storage by the device's ranks; by any rank while all devices rest"),
     "io": ("ratio", "time in which a task of the job on this node waited for storage"),
+    "starved": ("ratio", "time in which a task of the job on this node waited for a CPU"),
     "network": ("MB/s", "the greater of sent and received over all networks of the node"),
     "data_wait": ("ratio", "time in which the ranks waited for data, where they log `data_wait_s`"),
     "gpus": ("devices", "devices of the job"),
@@ -170,7 +171,11 @@ def _of_nodes(reader: _Reader) -> dict[str, np.ndarray | None]:
     ways = [
         _added(of_node(f"network_{way}_bytes_per_second"), of_node(f"fabric_{way}_bytes_per_second")) for way in _WAYS
     ]
-    return {"io": of_node("pressure_io_ratio"), "network": _times(_greatest(*ways), _MB)}
+    return {
+        "io": of_node("pressure_io_ratio"),
+        "starved": of_node("pressure_cpu_ratio"),
+        "network": _times(_greatest(*ways), _MB),
+    }
 
 
 def _data_wait(reader: _Reader) -> np.ndarray | None:

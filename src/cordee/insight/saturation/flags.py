@@ -43,6 +43,7 @@ def flags(
         *_models(trace),
         *_missing(trace, nodes),
         *_quota(trace),
+        *_starved(trace, diagnosed),
     ]
     return sorted(found, key=lambda finding: ("error", "warn", "info").index(finding.severity))
 
@@ -241,6 +242,24 @@ def _quota(trace: Trace) -> Iterator[Finding]:
             "warn",
             "cpu-quota",
             next="ask for more cores, or start fewer processes and threads",
+            evidence={"share": share},
+        )
+
+
+def _starved(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
+    """Tasks that wait for a CPU while the ranks do not use those that they have: somebody else does."""
+    features = diagnosed.windows.features
+    used = features.get("cpu" if trace.kind == "gpu" else "sm")
+    if "starved" not in features or used is None:
+        return
+    share = _share(diagnosed, (features["starved"] > 0.5) & (used < 0.8))
+    if share >= 0.2:
+        yield Finding(
+            f"for {percent(share)} of the time tasks of the job waited for a CPU although its ranks did not use all that they have:"
+            " others use these cores, or all ranks sit on a few of them",
+            "warn",
+            "cpu-contention",
+            next="ask for whole nodes or cores of your own, and look at the binding of ranks",
             evidence={"share": share},
         )
 

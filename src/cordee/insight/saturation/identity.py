@@ -111,22 +111,23 @@ def _gpu_levels(trace: Trace, caps: Sequence[Caps]) -> Levels:
     graphics = _first_of(trace.load(GRAPHICS), trace.load(COARSE), (len(trace.times), len(trace.devices)))
     pipe, dram = _pipes(trace, caps), _scaled(trace.load(DRAM), [cap.dram for cap in caps])
     sm, assumed = _or_else(trace.load(SM), graphics)
-    breadth = ("breadth",) if assumed.any() else ()
+    seen = ~_never(graphics)  # a device without any sample says nothing of what the source can measure
+    breadth = ("breadth",) if (assumed & seen).any() else ()
     sol = _greater(pipe, dram)
     sol, depth_assumed = _or_else(None if sol is None else np.minimum(sol, np.float32(1)), sm)
-    lacking = _lacking(trace, dram)
-    depth = ("depth",) if depth_assumed.any() else ()
-    return Levels(graphics, sm, sol, pipe, dram, (*breadth, *depth), () if depth_assumed.all() else lacking)
+    lacking = _lacking(trace, dram, seen)
+    depth = ("depth",) if (depth_assumed & seen).any() else ()
+    return Levels(graphics, sm, sol, pipe, dram, (*breadth, *depth), () if (depth_assumed | ~seen).all() else lacking)
 
 
-def _lacking(trace: Trace, dram: np.ndarray | None) -> tuple[str, ...]:
-    """Return those of the tensor, fp64 and fp32 pipes and DRAM that some device never measured."""
+def _lacking(trace: Trace, dram: np.ndarray | None, seen: np.ndarray) -> tuple[str, ...]:
+    """Return those of the tensor, fp64 and fp32 pipes and DRAM that some device that was seen never measured."""
     found = []
     for pipe in ("tensor", "fp64", "fp32"):
         values = trace.load(PIPES[pipe])
-        if _never(_tensor(trace, values) if pipe == "tensor" else values).any():
+        if (_never(_tensor(trace, values) if pipe == "tensor" else values) & seen).any():
             found.append(f"{pipe} pipe")
-    return (*found, "DRAM") if _never(dram).any() else tuple(found)
+    return (*found, "DRAM") if (_never(dram) & seen).any() else tuple(found)
 
 
 def _core_levels(trace: Trace, caps: Sequence[Caps]) -> Levels:
@@ -140,7 +141,8 @@ def _core_levels(trace: Trace, caps: Sequence[Caps]) -> Levels:
         assert rate is not None
         depth = np.minimum(np.float32(1), sm * rate)
     sol, depth_assumed = _or_else(depth, sm)
-    assumed = [name for name, of in (("breadth", breadth_assumed), ("depth", depth_assumed)) if of.any()]
+    seen = ~_never(graphics)
+    assumed = [name for name, of in (("breadth", breadth_assumed), ("depth", depth_assumed)) if (of & seen).any()]
     return Levels(graphics, sm, sol, sol if ipc is not None else None, None, tuple(assumed), ())
 
 

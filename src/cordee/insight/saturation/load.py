@@ -17,7 +17,7 @@ from cordee.insight.saturation.trace import Device, Surroundings, Trace
 from cordee.runs.reader import Run, open_run
 from cordee.runs.recording import Recorder, is_recording, read_recorders
 
-_SEAL_BYTES = 100_000_000
+_SEAL_BYTES = 1_500_000_000
 _USE = ("gpu_graphics_ratio", "gpu_utilization_ratio")
 Facts = dict[str, dict[str, Any]]
 
@@ -32,7 +32,7 @@ def load(folder: Path | str) -> Trace:
         UsageError: it is neither, or holds no sample of a GPU or of a rank.
         RunFolderError: it cannot be read.
     """
-    run = open_run(folder)
+    run = open_run(folder, packed=True)
     remarks: list[str] = []
     recorders: list[Recorder] = []
     if is_recording(run.folder):

@@ -29,7 +29,8 @@ def score(trace: Trace, *, caps: CapsTable | None = None, rules: Sequence[Rule] 
         DocumentError: settings of caps or rules are wrong.
     """
     table = read_caps() if caps is None else caps
-    of_device = [table.of(device.model) for device in trace.devices]
+    of_model = {model: table.of(model) for model in dict.fromkeys(device.model for device in trace.devices)}
+    of_device = [of_model[device.model] for device in trace.devices]
     found = levels(trace, of_device)
     seconds = _seconds(trace)
     windows = cut(trace.times, trace.cadence_s, len(trace.devices))
@@ -56,7 +57,7 @@ def score(trace: Trace, *, caps: CapsTable | None = None, rules: Sequence[Rule] 
         windows=diagnosed.windows,
         diagnosis=diagnosed.causes,
         flags=flags(trace, diagnosed, devices, nodes, balance),
-        caps=list({cap.model: cap for cap in of_device}.values()),
+        caps=list(of_model.values()),
         balance=balance,
         clock_ratio=beside.clock_ratio(trace, found) if trace.kind == "gpu" else None,
         confidence=confidence,

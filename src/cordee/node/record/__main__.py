@@ -43,6 +43,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except CordeeError as error:
         say(f"cordee: {error}")
         return error.exit_code
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

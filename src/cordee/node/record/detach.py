@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import signal
@@ -64,11 +63,14 @@ def _settle(keep: Sequence[int]) -> None:
     for descriptor in (0, 1, 2):
         if descriptor != nothing:
             os.dup2(nothing, descriptor)
-    most = os.sysconf("SC_OPEN_MAX")
-    first = 3
-    for descriptor in sorted(keep):
-        os.closerange(first, descriptor)
-        first = descriptor + 1
-    os.closerange(first, most if most > 0 else 65536)
+    for name in os.listdir("/proc/self/fd"):  # the limit may be a thousand million
+        descriptor = int(name)
+        if descriptor > 2 and descriptor not in keep:
+            try:
+                os.close(descriptor)
+            except OSError:  # the listing's own
+                continue
     os.chdir("/")
+    import ctypes  # here, where nobody waits for it
+
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"cordee-sampler", 0, 0, 0)

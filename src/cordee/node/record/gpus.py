@@ -63,6 +63,7 @@ class GpuThread:
         self._interval_s = interval_s
         self._orders: SimpleQueue[Optional[list[Claim]]] = SimpleQueue()
         self._news: SimpleQueue[News] = SimpleQueue()
+        self._gathered: list[News] = []
         self._claims: dict[int, dict[str, Any]] = {}
         self._opened: Optional[GpuSource] = None
         self._sampler: Optional[GpuSampler] = None
@@ -84,17 +85,22 @@ class GpuThread:
 
     def sample(self) -> None:
         """Have a sample taken, unless the last one has not come yet: then this one is missing."""
+        self._gather()
         if self._thread is not None and self._pending == 0:
             self._order(None)
 
     def news(self) -> list[News]:
         """Return what has been found out."""
-        found = []
+        self._gather()
+        found, self._gathered = self._gathered, []
+        return found
+
+    def _gather(self) -> None:
         while True:
             try:
-                found.append(self._news.get_nowait())
+                self._gathered.append(self._news.get_nowait())
             except Empty:
-                return found
+                return
             self._pending -= 1
             self._answered = True
 

@@ -15,7 +15,6 @@ Every lock is the kernel's and goes with its holder, so that nothing has to be c
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import stat
@@ -28,6 +27,7 @@ from cordee.client.channel import create_channel
 from cordee.errors import CordeeError, RunFolderError
 from cordee.node.processes import is_same_process
 from cordee.node.record.detach import above_streams
+from cordee.node.record.names import digest
 
 _TRIES = 100
 
@@ -79,7 +79,7 @@ class Meeting:
     def __init__(self, words: list[str], base: Optional[Path] = None) -> None:
         words = [*words, _namespace("pid"), _namespace("ipc")]
         self.parent = (base or memory_folder()) / f"cordee-{os.getuid()}"
-        self.folder = self.parent / f"record-{hashlib.sha256(chr(0).join(words).encode()).hexdigest()[:16]}"
+        self.folder = self.parent / f"record-{digest(chr(0).join(words))}"
 
     def register(self, mine: Registration, *, channel: bool) -> Optional[int]:
         """Leave a registration, and return the lock of the sampler where there is none yet: the caller has to start it.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Optional
 
 from cordee.errors import CordeeError
-from cordee.units import parse_duration
 
 EXIT_OURS = 125
 SOURCES = ("auto", "nvml-gpm", "dcgm", "nvml", "amdsmi", "cpu")
 SHORTEST_S, LONGEST_S = 0.1, 60.0
+_DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|min|)")
 
 
 class RecordError(CordeeError):
@@ -70,10 +71,10 @@ def parse_interval(text: str) -> float:
         RecordError: it is none, or too short or long.
     """
     allowed = f"{SHORTEST_S:g} s (GPUs count over 0.1 s at least) to {LONGEST_S:g} s, such as 1s, 100ms, 0.5"
-    try:
-        seconds = float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)
-    except ValueError:
-        raise RecordError("the interval is no duration", given=text, allowed=allowed) from None
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise RecordError("the interval is no duration", given=text, allowed=allowed)
+    seconds = float(found.group(1)) * {"ms": 0.001, "min": 60.0}.get(found.group(2), 1.0)
     if not SHORTEST_S <= seconds <= LONGEST_S:
         raise RecordError("the interval is too short or too long", given=text, allowed=allowed)
     return seconds

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import dataclass
 from typing import Mapping, Optional
 
@@ -44,7 +43,7 @@ class Place:
     @classmethod
     def here(cls, environ: Mapping[str, str] = os.environ) -> Place:
         """Return the place of this process; launchers inside others come first, since they know more."""
-        host = socket.gethostname()
+        host = os.uname().nodename
         job, step = environ.get("SLURM_JOB_ID", ""), environ.get("SLURM_STEP_ID", "")
         if (_number(step) or 0) >= _FIRST_SPECIAL_STEP:
             step = ""

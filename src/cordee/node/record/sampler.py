@@ -21,7 +21,7 @@ from cordee.node.record.sampling import Sampling
 from cordee.node.samplers.host import node_sampler, rank_sampler
 from cordee.runs.blocklog import BlockLogWriter, encode_facts
 from cordee.runs.folder import RunFolder
-from cordee.runs.recording import RecordedRank, Recorder, write_recorder
+from cordee.runs.recording import RecordedRank, Recorder, read_recorder, recorder_numbers, write_recorder
 
 FIRST_AFTER_S = 0.2  # short commands have a sample, too
 _FLUSH_EVERY_S = 1.0
@@ -29,6 +29,9 @@ _HEARD_EVERY_S = 30.0
 _ASK_EVERY_S = 0.2
 _CLOCK_JUMP_S = 0.5
 _LAST_SAMPLE_AFTER = 0.3  # of an interval
+_PART_BYTES = 256 << 20
+_PART_S = 86400.0
+_FEW = 64
 
 
 @dataclass
@@ -61,26 +64,37 @@ class NodeRecorder:
         self._interval_s = recorder.interval_s
         self._members: dict[str, _Member] = {}
         self._ended: set[str] = set()
-        self._writer = BlockLogWriter(folder.telemetry, recorder.number)
+        # Sealed as a whole once all samplers have ended: parts of ten minutes would only be many files.
+        self._writer = BlockLogWriter(folder.telemetry, recorder.number, max_bytes=_PART_BYTES, max_age_s=_PART_S)
         self._threads = threads
         self._samplings: list[Sampling] = []
         self._gpus = GpuThread(recorder.node, source, self._interval_s)
         self._changed = True
         self._flush_at = self._heard_at = 0.0
         self._sampled_at = -math.inf
+        self._disk_said = "the disk refused them"
         self._clock: Optional[float] = None
 
     def run(self, first: Registration, followed: Followed) -> None:
         """Sample until everybody has ended.
 
         Args:
-            first: who started the sampler, and how its end will be seen.
+            first: who started the sampler.
+            followed: how the end of that process will be seen.
         """
+        try:
+            self._run(first, followed)
+        except Exception as error:
+            self.remark(f"the sampler of {self._recorder.node} failed: {type(error).__name__}: {error}")
+            self._close()
+
+    def _run(self, first: Registration, followed: Followed) -> None:
         node = self._recorder.node
         self._recorder.sources = ["proc"]
         with_bell = self._listen()
         self._take_in(first, followed)
         self._look()
+        self._notice_others()
         ranks = rank_sampler(self._pids, self._interval_s, deep=self._threads)
         self._samplings = [
             Sampling(node, "node", node_sampler(node), self._interval_s),
@@ -111,6 +125,20 @@ class NodeRecorder:
         self._meeting.sweep()
         self._close()
         return True
+
+    def _notice_others(self) -> None:
+        """Say so where this node has another sampler in this recording."""
+        numbers = recorder_numbers(self._folder)
+        for number in numbers if len(numbers) <= _FEW else []:
+            try:
+                other = read_recorder(self._folder, number)
+            except ValueError:
+                continue
+            if number != self._recorder.number and other.node == self._recorder.node and other.ended_at is None:
+                self.remark(
+                    f"{other.node} has several samplers: its processes share no /dev/shm, or may not open the same GPUs, or"
+                    " a sampler was killed; each GPU counts once, by its UUID"
+                )
 
     def _listen(self) -> Optional[int]:
         try:
@@ -212,6 +240,8 @@ class NodeRecorder:
             if self._writer.flush():
                 for member in self._members.values():
                     member.logged.stored()
+            if self._writer.last_error is not None:
+                self._disk_said = self._writer.last_error.strerror or "the disk refused them"
         if now >= self._heard_at:
             self._heard_at, self._changed = now + _HEARD_EVERY_S, True
 
@@ -263,11 +293,9 @@ class NodeRecorder:
 
     def _close(self) -> None:
         self._writer.flush()
-        if self._writer.dropped_bytes or self._writer.pending_bytes:
-            lost = self._writer.dropped_bytes + self._writer.pending_bytes
-            self.remark(
-                f"{lost} bytes of samples are lost: {self._writer.last_error or 'the disk was full for a while'}"
-            )
+        lost = self._writer.dropped_bytes + self._writer.pending_bytes
+        if lost:
+            self.remark(f"{lost} bytes of samples are lost: {self._disk_said}")
         self._recorder.ended_at = time.time()
         self._changed = True
         self._write_document()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Iterator, Mapping, NoReturn, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, NoReturn, Optional
 
 from cordee import __version__
 from cordee.errors import CordeeError
@@ -17,9 +16,10 @@ from cordee.node.record.detach import start_detached
 from cordee.node.record.ending import Followed
 from cordee.node.record.execute import execute, find_program
 from cordee.node.record.meeting import Meeting, RankTaken, Registration
+from cordee.node.record.names import default_names
 from cordee.node.record.options import EXIT_OURS, Options, RecordError
 from cordee.node.record.place import Place
-from cordee.runs.folder import RunFolder, new_run_id, say
+from cordee.runs.folder import RunFolder, say
 from cordee.runs.recording import (
     AnotherRecording,
     Recorder,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 DEFAULT_FOLDER = "recordings"
 _GPU_WORDS = ("VISIBLE_DEVICES", "GPU", "CUDA_DEVICE_ORDER", "SLURM_JOB_ID", "SLURM_TRES")
 _FEW = 64
-_MOST_RECORDINGS = 10_000
 
 
 class Start:
@@ -177,30 +176,6 @@ class Start:
         )
         options = self.options
         return NodeRecorder(meeting, folder, document, source=options.source, threads=options.sample_threads)
-
-
-def default_names(place: Place, argv: Sequence[str]) -> Iterator[str]:
-    """Yield names for a recording, best first: the same on all nodes for processes that were started together."""
-    name = command_name(argv)
-    if not place.launcher:
-        for _ in range(_MOST_RECORDINGS):
-            yield new_run_id(name)
-    first = (
-        f"{place.job}.{place.step}" if place.step else f"{name}-{hashlib.sha256(place.key.encode()).hexdigest()[:8]}"
-    )
-    yield first
-    for number in range(2, _MOST_RECORDINGS):
-        yield f"{first}-{number}"
-
-
-def command_name(argv: Sequence[str]) -> str:
-    """Return what people would call a command: `train` for `python -u train.py --lr 1`."""
-    words = list(argv)
-    name = os.path.basename(words[0])
-    if name.startswith(("python", "torchrun", "bash", "sh")):
-        scripts = (re.fullmatch(r"(?:.*/)?([\w.+-]+)\.\w+", word) for word in words[1:] if not word.startswith("-"))
-        name = next((script.group(1) for script in scripts if script), name)
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:40] or "command"
 
 
 def shell_word(path: Path) -> str:

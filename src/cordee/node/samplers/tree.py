@@ -87,9 +87,12 @@ class ProcessTrees:
         owner = self._owners(fresh, before)
         self._others.update(pid for pid in fresh if pid not in owner)
         self._members = {pid: (rank, self._with_io(pid, fresh[pid])) for pid, rank in owner.items()}
+        of_rank: dict[int, dict[int, Usage]] = {rank: {} for rank in roots}
+        for pid, (rank, usage) in self._members.items():
+            of_rank[rank][pid] = usage
         self._files.only(self._members)
         gone = _gone(before, self._members)
-        return {rank: self._of_rank(rank, before, gone, known_roots) for rank in roots}
+        return {rank: self._of_rank(rank, of_rank[rank], before, gone, known_roots) for rank in roots}
 
     def close(self) -> None:
         """Close the files of all processes."""
@@ -121,6 +124,7 @@ class ProcessTrees:
     def _of_rank(
         self,
         rank: int,
+        members: dict[int, Usage],
         before: dict[int, tuple[int, Usage]],
         gone: dict[int, tuple[int, int, int]],
         known_roots: dict[int, tuple[int, int]],
@@ -129,12 +133,12 @@ class ProcessTrees:
         main = self._members.get(root)
         if main is None or not main[1].alive or main[1].start_ticks != start_ticks:
             return None
-        members = {pid: usage for pid, (owner, usage) in self._members.items() if owner == rank}
         rss = sum(usage.rss_pages for usage in members.values() if usage.alive)
         alive = sum(usage.alive for usage in members.values())
-        busy = {pid: Busy(None, usage.threads) for pid, usage in members.items() if usage.alive}
         if known_roots.get(rank) != self._roots[rank]:
-            return Look(None, None, None, rss, alive, busy)
+            begun = {pid: Busy(None, usage.threads) for pid, usage in members.items() if usage.alive}
+            return Look(None, None, None, rss, alive, begun)
+        busy: dict[int, Busy] = {}
         ticks, read, written = 0, 0, 0
         visible = True
         for pid, usage in members.items():
@@ -158,17 +162,17 @@ class ProcessTrees:
             text = self._files.read(pid, "stat", pid in self._members)
         except OSError:
             return None
-        fields = text[text.rfind(b")") + 2 :].split()
+        fields = text[text.rfind(b")") + 2 :].split(None, 22)
         if len(fields) < 22:
             return None
         return Usage(
-            parent=int(fields[1]),
-            session=int(fields[3]),
-            start_ticks=int(fields[19]),
-            alive=fields[0] not in (b"Z", b"X"),
-            own_ticks=int(fields[11]) + int(fields[12]),
-            children_ticks=int(fields[13]) + int(fields[14]),
-            rss_pages=int(fields[21]),
+            int(fields[1]),
+            int(fields[3]),
+            int(fields[19]),
+            fields[0] not in (b"Z", b"X"),
+            int(fields[11]) + int(fields[12]),
+            int(fields[13]) + int(fields[14]),
+            int(fields[21]),
             threads=int(fields[17]),
         )
 
@@ -182,10 +186,8 @@ class ProcessTrees:
         start, middle = text.find(b"\nread_bytes: "), text.find(b"\nwrite_bytes: ")
         if start < 0 or middle < 0:
             return usage
-        return usage._replace(
-            read_bytes=int(text[start + 13 : middle]),
-            write_bytes=int(text[middle + 14 : text.find(b"\n", middle + 1)]),
-        )
+        read_bytes, write_bytes = text[start + 13 : middle], text[middle + 14 : text.find(b"\n", middle + 1)]
+        return Usage(*usage[:7], int(read_bytes), int(write_bytes), usage.threads)
 
 
 _BORN = Usage(0, 0, 0, True, 0, 0, 0, 0, 0)

@@ -101,7 +101,6 @@ def classes_chart(found: Course) -> str:
     for share in (0, 0.5, 1):
         y = top + height * (1 - share)
         parts.append(f'<text class="tick" x="{_LABELS - 8}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>')
-    parts.append(f'<text class="tick" x="0" y="{top + height / 2 + 4}">of the devices</text>')
     parts.append(_time_axis(float(found.seconds[-1]), top + height))
     said = ", ".join(f"{name} {float(shares.mean()):.0%}" for name, shares in found.shares.items())
     svg = framed("classes over time", said, _WIDTH, top + height + _FOOT, "".join(parts), "time")

@@ -242,14 +242,19 @@ class Paper:
         ]
         scale = min(1.0, _INNER / sum(needed))
         widths = [width * scale for width in needed]
-        for number, row in enumerate([head, *rows]):
-            self._room(6)
-            self._font(8, bold=not number, colour=_SOFT if not number else _FG)
-            for width, cell in zip(widths, row, strict=True):
-                pdf.cell(width, 4.8, self._cut(plain(one_line(cell, 200)), width - 1))
-            pdf.ln(4.8)
-            self._rule(MARGIN, pdf.get_y(), MARGIN + sum(widths), pdf.get_y())
+        self._row(head, widths, _SOFT)
+        for row in rows:
+            if self._room(6):
+                self._row(head, widths, _SOFT)
+            self._row(row, widths, _FG)
         pdf.ln(1)
+
+    def _row(self, row: Sequence[str], widths: Sequence[float], colour: Colour) -> None:
+        self._font(8, bold=colour == _SOFT, colour=colour)
+        for width, cell in zip(widths, row, strict=True):
+            self._pdf.cell(width, 4.8, self._cut(plain(one_line(cell, 200)), width - 1))
+        self._pdf.ln(4.8)
+        self._rule(MARGIN, self._pdf.get_y(), MARGIN + sum(widths), self._pdf.get_y())
 
     def _cut(self, words: str, width: float) -> str:
         if self._pdf.get_string_width(words) <= width:
@@ -305,9 +310,12 @@ class Paper:
         self._pdf.set_font(_FONT, "B" if bold else "", size)
         self._pdf.set_text_color(*colour)
 
-    def _room(self, height: float) -> None:
-        if self._pdf.will_page_break(height):
+    def _room(self, height: float) -> bool:
+        """Begin a page where this one has not so much room; returns whether it did."""
+        full = self._pdf.will_page_break(height)
+        if full:
             self._pdf.add_page()
+        return full
 
     def _box(self, x: float, y: float, width: float, height: float, colour: Colour) -> None:
         if width > 0 and height > 0:

@@ -85,7 +85,7 @@ def headline(saturation: Saturation) -> str:
     what = "GPUs" if saturation.kind == "gpu" else "CPU cores (there was no GPU)"
     bound = ""
     if saturation.assumed:
-        bound = f"; an upper bound, because {' and '.join(saturation.assumed)} could not be measured"
+        bound = f"; an upper bound, because {' and '.join(saturation.assumed)} could not be measured everywhere"
     return f"Saturation of the {what}: {points(shares.score)} of 100{bound}."
 
 

@@ -20,8 +20,8 @@ from cordee.insight.saturation.validation.judge import DOCUMENT, Judgement, judg
 from cordee.insight.saturation.validation.truths import Truth
 
 _PROGRAMS = "cordee.insight.saturation.validation.programs"
-_START_UP_S = 7.0
-_LONGEST_STEADY_S, _SHORTEST_STEADY_S = 20.0, 6.0
+_START_UP_S = {"gpu": 7.0, "cpu": 3.0}
+_LONGEST_STEADY_S, _SHORTEST_STEADY_S = 20.0, 5.0
 _PATIENCE_S = 90.0
 _OUTPUT = "output.txt"
 _LAST_LINES = 3
@@ -126,15 +126,15 @@ def validate(conduct: Conduct, wanted: list[Truth], after_each: Callable[[Judgem
     return found
 
 
-def steady_seconds(minutes: float, workloads: int) -> float:
-    """Return the labelled seconds of each workload so that all end within `minutes`.
+def steady_seconds(minutes: float, workloads: int, device: str) -> float:
+    """Return the labelled seconds of each workload so that all end within `minutes`, with what they take to start.
 
     Raises:
         UsageError: that is too little time.
     """
-    each = minutes * 60.0 / max(1, workloads) - _START_UP_S
+    each = minutes * 60.0 / max(1, workloads) - _START_UP_S[device]
     if each < _SHORTEST_STEADY_S:
-        least = workloads * (_START_UP_S + _SHORTEST_STEADY_S) / 60.0
+        least = workloads * (_START_UP_S[device] + _SHORTEST_STEADY_S) / 60.0
         raise UsageError(
             f"{workloads} workloads do not fit into this time",
             given=f"--minutes {minutes:g}",

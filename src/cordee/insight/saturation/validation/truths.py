@@ -253,7 +253,7 @@ CPU_TRUTHS = (
         "torch.save over and over",
         "cpu",
         "saving",
-        HELD_OUT,
+        TUNED,
         (),
         (Band("io_write_bytes_per_second", 0.75, 1.25, "times", "bytes_per_second"),),
         {"device": "cpu"},

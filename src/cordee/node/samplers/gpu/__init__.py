@@ -69,8 +69,11 @@ def open_gpus(
     if wanted is not None and not wanted:
         return None, {source: "the job has no GPU"}
     for candidate in _candidates(source):
-        opened = candidate.load()(wanted, interval_s, own)
-        reason = opened.probe()
+        try:
+            opened = candidate.load()(wanted, interval_s, own)
+            reason = opened.probe()
+        except Exception as error:  # a library that misbehaves keeps no other source from being tried
+            reason = f"its library misbehaves: {type(error).__name__}: {error}"
         if reason is None:
             return opened, refused
         refused[candidate.name] = reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from cordee.node.samplers._base import Sampler
@@ -10,6 +11,8 @@ from cordee.runs.catalogue import GPU, described
 # Every source lists of these the ones it gives, in this order.
 ORDER = tuple(metric.name for metric in GPU)
 
+
+_MOST_REMARKS = 40
 
 # Returns the main process of each global rank of the job on this node.
 Roots = Callable[[], Mapping[int, int]]
@@ -67,6 +70,11 @@ class GpuSource(Sampler):
     def facts(self) -> dict[str, dict[str, Any]]:
         """Return what is known of each GPU now: model, index, parent, share, memory_bytes, shared, lost and others."""
         return {}
+
+    def note(self, what: str) -> None:
+        """Add what happened now to the remarks; of one that happens again and again only the first times are kept."""
+        if len(self.remarks) < _MOST_REMARKS:
+            self.remarks.append(f"{time.strftime('%H:%M:%S', time.gmtime())} UTC: {what}")
 
     def give(self, found: Sequence[str], otherwise: str) -> None:
         """Settle what the source gives; of all other metrics `never` tells why, `otherwise` where it does not yet."""

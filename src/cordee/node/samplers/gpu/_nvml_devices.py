@@ -146,6 +146,7 @@ def _add(nvml: Nvml, shown: Shown, index: int, handle: ctypes.c_void_p) -> None:
         bus=_bus(nvml, handle),
         memory_bytes=_memory_bytes(nvml, handle),
     )
+    gpu.facts.update(_numa(gpu.bus))
     if not _mig(nvml, handle):
         shown.devices.append(gpu)
         return
@@ -174,6 +175,7 @@ def _instances(nvml: Nvml, gpu: Device) -> list[Device]:
         if uuid is None or instance is None:
             continue
         part = Device(uuid, handle, gpu.handle, gpu.index, gpu.minor, gpu.model, gpu.bus, instance, gpu.uuid)
+        part.facts.update(gpu.facts)
         _size(nvml, part)
         found.append(part)
     shared = {part.instance for part in found if sum(part.instance == other.instance for other in found) > 1}
@@ -220,6 +222,16 @@ def _bus(nvml: Nvml, handle: ctypes.c_void_p) -> Optional[str]:
     if nvml.call("nvmlDeviceGetPciInfo_v3", handle, info) != SUCCESS:
         return None
     return bus_id(info.raw[36:].split(b"\0", 1)[0].decode(errors="replace"))
+
+
+def _numa(bus: Optional[str]) -> dict[str, int]:
+    """Return the NUMA node that the GPU is near to, as `numa`; nothing where the machine has none or does not tell."""
+    try:
+        with open(f"/sys/bus/pci/devices/{bus}.0/numa_node") as file:
+            node = int(file.read())
+    except (OSError, ValueError):
+        return {}
+    return {"numa": node} if node >= 0 else {}
 
 
 def _instances_of(wanted: Optional[Sequence[str]], devices: Sequence[Device]) -> Optional[list[str]]:

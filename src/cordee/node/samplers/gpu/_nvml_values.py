@@ -30,6 +30,7 @@ _MOST_PROCESSES = 256
 # Fields of counters: bytes over PCIe; KiB over all NVLinks (the scope of all of them has all bits set).
 _PCIE_SENT, _PCIE_RECEIVED, _NVLINK_SENT, _NVLINK_RECEIVED = 197, 198, 138, 139
 _ALL_LINKS = 0xFFFFFFFF
+_INTEGERS = (1, 2, 3)  # nvmlValueType_t: unsigned int, long, long long
 _OF_WHOLE_GPU = "NVML tells it of the whole GPU only, not of an instance"
 FIRST = "a rate needs two samples"
 
@@ -172,7 +173,9 @@ class Values:
         return self._ask("memory 2", "nvmlDeviceGetMemoryInfo_v2", version_2, whole=False)
 
     def _memory_total(self) -> float:
-        return NAN if self._device.memory_bytes is None else float(self._device.memory_bytes)
+        if self._device.memory_bytes is None:
+            raise Refused(SUCCESS, "NVML does not tell it")
+        return float(self._device.memory_bytes)
 
     def _power(self) -> float:
         if self._device.instance is not None:
@@ -245,4 +248,6 @@ class Values:
         value = self._ask(name, "nvmlDeviceGetFieldValues", answer, 1)
         if value.code != SUCCESS:
             raise Refused(value.code, f"NVML: {self._nvml.words(value.code)}")
+        if value.kind not in _INTEGERS:
+            raise Refused(FOR_GOOD[0], f"NVML: field {field} is of type {value.kind}, not an integer")
         return self._rate(name, value.value * bytes_each, self._now)

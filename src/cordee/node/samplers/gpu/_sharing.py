@@ -10,6 +10,7 @@ from cordee.node.samplers.gpu._base import Roots
 
 _JOB = re.compile(r"/job_(\d+)(?:/|$)")
 _MOST_ANCESTORS = 64
+_MOST_KNOWN = 64
 _SERVICE = "nvidia-cuda-mps"  # it holds memory in the name of others
 
 
@@ -27,13 +28,23 @@ class Sharing:
     def __init__(self, own: Optional[Roots] = None, proc: str = "/proc") -> None:
         self._own = own
         self._proc = proc
+        self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], dict[str, Any]] = {}
 
     def facts(self, pids: Sequence[int]) -> dict[str, Any]:
         """Return `shared`: words on others, empty when there are none.
 
         And, where there are any, `ranks`: those seen to hold its memory; `unseen_processes`: how many cannot be told.
+        /proc is only asked about processes and ranks that were not there the last time.
         """
         roots = {pid: rank for rank, pid in self._own().items()} if self._own else {}
+        key = (tuple(pids), tuple(sorted(roots)))
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = self._look(pids, roots)
+        return self._known[key]
+
+    def _look(self, pids: Sequence[int], roots: dict[int, int]) -> dict[str, Any]:
         ranks: set[int] = set()
         others: list[str] = []
         unseen = 0

@@ -1,7 +1,7 @@
 """Which GPUs belong to a rank and to the job: told by UUIDs, by what may be opened, by Slurm, or not known.
 
 An index means nothing by itself: with --gpus-per-task every task sees GPU 0. So indices are only read as CUDA reads them,
-within what a process of the same view may open; see `view`. What cannot be known is said, never guessed.
+within what a process of the same control group and container may open. What cannot be known is said, never guessed.
 """
 
 from __future__ import annotations
@@ -66,29 +66,6 @@ def variables(env: Mapping[str, str]) -> dict[str, str]:
     return {name: env[name] for name in VARIABLES if name in env}
 
 
-def view(env: Mapping[str, str], pid: object = "self", proc: str = "/proc") -> str:
-    """Return a key that is the same for processes that may open the same GPUs, as far as /proc and Slurm tell.
-
-    Slurm keeps the tasks of a step apart by cgroups but lets all of them open the step's GPUs, unless GPUs are bound to
-    tasks. So what samples GPUs is one process per node, step and view.
-    """
-    try:
-        with open(f"{proc}/{pid}/cgroup") as file:
-            lines = [line.rstrip("\n").split(":", 2) for line in file]
-    except OSError:
-        lines = []
-    paths = [path for _, names, path in (line for line in lines if len(line) == 3) if "devices" in names.split(",")]
-    paths = paths or [line[2] for line in lines if len(line) == 3 and not line[1]]
-    path = paths[0] if paths else ""
-    if not any(env.get(name) for name in _PER_TASK):
-        path = _TASK.sub("", path)
-    try:
-        mounts = os.readlink(f"{proc}/{pid}/ns/mnt")
-    except OSError:
-        mounts = ""
-    return f"{mounts} {path}"
-
-
 def look(library: Optional[str] = None) -> tuple[Optional[View], str]:
     """Return which GPUs this process may open, NVIDIA's or else AMD's; None with the reasons when no library tells."""
     from cordee.node.samplers.gpu import _nvml, _nvml_devices
@@ -119,17 +96,25 @@ def _look_amd() -> tuple[Optional[View], str]:
     return View(tuple(Seen(gpu.uuid, gpu.name or "", gpu.pci_bus_id or "") for gpu in gpus if gpu.uuid)), ""
 
 
-def of_rank(env: Mapping[str, str], seen: View, ranks: int = 1) -> Attribution:
+def of_rank(
+    env: Mapping[str, str], seen: View, ranks: int = 1, pid: Optional[int] = None, proc: str = "/proc"
+) -> Attribution:
     """Return the GPUs of one rank.
 
     Args:
         env: the rank's environment, or `variables` of it.
-        seen: what a process of the rank's view may open.
-        ranks: how many ranks of the job are in that view.
+        seen: what this process may open.
+        ranks: how many ranks of the job this process looks after.
+        pid: the rank's main process, which may be kept from other GPUs than this one; None: it is known not to be.
+        proc: where /proc is.
     """
     listed = next((name for name in _LISTS if name in env), None)
     if listed is not None:
-        return _listed(listed, env, seen)
+        found = _listed(listed, env, seen)
+        by_index = found.devices and not env[listed].strip().startswith(_UUIDS)
+        if by_index and pid is not None and not _same_view(env, pid, proc):
+            return Attribution(None, f"{listed}={env[listed]} counts the GPUs of another control group or container")
+        return found
     here = _given(env, seen)
     if here.devices is None or ranks == 1 or not here.devices:
         return here
@@ -146,6 +131,36 @@ def of_job(ranks: Sequence[Mapping[str, str]], seen: View) -> Attribution:
         return Attribution(list(union), each[0].reason)
     unknown = next((rank for rank, env in zip(each, ranks) if rank.devices is None and _lists(env)), None)
     return unknown or _given(ranks[0] if ranks else {}, seen)
+
+
+def _same_view(env: Mapping[str, str], pid: int, proc: str) -> bool:
+    """Return whether a process may open the same GPUs as this one, as far as /proc and Slurm tell.
+
+    Slurm keeps the tasks of a step apart by control groups but lets all of them open the step's GPUs, unless GPUs are
+    bound to tasks.
+    """
+    bound = any(env.get(name) for name in _PER_TASK)
+    theirs, ours = ((_devices_group(of, bound, proc), _mounts(of, proc)) for of in (pid, "self"))
+    return all(their is None or our is None or their == our for their, our in zip(theirs, ours))
+
+
+def _devices_group(pid: object, bound: bool, proc: str) -> Optional[str]:
+    """Return the control group that says which devices a process may open; None: it cannot be read."""
+    try:
+        with open(f"{proc}/{pid}/cgroup") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file if line.count(":") >= 2]
+    except OSError:
+        return None
+    first = [path for _, names, path in lines if "devices" in names.split(",")]
+    found = first or [path for _, names, path in lines if not names]
+    return None if not found else found[0] if bound else _TASK.sub("", found[0])
+
+
+def _mounts(pid: object, proc: str) -> Optional[str]:
+    try:
+        return os.readlink(f"{proc}/{pid}/ns/mnt")
+    except OSError:
+        return None
 
 
 def _lists(env: Mapping[str, str]) -> bool:

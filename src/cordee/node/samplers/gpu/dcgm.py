@@ -189,6 +189,7 @@ class DcgmSource(GpuSource):
             self._retry_at = now_s + _RETRY_S
             try:
                 self._open()
+                self.note("DCGM's host engine answers again")
                 return self._reader
             except SourceUnavailable as error:
                 self._fail(reasons, str(error))
@@ -198,6 +199,8 @@ class DcgmSource(GpuSource):
         return None
 
     def _fail(self, reasons: dict[str, str], words: str) -> None:
+        if self._dcgm is not None and self._models:
+            self.note(words)
         self.close()
         self._retry_at = time.monotonic() + _RETRY_S
         reasons.update(dict.fromkeys(self.given, words))

@@ -126,15 +126,17 @@ class NvmlSource(GpuSource):
 
     def _sample_device(self, device: Device, now_s: float, reasons: dict[str, str]) -> dict[str, float]:
         found: dict[str, float] = {}
-        lost = device.lost
-        if lost is not None and self._nvml is not None and now_s >= self._retry_at.get(device.uuid, 0.0):
+        if device.lost is not None and now_s >= self._retry_at.get(device.uuid, 0.0) and self._nvml is not None:
             self._retry_at[device.uuid] = now_s + _RETRY_S
             if self._reopen(self._nvml, device):
-                lost = None
-        if lost is None:
+                found = self._read(device, now_s, reasons)
+                if device.lost is None:
+                    self.note(f"{device.uuid} answers again")
+        elif device.lost is None:
             found = self._read(device, now_s, reasons)
             if device.lost is not None:
                 self._retry_at[device.uuid] = now_s + _RETRY_S
+                self.note(f"{device.uuid} does not answer any more and is looked for: {device.lost}")
         if device.lost is not None:
             reasons.update(dict.fromkeys(self.given, device.lost))
             return {}
