@@ -279,3 +279,8 @@ def test_other_caps_than_the_baselines_do_not_look_like_a_change(repeats, tmp_pa
     found = judge_trace(trace, score(trace), replace(made, runs=(replace(made.runs[0], caps=caps),)))
     assert any("scored by what counted as full" in remark for remark in found.remarks)
     assert {change.name: change.now for change in found.changes}["score"] > score(trace).shares.score
+
+
+def test_options_of_a_comparison_without_a_baseline_are_refused(repeats):
+    with pytest.raises(UsageError, match="nothing to compare with"):
+        CliRunner().invoke(score_command, [str(repeats[0]), "--workload", "llm"], catch_exceptions=False)
