@@ -42,6 +42,7 @@ class Conduct:
         steady_s: seconds of the labelled time. interval_s: between samples.
         python: the interpreter of the workloads; it needs torch.
         place: what the machine is, for the recordings.
+        variables: of the workloads' environment, over those of here.
     """
 
     folder: Path
@@ -49,6 +50,7 @@ class Conduct:
     interval_s: float = 0.5
     python: str = sys.executable
     place: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
 
     def run(self, truth: Truth) -> Judgement:
         """Run and record one workload, and judge what was recorded.
@@ -79,10 +81,9 @@ class Conduct:
         recorder += ["--interval", f"{self.interval_s:g}s", "--threads", "--", *program]
         output = self.folder / f"{truth.name}.{_OUTPUT}"
         with output.open("wb") as file:
-            child = subprocess.Popen(
-                recorder, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment(),
-                start_new_session=True,
-            )  # fmt: skip
+            streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
+            env = {**environment(), **self.variables}
+            child = subprocess.Popen(recorder, env=env, start_new_session=True, **streams)  # type: ignore[call-overload]
             try:
                 code = child.wait(self.steady_s + _PATIENCE_S)
             except subprocess.TimeoutExpired:
@@ -152,9 +153,8 @@ def find_gpu(python: str) -> dict[str, Any]:
         CordeeError: the interpreter cannot be run.
     """
     try:
-        done = subprocess.run(
-            [python, "-m", _PROGRAMS, "probe"], capture_output=True, text=True, check=False, env=environment(), timeout=120
-        )  # fmt: skip
+        ask = [python, "-m", _PROGRAMS, "probe"]
+        done = subprocess.run(ask, capture_output=True, text=True, check=False, env=environment(), timeout=_PATIENCE_S)
         seen: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
         raise CordeeError(f"the workloads' interpreter cannot be asked: {error}", given=python) from None
@@ -166,6 +166,13 @@ def find_gpu(python: str) -> dict[str, Any]:
             next="run it on a GPU node, or exercise the same way on this machine's cores with --device cpu",
         )
     return seen
+
+
+def one_gpu(seen: dict[str, Any]) -> dict[str, str]:
+    """Return the variable that leaves workloads and recorder the first of several GPUs: the others would rest, and count."""
+    first = seen.get("gpus", [])[:1]
+    alone = len(seen.get("gpus", [])) < 2
+    return {} if alone or not first[0]["uuid"] else {"CUDA_VISIBLE_DEVICES": first[0]["uuid"]}
 
 
 def environment() -> dict[str, str]:
