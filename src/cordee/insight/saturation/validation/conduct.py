@@ -15,14 +15,18 @@ from typing import Any
 
 import cordee
 from cordee.errors import CordeeError, UsageError
+from cordee.hardware.machine import cpu_field
 from cordee.insight.saturation.result import UNKNOWN
 from cordee.insight.saturation.validation.judge import DOCUMENT, Judgement, judge, read_document, write_document
 from cordee.insight.saturation.validation.truths import Truth
+from cordee.runs.folder import RunFolder
+from cordee.runs.recording import read_recorders, write_recorder
 
 _PROGRAMS = "cordee.insight.saturation.validation.programs"
 _START_UP_S = {"gpu": 7.0, "cpu": 3.0}
 _LONGEST_STEADY_S, _SHORTEST_STEADY_S = 20.0, 5.0
 _PATIENCE_S = 90.0
+_CLOSING_S = 10.0
 _OUTPUT = "output.txt"
 _LAST_LINES = 3
 
@@ -67,16 +71,14 @@ class Conduct:
             return Judgement(truth, UNKNOWN, text=said or "the workload left no marks")
         document = json.loads(marks.read_bytes())
         marks.unlink()
+        _close(target)
         write_document(target, truth, document, self.place)
         return judge_folder(target)
 
     def _record(self, truth: Truth, target: Path, marks: Path) -> str:
         """Return why it could not be run to its end, empty when it was."""
-        given = dict(truth.given)
-        if truth.program == "saving":
-            given["folder"] = str(self.folder)
         program = [self.python, "-m", _PROGRAMS, truth.program, "--seconds", f"{self.steady_s:g}"]
-        program += ["--marks", str(marks), "--with", json.dumps(given)]
+        program += ["--marks", str(marks), "--with", json.dumps(truth.given)]
         recorder = [sys.executable, "-m", "cordee.cli", "record", "-q", "-o", str(target)]
         recorder += ["--interval", f"{self.interval_s:g}s", "--threads", "--", *program]
         output = self.folder / f"{truth.name}.{_OUTPUT}"
@@ -184,16 +186,28 @@ def environment() -> dict[str, str]:
 
 def this_place() -> dict[str, Any]:
     """Return the machine, the date and the version, for the recordings."""
-    about = os.uname()
-    cpus = len(os.sched_getaffinity(0))
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {
-        "date": stamp,
-        "machine": about.machine,
-        "kernel": about.release,
-        "cpus": cpus,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "processor": cpu_field("/", "model name") or os.uname().machine,
+        "cpus": len(os.sched_getaffinity(0)),
+        "kernel": os.uname().release.partition("-")[0],
         "version": cordee.__version__,
     }
+
+
+def _close(recording: Path) -> None:
+    """Wait until the sampler has closed the recording, and leave of paths in the recorded command the last names.
+
+    Recordings of a validation are kept, and read elsewhere.
+    """
+    folder = RunFolder(recording)
+    until = time.monotonic() + _CLOSING_S
+    while any(one.ended_at is None for one in read_recorders(folder)[0]) and time.monotonic() < until:
+        time.sleep(0.05)
+    for recorder in read_recorders(folder)[0]:
+        for rank in recorder.ranks:
+            rank.argv = [word if word.startswith("{") else word.rpartition("/")[2] for word in rank.argv]
+        write_recorder(folder, recorder)
 
 
 def _obstacle(said: list[str]) -> str:
