@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -22,6 +23,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=bool(os.environ.get("CORDEE_FORBID_SKIPS")),
         help="a test or module that is skipped or expected to fail is a failure",
     )
+
+
+def pytest_configure() -> None:
+    """Have interrupts back where the shell in front of the tests, in the background, ignores them: so would all children."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import time
 
 from cordee.errors import UsageError
 from cordee.node import processes
+from cordee.slurm import ENDED_STATES, parse_records
 from cordee.testing.slurm import files
 from cordee.testing.slurm.life import WAIT_S, Cluster
 from cordee.testing.slurm.slow import SlowNode
@@ -40,6 +41,23 @@ class DisposableSlurm(Cluster):
             DisposableSlurmError: some do not go.
         """
         self._wait(self._has_no_jobs, "its jobs did not end")
+
+    def wait_ended(self, job: str, timeout_s: float = WAIT_S) -> str:
+        """Return the last state of a job, as `COMPLETED`, as soon as it has ended; `sbatch --wait` looks ever more rarely.
+
+        Raises:
+            DisposableSlurmError: it has not ended in time.
+            SlurmError: the controller does not know it.
+        """
+        seen = [""]
+
+        def ended() -> bool:
+            record = parse_records(self.command("scontrol", "show", "job", "--oneliner", job))[0]
+            seen[0] = record["JobState"]
+            return seen[0] in ENDED_STATES
+
+        self._wait_until(time.monotonic() + timeout_s, ended, f"job {job} did not end")
+        return seen[0]
 
     def heal(self) -> list[str]:
         """Put right what faults have left: daemons, nodes, the Prolog; return what was wrong, empty when nothing was.
