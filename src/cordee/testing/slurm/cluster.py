@@ -35,7 +35,7 @@ class DisposableSlurm(Cluster):
     """
 
     def clear(self) -> None:
-        """Cancel all jobs and wait until none is left.
+        """Cancel all jobs, kill what they run and wait until none is left.
 
         Raises:
             DisposableSlurmError: some do not go.
@@ -87,6 +87,13 @@ class DisposableSlurm(Cluster):
     def stop_controller(self) -> None:
         """End slurmctld; it keeps its state."""
         self._daemons.end(["slurmctld"])
+
+    def impatient(self, seconds: int = 2) -> dict[str, str]:
+        """Return what `env` is for clients that give up a controller which is away after this time, not after ten seconds."""
+        conf = self.conf.with_name(f"impatient-{seconds}.conf")
+        lines = [line for line in self.conf.read_text().splitlines() if not line.startswith("MessageTimeout=")]
+        conf.write_text("\n".join([*lines, f"MessageTimeout={seconds}", ""]))
+        return {"SLURM_CONF": str(conf)}
 
     def start_controller(self) -> None:
         """Start slurmctld with the state that it left, and wait until it answers."""
