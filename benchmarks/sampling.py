@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import time
 
-from cordee.node.samplers.proc import NodeSampler, RankSampler
+from cordee.node.samplers.host import node_sampler, rank_sampler
 
 
 def cpu_per_tick(sample, ticks: int) -> tuple[float, float]:
@@ -37,7 +37,11 @@ def main() -> None:
     try:
         time.sleep(0.5)
         pids = {rank: process.pid for rank, process in enumerate(ranks)}
-        samplers = {"node": NodeSampler("local-0"), "rank": RankSampler(lambda: pids)}
+        samplers = {
+            "node": node_sampler("local-0"),
+            "rank": rank_sampler(lambda: pids, 1.0),
+            "rank, threads not looked at": rank_sampler(lambda: pids, 0.1),
+        }
         rows = {name: cpu_per_tick(sampler.sample, options.ticks) for name, sampler in samplers.items()}
     finally:
         for process in ranks:

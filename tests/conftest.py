@@ -146,6 +146,20 @@ def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("fake-nvml"))
 
 
+@pytest.fixture(scope="session")
+def _fake_nvml_built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from cordee.testing.nvml import build
+
+    name = "libcordee-fake-nvml.so"
+    return build(tmp_path_factory.mktemp("fake-nvml-apart"), name) / name
+
+
+@pytest.fixture
+def fake_library(_fake_nvml_built: Path, tmp_path: Path) -> str:
+    """The path of a fake NVML that only this test's process has loaded, under a name that is not NVML's own."""
+    return str(shutil.copy(_fake_nvml_built, tmp_path / _fake_nvml_built.name))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Make a failure of a skipped or expected-to-fail test when skips are forbidden."""

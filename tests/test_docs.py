@@ -3,7 +3,7 @@
 A page is read as a newcomer would follow it, from top to bottom in a folder with the train.py of docs/quickstart.md:
 
 - `toml` blocks are whole job documents, or cluster profiles when their first line says so; those whose first line is `# NAME.toml`,
-  other than cordee.toml, are EDFs.
+  other than cordee.toml, are EDFs; `# ...rules.toml` are rules of scores, `# ...caps.toml` caps of GPUs.
 - `yaml` blocks are whole protocols.
 - A block whose first line is `# NAME` of a file is written to that file.
 - `console` blocks are run: `$ cordee ...` must succeed, and print the lines that are shown (`...` stands for anything).
@@ -35,7 +35,9 @@ from pydantic import BaseModel
 
 from cordee.cli.group import COMMANDS, LazyGroup
 from cordee.environment.edf import resolve
-from cordee.node.samplers import proc
+from cordee.insight.saturation.caps import read_caps_file
+from cordee.insight.saturation.rules import read_rules
+from cordee.runs import catalogue
 from cordee.spec.cluster import load_cluster
 from cordee.spec.job import Job
 from cordee.spec.load import load_job
@@ -91,6 +93,10 @@ def test_a_document_in_the_docs_loads(block, tmp_path, monkeypatch):
         (tmp_path / "alps.toml").write_text(block.text)
         monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(tmp_path))
         assert load_cluster("alps").name == "alps"
+    elif block.file_name and block.file_name.endswith(("rules.toml", "caps.toml")):
+        (tmp_path / block.file_name).write_text(block.text)
+        read = read_rules if block.file_name.endswith("rules.toml") else read_caps_file
+        assert read(tmp_path / block.file_name)
     elif block.file_name and block.file_name != "cordee.toml":
         for beside in of("toml"):  # what it inherits from
             if beside.page == block.page and beside.file_name:
@@ -318,8 +324,8 @@ def test_every_variable_of_a_rank_is_on_its_page():
 
 def test_every_metric_is_on_its_page():
     page = (ROOT / "docs" / "results.md").read_text()
-    names = re.findall(r"metric\(\"(\w+)\"", Path(proc.__file__).read_text())
-    assert len(names) >= 13
+    names = [metric.name for group in ("node", "rank") for metric in catalogue.GROUPS[group]]
+    assert len(names) >= 24
     assert [name for name in names if f"`{name}`" not in page] == []
 
 

@@ -21,6 +21,7 @@ class AmdSmiLibraryException(AmdSmiException):
 AmdSmiMemoryType = enum.IntEnum("AmdSmiMemoryType", "VRAM GTT")
 AmdSmiTemperatureType = enum.IntEnum("AmdSmiTemperatureType", "EDGE HOTSPOT VRAM")
 AmdSmiTemperatureMetric = enum.IntEnum("AmdSmiTemperatureMetric", "CURRENT CRITICAL")
+AmdSmiClkType = enum.IntEnum("AmdSmiClkType", "SYS GFX MEM")
 AmdSmiMemoryPageStatus = enum.IntEnum("AmdSmiMemoryPageStatus", "RESERVED PENDING UNRESERVABLE", start=0)
 STATE = json.loads(os.environ["AMD_GPUS"])
 
@@ -28,6 +29,10 @@ STATE = json.loads(os.environ["AMD_GPUS"])
 def amdsmi_init():
     if "init_error" in STATE:
         raise AmdSmiLibraryException(STATE["init_error"])
+
+
+def amdsmi_shut_down():
+    pass
 
 
 def amdsmi_get_processor_handles():
@@ -88,3 +93,25 @@ def amdsmi_get_gpu_bad_page_info(handle):
 def amdsmi_get_pcie_info(handle):
     metric = {"pcie_width": _value(handle, "width"), "pcie_replay_count": "N/A"}
     return {"pcie_static": {"max_pcie_width": 16}, "pcie_metric": metric}
+
+
+def amdsmi_get_gpu_metrics_info(handle):
+    return _value(handle, "metrics")
+
+
+def amdsmi_get_energy_count(handle):
+    ticks = _value(handle, "energy_ticks")
+    STATE["gpus"][handle]["energy_ticks"] = ticks + STATE["gpus"][handle].get("energy_growth", 0)
+    return {
+        "energy_accumulator": ticks,
+        "counter_resolution": 15.3,
+        "timestamp": STATE["gpus"][handle].get("time_ns", 0),
+    }
+
+
+def amdsmi_get_power_info(handle):
+    return _value(handle, "power")
+
+
+def amdsmi_get_clock_info(handle, kind):
+    return {"clk": _value(handle, "clock"), "min_clk": 132, "max_clk": 2100} if kind == AmdSmiClkType.GFX else {}

@@ -99,6 +99,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                     "launch": "fork",
                     "setup": ["module load x"],
                     "mpi": None,
+                    "bind": "none",
                 },
                 "vet": {
                     "commands": ["git"],
@@ -125,7 +126,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
             }
         ],
         "timeouts": {"connect_s": 30.0, "heartbeat_s": 1.0, "lost_s": 5.0, "orphan_s": 60.0, "kill_s": 10.0},
-        "sampling": {"interval_s": 2.0},
+        "sampling": {"interval_s": 2.0, "gpus": "auto"},
         "python": None,
         "network_interface": None,
     }
@@ -167,6 +168,25 @@ def test_checkpoints_that_are_there_already_are_ignored_by_name_and_time(make: M
 def test_ranks_per_node_follow_gpus_and_launchers(make: Make, run: str, need: str, ranks: int) -> None:
     _, plan, _ = make(f'name = "a"\nrun = "{run}"\n[need]\n{need}\n', gpus=8)
     assert plan.step.request.ranks_per_node == ranks
+
+
+@pytest.mark.parametrize(
+    ("run", "need", "bind", "said"),
+    [
+        ("python train.py", "gpus_per_node = 4", "gpu", 0),
+        ("python train.py", "gpus_per_node = 4\nbind = 'none'", "none", 0),
+        ("python train.py", "gpus_per_node = 4\nranks_per_node = 2", "none", 0),
+        ("python train.py", "gpus_per_node = 4\nranks_per_node = 8\nbind = 'gpu'", "gpu", 0),
+        ("torchrun train.py", "gpus_per_node = 4", "none", 0),
+        ("python train.py", "bind = 'gpu'", "none", 1),
+    ],
+)
+def test_ranks_are_bound_near_gpus_where_each_has_one_or_the_job_says_so(
+    make: Make, run: str, need: str, bind: str, said: int
+) -> None:
+    _, plan, findings = make(f'name = "a"\nrun = "{run}"\n[need]\n{need}\n', gpus=8)
+    assert plan.step.tasks.bind == bind
+    assert [finding.line for finding in findings if "need.bind" in finding.text] == [4] * said
 
 
 def test_a_short_limit_leaves_half_of_it_to_train(make: Make) -> None:

@@ -128,6 +128,48 @@ def test_a_run_that_goes_on_and_one_that_never_began_can_be_rendered(folder):
     page_of(render(empty.root))
 
 
+def saturated(folder):
+    """Let two ranks use a half of a core each, of one that falls to each."""
+    writer = BlockLogWriter(folder.telemetry, 1)
+    metrics = [{"name": name, "unit": "cores", "source": "proc"} for name in ("cpu_cores_ratio", "cpu_share_cores")]
+    schema, record = encode_schema("local-0", "rank", 1.0, [0, 1], metrics)
+    writer.append(record)
+    now = time.time()
+    for second in range(20):
+        writer.append(encode_grid(schema, now + second, [0.5, 1.0] * 2))
+    writer.close()
+
+
+def test_the_score_stands_in_all_three_forms_and_says_of_what_it_is(folder):
+    journal(folder)
+    saturated(folder)
+    page = page_of(render(folder.root))
+    assert page.references == ["data:,"]
+    text, html = (folder.report / "report.txt").read_text(), (folder.report / "index.html").read_text()
+    found = json.loads((folder.report / "report.json").read_text())["saturation"]
+    assert found["kind"] == "cpu"
+    assert found["score"] == pytest.approx(100 * found["time"] * found["breadth"] * found["depth"])
+    for shown in (text, html):
+        assert "Saturation of the CPU cores" in " ".join(shown.split())
+        assert f"{found['score']:.1f}" in shown
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_without_a_sample_there_is_no_score_and_no_picture_but_words(folder):
+    journal(folder)
+    page = page_of(render(folder.root))
+    assert "<h2>Saturation" not in (folder.report / "index.html").read_text()
+    assert json.loads((folder.report / "report.json").read_text())["saturation"] is None
+    assert page.open == []
+    only_nodes = BlockLogWriter(folder.telemetry, 1)
+    schema, record = encode_schema("local-0", "node", 1.0, ["local-0"], [{"name": "load_1m", "unit": "", "source": ""}])
+    only_nodes.append(record + encode_grid(schema, time.time(), [1.0]))
+    only_nodes.close()
+    render(folder.root)
+    missing = json.loads((folder.report / "report.json").read_text())["missing"]
+    assert any(text.startswith("saturation: there is nothing to score: there is not one sample") for text in missing)
+
+
 def test_a_large_run_stays_small(folder):
     journal(folder, ranks=1000)
     telemetry(folder, ranks=1000)

@@ -12,6 +12,7 @@ COMMANDS = {
     "check": ("cordee.cli.check", "Validate everything and show exactly what would be submitted."),
     "run": ("cordee.cli.run", "Run a job: vet, start, sample, restart, report."),
     "vet": ("cordee.cli.vet", "Vet the nodes of this allocation, or this machine, by a protocol."),
+    "record": ("cordee.cli.record", "Sample any command, for `cordee score`."),
     "runs": ("cordee.cli.runs", "List runs."),
     "show": ("cordee.cli.show", "Show one run: state, nodes, ranks, failures."),
     "logs": ("cordee.cli.logs", "Show what the ranks printed."),
@@ -24,6 +25,7 @@ COMMANDS = {
     "cluster": ("cordee.cli.cluster", "Show what Cordée knows of clusters."),
     "env": ("cordee.cli.env", "Container environments: resolve, explain, check, run, images."),
     "nodes": ("cordee.cli.nodes", "What vettings have said of nodes over time, and what to do."),
+    "score": ("cordee.cli.score.default", "Score how far GPUs were used, why not further, and what to change."),
     "testing": ("cordee.cli.testing", "Real parts to try things on: a private Slurm on this machine."),
 }
 

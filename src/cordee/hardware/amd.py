@@ -25,6 +25,10 @@ _VIOLATIONS = {
 class AmdSource(GpuSource):
     """amdsmi, opened.
 
+    Attributes:
+        smi: the module.
+        handles: what it calls the GPUs.
+
     Raises:
         GpusUnreadable: the module, its library or the driver is missing (`absent`), or refuses (`closed`, `error`).
     """
@@ -32,19 +36,19 @@ class AmdSource(GpuSource):
     vendor = "AMD"
 
     def __init__(self) -> None:
-        self._smi = _module()
+        self.smi = _module()
         try:
-            self._smi.amdsmi_init()
-            self._handles = self._smi.amdsmi_get_processor_handles()
-        except self._smi.AmdSmiException as error:
+            self.smi.amdsmi_init()
+            self.handles = self.smi.amdsmi_get_processor_handles()
+        except self.smi.AmdSmiException as error:
             code = getattr(error, "err_code", 0)
             cause = {_NO_PERMISSION: "closed", _DRIVER_NOT_LOADED: "absent", _NO_DRIVER: "absent"}.get(code, "error")
             raise GpusUnreadable(f"amdsmi: {_words(error)}", cause) from None
-        if not self._handles:
+        if not self.handles:
             raise GpusUnreadable("amdsmi finds no GPU", "absent")
 
     def read(self, parts: Iterable[str] = ()) -> list[Gpu]:
-        found = [_Device(self._smi, handle, Gpu(index)) for index, handle in enumerate(self._handles)]
+        found = [_Device(self.smi, handle, Gpu(index)) for index, handle in enumerate(self.handles)]
         for device in found:
             device.identify()
             for part in parts:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Optional
 
+from cordee.hardware.cgroups import groups_of
 from cordee.hardware.files import KernelFile, read_once
+
+_NAMES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", b"total_inactive_file"),
+    2: ("memory.max", "memory.current", b"inactive_file"),
+}
 
 
 class MemoryReading(NamedTuple):
@@ -65,54 +71,12 @@ def _narrowed(reading: MemoryReading, level: _Level) -> MemoryReading:
 
 def _levels(proc: str) -> list[_Level]:
     """Return the memory limits that hold for this process: those of its cgroup and of all above it."""
-    try:
-        groups = read_once(f"{proc}/self/cgroup").decode(errors="replace").splitlines()
-        mounts = KernelFile(f"{proc}/self/mountinfo")
-        table = (mounts.read() or b"").decode(errors="replace").splitlines()
-        mounts.close()
-    except OSError:
-        return []
     found = []
-    for line in groups:
-        if line.count(":") < 2:
-            continue
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        for root, point in _mounts(table, "cgroup" if controllers else "cgroup2"):
-            names = (
-                ("memory.limit_in_bytes", "memory.usage_in_bytes", b"total_inactive_file")
-                if controllers
-                else ("memory.max", "memory.current", b"inactive_file")
-            )
-            for folder in _upwards(point, _below(root, path)):
-                if os.path.exists(os.path.join(folder, names[0])):
-                    found.append(_Level(os.path.join(folder, names[0]), os.path.join(folder, names[1]), names[2]))
+    for group in groups_of("memory", proc):
+        limit, usage, inactive = _NAMES[group.version]
+        if os.path.exists(os.path.join(group.folder, limit)):
+            found.append(_Level(os.path.join(group.folder, limit), os.path.join(group.folder, usage), inactive))
     return found
-
-
-def _mounts(table: list[str], kind: str) -> list[tuple[str, str]]:
-    """Return (root inside the hierarchy, mount point) of the memory hierarchies of this kind."""
-    found = []
-    for line in table:
-        left, _, right = line.partition(" - ")
-        fields, rest = left.split(), right.split()
-        if len(fields) > 4 and rest and rest[0] == kind and (kind == "cgroup2" or "memory" in rest[-1].split(",")):
-            found.append((fields[3], fields[4]))
-    return found
-
-
-def _below(root: str, path: str) -> str:
-    if root != "/" and (path == root or path.startswith(root + "/")):
-        return path[len(root) :].strip("/")
-    return path.strip("/") if root == "/" else ""
-
-
-def _upwards(point: str, relative: str) -> list[str]:
-    folders = [point]
-    for part in relative.split("/") if relative else ():
-        folders.append(os.path.join(folders[-1], part))
-    return folders[::-1]
 
 
 def _pairs(content: bytes, separator: bytes) -> dict[bytes, int]:

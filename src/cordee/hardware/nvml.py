@@ -25,7 +25,7 @@ _RECOVERY_ACTIONS = (
 )
 _VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 # What is said when NVML cannot be opened, by its error code: cause and what to do.
-_REFUSALS = {
+REFUSALS = {
     4: ("closed", "this user may not open /dev/nvidiactl"),
     9: ("absent", "NVIDIA's kernel module is not loaded: no GPU on this node, or its driver did not start"),
     12: (
@@ -53,8 +53,8 @@ class NvmlSource(GpuSource):
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
-            cause, advice = _REFUSALS.get(error.value, ("error", ""))
-            versions = f" ({_kernel_module()})" if error.value == 18 else ""
+            cause, advice = REFUSALS.get(error.value, ("error", ""))
+            versions = f" ({kernel_module()})" if error.value == 18 else ""
             words = [] if error.value == _LIBRARY_NOT_FOUND else [f"{error}{versions}"]
             raise GpusUnreadable(": ".join(["NVML", *words, *([advice] if advice else [])]), cause) from None
         self.driver_version = self._text("nvmlSystemGetDriverVersion")
@@ -64,7 +64,7 @@ class NvmlSource(GpuSource):
         try:
             count = self._nvml.nvmlDeviceGetCount()
         except self._nvml.NVMLError as error:
-            cause = _REFUSALS.get(error.value, ("error", ""))[0]
+            cause = REFUSALS.get(error.value, ("error", ""))[0]
             raise GpusUnreadable(f"NVML does not tell the number of GPUs: {error}", cause) from None
         found = [self._read(index, tuple(parts)) for index in range(count)]
         return [gpu for gpu in found if gpu is not None]
@@ -164,7 +164,8 @@ def _module() -> Any:
         raise GpusUnreadable(text, "absent") from None
 
 
-def _kernel_module() -> str:
+def kernel_module() -> str:
+    """Return the first line of what NVIDIA's kernel module says of its version, or words when it says nothing."""
     try:
         with open("/proc/driver/nvidia/version") as file:
             return file.readline().strip()

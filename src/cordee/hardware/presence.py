@@ -21,18 +21,31 @@ def gpus_told_by(root: str, env: Mapping[str, str]) -> Optional[str]:
         root: where the host's /dev is seen.
         env: the ranks' environment: what hides all devices from them counts as none.
     """
-    if any(env.get(name) is not None and env[name].strip() in _HIDDEN for name in _LISTS):
+    if _hidden(env):
         return None
-    folder = os.path.join(root, "dev")
+    shown = gpu_device_file(root, env)
+    if shown is not None:
+        return shown
+    count = _nvml_count()
+    return f"NVML, which counts {count}" if count else None
+
+
+def gpu_device_file(root: str, env: Mapping[str, str]) -> Optional[str]:
+    """Return the device file of a GPU that the ranks may see, None without one; no library is asked, so nothing hangs."""
+    if _hidden(env):
+        return None
     try:
-        names = sorted(os.listdir(folder))
+        names = sorted(os.listdir(os.path.join(root, "dev")))
     except OSError:
-        names = []
+        return None
     for name in names:
         if _NVIDIA_DEVICE.match(name) or name == "kfd":
             return f"/dev/{name}"
-    count = _nvml_count()
-    return f"NVML, which counts {count}" if count else None
+    return None
+
+
+def _hidden(env: Mapping[str, str]) -> bool:
+    return any(env.get(name) is not None and env[name].strip() in _HIDDEN for name in _LISTS)
 
 
 def _nvml_count() -> int:

@@ -22,10 +22,13 @@ from cordee import wire
 from cordee.errors import CordeeError
 from cordee.node import processes
 from cordee.node.allocation import Allocation
+from cordee.node.binding import bound
 from cordee.node.channels import RankChannels
 from cordee.node.container import Container, ContainerDown
+from cordee.node.gpus import GpuSampling
 from cordee.node.launching import Launch, RankCommand, make_launch
 from cordee.node.output import OutputLog, Tail
+from cordee.node.rank_facts import RankFacts
 from cordee.node.ranks import base_environment, rank_command, rank_environment
 from cordee.node.rescue import Rescue, claim_node
 from cordee.node.setup_lines import read_environment, setup_shell
@@ -103,7 +106,13 @@ class Agent:
         )
         self.base = base_environment(os.environ, self.step["tasks"], self.container.environment)
         self.env = dict(self.base)
-        self.telemetry = Telemetry(self.node, self.channels, self._rank_pids, self.plan["sampling"]["interval_s"])
+        interval_s = self.plan["sampling"]["interval_s"]
+        self.about = RankFacts(self.channels.folder / "ranks.json")
+        sharing = self.step["request"]["nodes"] if self.plan["backend"] == "local" else 1
+        pids, facts = self._rank_pids, self.about.facts
+        self.telemetry = Telemetry(self.node, self.channels, pids, interval_s, sharing, facts)
+        source = self.plan["sampling"].get("gpus", "auto")
+        self.gpus = GpuSampling(self, node, interval_s, source, folder.node_zip, self.about.path, self.telemetry.add)
         self._handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             "welcome": self._welcome,
             "setup": self._setup,
@@ -126,6 +135,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._terminated)
         ticker = asyncio.ensure_future(self._tick())
+        self.gpus.start()
         code = 0
         try:
             while not self.ending.is_set():
@@ -421,6 +431,8 @@ class Agent:
             channel = self.channels.create(world.attempt, rank)
             env = rank_environment(self.env, self.plan, self.step, world, rank, channel)
             ranks.append(RankCommand(rank, argv, env, self.container.cwd, outside))
+        ranks = bound(ranks, self.step)
+        self.about.begin(world, ranks)
         if not down:
             self.launch.start(ranks)
             return
@@ -502,6 +514,7 @@ class Agent:
         interval = self.plan["sampling"]["interval_s"]
         while True:
             await asyncio.sleep(interval - time.time() % interval)
+            self.about.write(self._rank_pids())
             self.telemetry.sample(self.world.attempt if self.world else 0)
             self.telemetry.send(self._send, dropped_log_bytes=self.log.dropped_bytes if self.log else 0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 from typing import Any, Iterable, NamedTuple, Optional
@@ -164,5 +163,7 @@ _prctl_function: Any = None
 def _prctl() -> Any:
     global _prctl_function
     if _prctl_function is None:
+        import ctypes  # what only reads /proc does without
+
         _prctl_function = ctypes.CDLL(None, use_errno=True).prctl
     return _prctl_function

@@ -43,6 +43,7 @@ class Task:
         terminal: (rows, columns) to run it on a pseudo terminal, as a shell is.
         keeps_children: what it started stays when it ends, until the runner does (a daemon of a set-up line).
         open_stdin: its standard input stays open until `close_stdin`, or until this process ends.
+        cpus: it may run on these alone; None: where this process may.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Task:
     terminal: Optional[tuple[int, int]] = None
     keeps_children: bool = False
     open_stdin: bool = False
+    cpus: Optional[frozenset[int]] = None
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,11 @@ class TaskRunner:
         if entry is not None and entry.terminal is not None:
             fcntl.ioctl(entry.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
+    @property
+    def output_paused(self) -> bool:
+        """Whether the tasks' output is not read at the moment."""
+        return self._paused
+
     def pause_output(self, paused: bool) -> None:
         """Stop or go on reading the tasks' output: their pipes fill up and they wait, nothing is dropped."""
         if paused == self._paused:
@@ -229,6 +236,8 @@ class TaskRunner:
 
             def prepare() -> None:
                 processes.die_with_parent(parent)
+                if task.cpus:
+                    os.sched_setaffinity(0, task.cpus)
                 if slave is not None:
                     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 

@@ -7,8 +7,10 @@ from collections import deque
 from typing import Any, Callable
 
 from cordee.node.channels import RankChannels
-from cordee.node.samplers.proc import NodeSampler, RankSampler
-from cordee.runs.blocklog import encode_grid, encode_schema
+from cordee.node.samplers._base import Sampler
+from cordee.node.samplers.host import node_sampler, rank_sampler
+from cordee.node.samplers.told import ToldFacts
+from cordee.runs.blocklog import GRID, SCHEMA, decode_json, encode_grid, encode_record, encode_schema, iter_records
 
 _MOST_UNACKNOWLEDGED = 120
 
@@ -23,18 +25,28 @@ class Telemetry:
         channels: the ranks' channels.
         pids: returns the main pid of each running global rank.
         cadence_s: seconds between samples, for the record.
+        sharing: how many nodes of a local run share this machine.
+        about_ranks: returns facts of the global ranks that run.
     """
 
     def __init__(
-        self, node: str, channels: RankChannels, pids: Callable[[], dict[int, int]], cadence_s: float = 1.0
+        self,
+        node: str,
+        channels: RankChannels,
+        pids: Callable[[], dict[int, int]],
+        cadence_s: float = 1.0,
+        sharing: int = 1,
+        about_ranks: Callable[[], dict[str, dict[str, Any]]] = dict,
     ) -> None:
         self.connected = False
         self._cadence_s = cadence_s
         self._node = node
         self._channels = channels
         self._pids = pids
-        self._node_sampler = NodeSampler(node)
-        self._rank_sampler = RankSampler(pids)
+        self._about_ranks = about_ranks
+        self._node_sampler = node_sampler(node)
+        self._rank_sampler = rank_sampler(pids, cadence_s, sharing=sharing)
+        self._told = {group: ToldFacts(node, group) for group in ("node", "rank")}
         self._records: list[bytes] = []
         self._schemas: dict[int, bytes] = {}
         self._unacknowledged: deque[tuple[int, dict[str, Any], bytes]] = deque()
@@ -47,9 +59,21 @@ class Telemetry:
             self._lost_samples += 1
             return
         moment = time.time()
-        self._take("node", self._node_sampler, moment)
+        self._take("node", self._node_sampler, moment, {})
         if self._pids():
-            self._take("rank", self._rank_sampler, moment)
+            self._take("rank", self._rank_sampler, moment, self._about_ranks())
+
+    def add(self, records: bytes) -> None:
+        """Take whole records of another process that measures; its samples are under the same limit as ours."""
+        full = len(self._unacknowledged) >= _MOST_UNACKNOWLEDGED
+        for kind, body in iter_records(records):
+            record = encode_record(kind, bytes(body))
+            if kind == SCHEMA:
+                self._schemas[decode_json(body)["id"]] = record
+            if kind == GRID and full:
+                self._lost_samples += 1
+            else:
+                self._records.append(record)
 
     def send(self, send: Send, *, dropped_log_bytes: int = 0) -> None:
         """Send what was sampled and logged since the last time; also when there is nothing, as a sign of life."""
@@ -91,7 +115,7 @@ class Telemetry:
             _, message, _ = self._unacknowledged.popleft()
             self._channels.acknowledge(message["cursors"])
 
-    def _take(self, group: str, sampler: Any, moment: float) -> None:
+    def _take(self, group: str, sampler: Sampler, moment: float, more: dict[str, dict[str, Any]]) -> None:
         values = sampler.sample()
         devices = sampler.devices()
         if not devices:
@@ -101,3 +125,4 @@ class Telemetry:
             self._schemas[schema] = encoded
             self._records.append(encoded)
         self._records.append(encode_grid(schema, moment, values))
+        self._records.append(self._told[group].news(sampler, moment, more))

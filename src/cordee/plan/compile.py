@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
 from cordee.checkpoint.folder import find_checkpoints
 from cordee.findings import Finding
@@ -30,6 +31,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     placement = place(job.need, cluster)
     environment, remarks = _environment(loaded, run_folder)
     workdir = folder if job.code == "live" else run_folder / "code"
+    request = _request(loaded, placement)
     tasks = model.Tasks(
         argv=job.run,
         env=dict(job.env),
@@ -37,11 +39,12 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         launch=job.launch,
         setup=job.setup,
         mpi=job.slurm.mpi,
+        bind=_bind(loaded, request),
     )
     checkpoint = _checkpoint(job.checkpoint, folder, run_folder)
     step = model.Step(
         name="main",
-        request=_request(loaded, placement),
+        request=request,
         tasks=tasks,
         vet=model.VetPolicy(
             commands=job.vet.commands,
@@ -74,7 +77,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
             orphan_s=job.timeouts.orphan,
             kill_s=job.timeouts.kill,
         ),
-        sampling=model.Sampling(interval_s=job.sampling.interval),
+        sampling=model.Sampling(interval_s=job.sampling.interval, gpus=job.sampling.gpus),
         python=cluster.python,
         network_interface=cluster.network_interface,
     )
@@ -88,6 +91,14 @@ def _environment(loaded: LoadedJob, run_folder: Path) -> tuple[model.Environment
     from cordee.plan.environment import plan_environment
 
     return plan_environment(loaded, run_folder)
+
+
+def _bind(loaded: LoadedJob, request: model.Request) -> Literal["gpu", "none"]:
+    """Return whether ranks are put near their GPUs: where each has one, the agent starts them, and nothing else is said."""
+    need = loaded.job.need
+    if loaded.job.launch != "fork" or not request.gpus_per_node:
+        return "none"
+    return need.bind or ("gpu" if request.ranks_per_node == request.gpus_per_node else "none")
 
 
 def _request(loaded: LoadedJob, placement: Placement) -> model.Request:

@@ -26,6 +26,7 @@ def examine(loaded: LoadedJob, plan: Plan, placement: Placement, before: Sequenc
         *before,
         *_not_honoured(loaded, plan),
         *_history_alone(loaded),
+        *_binding(loaded, plan),
         *examine_command(loaded, plan),
         *_resources(loaded, plan),
         *(examine_slurm(loaded, plan, placement) if plan.backend == "slurm" else []),
@@ -43,6 +44,16 @@ def _history_alone(loaded: LoadedJob) -> list[Finding]:
     text = "vet.history keeps the results of a protocol, and there is none"
     what = 'add protocol = "quick", or remove history'
     return [Finding(text, "warn", "no-meaning", file=file, line=line, given=vet.history, next=what)]
+
+
+def _binding(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Say that ranks are not put near GPUs although the job asks for it."""
+    if loaded.job.need.bind != "gpu" or plan.step.tasks.bind == "gpu":
+        return []
+    file, line = loaded.place("need", "bind")
+    why = "the job asks for no GPU" if loaded.job.launch == "fork" else "with launch = srun, srun binds the ranks"
+    text = f"need.bind has no meaning: {why}"
+    return [Finding(text, "info", "no-meaning", file=file, line=line, given="gpu", next="remove need.bind")]
 
 
 def _not_honoured(loaded: LoadedJob, plan: Plan) -> list[Finding]:

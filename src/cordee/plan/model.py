@@ -46,7 +46,11 @@ class Request(Frozen):
 
 
 class Tasks(Frozen):
-    """What one step runs; `path_prepend` goes in front of PATH, `mpi` is srun's (None: what the site set)."""
+    """What one step runs.
+
+    `path_prepend` goes in front of PATH, `mpi` is srun's (None: what the site set); `bind` is `gpu` where the agent puts
+    each rank on CPUs near its GPU.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -54,6 +58,7 @@ class Tasks(Frozen):
     launch: Literal["fork", "srun"]
     setup: tuple[str, ...]
     mpi: str | None = None
+    bind: Literal["gpu", "none"] = "none"
 
 
 class VetPolicy(Frozen):
@@ -137,9 +142,10 @@ class Timeouts(Frozen):
 
 
 class Sampling(Frozen):
-    """Seconds between two samples."""
+    """Seconds between two samples; `gpus` is `auto`, `none`, or the source that measures them."""
 
     interval_s: float
+    gpus: str = "auto"
 
 
 class Plan(Frozen):

@@ -19,6 +19,7 @@ def render_plan(plan: Plan, script: str) -> str:
         *(_scheduler(step.request.scheduler) if plan.backend != "local" else ()),
         ("in", plan.workdir + (" (a snapshot of the job's folder)" if plan.workdir != plan.job_folder else "")),
         *_resources(step.request),
+        *([("binding", "each rank to CPUs near its GPU")] if step.tasks.bind == "gpu" else ()),
         *_surroundings(step),
         *_checkpoints(step),
         ("failures", _failures(step)),

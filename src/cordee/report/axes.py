@@ -35,7 +35,7 @@ def tick_text(value: float, kind: str = "number") -> str:
     if kind in ("bytes", "rate"):
         return format_size(value) + ("/s" if kind == "rate" else "")
     if kind == "ratio":
-        return f"{value:.0%}"
+        return f"{100 * value:.3g}%"
     if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
         return f"{value:.2g}"
     return f"{value:.6g}"

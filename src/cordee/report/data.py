@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cordee.errors import CordeeError
+from cordee.errors import CordeeError, UsageError
 from cordee.insight.phases import LostTime, PhaseShare, SegmentTimes, lost_time, phase_shares, segment_times
 from cordee.report.usage import Usage, read_usage
 from cordee.runs.folder import RunFolder
@@ -21,6 +21,8 @@ from cordee.units import format_duration, parse_utc
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from cordee.insight.saturation.result import Saturation
 
 _SILENT_S = 120.0
 _LAST_LINES = 20
@@ -54,6 +56,7 @@ class ReportData:
         checkpoints: `{step, name, time}` of each complete checkpoint in the order in which they were seen.
         submitted: the exact script or command lines that were handed to the back end.
         last_lines: the last output of the ranks that failed, or of rank 0, by rank.
+        saturation: how well GPUs, or the cores where there are none, were used; None: see `missing`.
         missing: what could not be shown, and why.
     """
 
@@ -69,6 +72,7 @@ class ReportData:
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     submitted: str = ""
     last_lines: dict[int, list[str]] = field(default_factory=dict)
+    saturation: Saturation | None = None
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -121,7 +125,14 @@ def collect(run: RunFolder | Path | str) -> ReportData:
         if event["event"] == "checkpoint_seen"
     ]
     opened = Run(folder)
-    for what, read in (("plan", _plan), ("telemetry", _telemetry), ("resource use", _resources), ("logs", _logs)):
+    readers = {
+        "plan": _plan,
+        "telemetry": _telemetry,
+        "resource use": _resources,
+        "saturation": _saturation,
+        "logs": _logs,
+    }
+    for what, read in readers.items():
         try:
             read(opened, data)
         except OSError as error:
@@ -192,6 +203,18 @@ def _resources(run: Run, data: ReportData) -> None:
         data.usage[group] = read_usage(run, group, data.seconds or 0.0, sizes.get(group, data.state.world_size))
     if not data.usage and data.state.attempts:
         data.missing.append("no resource use: nothing was sampled, the run was too short")
+
+
+def _saturation(run: Run, data: ReportData) -> None:
+    from cordee.insight.saturation.load import load
+    from cordee.insight.saturation.score import score
+
+    if not data.usage:
+        return
+    try:
+        data.saturation = score(load(data.folder.root))
+    except UsageError as error:
+        data.missing.append(f"saturation: {error.text}")
 
 
 def _logs(run: Run, data: ReportData) -> None:

@@ -17,6 +17,8 @@ SCHEMA = "cordee.report/1"
 
 def report_document(data: ReportData) -> dict[str, Any]:
     """Return the report's facts: times in seconds, shares 0-1, metrics as first, last, mean and extremes."""
+    from cordee.report.saturation.summary import summary_document
+
     state = data.state
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -54,6 +56,7 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "findings": [finding.document() for finding in state.findings],
         "metrics": {name: summary(curve.mean) for name, curve in data.curves.items()},
         "resources": _resources(data),
+        "saturation": summary_document(data.saturation) if data.saturation is not None else None,
         "last_lines": {str(rank): lines for rank, lines in data.last_lines.items()},
         "missing": data.missing,
     }

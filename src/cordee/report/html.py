@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
+from cordee.insight.saturation.result import UNKNOWN
 from cordee.report.charts import COLOURS
 from cordee.report.clean import clean, ranges
 from cordee.report.container import container_words
@@ -30,43 +30,74 @@ _LONGEST = 2000
 
 def render_html(data: ReportData) -> str:
     """Return the page; everything that a program or a person wrote is escaped, without control characters, and cut."""
-    jinja = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_fit)
-    template = resources.files("cordee.report").joinpath("template.html.j2").read_text(encoding="utf-8")
+    from cordee.report.saturation.classes import COLOURS as CLASSES
+    from cordee.report.saturation.summary import summary_html
+
     state = data.state
     nodes = sorted(state.nodes, key=troubled_first)
     ranks = sorted(state.ranks, key=lambda rank: (rank.status != "failed", rank.rank))
     vetting = vetting_view(state)
     attempts = [_attempt(data, entry) for entry in state.attempts[-_MOST_ATTEMPTS:]]
-    return jinja.from_string(template).render(
-        run=data.folder.id,
-        state=state,
-        cards=_cards(data),
-        facts=_facts(data),
-        submitted=data.submitted,
-        shares=data.shares,
-        lost=lost_text(data),
-        advised=data.advised,
-        segments=[segment_words(times) for times in data.segments[-_MOST_ROWS:]] if worth_showing(state) else [],
-        timeline=Markup(phases_plot(data)),
-        attempts=attempts if len(attempts) > 1 or state.failures or state.state == "failed" else [],
-        earlier=len(state.attempts) - len(attempts),
-        findings=state.findings[-_MOST_FINDINGS:],
-        missing=data.missing,
-        last_lines=data.last_lines,
-        curves=[(plot.name, Markup(plot.svg)) for plot in curve_plots(data)],
-        resources=[(plot.name, Markup(plot.svg)) for plot in resource_plots(data)],
-        vetting=vetting,
-        heat=Markup(vetting.heat if vetting else ""),
-        key=Markup(vetting.key if vetting else ""),
-        pairs=Markup(vetting.pairs if vetting else ""),
-        nodes=[_node(data, node) for node in nodes[:_MOST_ROWS]],
-        ranks=[_rank(data, rank) for rank in ranks[:_MOST_ROWS]],
-        checkpoints=data.checkpoints[-10:],
-        seen=len(data.checkpoints),
-        hidden=max(0, len(nodes) - _MOST_ROWS) + max(0, len(ranks) - _MOST_ROWS),
-        colours=range(COLOURS),
-        duration=format_duration,
-        now=utc_text(data.now)[:19].replace("T", " ") + " UTC",
+    return (
+        page_environment()
+        .get_template("template.html.j2")
+        .render(
+            run=data.folder.id,
+            state=state,
+            cards=_cards(data),
+            facts=_facts(data),
+            submitted=data.submitted,
+            shares=data.shares,
+            lost=lost_text(data),
+            advised=data.advised,
+            segments=[segment_words(times) for times in data.segments[-_MOST_ROWS:]] if worth_showing(state) else [],
+            timeline=Markup(phases_plot(data)),
+            attempts=attempts if len(attempts) > 1 or state.failures or state.state == "failed" else [],
+            earlier=len(state.attempts) - len(attempts),
+            findings=state.findings[-_MOST_FINDINGS:],
+            missing=data.missing,
+            last_lines=data.last_lines,
+            curves=[(plot.name, Markup(plot.svg)) for plot in curve_plots(data)],
+            resources=[(plot.name, Markup(plot.svg)) for plot in resource_plots(data)],
+            saturation=Markup(summary_html(data.saturation)) if data.saturation is not None else "",
+            classes=[name for name in CLASSES if name != UNKNOWN],
+            vetting=vetting,
+            heat=Markup(vetting.heat if vetting else ""),
+            key=Markup(vetting.key if vetting else ""),
+            pairs=Markup(vetting.pairs if vetting else ""),
+            nodes=[_node(data, node) for node in nodes[:_MOST_ROWS]],
+            ranks=[_rank(data, rank) for rank in ranks[:_MOST_ROWS]],
+            checkpoints=data.checkpoints[-10:],
+            seen=len(data.checkpoints),
+            hidden=max(0, len(nodes) - _MOST_ROWS) + max(0, len(ranks) - _MOST_ROWS),
+            colours=range(COLOURS),
+            duration=format_duration,
+            now=utc_text(data.now)[:19].replace("T", " ") + " UTC",
+        )
+    )
+
+
+def page_environment() -> Environment:
+    """Return what renders the pages of this room: escaped, cut, and strict about what a template names."""
+    environment = Environment(
+        loader=PackageLoader("cordee.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_fit,
+    )
+    environment.filters["ticked"] = ticked
+    return environment
+
+
+def ticked(text: str) -> Markup:
+    """Return a sentence, escaped, with what stands between back ticks as code."""
+    pieces = [escape(_fit(piece)) for piece in text.split("`")]
+    if len(pieces) % 2 == 0:
+        return escape(_fit(text))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(piece) if at % 2 else piece for at, piece in enumerate(pieces)
     )
 
 

@@ -22,6 +22,10 @@ _MOST_CURVES = 16
 _MOST_SPANS = 600
 _PACE_POINTS = 120
 _KINDS = (
+    ("gpu_sm_ratio", "SMs at work", "ratio"),
+    ("gpu_utilization_ratio", "GPU in use, coarse", "ratio"),
+    ("gpu_memory_used_bytes", "GPU memory used", "bytes"),
+    ("gpu_power_watts", "GPU power in watts", "number"),
     ("cpu_busy_ratio", "CPU busy", "ratio"),
     ("cpu_cores_ratio", "cores in use", "number"),
     ("memory_used_bytes", "memory used", "bytes"),
@@ -30,6 +34,10 @@ _KINDS = (
     ("network_transmit_bytes_per_second", "network out", "rate"),
     ("disk_read_bytes_per_second", "disk reads", "rate"),
     ("disk_write_bytes_per_second", "disk writes", "rate"),
+    ("fabric_receive_bytes_per_second", "fabric in", "rate"),
+    ("fabric_transmit_bytes_per_second", "fabric out", "rate"),
+    ("pressure_io_ratio", "waiting for storage", "ratio"),
+    ("node_power_watts", "power in watts", "number"),
     ("io_read_bytes_per_second", "read", "rate"),
     ("io_write_bytes_per_second", "written", "rate"),
 )
@@ -87,12 +95,12 @@ def curve_plots(data: ReportData) -> list[Plot]:
 
 
 def resource_plots(data: ReportData) -> list[Plot]:
-    """Return what was used, per node and per rank, in the order of the table of kinds."""
+    """Return what was used, per GPU, node and rank, in the order of the table of kinds; nothing of what was not measured."""
     plots = []
     for group, usage in data.usage.items():
         seconds = (usage.times - _origin(data, usage.times)).tolist()
         for metric, title, kind in _KINDS:
-            if metric in usage.metrics:
+            if metric in usage.metrics and usage.samples[usage.metrics.index(metric)].any():
                 name = f"{title}, per {group}"
                 lines = _device_lines(usage, metric, seconds)
                 svg = line_chart(name, lines, x_label="s", y_kind=kind, zero=True, marks=_restarts(data))

@@ -21,13 +21,14 @@ _BAR = 30
 _MOST_NODES = 16
 _MOST_TROUBLES = 12
 _MOST_TEXT = 600
-_LEFT_OUT = ("memory_total_bytes",)
+_LEFT_OUT = ("memory_total_bytes", "gpu_memory_total_bytes", "gpu_clock_sm_max_hertz")
+_NOT_SHARES = ("cpu_cores_ratio",)
 
 
 def render_text(data: ReportData) -> str:
     """Return the report as text, no line longer than 80 characters; what it leaves out is counted."""
     parts = [_head(data), _phases(data), _segments(data), _troubles(data), _vetting(data)]
-    parts += [_nodes(data), _metrics(data)]
+    parts += [_nodes(data), _metrics(data), _saturation(data)]
     parts += [_resources(data), _last(data)]
     return clean("\n".join("\n".join(part) + "\n" for part in parts if part))
 
@@ -146,6 +147,12 @@ def _metrics(data: ReportData) -> list[str]:
     return lines
 
 
+def _saturation(data: ReportData) -> list[str]:
+    from cordee.report.saturation.summary import summary_lines
+
+    return summary_lines(data.saturation) if data.saturation is not None else []
+
+
 def _resources(data: ReportData) -> list[str]:
     import numpy as np
 
@@ -164,7 +171,9 @@ def quantity(metric: str, value: float) -> str:
     """Return a sample as people read it, by its metric's name."""
     if "bytes" in metric:
         return format_size(value) + ("/s" if metric.endswith("per_second") else "")
-    return f"{value:.1%}" if metric.endswith("busy_ratio") else f"{value:.2f}"
+    if metric.endswith("_hertz"):
+        return f"{value / 1e9:.2f} GHz"
+    return f"{value:.1%}" if metric.endswith("_ratio") and metric not in _NOT_SHARES else f"{value:.2f}"
 
 
 def _troubles(data: ReportData) -> list[str]:

@@ -41,6 +41,11 @@ _PART = re.compile(r"^blocks-(\d+)-(\d+)\.log$")
 _SEARCH_BYTES = 1 << 20
 
 
+def encode_record(kind: int, body: bytes) -> bytes:
+    """Return a record of a kind."""
+    return _RECORD.pack(len(body), kind) + body
+
+
 def encode_schema(
     node: str,
     group: str,
@@ -68,14 +73,14 @@ def encode_schema(
         "attempt": attempt,
     }
     schema = zlib.crc32(_compact(document))
-    return schema, _record(SCHEMA, _compact(dict(document, id=schema)))
+    return schema, encode_record(SCHEMA, _compact(dict(document, id=schema)))
 
 
 def encode_grid(schema: int, moment: float, values: Union[Sequence[float], bytes]) -> bytes:
     """Return the record of one sample: float values [devices x metrics], flat, device by device, taken at UTC `moment`."""
     if not isinstance(values, (bytes, bytearray, memoryview)):
         values = struct.pack(f"<{len(values)}d", *values)
-    return _record(GRID, _GRID.pack(schema, moment) + values)
+    return encode_record(GRID, _GRID.pack(schema, moment) + values)
 
 
 def encode_events(node: str, rank: int, attempt: int, dropped: int, events: Iterable[Sequence[Any]]) -> bytes:
@@ -84,7 +89,7 @@ def encode_events(node: str, rank: int, attempt: int, dropped: int, events: Iter
     `dropped` counts the events that the rank could not store since the last record.
     """
     document = {"node": node, "rank": rank, "attempt": attempt, "dropped": dropped, "events": list(events)}
-    return _record(EVENTS, json.dumps(document, separators=(",", ":")).encode())
+    return encode_record(EVENTS, json.dumps(document, separators=(",", ":")).encode())
 
 
 def encode_facts(
@@ -105,7 +110,7 @@ def encode_facts(
         remarks: sentences that the reader of these samples should know.
     """
     document = {"node": node, "group": group, "time": moment, "devices": devices, "missing": missing}
-    return _record(FACTS, _compact(dict(document, remarks=list(remarks))))
+    return encode_record(FACTS, _compact(dict(document, remarks=list(remarks))))
 
 
 def merge_facts(known: dict[str, dict[str, Any]], news: dict[str, Any]) -> None:
@@ -392,10 +397,6 @@ class BlockLogWriter:
 
 def _compact(document: dict[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _record(kind: int, body: bytes) -> bytes:
-    return _RECORD.pack(len(body), kind) + body
 
 
 def _read_block(descriptor: int, offset: int) -> Optional[tuple[int, bytes]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import string
 import sys
 import time
@@ -17,6 +16,8 @@ _LETTERS = string.ascii_lowercase
 
 def new_run_id(name: str) -> str:
     """Return `name-UTC-four random letters`, for example `char-gpt-20261121T012244Z-kqzv`."""
+    import secrets  # seldom, and it takes as long to import as all else here
+
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     return f"{name}-{stamp}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
 
@@ -150,6 +151,8 @@ def write_atomically(path: Union[str, Path], data: Union[str, bytes], mode: int 
     Raises:
         RunFolderError: the folder is gone, read-only, or the disk is full.
     """
+    import secrets
+
     target = Path(path)
     payload = data.encode() if isinstance(data, str) else data
     temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
@@ -178,6 +181,8 @@ def write_atomically(path: Union[str, Path], data: Union[str, bytes], mode: int 
 
 def say(text: str) -> None:
     """Print a line on standard error, which is a file of the run: a full disk must not end the process that complains."""
+    if sys.stderr is None:  # closed by whoever started us
+        return
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:

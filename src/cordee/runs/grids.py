@@ -89,16 +89,26 @@ class Axes:
 
 
 class Samples:
-    """All samples of one schema: times float64 [n], slots int64 [n], values float64 [n, devices, metrics]."""
+    """All samples of one schema: times float64 [n], slots int64 [n], values float64 [n, devices, metrics].
 
-    def __init__(self, schema: dict[str, Any], rows: Sequence[bytes]) -> None:
+    Args:
+        rows: as `cordee.runs.tail.Part` keeps them.
+        packed: those that it keeps packed, which came before; values are float32 where there are any.
+    """
+
+    def __init__(self, schema: dict[str, Any], rows: Sequence[bytes], packed: Sequence[np.ndarray] = ()) -> None:
         import numpy as np
 
         self.schema = schema
         shape = (len(schema["devices"]), len(schema["metrics"]))
         kind = np.dtype([("time", "<f8"), ("values", "<f8", shape)])
         records = np.frombuffer(b"".join(row for row in rows if len(row) == kind.itemsize), dtype=kind)
-        records = records[np.isfinite(records["time"])]
+        if packed:
+            records = (
+                packed[0] if len(packed) == 1 and not len(records) else np.concatenate([*packed, *_single(records)])
+            )
+        if not np.isfinite(records["time"]).all():
+            records = records[np.isfinite(records["time"])]
         self.times, self.values = records["time"], records["values"]
         self.slots = np.floor(self.times / schema["cadence"] + 0.5).astype(np.int64)
 
@@ -130,6 +140,14 @@ class Samples:
             news = picked[:, layer, :]
             missing = np.isnan(news)
             target[index] = np.where(missing, target[index], news) if missing.any() else news
+
+
+def _single(records: np.ndarray) -> list[np.ndarray]:
+    """Return records in single precision, as packed ones are; none for none."""
+    import numpy as np
+
+    shape = records["values"].shape[1:]
+    return [records.astype(np.dtype([("time", "<f8"), ("values", "<f4", shape)]))] if len(records) else []
 
 
 def group_name(schema: dict[str, Any]) -> str:

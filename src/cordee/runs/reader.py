@@ -24,10 +24,10 @@ from cordee.runs.blocklog import merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
-from cordee.runs.recording import is_recording, read_recorders
+from cordee.runs.recording import has_ended, is_recording, read_recorders
 from cordee.runs.sealed import Commit, read_commit, read_events, read_facts
 from cordee.runs.state import RunState, replay
-from cordee.runs.tail import Event, LiveEvents, Tail, merged_rows
+from cordee.runs.tail import Event, LiveEvents, Tail, merged_packed, merged_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,18 +76,21 @@ class Series:
     ranks: np.ndarray
 
 
-def open_run(run: str | os.PathLike[str]) -> Run:
+def open_run(run: str | os.PathLike[str], *, packed: bool = False) -> Run:
     """Open a run or a recording by its folder, or a run by its id (or what `cordee runs` takes) below `CORDEE_RUNS` or `runs/`.
+
+    Args:
+        packed: keep what is not sealed in single precision, in a third of the memory, for large recordings.
 
     Raises:
         RunNotFound: no run answers to it.
     """
     folder = RunFolder(os.fspath(run))
     if folder.exists() or is_recording(folder):
-        return Run(folder)
+        return Run(folder, packed=packed)
     from cordee.runs.index import find_run
 
-    return Run(find_run(os.fspath(run), os.environ.get("CORDEE_RUNS") or "runs"))
+    return Run(find_run(os.fspath(run), os.environ.get("CORDEE_RUNS") or "runs"), packed=packed)
 
 
 class Run:
@@ -98,11 +101,11 @@ class Run:
         folder: its paths.
     """
 
-    def __init__(self, folder: RunFolder) -> None:
+    def __init__(self, folder: RunFolder, *, packed: bool = False) -> None:
         self.folder = folder
         self.id = folder.root.resolve().name
         self._plan: dict[str, Any] | None = None
-        self._tail = Tail(folder.telemetry)
+        self._tail = Tail(folder.telemetry, packed=packed)
         self._live = LiveEvents(folder.telemetry)
         self._commit = Commit()
 
@@ -143,7 +146,7 @@ class Run:
 
         if is_recording(self.folder):
             recorders, _ = read_recorders(self.folder)
-            if any(recorder.ended_at is None for recorder in recorders):
+            if not all(has_ended(self.folder, recorder) for recorder in recorders):
                 return read_commit(self.folder.telemetry).sealed_until
             return seal(self.folder.root, final=True)
         return seal(self.folder.root, final=self.state.ended)
@@ -153,9 +156,41 @@ class Run:
         from cordee.runs.grids import group_name
 
         self._look()
-        rows = {identity for part in self._tail.parts for identity in part.rows}
+        rows = {identity for part in self._tail.parts for identity in (*part.rows, *part.packed)}
         unsealed = {group_name(schema) for identity, schema in self._tail.schemas.items() if identity in rows}
         return sorted(unsealed | set(self._commit.groups))
+
+    def metrics(self, group: str) -> dict[str, dict[str, Any]]:
+        """Return what is measured of a group, by the metric's name: `{name, unit, source}`.
+
+        Raises:
+            UsageError: there is no such group.
+        """
+        sealed, samples = self._group(group)
+        known = [*(sealed.metrics if sealed is not None else ())]
+        known += [metric for of_schema in samples for metric in of_schema.schema["metrics"]]
+        return {metric["name"]: metric for metric in reversed(known)}
+
+    def clock_jumps(self, group: str) -> dict[str, float]:
+        """Return by how many seconds the clock of a node went back while it measured, where it did; of what is not sealed.
+
+        Raises:
+            UsageError: there is no such group.
+        """
+        import numpy as np
+
+        found: dict[str, float] = {}
+        for of_schema in self._group(group)[1]:
+            times = of_schema.times
+            if not (np.diff(times) < -of_schema.schema["cadence"]).any():
+                continue
+            seen = dict.fromkeys(zip(times.tolist(), of_schema.values[:, 0, 0].tolist(), strict=True))
+            times = np.array([moment for moment, _ in seen])  # what was sent twice is there twice
+            back = float((np.maximum.accumulate(times) - times).max(initial=0.0))
+            if back > of_schema.schema["cadence"]:
+                node = str(of_schema.schema["node"])
+                found[node] = max(back + of_schema.schema["cadence"], found.get(node, 0.0))
+        return found
 
     def grid(
         self,
@@ -309,8 +344,12 @@ class Run:
 
         self._look()
         schemas = {key: schema for key, schema in self._tail.schemas.items() if group_name(schema) == name}
-        rows = merged_rows(self._tail.parts)
-        samples = [Samples(schema, rows[key]) for key, schema in schemas.items() if key in rows]
+        rows, packed = merged_rows(self._tail.parts), merged_packed(self._tail.parts)
+        samples = [
+            Samples(schema, rows.get(key, ()), packed.get(key, ()))
+            for key, schema in schemas.items()
+            if key in rows or key in packed
+        ]
         samples = [of_schema for of_schema in samples if len(of_schema.times)]
         sealed = self._commit.groups.get(name)
         if sealed is None and not samples:

@@ -2,6 +2,7 @@
 
 ```
 DIR/
+  recorders/start.json what was started: processes that were started together share one recording, others are refused
   recorders/<n>.json   one document per sampler: a node in a step; n is its own and is the epoch of its block log
   telemetry/           blocks-<n>-<part>.log of all of them; sealed series, once all have ended
 ```
@@ -11,15 +12,27 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 from cordee.errors import RunFolderError
+from cordee.runs.blocklog import list_parts
 from cordee.runs.folder import RunFolder, write_atomically
 
 SCHEMA = "cordee.recording/1"
 _MOST_RECORDERS = 1_000_000
+_START = "start.json"
+_READ_S = 2.0
+# A sampler flushes each second, or at each sample; the clocks of file servers may be a little off.
+_SILENT_S = 60.0
+
+
+class AnotherRecording(RunFolderError):
+    """The folder holds what was started at another time or by somebody else."""
+
+    kind = "another_recording"
 
 
 @dataclass
@@ -27,7 +40,7 @@ class RecordedRank:
     """One process that was recorded, as it was started on its node.
 
     Attributes:
-        rank: its global rank (0 for a process that is no rank).
+        rank: its global rank (0 for a process that is no rank); `attempt`: how often its launcher had started it before.
         argv: its command.
         devices: UUIDs of the GPUs that are its own; None: not known, and not guessed.
         cpus: the CPUs that it may use.
@@ -39,6 +52,7 @@ class RecordedRank:
     pid: int
     argv: list[str]
     started_at: float
+    attempt: int = 0
     local_rank: Optional[int] = None
     devices: Optional[list[str]] = None
     cpus: list[int] = field(default_factory=list)
@@ -93,10 +107,53 @@ def is_recording(folder: RunFolder) -> bool:
     return recorders_folder(folder).is_dir()
 
 
-def claim_number(folder: RunFolder) -> int:
+def enter_recording(folder: RunFolder, key: str) -> bool:
+    """Make a folder the recording of one start, or join it, and return whether it is new.
+
+    Args:
+        key: the same for all processes that were started together, and for no others.
+
+    Raises:
+        AnotherRecording: it holds the recording of another start.
+        RunFolderError: it cannot be written, or is a run's folder.
+    """
+    place = recorders_folder(folder)
+    if not place.is_dir() and folder.exists():
+        raise RunFolderError(
+            "this is the folder of a run", given=str(folder.root), next="choose another place with -o DIR"
+        )
+    try:
+        for path in (folder.root, place, folder.telemetry):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(place / _START, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            known = _started(place / _START)
+        else:
+            try:
+                os.write(descriptor, json.dumps({"schema": SCHEMA, "key": key, "time": time.time()}).encode())
+            finally:
+                os.close(descriptor)
+            return True
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    if known != key:
+        raise AnotherRecording(
+            "this folder holds another recording",
+            given=f"{folder.root} ({known or 'unreadable'})",
+            allowed="a new folder, or that of processes started together with this one",
+            next="choose another place with -o DIR",
+        )
+    return False
+
+
+def claim_number(folder: RunFolder, first: Optional[int] = None) -> int:
     """Make the folders of a recording where they are missing and take a number that no other sampler has.
 
     Samplers on many nodes may call it at once: a number is a file that only one of them can make.
+
+    Args:
+        first: the number to try before others, so that a thousand nodes need not look at each other's.
 
     Raises:
         RunFolderError: the folder cannot be written.
@@ -105,21 +162,15 @@ def claim_number(folder: RunFolder) -> int:
     try:
         for path in (folder.root, place, folder.telemetry):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if first is not None and _claimed(place, first):
+            return first
         number = max((int(path.stem) for path in place.glob("*.json") if path.stem.isdigit()), default=0)
         while number < _MOST_RECORDERS:
             number += 1
-            try:
-                os.close(os.open(place / f"{number}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            if _claimed(place, number):
                 return number
-            except FileExistsError:
-                continue
     except OSError as error:
-        raise RunFolderError(
-            f"cannot write the recording: {error.strerror}",
-            given=str(folder.root),
-            allowed="a folder on a disk with space that you may write",
-            next="choose another place with -o DIR",
-        ) from error
+        raise _unwritable(folder, error) from error
     raise RunFolderError("this folder holds too many recordings", given=str(folder.root), next="choose another with -o")
 
 
@@ -135,19 +186,81 @@ def write_recorder(folder: RunFolder, recorder: Recorder) -> None:
 def read_recorders(folder: RunFolder) -> tuple[list[Recorder], list[str]]:
     """Return the samplers' documents by number, and a sentence for each file that holds none (its sampler was killed)."""
     found, remarks = [], []
-    paths = [path for path in recorders_folder(folder).glob("*.json") if path.stem.isdigit()]
-    for path in sorted(paths, key=lambda path: int(path.stem)):
+    for number in recorder_numbers(folder):
         try:
-            document = json.loads(path.read_bytes())
-            if document.get("schema") != SCHEMA:
-                remarks.append(f"{path.name} is of {document.get('schema')!r}, not {SCHEMA}: it was left out")
-                continue
+            found.append(read_recorder(folder, number))
+        except ValueError as error:
+            remarks.append(str(error))
+    return found, remarks
+
+
+def recorder_numbers(folder: RunFolder) -> list[int]:
+    """Return the numbers that samplers have taken, ascending."""
+    return sorted(int(path.stem) for path in recorders_folder(folder).glob("*.json") if path.stem.isdigit())
+
+
+def read_recorder(folder: RunFolder, number: int) -> Recorder:
+    """Return one sampler's document.
+
+    Raises:
+        ValueError: the file holds none; the message is a sentence for the reader of a score.
+    """
+    path = recorders_folder(folder) / f"{number}.json"
+    try:
+        document = json.loads(path.read_bytes())
+        if document.get("schema") == SCHEMA:
             known = {name: document[name] for name in Recorder.__dataclass_fields__ if name in document}
             ranks = [
                 RecordedRank(**{name: rank[name] for name in RecordedRank.__dataclass_fields__ if name in rank})
                 for rank in known.pop("ranks", [])
             ]
-            found.append(Recorder(**known, ranks=ranks))
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            remarks.append(f"{path.name} says nothing of its sampler, which was killed or still starts ({error})")
-    return found, remarks
+            return Recorder(**known, ranks=ranks)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path.name} says nothing of its sampler, which was killed or still starts ({error})"
+        ) from error
+    raise ValueError(f"{path.name} is of {document.get('schema')!r}, not {SCHEMA}: it was left out")
+
+
+def has_ended(folder: RunFolder, recorder: Recorder) -> bool:
+    """Return whether a sampler writes no more: it closed the recording, or has been silent for a minute (killed)."""
+    if recorder.ended_at is not None:
+        return True
+    written = recorder.heard_at or recorder.started_at
+    for epoch, _, path in list_parts(folder.telemetry):
+        if epoch == recorder.number:
+            try:
+                written = max(written, path.stat().st_mtime)
+            except OSError:
+                continue
+    return time.time() - written > max(_SILENT_S, 10 * recorder.interval_s)
+
+
+def _claimed(place: Path, number: int) -> bool:
+    try:
+        os.close(os.open(place / f"{number}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _started(path: Path) -> Optional[str]:
+    """Return the key of a recording; whoever makes it may still be writing it."""
+    deadline = time.monotonic() + _READ_S
+    while True:
+        try:
+            key = json.loads(path.read_bytes())["key"]
+            return key if isinstance(key, str) else None
+        except (ValueError, KeyError, TypeError):
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.01)
+
+
+def _unwritable(folder: RunFolder, error: OSError) -> RunFolderError:
+    return RunFolderError(
+        f"cannot write the recording: {error.strerror}",
+        given=str(folder.root),
+        allowed="a folder on a disk with space that you may write",
+        next="choose another place with -o DIR",
+    )

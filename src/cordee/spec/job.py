@@ -39,6 +39,7 @@ class Need(Document):
     gpus_per_node: CountOrZero = 0
     ranks_per_node: Annotated[int | str, BeforeValidator(_ranks)] = "gpu"
     cpus_per_rank: Count | None = None
+    bind: Literal["gpu", "none"] | None = None
     memory: Size | None = None
     gpu: GpuRequirement | None = None
     time: Duration | None = None
@@ -126,9 +127,10 @@ class Restart(Document):
 
 
 class Sampling(Document):
-    """`[sampling]`: how often nodes and ranks are measured."""
+    """`[sampling]`: how often nodes and ranks are measured, and by what GPUs are."""
 
     interval: Annotated[Duration, Field(ge=0.1, le=3600)] = 1.0
+    gpus: Annotated[str, Field(min_length=1)] = "auto"
 
 
 class Timeouts(Document):

@@ -9,6 +9,17 @@ from cordee.errors import CordeeError
 
 SOURCE = Path(__file__).with_name("fake_cuda") / "cuda.c"
 LIBRARY = "libcuda.so.1"
+COMPILER_SOURCE = Path(__file__).with_name("fake_cuda") / "nvrtc.c"
+COMPILER = "libnvrtc.so"
+
+
+def build_compiler(folder: Path) -> Path:
+    """Compile the NVRTC that compiles nothing into `folder`, to be named by LD_LIBRARY_PATH, and return the folder.
+
+    Raises:
+        CordeeError: there is no C compiler, or it failed.
+    """
+    return _build(folder, COMPILER, COMPILER_SOURCE)
 
 
 def build(folder: Path) -> Path:
@@ -19,14 +30,18 @@ def build(folder: Path) -> Path:
     Raises:
         CordeeError: there is no C compiler, or it failed.
     """
+    return _build(folder, LIBRARY, SOURCE)
+
+
+def _build(folder: Path, library: str, source: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    options = ["-O1", "-std=gnu11", "-Wall", "-Werror", "-fPIC", "-shared", f"-Wl,-soname,{LIBRARY}"]
+    options = ["-O1", "-std=gnu11", "-Wall", "-Werror", "-fPIC", "-shared", f"-Wl,-soname,{library}"]
     try:
         done = subprocess.run(
-            ["cc", *options, "-o", str(folder / LIBRARY), str(SOURCE)], capture_output=True, text=True, check=False
+            ["cc", *options, "-o", str(folder / library), str(source)], capture_output=True, text=True, check=False
         )
     except OSError as error:
         raise CordeeError(f"no C compiler: {error}", given="cc", next="install gcc") from None
     if done.returncode:
-        raise CordeeError(f"the fake CUDA driver cannot be compiled: {done.stderr.strip()[-2000:]}")
+        raise CordeeError(f"the fake {library} cannot be compiled: {done.stderr.strip()[-2000:]}")
     return folder

@@ -16,7 +16,7 @@ from cordee.errors import CordeeError, UsageError
 
 SOURCE = Path(__file__).with_name("fake_nvml") / "nvml.c"
 LIBRARY = "libnvidia-ml.so.1"
-Value = int | str | None
+Value = int | float | str | None
 
 _GIB = 1 << 30
 # What a healthy, idle device says; clocks in MHz, memory in bytes, temperatures in degrees Celsius.
@@ -61,21 +61,35 @@ HEALTHY: dict[str, Value] = {
     "fabric_health_mask": None,
     "memory_temperature": 45,
     "recovery_action": 0,
+    "energy": 1,
+    "violation_power": 0,
+    "violation_thermal": 0,
+    "cores": 16896,
+    "capability_major": 9,
+    "capability_minor": 0,
+    "gpm": 1,
 }
 _NAMES = ("uuid", "minor", "pci_bus_id", *HEALTHY)
 # Values that NVML gives as fields, by their number in nvml.h.
 _FIELDS = {"memory_temperature": 82, "recovery_action": 230}
+_SYSTEM_NAMES = ("driver_version", "nvml_version", "cuda_driver_version", "count", "gpm_strict")
+_INSTANCE_NAMES = ("uuid", "memory_total", "memory_used", "sm_count", "slices")
+# An instance of a seventh of an H100 80GB (1g.10gb), as NVIDIA's MIG user guide has it.
+_INSTANCE: dict[str, Value] = {"memory_total": 10 * _GIB, "memory_used": 0, "sm_count": 16, "slices": 1}
 _LINK_NAMES = ("active", "replay", "recovery", "crc_flit", "crc_data")
 
 
-def build(folder: Path | str) -> Path:
+def build(folder: Path | str, name: str = LIBRARY) -> Path:
     """Compile the library into `folder`, unless this version of it is there, and return the folder.
+
+    Args:
+        name: the library's file and soname: of another one than NVML's own a process may hold many, each with its state.
 
     Raises:
         CordeeError: there is no C compiler, or it failed.
     """
     folder = Path(folder)
-    mark = folder / ".built"
+    mark = folder / f".built-{name}"
     version = hashlib.sha256(SOURCE.read_bytes()).hexdigest()
     if mark.is_file() and mark.read_text() == version:
         return folder
@@ -85,7 +99,7 @@ def build(folder: Path | str) -> Path:
     command = ["cc", "-O1", "-std=gnu11", "-Wall", "-Werror", "-Wno-format-truncation", "-fPIC", "-shared"]
     try:
         done = subprocess.run(
-            [*command, "-Wl,-soname," + LIBRARY, "-o", partial, str(SOURCE)],
+            [*command, "-Wl,-soname," + name, "-o", partial, str(SOURCE)],
             capture_output=True,
             text=True,
             check=False,
@@ -95,7 +109,7 @@ def build(folder: Path | str) -> Path:
     if done.returncode:
         raise CordeeError(f"the fake NVML cannot be compiled: {done.stderr.strip()[-2000:]}")
     os.chmod(partial, 0o755)
-    os.replace(partial, folder / LIBRARY)
+    os.replace(partial, folder / name)
     mark.write_text(version)
     return folder
 
@@ -150,8 +164,8 @@ class FakeGpus:
         return str(self._values[f"device.{index}.uuid"])
 
     def system(self, **values: Value) -> FakeGpus:
-        """Set `driver_version`, `nvml_version`, `cuda_driver_version` or `count`; None: NVML does not say."""
-        _only(values, ("driver_version", "nvml_version", "cuda_driver_version", "count"), "the system")
+        """Set `driver_version`, `nvml_version`, `cuda_driver_version`, `count` or `gpm_strict`; None: NVML does not say."""
+        _only(values, _SYSTEM_NAMES, "the system")
         return self._set("", values)
 
     def device(self, index: int, **values: Value) -> FakeGpus:
@@ -182,18 +196,42 @@ class FakeGpus:
         """Set a field value by its number in nvml.h; `scope` is the link, where it belongs to one."""
         return self._set(f"device.{index}.", {f"field.{number}.{scope}" if scope else f"field.{number}": value})
 
+    def gpm(self, index: int, values: dict[int, Value], instance: int | None = None) -> FakeGpus:
+        """Set GPM metrics of a device or of a GPU instance by their ids in nvml.h: percent or MiB/s; None: not supported."""
+        prefix = f"device.{index}." if instance is None else f"device.{index}.mig.{instance}."
+        return self._set(prefix, {f"gpm.{number}": value for number, value in values.items()})
+
+    def instance(self, index: int, number: int, **values: Value) -> FakeGpus:
+        """Set what a GPU instance (MIG) says, beginning with 1g.10gb of an H100; the device's MIG mode is turned on."""
+        _only(values, _INSTANCE_NAMES, "a GPU instance")
+        prefix = f"device.{index}.mig.{number}."
+        if f"{prefix}uuid" not in self._values:
+            uuid = "MIG" + _uuid(f"{self._node} {index} {number}").removeprefix("GPU")
+            values = {"uuid": uuid, **_INSTANCE, **values}
+        self._values[f"device.{index}.mig_mode"] = 1
+        return self._set(prefix, values)
+
+    def instance_uuid(self, index: int, number: int) -> str:
+        """Return the UUID of a GPU instance."""
+        return str(self._values[f"device.{index}.mig.{number}.uuid"])
+
+    def cost(self, function: str, microseconds: int) -> FakeGpus:
+        """Have a function of NVML compute for so long in every call, as a driver does."""
+        return self._set("", {f"cost_us.{function}": microseconds})
+
     def process(self, index: int, pid: int, used_bytes: int = 0, graphics: bool = False) -> FakeGpus:
         """Add a process to a device; its memory is not added to `memory_used`."""
         kind = "graphics_process" if graphics else "process"
         there = sum(key.startswith(f"device.{index}.{kind}.") for key in self._values)
         return self._set(f"device.{index}.{kind}.", {str(there): f"{pid} {used_bytes}"})
 
-    def error(self, function: str, code: int, device: int | None = None) -> FakeGpus:
+    def error(self, function: str, code: int | None, device: int | None = None) -> FakeGpus:
         """Have a function of NVML return an error, for all or for one device; the function `*`: all of a device.
 
         Args:
             function: as the library exports it: `nvmlInitWithFlags`, `nvmlDeviceGetHandleByIndex_v2`.
-            code: of nvml.h: 4 no permission, 9 driver not loaded, 15 GPU is lost, 18 version mismatch, 999 unknown.
+            code: of nvml.h: 4 no permission, 9 driver not loaded, 15 GPU is lost, 18 version mismatch, 999 unknown; None: no error
+                any more.
             device: which.
         """
         return self._set(_of(device), {f"error.{function}": code})

@@ -3,4 +3,12 @@
 from __future__ import annotations
 
 # By name: the module whose `command` it is, and one line of help.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "import": ("cordee.cli.score.import_", "Make a recording of what gssr, jobreport or DCGM have measured."),
+    "export": ("cordee.cli.score.export", "Write samples as one table: Parquet, CSV or JSON."),
+    "baseline": ("cordee.cli.score.baseline", "Keep what a workload reached, to judge later runs against it."),
+    "calibrate": ("cordee.cli.score.calibrate", "Measure what counts as full on the GPUs of this machine."),
+    "baselines": ("cordee.cli.score.baselines", "List or check a folder of baselines."),
+    "rules": ("cordee.cli.score.rules", "List the rules of diagnosis, or put a file of rules on trial."),
+    "validate": ("cordee.cli.score.validate", "Run labelled workloads on a real GPU and compare with what is right."),
+}

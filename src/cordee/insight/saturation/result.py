@@ -95,7 +95,12 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Caps:
-    """What counts as full: the shares that a calibrated microbenchmark reaches, by model, and where that was measured."""
+    """What counts as full: the shares that a calibrated microbenchmark reaches, by model, and where that was measured.
+
+    Attributes:
+        peak_flops: bf16 FLOP/s of the tensor cores; MFU is over this.
+        links: bytes/s of one direction by `pcie`, `c2c`, `nvlink`.
+    """
 
     model: str
     pipe: dict[str, float]
@@ -104,6 +109,8 @@ class Caps:
     measured: bool
     peak_flops: float | None = None
     peak_bytes_per_second: float | None = None
+    sms: int | None = None
+    links: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass

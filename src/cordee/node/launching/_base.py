@@ -15,6 +15,7 @@ class RankCommand:
     """One rank as it is to run: its global number, its command and its whole environment.
 
     `outside` is the environment of what starts it on the host, where that is not the rank's own: for a rank in a container.
+    `cpus` are those that it may use, None: the agent's; `bound` says in words why these.
     """
 
     rank: int
@@ -22,6 +23,8 @@ class RankCommand:
     env: dict[str, str]
     cwd: str
     outside: Optional[dict[str, str]] = None
+    cpus: Optional[frozenset[int]] = None
+    bound: str = "not bound"
 
 
 class LaunchHost(Protocol):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from typing import Any, Optional, Union
 
 NAN = float("nan")
+FIRST = "a rate needs two samples"
 
 
 class Sampler(ABC):
@@ -57,3 +59,35 @@ def rate(increase: Optional[float], elapsed_s: float) -> float:
     if increase is None or increase < 0 or elapsed_s <= 0:
         return NAN
     return increase / elapsed_s
+
+
+class Growth:
+    """Counters that only grow, from one sample to the next, with the time between them."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, float] = {}
+        self._at: Optional[float] = None
+        self.elapsed_s = 0.0
+
+    def tick(self) -> None:
+        """A sample begins: take the time."""
+        now = time.monotonic()
+        self.elapsed_s = 0.0 if self._at is None else now - self._at
+        self._at = now
+
+    def of(self, name: str, value: Optional[float], wraps_at: Optional[float] = None) -> Optional[float]:
+        """Return by how much a counter grew since the sample before; None: not known, or it was reset.
+
+        Args:
+            value: of the counter now; None: it could not be read.
+            wraps_at: the greatest value, where the counter begins at 0 again after it.
+        """
+        before = self._before.pop(name, None)
+        if value is None:
+            return None
+        self._before[name] = value
+        if before is None:
+            return None
+        if value < before:
+            return None if wraps_at is None else value - before + wraps_at
+        return value - before

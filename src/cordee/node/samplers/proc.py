@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Callable, Optional, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 from cordee.hardware.files import KernelFile
 from cordee.hardware.memory import MemorySource
-from cordee.node.samplers._base import NAN, Sampler, metric, rate
-from cordee.node.samplers.tree import ProcessTrees
+from cordee.node.samplers._base import FIRST, NAN, Sampler, metric, rate
+from cordee.node.samplers.rank_part import RankPart
+from cordee.node.samplers.tree import Look, ProcessTrees
 
 _SECTOR_BYTES = 512
 _VIRTUAL_DISKS = (b"loop", b"ram", b"zram", b"dm-", b"md", b"sr", b"fd")
@@ -33,7 +34,6 @@ _RANK_METRICS = [
     metric("processes", "processes", "proc"),
 ]
 _RANK_RATES = ("cpu_cores_ratio", "io_read_bytes_per_second", "io_write_bytes_per_second")
-_FIRST = "a rate needs two samples"
 _UNSEEN = "the kernel does not show the traffic of all processes of this rank"
 
 Counters = dict[bytes, tuple[int, int]]
@@ -94,7 +94,7 @@ class NodeSampler(Sampler):
         ]
         for index, described in enumerate(_NODE_METRICS):
             if values[index] != values[index]:
-                self.missing.setdefault(described["name"], _FIRST)
+                self.missing.setdefault(described["name"], FIRST)
         return values
 
     def _miss(self, prefix: str, reason: Optional[str]) -> None:
@@ -181,10 +181,16 @@ class RankSampler(Sampler):
     Args:
         processes: returns the pid of the main process of each global rank that runs on this node.
         proc: where /proc is.
+        parts: what else is measured of each rank.
     """
 
-    def __init__(self, processes: Callable[[], dict[int, int]], proc: str = "/proc") -> None:
+    def __init__(
+        self, processes: Callable[[], dict[int, int]], proc: str = "/proc", parts: Sequence[RankPart] = ()
+    ) -> None:
         super().__init__()
+        self._parts = parts
+        self._metrics = _RANK_METRICS + [described for part in parts for described in part.metrics()]
+        self._roots: dict[int, int] = {}
         self._processes = processes
         self._proc = proc
         self._trees = ProcessTrees(proc)
@@ -198,45 +204,68 @@ class RankSampler(Sampler):
         return None if os.path.exists(f"{self._proc}/stat") else f"{self._proc} is not mounted"
 
     def metrics(self) -> list[dict[str, str]]:
-        """Return the five metrics of a rank."""
-        return _RANK_METRICS
+        """Return the five metrics of a rank and those of the parts."""
+        return self._metrics
 
     def devices(self) -> list[Union[str, int]]:
         """Return the global ranks of the last sample, ascending."""
         return list(self._ranks)
 
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Return of each rank its main pid, and what the parts know."""
+        found: dict[str, dict[str, Any]] = {}
+        for rank in self._ranks:
+            found[str(rank)] = {"pid": self._roots[rank]}
+            for part in self._parts:
+                found[str(rank)].update(part.facts(rank))
+        return found
+
+    def close(self) -> None:
+        """Close the files of processes, and what the parts hold open."""
+        self._trees.close()
+        for part in self._parts:
+            part.close()
+
     def sample(self) -> list[float]:
         """Return the values of each rank."""
         self.missing = {}
-        roots = self._processes()
+        self._roots = roots = self._processes()
         self._ranks = sorted(roots)
         try:
             looks = self._trees.look(roots)
         except OSError as error:
-            self.missing = {described["name"]: f"{self._proc}: {error.strerror}" for described in _RANK_METRICS}
-            return [NAN] * (len(_RANK_METRICS) * len(roots))
+            self.missing = {described["name"]: f"{self._proc}: {error.strerror}" for described in self._metrics}
+            return [NAN] * (len(self._metrics) * len(roots))
         now = time.monotonic()
         elapsed = 0.0 if self._before is None else now - self._before
         self._before = now
+        of_parts = [part.sample(roots, looks, elapsed) for part in self._parts]
+        for part in self._parts:
+            self.missing.update(part.missing)
         values: list[float] = []
         for rank in self._ranks:
             look = looks[rank]
             if look is None:
-                self.missing.update({described["name"]: f"rank {rank} has ended" for described in _RANK_METRICS})
-                values += [NAN] * len(_RANK_METRICS)
+                self.missing.update({described["name"]: f"rank {rank} has ended" for described in self._metrics})
+                values += [NAN] * len(self._metrics)
                 continue
-            if look.ticks is None:
-                self.missing.update(dict.fromkeys(_RANK_RATES, _FIRST))
-            elif look.read_bytes is None:
-                self.missing.update(dict.fromkeys(_RANK_RATES[1:], _UNSEEN))
-            values += [
-                rate(look.ticks, elapsed) * self._tick_s,
-                float(look.rss_pages * self._page_bytes),
-                rate(look.read_bytes, elapsed),
-                rate(look.write_bytes, elapsed),
-                float(look.processes),
-            ]
+            values += self._of_tree(look, elapsed)
+            for of_part in of_parts:
+                values += of_part[rank]
         return values
+
+    def _of_tree(self, look: Look, elapsed_s: float) -> list[float]:
+        if look.ticks is None:
+            self.missing.update(dict.fromkeys(_RANK_RATES, FIRST))
+        elif look.read_bytes is None:
+            self.missing.update(dict.fromkeys(_RANK_RATES[1:], _UNSEEN))
+        return [
+            rate(look.ticks, elapsed_s) * self._tick_s,
+            float(look.rss_pages * self._page_bytes),
+            rate(look.read_bytes, elapsed_s),
+            rate(look.write_bytes, elapsed_s),
+            float(look.processes),
+        ]
 
 
 def _rates(before: Optional[Counters], now: Counters, elapsed_s: float) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Optional
 
-from cordee.hardware.files import read_once
+from cordee.node.samplers.process_files import ProcessFiles
 
 _FULL_LOOK_EVERY = 60
 
@@ -31,6 +31,14 @@ class Usage(NamedTuple):
     rss_pages: int
     read_bytes: Optional[int] = None
     write_bytes: Optional[int] = None
+    threads: int = 1
+
+
+class Busy(NamedTuple):
+    """A living process of a tree: the ticks that it used since the look before (None: it was not there), its threads."""
+
+    ticks: Optional[int]
+    threads: int
 
 
 class Look(NamedTuple):
@@ -41,6 +49,7 @@ class Look(NamedTuple):
     write_bytes: Optional[int]
     rss_pages: int
     processes: int
+    members: dict[int, Busy] = {}  # noqa: RUF012 - never changed
 
 
 class ProcessTrees:
@@ -52,6 +61,7 @@ class ProcessTrees:
         self._roots: dict[int, tuple[int, int]] = {}
         self._others: set[int] = set()
         self._looks = 0
+        self._files = ProcessFiles(proc)
 
     def look(self, roots: dict[int, int]) -> dict[int, Optional[Look]]:
         """Return the look at each rank; None for a rank whose main process is gone.
@@ -77,8 +87,16 @@ class ProcessTrees:
         owner = self._owners(fresh, before)
         self._others.update(pid for pid in fresh if pid not in owner)
         self._members = {pid: (rank, self._with_io(pid, fresh[pid])) for pid, rank in owner.items()}
+        of_rank: dict[int, dict[int, Usage]] = {rank: {} for rank in roots}
+        for pid, (rank, usage) in self._members.items():
+            of_rank[rank][pid] = usage
+        self._files.only(self._members)
         gone = _gone(before, self._members)
-        return {rank: self._of_rank(rank, before, gone, known_roots) for rank in roots}
+        return {rank: self._of_rank(rank, of_rank[rank], before, gone, known_roots) for rank in roots}
+
+    def close(self) -> None:
+        """Close the files of all processes."""
+        self._files.only(())
 
     def _owners(self, fresh: dict[int, Usage], before: dict[int, tuple[int, Usage]]) -> dict[int, int]:
         """Return the rank of each process that has one."""
@@ -106,6 +124,7 @@ class ProcessTrees:
     def _of_rank(
         self,
         rank: int,
+        members: dict[int, Usage],
         before: dict[int, tuple[int, Usage]],
         gone: dict[int, tuple[int, int, int]],
         known_roots: dict[int, tuple[int, int]],
@@ -114,58 +133,61 @@ class ProcessTrees:
         main = self._members.get(root)
         if main is None or not main[1].alive or main[1].start_ticks != start_ticks:
             return None
-        members = {pid: usage for pid, (owner, usage) in self._members.items() if owner == rank}
         rss = sum(usage.rss_pages for usage in members.values() if usage.alive)
         alive = sum(usage.alive for usage in members.values())
         if known_roots.get(rank) != self._roots[rank]:
-            return Look(None, None, None, rss, alive)
+            begun = {pid: Busy(None, usage.threads) for pid, usage in members.items() if usage.alive}
+            return Look(None, None, None, rss, alive, begun)
+        busy: dict[int, Busy] = {}
         ticks, read, written = 0, 0, 0
         visible = True
         for pid, usage in members.items():
             known = before.get(pid)
             past = known[1] if known is not None and known[1].start_ticks == usage.start_ticks else _BORN
             gone_ticks, gone_read, gone_written = gone.get(pid, (0, 0, 0))
-            ticks += max(0, usage.own_ticks - past.own_ticks)
+            own = max(0, usage.own_ticks - past.own_ticks)
+            ticks += own
+            if usage.alive:
+                busy[pid] = Busy(own, usage.threads)
             ticks += max(0, usage.children_ticks - past.children_ticks - gone_ticks)
             if usage.read_bytes is None or usage.write_bytes is None:
                 visible = visible and not usage.alive
                 continue
             read += max(0, usage.read_bytes - (past.read_bytes or 0) - gone_read)
             written += max(0, usage.write_bytes - (past.write_bytes or 0) - gone_written)
-        return Look(ticks, read if visible else None, written if visible else None, rss, alive)
+        return Look(ticks, read if visible else None, written if visible else None, rss, alive, busy)
 
     def _usage(self, pid: int) -> Optional[Usage]:
         try:
-            text = read_once(f"{self._proc}/{pid}/stat")
+            text = self._files.read(pid, "stat", pid in self._members)
         except OSError:
             return None
-        fields = text[text.rfind(b")") + 2 :].split()
+        fields = text[text.rfind(b")") + 2 :].split(None, 22)
         if len(fields) < 22:
             return None
         return Usage(
-            parent=int(fields[1]),
-            session=int(fields[3]),
-            start_ticks=int(fields[19]),
-            alive=fields[0] not in (b"Z", b"X"),
-            own_ticks=int(fields[11]) + int(fields[12]),
-            children_ticks=int(fields[13]) + int(fields[14]),
-            rss_pages=int(fields[21]),
+            int(fields[1]),
+            int(fields[3]),
+            int(fields[19]),
+            fields[0] not in (b"Z", b"X"),
+            int(fields[11]) + int(fields[12]),
+            int(fields[13]) + int(fields[14]),
+            int(fields[21]),
+            threads=int(fields[17]),
         )
 
     def _with_io(self, pid: int, usage: Usage) -> Usage:
         if not usage.alive:
             return usage
         try:
-            text = read_once(f"{self._proc}/{pid}/io")
+            text = self._files.read(pid, "io", keep=True)
         except OSError:
             return usage
         start, middle = text.find(b"\nread_bytes: "), text.find(b"\nwrite_bytes: ")
         if start < 0 or middle < 0:
             return usage
-        return usage._replace(
-            read_bytes=int(text[start + 13 : middle]),
-            write_bytes=int(text[middle + 14 : text.find(b"\n", middle + 1)]),
-        )
+        read_bytes, write_bytes = text[start + 13 : middle], text[middle + 14 : text.find(b"\n", middle + 1)]
+        return Usage(*usage[:7], int(read_bytes), int(write_bytes), usage.threads)
 
 
 _BORN = Usage(0, 0, 0, True, 0, 0, 0, 0, 0)

@@ -1,7 +1,7 @@
 /* A library with the names and the binary interface of NVML that answers from a text file.
  *
  * FAKE_NVML names the file, or a folder in which a node's file is <CORDEE_NODE or SLURMD_NODENAME>.txt, else default.txt.
- * Its lines are `key = value`; `#` begins a comment. It is read again at every question, so that it may change meanwhile.
+ * Its lines are `key = value`; `#` begins a comment. It is read again when it was replaced, so that it may change meanwhile.
  *
  *   count = 4                                   driver_version = 550.54.15
  *   device.0.temperature = 65                   what a device says; a key that is not there is "not supported"
@@ -11,55 +11,109 @@
  *   error.nvmlInitWithFlags = 18                the function returns this error
  *   device.0.error.nvmlDeviceGetName = 15       the same for one device; `error.*` means all functions of the device
  *   hang.nvmlInitWithFlags = 1                  the function never returns; device.0.hang.FUNCTION too
+ *   cost_us.nvmlGpmSampleGet = 60               the function computes for so long before it answers
+ *   device.0.gpm.2 = 87.5                       a GPM metric by its id; one that is not there is not supported
+ *   gpm_strict = 1                              one unknown id fails a whole nvmlGpmMetricsGet
+ *   device.0.energy = 1                         there is an energy counter: power_mw at all times
+ *   device.0.violation_power = 0.25             the share of all time in which a cap of power held the clocks down
+ *   device.0.mig.2.uuid = MIG-...               GPU instance 2: uuid, memory_total, memory_used, sm_count, slices, gpm.ID
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9 };
-enum { MOST_DEVICES = 64, MOST_GROWING = 512, TEXT = 256 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9 };
+enum { MOST_DEVICES = 64, MOST_INSTANCES = 16, MOST_GROWING = 512, TEXT = 256, SLOTS = 8192, WHOLE = -1 };
 
-typedef struct { unsigned index; } Device;
+typedef struct { unsigned index; int instance; } Device;
 typedef struct { char text[160]; unsigned long long asked; } Growing;
+typedef struct { char *key, *value; } Entry;
 
-static Device devices[MOST_DEVICES];
+static Device devices[MOST_DEVICES], instances[MOST_DEVICES][MOST_INSTANCES];
 static Growing growing[MOST_GROWING];
+static Entry entries[SLOTS];
+static char *content;
+static struct stat seen;
+static int any_hang, any_cost, any_error;
 
-static FILE *open_state(void) {
-  const char *place = getenv("FAKE_NVML"), *node = getenv("CORDEE_NODE");
-  char path[4096];
-  struct stat status;
-  if (!place) return NULL;
-  if (stat(place, &status) == 0 && S_ISDIR(status.st_mode)) {
-    if (!node) node = getenv("SLURMD_NODENAME");
-    snprintf(path, sizeof path, "%s/%s.txt", place, node ? node : "default");
-    if (access(path, R_OK) != 0) snprintf(path, sizeof path, "%s/default.txt", place);
-    place = path;
-  }
-  return fopen(place, "r");
+static unsigned slot_of(const char *key) {
+  unsigned hash = 2166136261u, slot;
+  for (const char *at = key; *at; at++) hash = (hash ^ (unsigned char)*at) * 16777619u;
+  for (slot = hash % SLOTS; entries[slot].key && strcmp(entries[slot].key, key) != 0;) slot = (slot + 1) % SLOTS;
+  return slot;
 }
 
-/* Looks a key up; returns whether it is there. */
-static int lookup(const char *key, char value[TEXT]) {
-  FILE *file = open_state();
-  char line[1024];
-  int found = 0;
-  while (file && !found && fgets(line, sizeof line, file)) {
+static void parse(FILE *file, size_t size) {
+  char *line, *rest;
+  free(content);
+  memset(entries, 0, sizeof entries);
+  any_hang = any_cost = any_error = 0;
+  content = calloc(size + 1, 1);
+  rest = fread(content, 1, size, file) ? content : NULL;
+  while ((line = strsep(&rest, "\n"))) {
     char *equal = strchr(line, '='), *end;
+    unsigned slot;
     if (line[0] == '#' || !equal) continue;
     for (end = equal; end > line && (end[-1] == ' ' || end[-1] == '\t'); end--) continue;
     *end = 0;
-    if (strcmp(line, key) != 0) continue;
     equal += 1 + strspn(equal + 1, " \t");
     equal[strcspn(equal, "\r\n")] = 0;
-    snprintf(value, TEXT, "%s", equal);
-    found = 1;
+    any_hang |= strstr(line, "hang.") != NULL;
+    any_cost |= strstr(line, "cost_us.") != NULL;
+    any_error |= strstr(line, "error.") != NULL;
+    slot = slot_of(line);
+    if (!entries[slot].key) entries[slot] = (Entry){line, equal};
   }
-  if (file) fclose(file);
-  return found;
+}
+
+/* Reads the file, unless it is the one that was read last; returns whether there is one. */
+static int refresh(void) {
+  const char *place = getenv("FAKE_NVML"), *node = getenv("CORDEE_NODE");
+  char path[4096];
+  struct stat now;
+  FILE *file;
+  if (!place || stat(place, &now) != 0) return 0;
+  if (S_ISDIR(now.st_mode)) {
+    if (!node) node = getenv("SLURMD_NODENAME");
+    snprintf(path, sizeof path, "%s/%s.txt", place, node ? node : "default");
+    if (stat(path, &now) != 0) snprintf(path, sizeof path, "%s/default.txt", place);
+    place = path;
+    if (stat(place, &now) != 0) return 0;
+  }
+  if (content && now.st_ino == seen.st_ino && now.st_dev == seen.st_dev && now.st_size == seen.st_size &&
+      now.st_mtim.tv_sec == seen.st_mtim.tv_sec && now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec)
+    return 1;
+  file = fopen(place, "r");
+  if (!file) return 0;
+  parse(file, (size_t)now.st_size);
+  seen = now;
+  fclose(file);
+  return 1;
+}
+
+/* Looks a key up, in the file as it was when the call was entered; returns whether it is there. */
+static int lookup(const char *key, char value[TEXT]) {
+  const Entry *entry = &entries[slot_of(key)];
+  if (!entry->key) return 0;
+  snprintf(value, TEXT, "%s", entry->value);
+  return 1;
+}
+
+static int lookup_real(const char *key, double *number) {
+  char value[TEXT];
+  if (!lookup(key, value)) return 0;
+  *number = strtod(value, NULL);
+  return 1;
+}
+
+static double uptime_s(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 /* Looks a number up: "7", "0x40", "12.5" or "10+5". */
@@ -76,31 +130,55 @@ static int lookup_number(const char *key, unsigned long long *number) {
   return 1;
 }
 
-/* Hangs or returns an error where the file says so. */
-static int enter(const char *prefix, const char *function) {
+/* Hangs, computes for a while or returns an error where the file says so. */
+static int misbehave(const char *prefix, const char *function) {
   char key[TEXT];
   unsigned long long number;
   snprintf(key, sizeof key, "%shang.%s", prefix, function);
-  if (lookup_number(key, &number) && number)
+  if (any_hang && lookup_number(key, &number) && number)
     for (;;) pause();
+  snprintf(key, sizeof key, "%scost_us.%s", prefix, function);
+  if (any_cost && lookup_number(key, &number))
+    for (double until = uptime_s() + (double)number / 1e6; uptime_s() < until;) continue;
   snprintf(key, sizeof key, "%serror.%s", prefix, function);
-  if (lookup_number(key, &number)) return (int)number;
+  if (any_error && lookup_number(key, &number)) return (int)number;
   return SUCCESS;
+}
+
+static int enter(const char *function) {
+  if (!refresh()) {
+    memset(entries, 0, sizeof entries);
+    free(content);
+    content = NULL;
+    any_hang = any_cost = any_error = 0;
+  }
+  return any_hang || any_cost || any_error ? misbehave("", function) : SUCCESS;
+}
+
+static int is_device(const Device *device) {
+  return (device >= devices && device < devices + MOST_DEVICES) ||
+         (device >= instances[0] && device < instances[0] + MOST_DEVICES * MOST_INSTANCES);
 }
 
 static int enter_device(const Device *device, const char *function) {
   char prefix[32];
-  int code = enter("", function);
+  int code = enter(function);
   if (code) return code;
-  if (device < devices || device >= devices + MOST_DEVICES) return INVALID_ARGUMENT;
+  if (!is_device(device)) return INVALID_ARGUMENT;
+  if (!any_hang && !any_cost && !any_error) return SUCCESS;
   snprintf(prefix, sizeof prefix, "device.%u.", device->index);
-  code = enter(prefix, function);
-  return code ? code : enter(prefix, "*");
+  code = misbehave(prefix, function);
+  return code ? code : misbehave(prefix, "*");
+}
+
+static void key_of(const Device *device, const char *key, char full[TEXT]) {
+  if (device->instance == WHOLE) snprintf(full, TEXT, "device.%u.%s", device->index, key);
+  else snprintf(full, TEXT, "device.%u.mig.%d.%s", device->index, device->instance, key);
 }
 
 static int number_of(const Device *device, const char *key, unsigned long long *number) {
   char full[TEXT];
-  snprintf(full, sizeof full, "device.%u.%s", device->index, key);
+  key_of(device, key, full);
   return lookup_number(full, number) ? SUCCESS : NOT_SUPPORTED;
 }
 
@@ -113,7 +191,7 @@ static int unsigned_of(const Device *device, const char *key, unsigned *value) {
 
 static int text_of(const Device *device, const char *key, char *text, unsigned length) {
   char full[TEXT], value[TEXT];
-  snprintf(full, sizeof full, "device.%u.%s", device->index, key);
+  key_of(device, key, full);
   if (!lookup(full, value)) return NOT_SUPPORTED;
   snprintf(text, length, "%s", value);
   return SUCCESS;
@@ -121,7 +199,7 @@ static int text_of(const Device *device, const char *key, char *text, unsigned l
 
 static int system_text(const char *function, const char *key, char *text, unsigned length) {
   char value[TEXT];
-  int code = enter("", function);
+  int code = enter(function);
   if (code) return code;
   if (!lookup(key, value)) return NOT_SUPPORTED;
   snprintf(text, length, "%s", value);
@@ -153,26 +231,30 @@ static int system_text(const char *function, const char *key, char *text, unsign
 /* The system. */
 
 int nvmlInitWithFlags(unsigned flags) {
-  FILE *file;
-  int code = enter("", "nvmlInitWithFlags");
+  int code = enter("nvmlInitWithFlags");
   (void)flags;
   if (code) return code;
-  file = open_state();
-  if (!file) return DRIVER_NOT_LOADED;
-  fclose(file);
-  for (unsigned index = 0; index < MOST_DEVICES; index++) devices[index].index = index;
+  if (!refresh()) return DRIVER_NOT_LOADED;
+  for (unsigned index = 0; index < MOST_DEVICES; index++) {
+    devices[index] = (Device){index, WHOLE};
+    for (int instance = 0; instance < MOST_INSTANCES; instance++)
+      instances[index][instance] = (Device){index, instance};
+  }
   return SUCCESS;
 }
 
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
-int nvmlShutdown(void) { return enter("", "nvmlShutdown"); }
+int nvmlShutdown(void) { return enter("nvmlShutdown"); }
 
 const char *nvmlErrorString(int code) {
   switch (code) {
     case SUCCESS: return "The operation was successful";
     case NOT_SUPPORTED: return "Not Supported";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case 4: return "Insufficient Permissions";
+    case 15: return "GPU is lost";
+    case 18: return "Driver/library version mismatch";
     default: return "an error of the fake library";
   }
 }
@@ -187,7 +269,7 @@ int nvmlSystemGetNVMLVersion(char *text, unsigned length) {
 
 int nvmlSystemGetCudaDriverVersion_v2(int *version) {
   unsigned long long number;
-  int code = enter("", "nvmlSystemGetCudaDriverVersion_v2");
+  int code = enter("nvmlSystemGetCudaDriverVersion_v2");
   if (code) return code;
   if (!lookup_number("cuda_driver_version", &number)) return NOT_SUPPORTED;
   *version = (int)number;
@@ -196,7 +278,7 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) {
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
   unsigned long long number = 0;
-  int code = enter("", "nvmlDeviceGetCount_v2");
+  int code = enter("nvmlDeviceGetCount_v2");
   if (code) return code;
   lookup_number("count", &number);
   *count = (unsigned)number;
@@ -205,10 +287,30 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
   unsigned long long count = 0;
+  refresh();
   lookup_number("count", &count);
   if (index >= count || index >= MOST_DEVICES) return INVALID_ARGUMENT;
   *device = &devices[index];
   return enter_device(*device, "nvmlDeviceGetHandleByIndex_v2");
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, Device **device) {
+  unsigned long long count = 0;
+  char text[TEXT];
+  int code = enter("nvmlDeviceGetHandleByUUID");
+  if (code) return code;
+  lookup_number("count", &count);
+  for (unsigned index = 0; index < count && index < MOST_DEVICES; index++) {
+    *device = &devices[index];
+    if (text_of(*device, "uuid", text, sizeof text) == SUCCESS && strcmp(text, uuid) == 0)
+      return enter_device(*device, "nvmlDeviceGetHandleByUUID");
+    for (int instance = 0; instance < MOST_INSTANCES; instance++) {
+      *device = &instances[index][instance];
+      if (text_of(*device, "uuid", text, sizeof text) == SUCCESS && strcmp(text, uuid) == 0)
+        return enter_device(*device, "nvmlDeviceGetHandleByUUID");
+    }
+  }
+  return NOT_FOUND;
 }
 
 /* What a device is. */
@@ -306,6 +408,135 @@ int nvmlDeviceGetUtilizationRates(Device *device, Utilization *percent) {
   ENTER_DEVICE(nvmlDeviceGetUtilizationRates)
   if (unsigned_of(device, "utilization_gpu", &percent->gpu)) return NOT_SUPPORTED;
   return unsigned_of(device, "utilization_memory", &percent->memory);
+}
+
+/* Energy, and time with clocks held down: counters that grow with the machine's time. */
+
+int nvmlDeviceGetTotalEnergyConsumption(Device *device, unsigned long long *millijoules) {
+  unsigned long long power = 0, there = 0;
+  ENTER_DEVICE(nvmlDeviceGetTotalEnergyConsumption)
+  if (number_of(device, "energy", &there) || !there || number_of(device, "power_mw", &power)) return NOT_SUPPORTED;
+  *millijoules = (unsigned long long)((double)power * uptime_s());
+  return SUCCESS;
+}
+
+typedef struct { unsigned long long reference_us, violation_ns; } Violation;
+
+int nvmlDeviceGetViolationStatus(Device *device, unsigned policy, Violation *time) {
+  char full[TEXT];
+  double share = 0, now_s;
+  ENTER_DEVICE(nvmlDeviceGetViolationStatus)
+  if (policy > 1) return NOT_SUPPORTED;
+  key_of(device, policy ? "violation_thermal" : "violation_power", full);
+  if (!lookup_real(full, &share)) return NOT_SUPPORTED;
+  now_s = uptime_s();
+  time->reference_us = (unsigned long long)(now_s * 1e6);
+  time->violation_ns = (unsigned long long)(share * now_s * 1e9);
+  return SUCCESS;
+}
+
+/* Instances of a GPU (MIG). */
+
+typedef struct {
+  unsigned sms, copy_engines, decoders, encoders, jpegs, ofas, slices, compute_slices;
+  unsigned long long memory_mib;
+} Attributes;
+
+int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *count) {
+  ENTER_DEVICE(nvmlDeviceGetMaxMigDeviceCount)
+  *count = 7;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned index, Device **instance) {
+  char text[TEXT];
+  unsigned there = 0;
+  ENTER_DEVICE(nvmlDeviceGetMigDeviceHandleByIndex)
+  for (int id = 0; id < MOST_INSTANCES; id++) {
+    *instance = &instances[device->index][id];
+    if (text_of(*instance, "uuid", text, sizeof text) == SUCCESS && there++ == index) return SUCCESS;
+  }
+  return NOT_FOUND;
+}
+
+int nvmlDeviceGetGpuInstanceId(Device *device, unsigned *id) {
+  ENTER_DEVICE(nvmlDeviceGetGpuInstanceId)
+  if (device->instance == WHOLE) return INVALID_ARGUMENT;
+  *id = (unsigned)device->instance;
+  return SUCCESS;
+}
+
+int nvmlDeviceGetAttributes_v2(Device *device, Attributes *attributes) {
+  unsigned long long memory = 0;
+  ENTER_DEVICE(nvmlDeviceGetAttributes_v2)
+  if (device->instance == WHOLE) return INVALID_ARGUMENT;
+  memset(attributes, 0, sizeof *attributes);
+  unsigned_of(device, "sm_count", &attributes->sms);
+  unsigned_of(device, "slices", &attributes->slices);
+  if (number_of(device, "memory_total", &memory) == SUCCESS) attributes->memory_mib = memory >> 20;
+  return SUCCESS;
+}
+
+ONE_NUMBER(nvmlDeviceGetNumGpuCores, "cores")
+TWO_NUMBERS(nvmlDeviceGetCudaComputeCapability, "capability_major", "capability_minor")
+
+/* GPM: metrics between two samples. */
+
+typedef struct { const Device *device; double taken_s; } Sample;
+typedef struct { unsigned version, supported; } GpmSupport;
+typedef struct { unsigned id; int code; double value; char *names[3]; } GpmMetric;
+typedef struct { unsigned version, count; Sample *first, *second; GpmMetric metrics[]; } GpmMetrics;
+
+int nvmlGpmQueryDeviceSupport(Device *device, GpmSupport *support) {
+  ENTER_DEVICE(nvmlGpmQueryDeviceSupport)
+  if (support->version != 1) return INVALID_ARGUMENT;
+  support->supported = 0;
+  unsigned_of(&devices[device->index], "gpm", &support->supported);
+  return SUCCESS;
+}
+
+int nvmlGpmSampleAlloc(Sample **sample) {
+  int code = enter("nvmlGpmSampleAlloc");
+  if (code == SUCCESS) *sample = calloc(1, sizeof **sample);
+  return code;
+}
+
+int nvmlGpmSampleFree(Sample *sample) {
+  free(sample);
+  return SUCCESS;
+}
+
+int nvmlGpmSampleGet(Device *device, Sample *sample) {
+  ENTER_DEVICE(nvmlGpmSampleGet)
+  *sample = (Sample){device, uptime_s()};
+  return SUCCESS;
+}
+
+int nvmlGpmMigSampleGet(Device *device, unsigned instance, Sample *sample) {
+  ENTER_DEVICE(nvmlGpmMigSampleGet)
+  if (device->instance != WHOLE || instance >= MOST_INSTANCES) return INVALID_ARGUMENT;
+  *sample = (Sample){&instances[device->index][instance], uptime_s()};
+  return SUCCESS;
+}
+
+int nvmlGpmMetricsGet(GpmMetrics *asked) {
+  const Sample *sample = asked->first;
+  unsigned long long strict = 0;
+  int code;
+  if (asked->version != 1 || !sample || !asked->second || !sample->device) return INVALID_ARGUMENT;
+  if (asked->second->device != sample->device || asked->second->taken_s <= sample->taken_s) return INVALID_ARGUMENT;
+  code = enter_device(sample->device, "nvmlGpmMetricsGet");
+  if (code) return code;
+  lookup_number("gpm_strict", &strict);
+  for (unsigned index = 0; index < asked->count; index++) {
+    GpmMetric *metric = &asked->metrics[index];
+    char key[TEXT], full[TEXT];
+    snprintf(key, sizeof key, "gpm.%u", metric->id);
+    key_of(sample->device, key, full);
+    metric->code = lookup_real(full, &metric->value) ? SUCCESS : NOT_SUPPORTED;
+    if (metric->code && strict) return INVALID_ARGUMENT;
+  }
+  return SUCCESS;
 }
 
 /* Errors of the memory. */

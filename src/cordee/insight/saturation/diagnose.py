@@ -1,0 +1,142 @@
+"""From features to classes of windows, and from those to causes with evidence, advice and the most that they could gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cordee.insight.saturation.evidence import Scene, evidence, unknown_evidence
+from cordee.insight.saturation.result import CLASSES, UNKNOWN, Diagnosis, Windows
+from cordee.insight.saturation.rules import Choice, Rule, choose
+
+if TYPE_CHECKING:
+    from cordee.insight.saturation.trace import Trace
+    from cordee.insight.saturation.windows import Cut
+
+_UNKNOWN_ADVICE = (
+    "Use a source that measures more: on NVIDIA Hopper and newer NVML's GPM metrics need no daemon (`cordee record --help`).",
+    "Record with host metrics beside the GPUs': `cordee record -- CMD` or `cordee run`.",
+)
+
+
+class Diagnosed:
+    """The windows with their classes, and the causes.
+
+    Attributes:
+        weight: float64 [window, device], measured seconds of each window, an instance counting by its share of the GPU.
+    """
+
+    def __init__(self, windows: Windows, causes: list[Diagnosis], weight: np.ndarray) -> None:
+        self.windows, self.causes, self.weight = windows, causes, weight
+        names = dict(enumerate(CLASSES)) | {-1: UNKNOWN}
+        self._seconds = {name: np.where(windows.classes == at, weight, 0.0).sum(axis=0) for at, name in names.items()}
+        self._sums: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for name, values in windows.features.items():
+            there = np.where(np.isfinite(values), weight, 0.0)
+            self._sums[name] = (np.nan_to_num(values) * there).sum(axis=0), there.sum(axis=0)
+
+    def shares(self, columns: Sequence[int]) -> dict[str, float]:
+        """Return the share of each class in the measured time of some devices."""
+        at = list(columns)
+        seconds = {name: float(of_devices[at].sum()) for name, of_devices in self._seconds.items()}
+        total = sum(seconds.values())
+        return {name: value / total for name, value in seconds.items() if value > 0}
+
+    def means(self, columns: Sequence[int]) -> dict[str, float]:
+        """Return the mean of each feature over the measured time of some devices."""
+        at = list(columns)
+        found = {}
+        for name, (sums, weights) in self._sums.items():
+            weight = float(weights[at].sum())
+            if weight > 0:
+                found[name] = float(sums[at].sum()) / weight
+        return found
+
+
+def diagnose(trace: Trace, features: Mapping[str, np.ndarray], cut: Cut, rules: Sequence[Rule]) -> Diagnosed:
+    """Return classes and causes.
+
+    Args:
+        features: float32 [window, device] by name.
+        cut: the windows of the features.
+    """
+    shape = (cut.windows, len(trace.devices))
+    of_kind = [rule for rule in rules if rule.kind == trace.kind]
+    graphics = features["graphics"]
+    weight = np.where(np.isfinite(graphics), 1.0, 0.0) * _measured_s(trace, cut)
+    choice = choose(of_kind, features, shape)
+    index = np.array([*(CLASSES.index(rule.name) for rule in of_kind), -1], dtype=np.int8)
+    classes = index[choice.chosen]
+    classes[weight <= 0] = -1
+    windows = Windows(cut.starts, cut.length_s, classes, dict(features))
+    scene = Scene(trace, windows, weight)
+    causes = [_cause(scene, name, at, of_kind, choice) for at, name in enumerate(CLASSES)]
+    causes.append(_unknown(scene, of_kind, choice))
+    known = [cause for cause in causes if cause is not None]
+    return Diagnosed(windows, sorted(known, key=lambda cause: -cause.share), weight)
+
+
+def weighted_mean(values: np.ndarray, weight: np.ndarray) -> float:
+    """Return the mean of what is not NaN; NaN where nothing is."""
+    there = np.isfinite(values) & (weight > 0)
+    total = float(weight[there].sum())
+    return float((values[there] * weight[there]).sum()) / total if total > 0 else float("nan")
+
+
+def _measured_s(trace: Trace, cut: Cut) -> np.ndarray:
+    shares = np.array([device.share for device in trace.devices])
+    use = trace.load("gpu_graphics_ratio" if trace.kind == "gpu" else "cores_in_use_ratio")
+    if use is None:
+        use = trace.load("gpu_utilization_ratio")
+    if use is None:
+        return np.zeros((cut.windows, len(trace.devices)))
+    seconds: np.ndarray = cut.count(use) * trace.cadence_s * shares[None, :]
+    return seconds
+
+
+def _cause(scene: Scene, name: str, at: int, rules: Sequence[Rule], choice: Choice) -> Diagnosis | None:
+    cells = (scene.windows.classes == at) & (scene.weight > 0)
+    total = float(scene.weight.sum())
+    if total <= 0 or not cells.any():
+        return None
+    share = float(scene.weight[cells].sum()) / total
+    matched = [
+        (float(scene.weight[cells & (choice.chosen == number)].sum()), rule)
+        for number, rule in enumerate(rules)
+        if rule.name == name
+    ]
+    rule = max(matched, key=lambda pair: pair[0])[1]
+    return Diagnosis(
+        name, share, rule.title, tuple(evidence(scene, cells, rule)), rule.advice, _gain(scene, cells, rule)
+    )
+
+
+def _unknown(scene: Scene, rules: Sequence[Rule], choice: Choice) -> Diagnosis | None:
+    cells = (scene.windows.classes < 0) & (scene.weight > 0)
+    total = float(scene.weight.sum())
+    if total <= 0 or not cells.any():
+        return None
+    said = unknown_evidence(scene, cells, rules, choice.undecided)
+    share = float(scene.weight[cells].sum()) / total
+    return Diagnosis(UNKNOWN, share, "cannot be told from what was measured", tuple(said), _UNKNOWN_ADVICE)
+
+
+def _gain(scene: Scene, cells: np.ndarray, rule: Rule) -> float | None:
+    """Return Amdahl's bound: these windows shrink to what the rule's gain feature says is work, all others stay.
+
+    Where the waits for input were logged no more than those can go.
+    """
+    values = scene.windows.features.get(rule.gain)
+    if not rule.gain or values is None:
+        return None
+    weight = np.where(cells, scene.weight, 0.0)
+    works = weighted_mean(values, weight)
+    waits = scene.windows.features.get("data_wait")
+    if rule.name == "input" and waits is not None:
+        works = max(works, 1.0 - weighted_mean(waits, weight))
+    if not np.isfinite(works):
+        return None
+    left = 1.0 - float(weight.sum()) / float(scene.weight.sum()) * (1.0 - min(1.0, max(0.0, works)))
+    return 1.0 / max(left, 0.01)

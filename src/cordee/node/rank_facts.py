@@ -1,0 +1,63 @@
+"""What the agent knows of its ranks beside their samples: told in telemetry, and to the process that samples GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Mapping, Optional, Sequence
+
+from cordee.node.launching import RankCommand
+from cordee.node.samplers.gpu.attribution import variables
+from cordee.node.world import World
+
+
+class RankFacts:
+    """The ranks of the attempt on this node.
+
+    Args:
+        path: of the file that the process which samples GPUs reads.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._env: dict[int, dict[str, str]] = {}
+        self._written: Optional[dict[str, Any]] = None
+
+    def begin(self, world: World, commands: Sequence[RankCommand]) -> None:
+        """Forget the ranks of the attempt before: these are about to start."""
+        self._facts = {
+            str(command.rank): {
+                "node": world.node,
+                "local_rank": command.rank - world.local_ranks.start,
+                "bound": command.bound,
+            }
+            for command in commands
+        }
+        self._env = {command.rank: variables(command.outside or command.env) for command in commands}
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Return facts of the ranks, by their global number as text."""
+        return self._facts
+
+    def write(self, pids: Mapping[int, int]) -> None:
+        """Tell the process that samples GPUs which ranks run; a memory file system that is full is not our ranks' loss."""
+        document = {str(rank): {"pid": pid, "env": self._env.get(rank, {})} for rank, pid in pids.items()}
+        if document == self._written:
+            return
+        new = self.path.with_suffix(".new")
+        try:
+            new.write_text(json.dumps(document))
+            os.replace(new, self.path)
+            self._written = document
+        except OSError:
+            new.unlink(missing_ok=True)
+
+
+def read_ranks(path: Path) -> dict[int, dict[str, Any]]:
+    """Return pid and variables of each rank that runs, as `RankFacts.write` left them; none when there are none yet."""
+    try:
+        return {int(rank): about for rank, about in json.loads(path.read_bytes()).items()}
+    except (OSError, ValueError):
+        return {}

@@ -1,0 +1,1 @@
+"""`cordee record`: samples any command, wherever it runs, and stays out of its way."""

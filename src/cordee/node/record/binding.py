@@ -1,0 +1,61 @@
+"""`--bind gpu`: the CPUs near a process's GPU, known before any library of the driver is loaded."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Mapping
+
+from cordee.hardware import sysfs
+from cordee.hardware.affinity import near, range_list
+
+if TYPE_CHECKING:
+    from cordee.node.samplers.gpu.attribution import View
+
+
+def bind_near_gpu(environ: Mapping[str, str], root: str = "/") -> str:
+    """Bind this process to the CPUs near its GPUs, inside those that it may use, and return what was done in words.
+
+    Which GPUs are its own is told by its variables and by the kernel (/proc/driver/nvidia); where that leaves it open, or
+    the kernel names no CPUs, the process is left as it is.
+
+    Args:
+        root: where /proc, /sys and /dev are seen.
+    """
+    from cordee.node.samplers.gpu.attribution import of_rank, variables
+
+    seen = _seen(root)
+    if not seen.devices:
+        return "not bound: the kernel shows no NVIDIA GPU"
+    mine = of_rank(variables(environ), seen)
+    if mine.devices is None:
+        return f"not bound: {mine.reason}"
+    allowed = os.sched_getaffinity(0)
+    addresses = [gpu.bus for gpu in seen.devices if gpu.uuid in mine.devices]
+    cpus = frozenset().union(*(near(address, allowed, root) for address in addresses))
+    if not cpus:
+        return "not bound: the kernel names no CPUs near its GPU that it may use"
+    words = f"near GPU {', '.join(addresses)}: CPUs {range_list(cpus)}"
+    if cpus == allowed:
+        return f"{words}, where it was already"
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        return f"not bound: {error.strerror}"
+    return words
+
+
+def _seen(root: str) -> View:
+    """Return the GPUs that this process may open, as the kernel's driver shows them."""
+    from cordee.node.samplers.gpu.attribution import Seen, View
+
+    folder = os.path.join(root, "proc/driver/nvidia/gpus")
+    found, hidden = [], 0
+    for name in sorted(sysfs.names(folder)):
+        lines = (sysfs.text(os.path.join(folder, name, "information")) or "").splitlines()
+        told = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+        minor = told.get("Device Minor", "")
+        if not minor.isdigit() or not os.access(os.path.join(root, f"dev/nvidia{minor}"), os.R_OK | os.W_OK):
+            hidden += 1
+            continue
+        found.append(Seen(told.get("GPU UUID", ""), told.get("Model", ""), name.rpartition(".")[0], int(minor)))
+    return View(tuple(found), hidden)

@@ -1,0 +1,26 @@
+"""The whole way for real, without a GPU: workloads, recorder, loader, score, judgement."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cordee.cli import main
+
+
+@pytest.mark.slow
+def test_workloads_of_cores_are_recorded_scored_and_judged_by_what_they_know_of_themselves(tmp_path, capsys):
+    target = tmp_path / "validation"
+    options = ["--device", "cpu", "--only", "core-duty-25,core-idle", "--interval", "0.25", "--minutes", "0.3"]
+    with pytest.raises(SystemExit) as ended:
+        main(["score", "validate", *options, "-o", str(target), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert (ended.value.code, document["verdict"]) == (0, "pass"), document
+    busy, idle = document["workloads"]
+    assert busy["bands"][0]["value"] == pytest.approx(busy["told"]["cpu_cores"], abs=0.03)
+    assert (idle["found"], idle["class_right"]) == ("idle", True)
+    assert sorted(path.name for path in target.iterdir()) == ["core-duty-25", "core-idle"]
+    with pytest.raises(SystemExit) as again:
+        main(["score", "validate", *options, "-o", str(target)])
+    assert again.value.code == 2
