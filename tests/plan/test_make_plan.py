@@ -138,6 +138,7 @@ def test_a_job_without_a_checkpoint_table_saves_in_the_run_folder(make: Make, tm
     assert (checkpoint.path, checkpoint.pattern) == (str(tmp_path / "runs/a-1/checkpoints"), "step-*")
     assert (checkpoint.declared, checkpoint.resume, checkpoint.ignore) == (False, None, {})
     assert plan.workdir == plan.job_folder == str(tmp_path / "job")
+    assert plan.timeouts.lost_s == 20.0
 
 
 def test_checkpoints_that_are_there_already_are_ignored_by_name_and_time(make: Make, tmp_path: Path) -> None:
