@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import shutil
 import time
+from pathlib import Path
 
 import pytest
 
 from cordee.errors import UsageError
 from cordee.node.samplers.gpu import SOURCES, GpuSource, _gpm, nvml_gpm, open_gpus
+from cordee.node.samplers.gpu._sharing import Sharing
 from cordee.node.samplers.gpu.nvml_basic import NvmlSource
 from cordee.node.samplers.gpu.nvml_gpm import NvmlGpmSource
 from cordee.testing.nvml import FakeGpus
@@ -113,13 +117,20 @@ def test_what_cannot_be_is_missing_and_a_little_over_one_is_one(gpus, library):
     assert "cannot be" in source.missing["gpu_sm_ratio"]
 
 
-def test_samples_closer_than_gpm_allows_are_missing_and_spoil_no_later_one(gpus, library, monkeypatch):
+def test_a_tick_that_comes_early_is_compared_with_the_one_before_the_last(gpus, library, monkeypatch):
     source = opened(NvmlGpmSource(library=library))
-    monkeypatch.setattr(_gpm, "_EARLY_S", 60.0)
-    assert math.isnan(values(source)["gpu_sm_ratio"])
+    began, at = time.monotonic(), [0.0]
+    monkeypatch.setattr("cordee.node.samplers.gpu.nvml_basic.time.monotonic", lambda: began + at[0])
+    monkeypatch.setattr(_gpm, "_EARLY_S", 0.09)
+    for now, known in [(1.0, True), (1.05, True), (1.1, True), (1.17, True), (1.2, True), (1.21, False), (1.3, True)]:
+        at[0] = now
+        assert (values(source)["gpu_sm_ratio"] == 0.8) is known, now
+        assert known == ("gpu_sm_ratio" not in source.missing)
+    at[0] = 1.31
+    values(source)
+    at[0] = 1.32
+    values(source)
     assert "0.1 s apart" in source.missing["gpu_sm_ratio"]
-    monkeypatch.setattr(_gpm, "_EARLY_S", 0.0)
-    assert values(source)["gpu_sm_ratio"] == 0.8
 
 
 def test_a_gpu_that_is_lost_is_missing_while_the_others_go_on_and_comes_back(gpus, library, monkeypatch):
@@ -189,7 +200,7 @@ def test_processes_of_others_are_said(gpus, library, monkeypatch):
     facts = source.facts()
     assert facts[gpus.uuid(0)]["ranks"] == [7]
     assert facts[gpus.uuid(0)]["shared"] == ""
-    assert "outside of this job" in facts[gpus.uuid(1)]["shared"]
+    assert "not this job's: 1 of" in facts[gpus.uuid(1)]["shared"]
     assert facts[gpus.uuid(1)]["unseen_processes"] == 1
 
 
@@ -291,3 +302,38 @@ def test_a_source_whose_library_misbehaves_keeps_no_other_from_being_tried(monke
     assert source is None
     assert "undefined symbol" in refused["nvml-gpm"]
     assert "libnvidia-ml.so.1" in refused["nvml"]
+
+
+def test_the_page_has_every_source_and_every_metric():
+    page = (Path(__file__).parents[2] / "docs" / "gpu-sources.md").read_text()
+    assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)[: len(SOURCES)] == [
+        candidate.name for candidate in SOURCES
+    ]
+    for number, name, _ in _gpm.METRICS:
+        assert re.search(rf"GPM [\d, ]*\b{number}\b", page), name
+
+
+def test_a_gpu_without_gpm_beside_one_with_it_has_basic_values_and_says_why(gpus, library):
+    gpus.device(1, gpm=0)
+    source = opened(NvmlGpmSource(library=library))
+    assert values(source, 0)["gpu_sm_ratio"] == 0.8
+    found = values(source, 1)
+    assert math.isnan(found["gpu_sm_ratio"])
+    assert found["gpu_memory_used_bytes"] == 4 << 20
+    assert "Hopper" in source.missing["gpu_sm_ratio"]
+    assert any(gpus.uuid(1) in remark and "basic values only" in remark for remark in source.remarks)
+
+
+def test_a_process_whose_rank_has_ended_is_still_the_jobs(tmp_path):
+    for pid, parent in ((40, 1), (41, 40), (50, 1)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (python) S {parent} 1 1 0\n")
+        (tmp_path / str(pid) / "comm").write_text("python\n")
+    ranks = {3: 40, 4: 50}
+    sharing = Sharing(lambda: ranks, str(tmp_path))
+    assert sharing.facts([41]) == {"shared": "", "ranks": [3]}
+    del ranks[3]
+    shutil.rmtree(tmp_path / "40")
+    (tmp_path / "41" / "stat").write_text("41 (python) S 1 1 1 0\n")
+    assert sharing.facts([41]) == {"shared": "", "ranks": [3]}
+    assert "outside of this job" in Sharing(lambda: ranks, str(tmp_path)).facts([41])["shared"]

@@ -11,6 +11,7 @@ import click
 
 from cordee.cli.options import json_option
 from cordee.cli.score import COMMANDS
+from cordee.errors import UsageError
 
 
 class _Commands(MutableMapping[str, click.Command]):
@@ -37,7 +38,7 @@ class ScoreGroup(click.Group):
     """A command that gives way to one of COMMANDS when its first word is that command's name."""
 
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(**{**attributes, "commands": _Commands()})
+        super().__init__(**{**attributes, "commands": _Commands(), "no_args_is_help": False})
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -89,6 +90,13 @@ def command(folders: tuple[str, ...], against: str | None, workload: str, anyway
     from cordee.cli.score.scoring import score_folders
 
     if against is None:
+        if workload or anyway:
+            raise UsageError(
+                "there is nothing to compare with",
+                given="--workload" if workload else "--anyway",
+                allowed="together with --against BASELINE",
+                next="make a baseline with `cordee score baseline`",
+            )
         score_folders(folders, **options)
         return
     from cordee.cli.score.judging import Against
