@@ -105,6 +105,7 @@ class Samples:
         shape = (len(schema["devices"]), len(schema["metrics"]))
         kind = np.dtype([("time", "<f8"), ("values", "<f8", shape)])
         records = np.frombuffer(b"".join(row for row in rows if len(row) == kind.itemsize), dtype=kind)
+        self.values: Any
         self.times, self.values = records["time"], records["values"]
         if packed and not len(records) and len(packed) == 1:
             self.times, self.values = packed[0]

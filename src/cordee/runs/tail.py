@@ -13,11 +13,14 @@ from cordee.runs.blocklog import EVENTS, FACTS, GRID, RECORD, SCHEMA, BlockReade
 if TYPE_CHECKING:
     import numpy as np
 
-    Packed = tuple[np.ndarray, np.ndarray]
+    from cordee.runs.spool import Spool, SpooledValues
+
+    Packed = tuple[np.ndarray, np.ndarray | SpooledValues]
 
 _SCHEMA_ID = struct.Struct("<I")
 _GROUP = re.compile(r"^[A-Za-z0-9_]+$")
 _RESERVED = "events"
+_SPOOLED_BYTES = 100_000_000
 
 
 class Event(NamedTuple):
@@ -69,8 +72,8 @@ class Part:
         self.offset = reader.offset
         self.skipped_bytes += reader.skipped_bytes
 
-    def pack(self) -> None:
-        """Keep the rows in single precision, in a third of the memory, and each metric in one piece: it is read alone."""
+    def pack(self, spool: Spool | None = None) -> None:
+        """Keep the rows in single precision, each metric in one piece since it is read alone; in a file where one is given."""
         import numpy as np
 
         for identity in [identity for identity in self.rows if identity in self.schemas]:
@@ -80,8 +83,9 @@ class Part:
             rows = np.frombuffer(
                 b"".join(row for row in self.rows.pop(identity) if len(row) == double.itemsize), double
             )
-            values = rows["values"].transpose(2, 0, 1).astype(np.float32, order="C").transpose(1, 2, 0)
-            self.packed.setdefault(identity, []).append((rows["time"].copy(), values))
+            values = rows["values"].transpose(2, 0, 1).astype(np.float32, order="C")
+            kept = values.transpose(1, 2, 0) if spool is None else spool.put(values)
+            self.packed.setdefault(identity, []).append((rows["time"].copy(), kept))
 
     def _take_all(self, payload: bytes) -> None:
         """Take the records of a block. There are millions of samples in a large recording: they get no call of their own."""
@@ -134,6 +138,7 @@ class Tail:
     def __init__(self, folder: Path, *, packed: bool = False) -> None:
         self._folder = folder
         self._packed = packed
+        self._spool: Spool | None = None
         self._parts: dict[Path, Part] = {}
 
     def refresh(self, sealed: dict[str, Any]) -> None:
@@ -144,10 +149,14 @@ class Tail:
         """
         paths = [path for _, _, path in list_parts(self._folder) if not is_sealed(path, sealed)]
         self._parts = {path: self._parts.get(path) or Part(path) for path in paths}
+        if self._packed and self._spool is None and sum(path.stat().st_size for path in paths) > _SPOOLED_BYTES:
+            from cordee.runs.spool import Spool
+
+            self._spool = Spool()
         for part in self._parts.values():
             part.read()
             if self._packed and part.rows:
-                part.pack()
+                part.pack(self._spool)
 
     @property
     def parts(self) -> list[Part]:
