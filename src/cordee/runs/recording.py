@@ -150,13 +150,14 @@ def enter_recording(folder: RunFolder, key: str) -> bool:
     return False
 
 
-def claim_number(folder: RunFolder, first: Optional[int] = None) -> int:
+def claim_number(folder: RunFolder, first: Optional[int] = None, stride: int = 1) -> int:
     """Make the folders of a recording where they are missing and take a number that no other sampler has.
 
     Samplers on many nodes may call it at once: a number is a file that only one of them can make.
 
     Args:
-        first: the number to try before others, so that a thousand nodes need not look at each other's.
+        first, stride: the numbers of this node, of which the first free one is taken, so that a thousand nodes need not
+            look at each other's; None: the first number after all others.
 
     Raises:
         RunFolderError: the folder cannot be written.
@@ -165,13 +166,11 @@ def claim_number(folder: RunFolder, first: Optional[int] = None) -> int:
     try:
         for path in (folder.root, place, folder.telemetry):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if first is not None and _claimed(place, first):
-            return first
-        number = max((int(path.stem) for path in place.glob("*.json") if path.stem.isdigit()), default=0)
+        number = max(recorder_numbers(folder), default=0) + 1 if first is None else first
         while number < _MOST_RECORDERS:
-            number += 1
             if _claimed(place, number):
                 return number
+            number += stride
     except OSError as error:
         raise _unwritable(folder, error) from error
     raise RunFolderError("this folder holds too many recordings", given=str(folder.root), next="choose another with -o")
@@ -197,8 +196,14 @@ def read_recorders(folder: RunFolder) -> tuple[list[Recorder], list[str]]:
     return found, remarks
 
 
-def recorder_numbers(folder: RunFolder) -> list[int]:
-    """Return the numbers that samplers have taken, ascending."""
+def recorder_numbers(folder: RunFolder, first: Optional[int] = None, stride: int = 1) -> list[int]:
+    """Return the numbers that samplers have taken, ascending; with `first` and `stride` those of one node."""
+    if first is not None:
+        found = []
+        while (recorders_folder(folder) / f"{first}.json").exists():
+            found.append(first)
+            first += stride
+        return found
     return sorted(int(path.stem) for path in recorders_folder(folder).glob("*.json") if path.stem.isdigit())
 
 

@@ -17,7 +17,15 @@ from cordee.node.record.ending import Followed
 from cordee.node.record.meeting import Meeting, Registration
 from cordee.node.record.sampler import NodeRecorder
 from cordee.runs.folder import RunFolder
-from cordee.runs.recording import Recorder, claim_number, enter_recording, has_ended, read_recorder, read_recorders
+from cordee.runs.recording import (
+    Recorder,
+    claim_number,
+    enter_recording,
+    has_ended,
+    read_recorder,
+    read_recorders,
+    recorder_numbers,
+)
 
 
 class Node:
@@ -146,8 +154,9 @@ def test_a_recording_that_nobody_has_written_to_for_a_minute_has_ended(tmp_path)
     folder = RunFolder(tmp_path / "recording")
     assert enter_recording(folder, "key")
     assert not enter_recording(folder, "key")
-    assert claim_number(folder, 7) == 7
-    assert claim_number(folder, 7) == 8
+    assert [claim_number(folder, 7, 4), claim_number(folder, 7, 4), claim_number(folder, 8, 4)] == [7, 11, 8]
+    assert recorder_numbers(folder, 7, 4) == [7, 11]
+    assert recorder_numbers(folder) == [7, 8, 11]
     now = time.time()
     recorder = Recorder(7, "n1", "host", 1, now - 3600, 1.0, "0", heard_at=now - 100)
     assert has_ended(folder, recorder)
