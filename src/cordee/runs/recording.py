@@ -15,7 +15,7 @@ import os
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 from cordee.errors import RunFolderError
 from cordee.runs.blocklog import list_parts
@@ -136,6 +136,9 @@ def enter_recording(folder: RunFolder, key: str) -> bool:
                     return True
                 known = "made or imported, with no start of its own"
                 os.unlink(place / _START)
+            except OSError:
+                os.unlink(place / _START)  # empty, it would keep everybody from this folder
+                raise
             finally:
                 os.close(descriptor)
     except OSError as error:
@@ -230,18 +233,22 @@ def read_recorder(folder: RunFolder, number: int) -> Recorder:
     raise ValueError(f"{path.name} is of {document.get('schema')!r}, not {SCHEMA}: it was left out")
 
 
-def has_ended(folder: RunFolder, recorder: Recorder) -> bool:
-    """Return whether a sampler writes no more: it closed the recording, or has been silent for a minute (killed)."""
-    if recorder.ended_at is not None:
+def all_ended(folder: RunFolder, recorders: Sequence[Recorder]) -> bool:
+    """Return whether no sampler writes any more: each closed the recording, or has been silent for a minute (killed)."""
+    open_ones = [recorder for recorder in recorders if recorder.ended_at is None]
+    if not open_ones:
         return True
-    written = recorder.heard_at or recorder.started_at
+    written: dict[int, float] = {}
     for epoch, _, path in list_parts(folder.telemetry):
-        if epoch == recorder.number:
-            try:
-                written = max(written, path.stat().st_mtime)
-            except OSError:
-                continue
-    return time.time() - written > max(_SILENT_S, 10 * recorder.interval_s)
+        try:
+            written[epoch] = max(written.get(epoch, 0.0), path.stat().st_mtime)
+        except OSError:
+            continue
+    now = time.time()
+    return all(
+        now - max(one.heard_at or one.started_at, written.get(one.number, 0.0)) > max(_SILENT_S, 10 * one.interval_s)
+        for one in open_ones
+    )
 
 
 def _claimed(place: Path, number: int) -> bool:
