@@ -191,11 +191,11 @@ class BlockReader:
 
     def __iter__(self) -> Iterator[tuple[int, int, bytes]]:
         with open(self.path, "rb", buffering=0) as file:
-            descriptor = file.fileno()
+            ahead = _Ahead(file.fileno())
             while True:
-                block = _read_block(descriptor, self.offset)
+                block = _read_block(ahead, self.offset)
                 if block is None:
-                    found = _find_block(descriptor, self.offset + 1)
+                    found = _find_block(ahead, self.offset + 1)
                     if found is None:
                         return
                     self.skipped_bytes += found - self.offset
@@ -399,26 +399,40 @@ def _compact(document: dict[str, Any]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _read_block(descriptor: int, offset: int) -> Optional[tuple[int, bytes]]:
-    header = os.pread(descriptor, _BLOCK.size, offset)
+class _Ahead:
+    """Reads a file in pieces of a megabyte; bytes that were not there when it looked are asked for again."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._start, self._data = descriptor, 0, b""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        at = offset - self._start
+        if at < 0 or at + size > len(self._data):
+            self._start, self._data = offset, os.pread(self._descriptor, max(size, _SEARCH_BYTES), offset)
+            at = 0
+        return self._data[at : at + size]
+
+
+def _read_block(ahead: _Ahead, offset: int) -> Optional[tuple[int, bytes]]:
+    header = ahead.pread(_BLOCK.size, offset)
     if len(header) < _BLOCK.size:
         return None
     magic, length, crc, sequence = _BLOCK.unpack(header)
     if magic != MAGIC or length > _MAX_PAYLOAD_BYTES:
         return None
-    payload = os.pread(descriptor, length, offset + _BLOCK.size)
+    payload = ahead.pread(length, offset + _BLOCK.size)
     if len(payload) < length or zlib.crc32(payload, zlib.crc32(_CHECKED.pack(length, sequence))) != crc:
         return None
     return sequence, payload
 
 
-def _find_block(descriptor: int, start: int) -> Optional[int]:
+def _find_block(ahead: _Ahead, start: int) -> Optional[int]:
     """Return the offset of the first whole block at or after `start`."""
     while True:
-        window = os.pread(descriptor, _SEARCH_BYTES, start)
+        window = ahead.pread(_SEARCH_BYTES, start)
         at = window.find(MAGIC)
         while at >= 0:
-            if _read_block(descriptor, start + at) is not None:
+            if _read_block(ahead, start + at) is not None:
                 return start + at
             at = window.find(MAGIC, at + 1)
         if len(window) < len(MAGIC):
