@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ def rollup(values: np.ndarray, factor: int) -> np.ndarray:
     return np.stack([mean.astype(np.float32), low, high, np.where(count > 0, count, np.nan).astype(np.float32)])
 
 
+@lru_cache(maxsize=1 << 16)
 def natural(device: Any) -> tuple[Any, ...]:
     """Return a sort key that puts `local-2` before `local-10` and numbers before names."""
     if isinstance(device, int):
