@@ -179,7 +179,10 @@ class Run:
         sealed, samples = self._group(group)
         known = [*(sealed.metrics if sealed is not None else ())]
         known += [metric for of_schema in samples for metric in of_schema.schema["metrics"]]
-        return {metric["name"]: metric for metric in reversed(known)}
+        found: dict[str, dict[str, Any]] = {}
+        for metric in known:
+            found.setdefault(metric["name"], metric)
+        return found
 
     def clock_jumps(self, group: str) -> dict[str, float]:
         """Return by how many seconds the clock of a node went back while it measured, where it did; of what is not sealed.

@@ -61,7 +61,7 @@ def command(
         seen = conduct.find_gpu(python) if device == "gpu" else {}
         place = {**conduct.this_place(), **seen}
         steady_s = conduct.steady_seconds(minutes, len(wanted), device)
-        how = conduct.Conduct(Path(folder), steady_s, interval, python, place)
+        how = conduct.Conduct(Path(folder), steady_s, interval, python, place, conduct.one_gpu(seen))
         click.echo(f"{len(wanted)} workloads, {steady_s:.0f} s each after starting", err=True)
         click.echo(table.header_line(), err=as_json)
         found = conduct.validate(how, wanted, lambda one: _say(table.judgement_lines(one), as_json))

@@ -15,14 +15,18 @@ from typing import Any
 
 import cordee
 from cordee.errors import CordeeError, UsageError
+from cordee.hardware.machine import cpu_field
 from cordee.insight.saturation.result import UNKNOWN
 from cordee.insight.saturation.validation.judge import DOCUMENT, Judgement, judge, read_document, write_document
 from cordee.insight.saturation.validation.truths import Truth
+from cordee.runs.folder import RunFolder
+from cordee.runs.recording import read_recorders, write_recorder
 
 _PROGRAMS = "cordee.insight.saturation.validation.programs"
 _START_UP_S = {"gpu": 7.0, "cpu": 3.0}
 _LONGEST_STEADY_S, _SHORTEST_STEADY_S = 20.0, 5.0
 _PATIENCE_S = 90.0
+_CLOSING_S = 10.0
 _OUTPUT = "output.txt"
 _LAST_LINES = 3
 
@@ -42,6 +46,7 @@ class Conduct:
         steady_s: seconds of the labelled time. interval_s: between samples.
         python: the interpreter of the workloads; it needs torch.
         place: what the machine is, for the recordings.
+        variables: of the workloads' environment, over those of here.
     """
 
     folder: Path
@@ -49,6 +54,7 @@ class Conduct:
     interval_s: float = 0.5
     python: str = sys.executable
     place: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
 
     def run(self, truth: Truth) -> Judgement:
         """Run and record one workload, and judge what was recorded.
@@ -65,24 +71,21 @@ class Conduct:
             return Judgement(truth, UNKNOWN, text=said or "the workload left no marks")
         document = json.loads(marks.read_bytes())
         marks.unlink()
+        _close(target)
         write_document(target, truth, document, self.place)
         return judge_folder(target)
 
     def _record(self, truth: Truth, target: Path, marks: Path) -> str:
         """Return why it could not be run to its end, empty when it was."""
-        given = dict(truth.given)
-        if truth.program == "saving":
-            given["folder"] = str(self.folder)
         program = [self.python, "-m", _PROGRAMS, truth.program, "--seconds", f"{self.steady_s:g}"]
-        program += ["--marks", str(marks), "--with", json.dumps(given)]
+        program += ["--marks", str(marks), "--with", json.dumps(truth.given)]
         recorder = [sys.executable, "-m", "cordee.cli", "record", "-q", "-o", str(target)]
         recorder += ["--interval", f"{self.interval_s:g}s", "--threads", "--", *program]
         output = self.folder / f"{truth.name}.{_OUTPUT}"
         with output.open("wb") as file:
-            child = subprocess.Popen(
-                recorder, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment(),
-                start_new_session=True,
-            )  # fmt: skip
+            streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
+            env = {**environment(), **self.variables}
+            child = subprocess.Popen(recorder, env=env, start_new_session=True, **streams)  # type: ignore[call-overload]
             try:
                 code = child.wait(self.steady_s + _PATIENCE_S)
             except subprocess.TimeoutExpired:
@@ -152,9 +155,8 @@ def find_gpu(python: str) -> dict[str, Any]:
         CordeeError: the interpreter cannot be run.
     """
     try:
-        done = subprocess.run(
-            [python, "-m", _PROGRAMS, "probe"], capture_output=True, text=True, check=False, env=environment(), timeout=120
-        )  # fmt: skip
+        ask = [python, "-m", _PROGRAMS, "probe"]
+        done = subprocess.run(ask, capture_output=True, text=True, check=False, env=environment(), timeout=_PATIENCE_S)
         seen: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
         raise CordeeError(f"the workloads' interpreter cannot be asked: {error}", given=python) from None
@@ -168,6 +170,13 @@ def find_gpu(python: str) -> dict[str, Any]:
     return seen
 
 
+def one_gpu(seen: dict[str, Any]) -> dict[str, str]:
+    """Return the variable that leaves workloads and recorder the first of several GPUs: the others would rest, and count."""
+    first = seen.get("gpus", [])[:1]
+    alone = len(seen.get("gpus", [])) < 2
+    return {} if alone or not first[0]["uuid"] else {"CUDA_VISIBLE_DEVICES": first[0]["uuid"]}
+
+
 def environment() -> dict[str, str]:
     """Return the environment of workloads: that of here, in which this Cordée is found."""
     ours = str(Path(cordee.__file__).parents[1])
@@ -177,16 +186,28 @@ def environment() -> dict[str, str]:
 
 def this_place() -> dict[str, Any]:
     """Return the machine, the date and the version, for the recordings."""
-    about = os.uname()
-    cpus = len(os.sched_getaffinity(0))
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {
-        "date": stamp,
-        "machine": about.machine,
-        "kernel": about.release,
-        "cpus": cpus,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "processor": cpu_field("/", "model name") or os.uname().machine,
+        "cpus": len(os.sched_getaffinity(0)),
+        "kernel": os.uname().release.partition("-")[0],
         "version": cordee.__version__,
     }
+
+
+def _close(recording: Path) -> None:
+    """Wait until the sampler has closed the recording, and leave of paths in the recorded command the last names.
+
+    Recordings of a validation are kept, and read elsewhere.
+    """
+    folder = RunFolder(recording)
+    until = time.monotonic() + _CLOSING_S
+    while any(one.ended_at is None for one in read_recorders(folder)[0]) and time.monotonic() < until:
+        time.sleep(0.05)
+    for recorder in read_recorders(folder)[0]:
+        for rank in recorder.ranks:
+            rank.argv = [word if word.startswith("{") else word.rpartition("/")[2] for word in rank.argv]
+        write_recorder(folder, recorder)
 
 
 def _obstacle(said: list[str]) -> str:

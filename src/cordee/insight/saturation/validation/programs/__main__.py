@@ -44,6 +44,8 @@ def main() -> None:
         if asked.name == "probe":
             print(json.dumps(probe()))
             return
+        if asked.name == "saving":
+            asked.given.setdefault("folder", str(asked.marks.parent))
         steady = Steady(asked.seconds)
         torch = None if asked.name in WITHOUT_TORCH else import_torch()
         if torch is not None and asked.given.get("device") != "cpu":
