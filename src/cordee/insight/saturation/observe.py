@@ -39,7 +39,7 @@ class Observation:
     """A run's quantities, and what they may be compared with.
 
     Attributes:
-        models: how many devices of each model (cores: of each node).
+        models: how many devices of each model; of cores how many nodes with these processors.
         caps: what counted as full, by model: pipes and `dram`.
         assumed: of time, breadth and depth what was not measured.
     """
@@ -117,7 +117,8 @@ def observe(trace: Trace, saturation: Saturation, workload: str = "") -> Observa
     by_model = {cap.model: cap for cap in saturation.caps}
     models: dict[str, int] = {}
     for device in trace.devices:
-        models[device.model] = models.get(device.model, 0) + 1
+        model = _processor(trace, device.node) if trace.kind == "cpu" else device.model
+        models[model] = models.get(model, 0) + 1
     return Observation(
         kind=saturation.kind,
         source=saturation.source,
@@ -149,6 +150,13 @@ def more_is_worse(name: str) -> bool | None:
     if name.startswith("energy_per_"):
         return True
     return None if name.startswith("class ") or name == "power" else False
+
+
+def _processor(trace: Trace, node: str) -> str:
+    """Return model and cores of a node's processors, as far as its sampler told them."""
+    known = trace.facts.get("node", {}).get(node, {}).get("devices", {}).get(node, {})
+    model, cores = known.get("model") or "CPU", known.get("cores")
+    return f"{model}, {cores} cores" if cores else str(model)
 
 
 def _cap(cap: Caps) -> dict[str, float]:
