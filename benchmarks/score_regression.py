@@ -21,6 +21,7 @@ from cordee.insight.saturation.baseline import Baseline
 from cordee.insight.saturation.caps import read_caps
 from cordee.insight.saturation.judge import BETTER, SAME, UNKNOWN, WORSE, judge
 from cordee.insight.saturation.observe import Observation, observe
+from cordee.insight.saturation.rules import load_rules
 from cordee.insight.saturation.score import score
 from cordee.insight.saturation.trace import Device, Job, Trace
 
@@ -36,6 +37,7 @@ CASES = (  # name, memory of the noise from one second to the next, its spread, 
     ("three runs, runs differ by 2 %", 0.9, 0.05, 0.02, 3),
     ("five runs, runs differ by 2 %", 0.9, 0.05, 0.02, 5),
 )
+CAPS, RULES = read_caps(), load_rules()
 LOSSES = (2.0, 5.0, 10.0)  # points of score
 
 
@@ -53,11 +55,10 @@ def job(chance: np.random.Generator, seconds: int, memory: float, spread: float,
     level = (LEVEL - lost / 100) * (1 + between * chance.normal())
     noise = 0.8 * remembering(chance, (seconds, 1), memory) + 0.6 * remembering(chance, (seconds, GPUS), memory)
     sol = np.clip(level + spread * noise, 0, 1).astype(np.float32)
-    tensor_cap = read_caps().of(MODEL).pipe["tensor"]
     values = {
         "gpu_graphics_ratio": np.full(sol.shape, 0.97, dtype=np.float32),
         "gpu_sm_ratio": np.minimum(np.float32(0.97), sol / np.float32(0.75)),
-        "gpu_tensor_ratio": sol * np.float32(tensor_cap),
+        "gpu_tensor_ratio": sol * np.float32(CAPS.of(MODEL).pipe["tensor"]),
         "gpu_dram_ratio": np.full(sol.shape, 0.2, dtype=np.float32),
     }
     devices = [Device(f"GPU-{at}", "n1", at, MODEL, (at,)) for at in range(GPUS)]
@@ -69,7 +70,7 @@ def job(chance: np.random.Generator, seconds: int, memory: float, spread: float,
 def seen(*given: float | int | np.random.Generator) -> Observation:
     """Return what `cordee score` sees of a made job."""
     trace = job(*given)  # type: ignore[arg-type]
-    return observe(trace, score(trace))
+    return observe(trace, score(trace, caps=CAPS, rules=RULES))
 
 
 def verdicts(case: tuple[str, float, float, float, int], pairs: int, seconds: int, lost: float) -> dict[str, float]:

@@ -41,7 +41,7 @@ for name, moment in laps.items():
     took[name], last = moment - last, moment
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 sizes = {path.name: path.stat().st_size for path in page.parent.iterdir()}
-print(json.dumps({"seconds": took, "peak_bytes": peak, "sizes": sizes, "score": result.shares.score}))
+print(json.dumps({"seconds": took, "peak_bytes": peak, "cpu_s": time.process_time(), "sizes": sizes, "score": result.shares.score}))
 """
 _SEAL = "import sys; from cordee.runs.reader import open_run; open_run(sys.argv[1]).seal()"
 
@@ -106,6 +106,7 @@ def main() -> None:
         print(f"| `cordee score` (load, score, all pages), a process | {wall:.1f} s |")
         for name, seconds in found["seconds"].items():
             print(f"| of which {name} | {seconds:.1f} s |")
+        print(f"| CPU time of the process | {found['cpu_s']:.1f} s |")
         print(f"| peak of memory | {found['peak_bytes'] / 1e6:.0f} MB |")
         for name, size in sorted(found["sizes"].items()):
             print(f"| {name} | {size / 1e6:.2f} MB |")

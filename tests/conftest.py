@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -25,8 +27,68 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# Files with tests that wait for daemons, time-outs and training, longest first. They are begun first (xdist is told not to
+# reorder): what is short and needs the cores fills up the rest of the time, and no worker ends long after the others.
+LONGEST = (
+    "tests/slurm/test_runs.py",
+    "tests/slurm/test_frameworks.py",
+    "tests/slurm/test_faults.py",
+    "tests/vetting/test_faults.py",
+    "tests/submit/test_contract.py",
+    "tests/test_docs.py",
+    "tests/supervise/test_faults.py",
+    "tests/vetting/test_standalone.py",
+    "tests/supervise/test_life.py",
+    "tests/testing/test_disposable_slurm.py",
+    "tests/test_install.py",
+    "tests/vetting/test_pairing.py",
+    "tests/slurm/test_char_gpt.py",
+    "tests/checkpoint/test_save.py",
+    "tests/slurm/test_advise.py",
+    "tests/environment/test_demo.py",
+    "tests/slurm/test_faces.py",
+    "tests/supervise/test_vetting.py",
+    "tests/supervise/test_environment_runs.py",
+    "tests/spec/test_prepared.py",
+    "tests/cli/test_terminal.py",
+    "tests/fleet/test_act_on_slurm.py",
+    "tests/slurm/test_spank.py",
+    "tests/slurm/test_vetting.py",
+    "tests/slurm/test_vet.py",
+    "tests/checks/test_compute.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files that take longest in front."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+
+
+def pytest_configure() -> None:
+    """Let children take signals that this process was started to ignore, as in the background and under nohup."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            # A handler ends with exec, what is ignored does not.
+            signal.signal(number, lambda *_: None)
+
+
+@pytest.fixture(scope="session")
+def _interpreters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `python` and `python3` themselves: what a version manager puts in their place takes longer than they do."""
+    folder = tmp_path_factory.mktemp("interpreters")
+    for name in ("python", "python3"):
+        (folder / name).symlink_to(os.path.realpath(sys.executable))
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _clean_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory, _interpreters: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(_interpreters), prepend=os.pathsep)
     for name in list(os.environ):
         if name.startswith("CORDEE_") and name != "CORDEE_FORBID_SKIPS":
             monkeypatch.delenv(name)
@@ -43,8 +105,23 @@ def _cluster() -> Iterator[DisposableSlurm]:
         yield cluster
 
 
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder with nothing but the node side, compiled: what every first run in a new one would do."""
+    from cordee.submit.bundle import write_node_zip
+
+    folder = tmp_path_factory.mktemp("compiled")
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setenv("XDG_CACHE_HOME", str(folder))
+        write_node_zip(folder / "node.zip")
+    (folder / "node.zip").unlink()
+    return folder
+
+
 @pytest.fixture
-def slurm(_cluster: DisposableSlurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[DisposableSlurm]:
+def slurm(
+    _cluster: DisposableSlurm, compiled: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[DisposableSlurm]:
     """A real Slurm of four healthy, idle nodes with 8 CPUs and 4 GPUs each, which the environment leads to."""
     from cordee.testing.slurm.daemons import clean_environment
 
@@ -53,6 +130,7 @@ def slurm(_cluster: DisposableSlurm, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     for name, value in _cluster.env.items():
         monkeypatch.setenv(name, value)
     # What Slurm said in another test is no answer in this one.
+    shutil.copytree(compiled, tmp_path / "cache", dirs_exist_ok=True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     _cluster.heal()
     yield _cluster

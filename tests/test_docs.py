@@ -132,11 +132,12 @@ def test_python_in_the_docs_compiles(block):
 class Reader:
     """A newcomer who follows a page in a folder of their own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, compiled: Path) -> None:
         self.base, self.folder, self.copies = folder, folder / "mine", 0
         self.folder.mkdir()
         # A short name: there are sockets below it.
         self.cache = Path(tempfile.mkdtemp(prefix="cordee-"))
+        shutil.copytree(compiled, self.cache, dirs_exist_ok=True)
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.env = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(self.cache)}
 
@@ -215,8 +216,8 @@ FOLLOWED = [page for page in PAGES if any(block.language == "console" for block 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: page.name)
-def test_a_page_can_be_followed_from_top_to_bottom(page, tmp_path):
-    reader = Reader(tmp_path)
+def test_a_page_can_be_followed_from_top_to_bottom(page, tmp_path, compiled):
+    reader = Reader(tmp_path, compiled)
     try:
         reader.follow(next(block for block in of("python") if block.page.name == "quickstart.md"))
         for block in blocks_of(page):

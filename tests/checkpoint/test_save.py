@@ -158,25 +158,43 @@ def test_due_follows_steps_or_the_clock(tmp_path):
     assert made(tmp_path)[2].due(0) is False
 
 
+# For each line that it reads, another process that saves until it is killed; torch is imported once for all.
+WRITERS = """
+import os, signal, sys, torch, cordee
+from torch import nn
+for _ in sys.stdin:
+    pid = os.fork()
+    if not pid:
+        saver = cordee.checkpointer(nn.Linear(300, 300), folder=sys.argv[1], keep=2)
+        step = saver.restore()
+        saver.save(step)
+        print("goes", os.getpid(), flush=True)
+        while True:
+            step += 1
+            saver.save(step)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    print("killed", flush=True)
+"""
+
+
 @pytest.mark.slow
 def test_a_writer_killed_at_any_moment_leaves_the_older_complete(tmp_path):
-    program = (
-        "import sys, torch, cordee\nfrom torch import nn\nmodel = nn.Linear(300, 300)\n"
-        "saver = cordee.checkpointer(model, folder=sys.argv[1], keep=2)\nstep = saver.restore()\nsaver.save(step); print('go', flush=True)\n"
-        "while True:\n    step += 1; saver.save(step)\n"
-    )
     rng = random.Random(5)
     newest = 0
-    for _ in range(6):
-        process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE)
-        assert process.stdout.readline() == b"go\n"
-        time.sleep(rng.uniform(0.05, 0.4))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        fresh = cordee.checkpointer(nn.Linear(300, 300), folder=tmp_path)
-        reached = fresh.restore()
-        assert reached >= newest
-        newest = reached
+    command = [sys.executable, "-c", WRITERS, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as writers:
+        for _ in range(6):
+            writers.stdin.write("another\n")
+            word, pid = writers.stdout.readline().split()
+            assert word == "goes"
+            time.sleep(rng.uniform(0.05, 0.4))
+            os.kill(int(pid), signal.SIGKILL)
+            assert writers.stdout.readline() == "killed\n"
+            fresh = cordee.checkpointer(nn.Linear(300, 300), folder=tmp_path)
+            reached = fresh.restore()
+            assert reached >= newest
+            newest = reached
+        writers.stdin.close()
     assert newest > 6
 
 

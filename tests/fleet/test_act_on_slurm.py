@@ -194,7 +194,10 @@ def test_the_ladder_is_climbed_with_the_sites_commands(slurm, nodes, folder, rem
     assert act("--yes")["actions"] == []
 
 
-def test_a_controller_that_is_down_is_said_and_the_service_outlives_it(slurm, nodes, folder, remember, act):
+def test_a_controller_that_is_down_is_said_and_the_service_outlives_it(
+    slurm, nodes, folder, remember, act, monkeypatch
+):
+    monkeypatch.setenv("SLURM_CONF", slurm.impatient()["SLURM_CONF"])
     slurm.stop_controller()
     service = subprocess.Popen(
         command(folder, "--yes", "--watch", "--interval", "1s"),

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+import re
+import shutil
 import time
+from pathlib import Path
 
 import pytest
 
 from cordee.errors import UsageError
 from cordee.node.samplers.gpu import SOURCES, GpuSource, _gpm, nvml_gpm, open_gpus
+from cordee.node.samplers.gpu._sharing import Sharing
 from cordee.node.samplers.gpu.nvml_basic import NvmlSource
 from cordee.node.samplers.gpu.nvml_gpm import NvmlGpmSource
 from cordee.testing.nvml import FakeGpus
@@ -189,7 +193,7 @@ def test_processes_of_others_are_said(gpus, library, monkeypatch):
     facts = source.facts()
     assert facts[gpus.uuid(0)]["ranks"] == [7]
     assert facts[gpus.uuid(0)]["shared"] == ""
-    assert "outside of this job" in facts[gpus.uuid(1)]["shared"]
+    assert "not this job's: 1 of" in facts[gpus.uuid(1)]["shared"]
     assert facts[gpus.uuid(1)]["unseen_processes"] == 1
 
 
@@ -291,3 +295,38 @@ def test_a_source_whose_library_misbehaves_keeps_no_other_from_being_tried(monke
     assert source is None
     assert "undefined symbol" in refused["nvml-gpm"]
     assert "libnvidia-ml.so.1" in refused["nvml"]
+
+
+def test_the_page_has_every_source_and_every_metric():
+    page = (Path(__file__).parents[2] / "docs" / "gpu-sources.md").read_text()
+    assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)[: len(SOURCES)] == [
+        candidate.name for candidate in SOURCES
+    ]
+    for number, name, _ in _gpm.METRICS:
+        assert re.search(rf"GPM [\d, ]*\b{number}\b", page), name
+
+
+def test_a_gpu_without_gpm_beside_one_with_it_has_basic_values_and_says_why(gpus, library):
+    gpus.device(1, gpm=0)
+    source = opened(NvmlGpmSource(library=library))
+    assert values(source, 0)["gpu_sm_ratio"] == 0.8
+    found = values(source, 1)
+    assert math.isnan(found["gpu_sm_ratio"])
+    assert found["gpu_memory_used_bytes"] == 4 << 20
+    assert "Hopper" in source.missing["gpu_sm_ratio"]
+    assert any(gpus.uuid(1) in remark and "basic values only" in remark for remark in source.remarks)
+
+
+def test_a_process_whose_rank_has_ended_is_still_the_jobs(tmp_path):
+    for pid, parent in ((40, 1), (41, 40), (50, 1)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (python) S {parent} 1 1 0\n")
+        (tmp_path / str(pid) / "comm").write_text("python\n")
+    ranks = {3: 40, 4: 50}
+    sharing = Sharing(lambda: ranks, str(tmp_path))
+    assert sharing.facts([41]) == {"shared": "", "ranks": [3]}
+    del ranks[3]
+    shutil.rmtree(tmp_path / "40")
+    (tmp_path / "41" / "stat").write_text("41 (python) S 1 1 1 0\n")
+    assert sharing.facts([41]) == {"shared": "", "ranks": [3]}
+    assert "outside of this job" in Sharing(lambda: ranks, str(tmp_path)).facts([41])["shared"]

@@ -61,13 +61,17 @@ class Host:
 def sample(tmp_path, monkeypatch):
     """Sample GPUs until a condition on the host holds: `sample(condition, source, **variables)` returns the host."""
 
-    def run(condition, source="nvml-gpm", ranks="{}", **variables):
+    def run(condition, source="nvml-gpm", ranks="{}", exclusive=False, **variables):
         (tmp_path / "ranks.json").write_text(ranks)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        step = {"tasks": {"env": {}}, "request": {"scheduler": {"exclusive": exclusive}}}
 
         async def until():
             host = Host(tmp_path.name)
-            env = {**os.environ, **variables}
-            sampling = GpuSampling(host, "n", 0.1, source, SOURCES, tmp_path / "ranks.json", host.add, env)
+            sampling = GpuSampling(
+                host, "n", {"interval_s": 0.1, "gpus": source}, step, SOURCES, tmp_path / "ranks.json", host.add
+            )
             sampling.start()
             try:
                 while not condition(host):
@@ -104,6 +108,20 @@ def test_gpus_are_sampled_by_a_child_and_told_whose_they_are(sample, fake_nvml, 
         "gpus": [fake.uuid(1)],
         "gpus_known_by": "UUIDs in CUDA_VISIBLE_DEVICES",
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_where_slurm_names_no_gpus_only_a_job_of_whole_nodes_has_all(sample, fake_nvml, tmp_path, exclusive):
+    fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml).gpm(0, {1: 5.0}).gpm(1, {1: 5.0})
+
+    def told(host):
+        return host.remarks() or any(kind == GRID for kind, _ in iter_records(host.records))
+
+    host = sample(told, exclusive=exclusive, SLURM_JOB_ID="7", **fake.env)
+    said = " ".join(host.remarks())
+    assert ("it is not known which GPUs are this job's: Slurm names no GPUs" in said) is not exclusive
+    assert ("not sampled" in said) is not exclusive
 
 
 @pytest.mark.slow

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -107,15 +109,15 @@ def test_daemons_that_a_task_left_are_killed_even_when_they_hide():
     deadline = time.monotonic() + 5
     left = True
     while left and time.monotonic() < deadline:
-        commands = [path.read_bytes() for path in processes_command_lines()]
+        commands = list(command_lines())
         left = any(b"sleep\x00613" in command or b"sleep\x00614" in command for command in commands)
     assert not left
 
 
-def processes_command_lines():
-    from pathlib import Path
-
-    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+def command_lines():
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            yield path.read_bytes()
 
 
 def test_a_task_on_a_terminal_has_its_size_and_takes_keys():

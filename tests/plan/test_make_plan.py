@@ -126,7 +126,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
             }
         ],
         "timeouts": {"connect_s": 30.0, "heartbeat_s": 1.0, "lost_s": 5.0, "orphan_s": 60.0, "kill_s": 10.0},
-        "sampling": {"interval_s": 2.0, "gpus": "auto"},
+        "sampling": {"interval_s": 2.0, "gpus": "auto", "threads": None},
         "python": None,
         "network_interface": None,
     }
@@ -138,6 +138,7 @@ def test_a_job_without_a_checkpoint_table_saves_in_the_run_folder(make: Make, tm
     assert (checkpoint.path, checkpoint.pattern) == (str(tmp_path / "runs/a-1/checkpoints"), "step-*")
     assert (checkpoint.declared, checkpoint.resume, checkpoint.ignore) == (False, None, {})
     assert plan.workdir == plan.job_folder == str(tmp_path / "job")
+    assert plan.timeouts.lost_s == 20.0
 
 
 def test_checkpoints_that_are_there_already_are_ignored_by_name_and_time(make: Make, tmp_path: Path) -> None:

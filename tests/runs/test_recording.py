@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cordee.errors import RunFolderError
+from cordee.errors import RunFolderError, RunNotFound
 from cordee.runs.blocklog import BlockLogWriter, encode_grid, encode_schema
 from cordee.runs.folder import RunFolder
 from cordee.runs.reader import open_run
@@ -57,6 +57,13 @@ def test_a_recording_opens_like_a_run_and_is_sealed_once_all_samplers_have_ended
     write_recorder(folder, recorder(2, ended_at=T0 + 5))
     assert run.seal() == T0 + 4
     assert open_run(folder.root).grid("gpu").values.tolist() == before
+
+
+def test_a_folder_that_is_neither_run_nor_recording_is_called_that(tmp_path):
+    with pytest.raises(RunNotFound, match="neither a run nor a recording"):
+        open_run(tmp_path)
+    with pytest.raises(RunNotFound, match="no run"):
+        open_run(tmp_path / "absent")
 
 
 def test_a_place_that_cannot_be_written_is_told_with_what_to_do(tmp_path):

@@ -313,8 +313,9 @@ def test_the_command_prints_the_verdict_first_and_tells_failure_by_its_code(clus
     assert "advise" in COMMANDS
 
 
-def test_a_controller_that_is_down_is_said_and_is_no_failure(cluster, run):
+def test_a_controller_that_is_down_is_said_and_is_no_failure(cluster, run, monkeypatch):
     submit(run, "--hold")
+    monkeypatch.setenv("SLURM_CONF", cluster.impatient()["SLURM_CONF"])
     cluster.stop_controller()
     try:
         advice = advised(run)

@@ -14,6 +14,8 @@ from cordee.testing.runs import LocalRun
 pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"
 RUN = "python train.py --steps 150"
+# Whether nodes can import torch is not asked: it takes as long as the training.
+MORE = {"run": RUN, "vet__modules": []}
 
 
 def result(run: LocalRun) -> tuple[str, str]:
@@ -36,16 +38,16 @@ def steps_in(state: RunState, segment: int) -> int:
 def test_a_chain_of_three_segments_ends_with_the_weights_of_one_local_run(start, slurm, tmp_path):
     folder = tmp_path / "char-gpt"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("runs", "__pycache__"))
-    local = LocalRun(folder, tmp_path / "local", run=RUN, vet__max_load=1000.0)
+    local = LocalRun(folder, tmp_path / "local", vet__max_load=1000.0, **MORE)
     with local:
         assert local.wait_end(180).state == "finished"
         expected = result(local)
 
-    one = start(folder, run=RUN)
+    one = start(folder, **MORE)
     assert one.wait_end(180).state == "finished"
     assert result(one) == expected
 
-    chain = start(folder, run=RUN, need__time="2h", need__partition="debug")
+    chain = start(folder, **MORE, need__time="2h", need__partition="debug")
     for segment in (1, 2):
         chain.wait(lambda state, segment=segment: steps_in(state, segment) > 5, 120)
         slurm.command("scancel", "--signal=USR1", "--batch", chain.job)

@@ -23,7 +23,7 @@ srun --nodes=1 --ntasks=1 cordee env run --engine podman env.toml -- sh -c 'echo
 
 
 @pytest.fixture
-def folder(slurm, tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """A folder with an EDF, and `cordee` on PATH."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin/cordee"
@@ -36,10 +36,11 @@ def folder(slurm, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_each_task_runs_in_the_environment_with_its_own_exit_code(folder):
+def test_each_task_runs_in_the_environment_with_its_own_exit_code(slurm, folder):
     (folder / "job.sh").write_text(SCRIPT)
-    command = ["sbatch", "--wait", "--nodes=2", "--ntasks-per-node=2", "--output=out", "job.sh"]
-    subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=150)
+    command = ["sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=2", "--output=out", "job.sh"]
+    job = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+    slurm.wait_ended(job, 150)
     said = (folder / "out").read_text()
     tasks = sorted(line for line in said.splitlines() if line.startswith("task"))
     assert [line.partition(" on ")[0] for line in tasks] == [f"task {rank} of 4" for rank in range(4)], said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -62,7 +63,14 @@ def test_the_nodes_of_a_step_meet_in_one_recording_with_one_sampler_each(folder)
     run = cordee.open_run(folder / "recordings" / f"{job}.0")
     grid = run.grid("rank-0.2s", ["cpu_cores_ratio"])
     assert sorted(grid.devices) == [0, 1, 2, 3]
-    assert grid.values.shape[1] >= 4
+    assert grid.values.shape[1] >= 2
+    scored = subprocess.run(
+        ["cordee", "score", "--json", f"recordings/{job}.0"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    score = json.loads(scored.stdout)
+    assert score["kind"] == "cpu"
+    assert len(score["nodes"]) == 2
+    assert len(score["ranks"]) == 4
     assert sorted(run.grid("node-0.2s", ["cpu_busy_ratio"]).devices) == sorted(one.node for one in found)
 
 

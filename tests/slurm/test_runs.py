@@ -79,7 +79,7 @@ def test_the_run_survives_the_batch_host(job, start, slurm):
     run.wait(lambda state: state.step is not None and state.step > 20)
     host = job_record(run.job)["BatchHost"]
     slurm.kill_node(host)
-    state = run.wait_end(180)
+    state = run.wait(lambda state: state.ended, 180)
     assert (state.state, state.segments) == ("finished", 2), state.text
     assert counted(run)[-1] == "counted to 200"
 
@@ -90,7 +90,8 @@ def test_a_middle_node_is_replaced_by_the_spare(job, start, slurm):
     host = job_record(run.job)["BatchHost"]
     lost = next(rank.node for rank in state.ranks if rank.node != host)
     slurm.kill_node(lost)
-    state = run.wait_end(120)
+    # Not until the job is gone: Slurm waits for the lost node then.
+    state = run.wait(lambda state: state.ended, 120)
     assert (state.state, state.segments, state.restarts) == ("finished", 1, 1), state.text
 
 
@@ -114,7 +115,7 @@ def test_scontrol_requeue_is_another_segment(job, start, slurm):
 def test_a_preempted_run_goes_on_later(job, start, slurm):
     run = start(job(LONG, "[need]\nnodes = 3"))
     run.wait(lambda state: state.step is not None and state.step > 20)
-    slurm.command("sbatch", "--partition=debug", "--nodes=4", "--exclusive", "--wrap=sleep 3")
+    slurm.command("sbatch", "--partition=debug", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 3")
     state = run.wait_end(120)
     assert (state.state, state.segments) == ("finished", 2), state.text
     assert counted(run)[-1] == "counted to 200"
@@ -176,8 +177,11 @@ def test_there_too_the_run_survives_the_batch_host(job, start, slurm, resubmitti
     run = start(job(LONG))
     run.wait(lambda state: state.step is not None and state.step > 20)
     first = run.job
-    slurm.kill_node(job_record(first)["BatchHost"])
-    state = run.wait_end(180)
+    host = job_record(first)["BatchHost"]
+    slurm.kill_node(host)
+    # What Slurm says by itself when SlurmdTimeout has passed.
+    slurm.command("scontrol", "update", f"NodeName={host}", "State=DOWN", "Reason=Not responding")
+    state = run.wait(lambda state: state.ended, 180)
     assert (state.state, state.segments) == ("finished", 2), state.text
     assert run.job != first
     assert counted(run)[-1] == "counted to 200"

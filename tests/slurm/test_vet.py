@@ -40,8 +40,9 @@ def script(slurm, tmp_path, monkeypatch):
             (folder / name).write_text(text)
             (folder / name).chmod(0o755)
         (folder / "job.sh").write_text(body if body.startswith("#!") else f"#!/bin/bash\n{body}\n")
-        command = ["sbatch", "--wait", "--nodes=4", "--ntasks-per-node=1", "--output=out", "job.sh"]
-        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=150)
+        command = ["sbatch", "--parsable", "--nodes=4", "--ntasks-per-node=1", "--output=out", "job.sh"]
+        job = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+        slurm.wait_ended(job, 150)
         return (folder / "out").read_text()
 
     run.folder = folder  # type: ignore[attr-defined]
@@ -122,7 +123,7 @@ def test_a_task_killed_in_its_midst_is_named_too(script):
 
 
 def test_a_hung_task_is_named_and_slurm_ends_it(script):
-    body = f"srun {OPTIONS} bash -c './vet'; echo code $?; source ./vet.env; echo verdict $CORDEE_VET_VERDICT $CORDEE_VET_EXCLUDE"
+    body = f"srun {OPTIONS.replace('30', '5')} bash -c './vet'; echo code $?; source ./vet.env; echo verdict $CORDEE_VET_VERDICT $CORDEE_VET_EXCLUDE"
     vet = '#!/bin/bash\n[ "$SLURMD_NODENAME" = n2 ] && kill -STOP $$\nexec cordee vet protocol.yaml --deadline 12s\n'
     said = script(body, vet=vet)
     assert "code 137" in said

@@ -78,7 +78,6 @@ class SlurmSite(SchedulerSite):
         self.state, self.bin = folder / "state", folder / "bin"
         self.state.mkdir()
         self.bin.mkdir()
-        monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(folder))
         (folder / "site.toml").write_text('scheduler = "slurm"\n[partitions.normal]\ndefault = true\ncores = 8\n')
 
@@ -119,6 +118,7 @@ class FakeSlurmSite(SlurmSite):
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, accounting: str = "works") -> None:
         super().__init__(folder, monkeypatch)
         self.accounting = accounting
+        monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         for name in COMMANDS:
             if name != "sacct" or accounting != "missing":
                 (self.bin / name).symlink_to(FAKES / name)
@@ -174,11 +174,16 @@ class RealSlurmSite(SlurmSite):
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, cluster: DisposableSlurm) -> None:
         super().__init__(folder, monkeypatch)
-        self.cluster = cluster
+        self.cluster, self._monkeypatch = cluster, monkeypatch
         for name in COMMANDS:
             (self.bin / name).symlink_to(HERE / "recorder")
         monkeypatch.setenv("RECORDED_CALLS", str(self.state))
         monkeypatch.setenv("PATH", os.pathsep.join([str(self.bin), os.environ["PATH"]]))
+
+    def commands(self) -> list[list[str]]:
+        path = self.state / "calls"
+        words = iter(path.read_text().split("\0")[:-1] if path.exists() else [])
+        return [[next(words) for _ in range(int(count))] for count in words]
 
     def held(self, folder: RunFolder) -> int:
         lines = self.cluster.command("squeue", "--noheader", "--format=%T %k").splitlines()
@@ -195,7 +200,9 @@ class RealSlurmSite(SlurmSite):
     @contextmanager
     def away(self) -> Iterator[None]:
         self.cluster.stop_controller()
-        yield
+        with self._monkeypatch.context() as changed:
+            changed.setenv("SLURM_CONF", self.cluster.impatient()["SLURM_CONF"])
+            yield
         self.cluster.start_controller()
 
     @contextmanager

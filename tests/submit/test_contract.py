@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,7 +35,8 @@ class TestLocal(SubmitterContract):
 
 class TestFakeSlurm(SchedulerContract):
     @pytest.fixture(params=["works", "disabled", "missing"])
-    def site(self, request, tmp_path, monkeypatch) -> FakeSlurmSite:
+    def site(self, request, tmp_path, monkeypatch, compiled) -> FakeSlurmSite:
+        shutil.copytree(compiled, tmp_path / "cache")
         return FakeSlurmSite(tmp_path, monkeypatch, accounting=request.param)
 
     def test_a_job_that_the_controller_has_forgotten_is_gone(self, site):
@@ -55,5 +57,7 @@ class TestFakeSlurm(SchedulerContract):
 @pytest.mark.slow
 class TestRealSlurm(SchedulerContract):
     @pytest.fixture
-    def site(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: DisposableSlurm) -> RealSlurmSite:
-        return RealSlurmSite(tmp_path, monkeypatch, slurm)
+    def site(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: DisposableSlurm) -> Iterator[RealSlurmSite]:
+        # What cleans up behind the test asks without the recorder.
+        with monkeypatch.context() as changed:
+            yield RealSlurmSite(tmp_path, changed, slurm)

@@ -49,9 +49,10 @@ class TestRecordings:
 
     def test_a_controller_that_is_away_is_as_it_was_recorded(self, slurm, words):
         commands = [command for command, case in CASES if case == "away" and command != "sacct"]
+        env = slurm.impatient()
         slurm.stop_controller()
         with ThreadPoolExecutor(len(commands)) as pool:
-            answers = list(pool.map(lambda command: said(command, "away", words), commands))
+            answers = list(pool.map(lambda command: said(command, "away", words, **env), commands))
         assert answers == [recorded(command, "away", words) for command in commands]
 
     def test_an_accounting_that_is_away_is_as_it_was_recorded(self, slurm, words, tmp_path):

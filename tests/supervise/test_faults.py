@@ -54,9 +54,7 @@ def test_keeper_and_supervisor_killed_at_once_come_back(job, start):
 
 
 def test_a_hung_agent_is_replaced(job, start):
-    run = start(job(toml=TWO, run=LONG))
-    plan = json.loads(run.folder.plan.read_text())
-    assert plan["timeouts"]["lost_s"] == 20
+    run = start(job(toml=TWO, run=LONG), timeouts__lost=5.0)
     run.wait_training()
     run.kill("agent local-1", signal.SIGSTOP)
     state = run.wait(lambda state: state.restarts == 1, seconds=60)

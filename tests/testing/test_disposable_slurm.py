@@ -301,9 +301,10 @@ class TestFaults:
         slurm.start_node("n3")
         assert "NOT_RESPONDING" not in slurm.states()["n3"]
 
-    def test_a_killed_slurmd_leaves_its_jobs_running(self, slurm):
-        job = submit("-N1", "-w", "n2")
-        assert wait_until(lambda: running(job), 60)
+    def test_a_killed_slurmd_leaves_its_jobs_running(self, slurm, tmp_path):
+        started = tmp_path / "started"
+        job = submit("-N1", "-w", "n2", script=f"touch {started}; sleep 1000")
+        assert wait_until(lambda: started.exists() and running(job), 60)
         slurm.kill_slurmd("n2")
         left = slurm._processes("n2")
         assert len(left) >= 2
@@ -359,9 +360,11 @@ class TestFaults:
         assert slurm.command("squeue", "--noheader") == ""
 
     def test_clearing_ends_a_job_of_several_components_as_a_whole(self, slurm):
-        slurm.command("sbatch", "--nodes=4", "--exclusive", "--wrap=sleep 1000")
+        slurm.command("sbatch", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 1000")
         for _ in range(4):
-            slurm.command("sbatch", "--nodes=1", ":", "--nodes=1", ":", "--nodes=1", "--wrap=sleep 1000")
+            slurm.command(
+                "sbatch", "--nodes=1", "--output=/dev/null", ":", "--nodes=1", ":", "--nodes=1", "--wrap=sleep 1000"
+            )
         slurm.clear()
         assert slurm.command("squeue", "--noheader") == ""
 

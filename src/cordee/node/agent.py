@@ -106,13 +106,13 @@ class Agent:
         )
         self.base = base_environment(os.environ, self.step["tasks"], self.container.environment)
         self.env = dict(self.base)
-        interval_s = self.plan["sampling"]["interval_s"]
+        sampling = self.plan["sampling"]
         self.about = RankFacts(self.channels.folder / "ranks.json")
         sharing = self.step["request"]["nodes"] if self.plan["backend"] == "local" else 1
         pids, facts = self._rank_pids, self.about.facts
-        self.telemetry = Telemetry(self.node, self.channels, pids, interval_s, sharing, facts)
-        source = self.plan["sampling"].get("gpus", "auto")
-        self.gpus = GpuSampling(self, node, interval_s, source, folder.node_zip, self.about.path, self.telemetry.add)
+        self.telemetry = Telemetry(self.node, self.channels, pids, sampling, sharing, facts)
+        add, path = self.telemetry.add, self.about.path
+        self.gpus = GpuSampling(self, node, sampling, self.step, folder.node_zip, path, add)
         self._handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             "welcome": self._welcome,
             "setup": self._setup,

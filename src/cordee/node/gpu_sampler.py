@@ -99,12 +99,13 @@ class GpuSampler:
 
 
 def main() -> int:
-    """Run it: `python -s -m cordee.node.gpu_sampler --node NAME --interval S --ranks FILE [--source NAME]`."""
+    """Run it: `python -s -m cordee.node.gpu_sampler --node NAME --interval S --ranks FILE [--source NAME] [--whole-node]`."""
     parser = argparse.ArgumentParser(prog="cordee.node.gpu_sampler")
     parser.add_argument("--node", required=True)
     parser.add_argument("--interval", type=float, default=1.0)
     parser.add_argument("--source", default=AUTO)
     parser.add_argument("--ranks", type=Path, required=True, help="the file in which the agent says which ranks run")
+    parser.add_argument("--whole-node", action="store_true", help="all GPUs of the node are the job's")
     options = parser.parse_args()
     # What a driver's library prints must not come between the records.
     records = os.dup(1)
@@ -121,7 +122,7 @@ def main() -> int:
     def pids() -> dict[int, int]:
         return {rank: about["pid"] for rank, about in ranks().items()}
 
-    view, wanted, why = _wanted(options.source)
+    view, wanted, why = _wanted(options.source, options.whole_node)
     source, refused = None, {options.source: why}
     if not why:
         try:
@@ -140,7 +141,7 @@ def main() -> int:
         time.sleep(options.interval - time.time() % options.interval)
 
 
-def _wanted(source: str) -> tuple[Optional[View], Optional[list[str]], str]:
+def _wanted(source: str, whole_node: bool) -> tuple[Optional[View], Optional[list[str]], str]:
     """Return what this process may open, the UUIDs of the job's GPUs (None: all that the source shows), or why not."""
     if source.startswith(REPLAY):
         return None, None, ""
@@ -148,8 +149,9 @@ def _wanted(source: str) -> tuple[Optional[View], Optional[list[str]], str]:
     if view is None:
         return None, None, ""  # no NVML: what other sources show is what this process may open
     devices, reason = of_job([variables(os.environ)], view)
-    if devices is None:
-        return view, None, f"it is not known which GPUs are this job's: {reason}; CUDA_VISIBLE_DEVICES with UUIDs tells"
+    if devices is None and not whole_node:
+        text = f"it is not known which GPUs are this job's: {reason}"
+        return view, None, f"{text}; gpus_per_node, whole nodes, or UUIDs in CUDA_VISIBLE_DEVICES of [env] would tell"
     return view, devices, ""
 
 

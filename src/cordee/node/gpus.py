@@ -12,6 +12,7 @@ from typing import Any, Callable, Mapping, Optional
 
 from cordee.hardware.presence import gpu_device_file
 from cordee.node.launching import LaunchHost
+from cordee.node.samplers.gpu.attribution import variables
 from cordee.node.tasks import STDERR, Task, TaskExit
 from cordee.runs.blocklog import encode_facts
 
@@ -33,30 +34,30 @@ class GpuSampling:
     Args:
         host: the agent, whose Task the child is.
         node: the node's name.
-        interval_s: seconds between samples.
-        source: `auto` (only where the node shows GPUs), `none`, or a source by name.
+        sampling, step: of plan.json: `interval_s` between samples; `gpus`: `auto` (only where the node shows GPUs), `none`,
+            or a source by name; what the job's variables say of GPUs holds for the child too.
         node_zip: where the child finds this package.
         ranks: the file in which the agent says which ranks run.
         add: takes whole records.
-        env: the agent's environment.
     """
 
     def __init__(
         self,
         host: LaunchHost,
         node: str,
-        interval_s: float,
-        source: str,
+        sampling: Mapping[str, Any],
+        step: Mapping[str, Any],
         node_zip: Path,
         ranks: Path,
         add: Callable[[bytes], None],
-        env: Optional[Mapping[str, str]] = None,
     ) -> None:
-        self._host, self._node, self._interval_s, self._add = host, node, interval_s, add
-        self._env = dict(os.environ if env is None else env)
-        self._source = source
+        self._host, self._node, self._add = host, node, add
+        self._interval_s: float = sampling["interval_s"]
+        self._env = {**os.environ, **variables(step["tasks"]["env"])}
+        self._source: str = sampling["gpus"]
         self._command = [sys.executable, "-s", "-m", "cordee.node.gpu_sampler", "--node", node]
-        self._command += ["--interval", f"{interval_s:g}", "--ranks", str(ranks), "--source", source]
+        self._command += ["--interval", f"{self._interval_s:g}", "--ranks", str(ranks), "--source", self._source]
+        self._command += ["--whole-node"] if step["request"]["scheduler"]["exclusive"] else []
         self._env.update(PYTHONPATH=str(node_zip), CORDEE_NODE=node)
         self._loop = asyncio.get_running_loop()
         self._buffer = b""

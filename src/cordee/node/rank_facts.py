@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
-from cordee.node.launching import RankCommand
 from cordee.node.samplers.gpu.attribution import variables
-from cordee.node.world import World
+
+if TYPE_CHECKING:
+    from cordee.node.launching import RankCommand
+    from cordee.node.world import World
 
 
 class RankFacts:

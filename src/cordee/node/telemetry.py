@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from cordee.node.channels import RankChannels
 from cordee.node.samplers._base import Sampler
@@ -24,7 +24,7 @@ class Telemetry:
         node: the node's name.
         channels: the ranks' channels.
         pids: returns the main pid of each running global rank.
-        cadence_s: seconds between samples, for the record.
+        sampling: of plan.json: `interval_s`, the seconds between samples, and whether `threads` are looked at.
         sharing: how many nodes of a local run share this machine.
         about_ranks: returns facts of the global ranks that run.
     """
@@ -34,18 +34,18 @@ class Telemetry:
         node: str,
         channels: RankChannels,
         pids: Callable[[], dict[int, int]],
-        cadence_s: float = 1.0,
+        sampling: Mapping[str, Any],
         sharing: int = 1,
         about_ranks: Callable[[], dict[str, dict[str, Any]]] = dict,
     ) -> None:
         self.connected = False
-        self._cadence_s = cadence_s
+        self._cadence_s = cadence_s = float(sampling["interval_s"])
         self._node = node
         self._channels = channels
         self._pids = pids
         self._about_ranks = about_ranks
         self._node_sampler = node_sampler(node)
-        self._rank_sampler = rank_sampler(pids, cadence_s, sharing=sharing)
+        self._rank_sampler = rank_sampler(pids, cadence_s, sharing=sharing, deep=sampling.get("threads"))
         self._told = {group: ToldFacts(node, group) for group in ("node", "rank")}
         self._records: list[bytes] = []
         self._schemas: dict[int, bytes] = {}

@@ -77,7 +77,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
             orphan_s=job.timeouts.orphan,
             kill_s=job.timeouts.kill,
         ),
-        sampling=model.Sampling(interval_s=job.sampling.interval, gpus=job.sampling.gpus),
+        sampling=model.Sampling(interval_s=job.sampling.interval, gpus=job.sampling.gpus, threads=job.sampling.threads),
         python=cluster.python,
         network_interface=cluster.network_interface,
     )

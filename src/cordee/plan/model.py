@@ -142,10 +142,14 @@ class Timeouts(Frozen):
 
 
 class Sampling(Frozen):
-    """Seconds between two samples; `gpus` is `auto`, `none`, or the source that measures them."""
+    """Seconds between two samples; `gpus` is `auto`, `none`, or the source that measures them.
+
+    `threads`: whether each thread is looked at, too; None: where samples are at least 1 s apart.
+    """
 
     interval_s: float
     gpus: str = "auto"
+    threads: bool | None = None
 
 
 class Plan(Frozen):

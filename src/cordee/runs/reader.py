@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cordee.errors import RunFolderError, UsageError
+from cordee.errors import RunFolderError, RunNotFound, UsageError
 from cordee.runs.blocklog import merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
@@ -90,7 +90,17 @@ def open_run(run: str | os.PathLike[str], *, packed: bool = False) -> Run:
         return Run(folder, packed=packed)
     from cordee.runs.index import find_run
 
-    return Run(find_run(os.fspath(run), os.environ.get("CORDEE_RUNS") or "runs"), packed=packed)
+    try:
+        found = find_run(os.fspath(run), os.environ.get("CORDEE_RUNS") or "runs")
+    except RunNotFound as error:
+        if not folder.root.is_dir():
+            raise
+        raise RunNotFound(
+            "this folder holds neither a run nor a recording",
+            given=str(folder.root),
+            allowed="what `cordee run` left below runs/, or `cordee record -o DIR`, or `cordee score import`",
+        ) from error
+    return Run(found, packed=packed)
 
 
 class Run:
@@ -169,7 +179,10 @@ class Run:
         sealed, samples = self._group(group)
         known = [*(sealed.metrics if sealed is not None else ())]
         known += [metric for of_schema in samples for metric in of_schema.schema["metrics"]]
-        return {metric["name"]: metric for metric in reversed(known)}
+        found: dict[str, dict[str, Any]] = {}
+        for metric in known:
+            found.setdefault(metric["name"], metric)
+        return found
 
     def clock_jumps(self, group: str) -> dict[str, float]:
         """Return by how many seconds the clock of a node went back while it measured, where it did; of what is not sealed.

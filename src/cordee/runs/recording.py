@@ -131,10 +131,13 @@ def enter_recording(folder: RunFolder, key: str) -> bool:
             known = _started(place / _START)
         else:
             try:
-                os.write(descriptor, json.dumps({"schema": SCHEMA, "key": key, "time": time.time()}).encode())
+                if not recorder_numbers(folder):  # those of samplers come after
+                    os.write(descriptor, json.dumps({"schema": SCHEMA, "key": key, "time": time.time()}).encode())
+                    return True
+                known = "made or imported, with no start of its own"
+                os.unlink(place / _START)
             finally:
                 os.close(descriptor)
-            return True
     except OSError as error:
         raise _unwritable(folder, error) from error
     if known != key:

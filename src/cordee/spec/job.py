@@ -131,6 +131,7 @@ class Sampling(Document):
 
     interval: Annotated[Duration, Field(ge=0.1, le=3600)] = 1.0
     gpus: Annotated[str, Field(min_length=1)] = "auto"
+    threads: bool | None = None
 
 
 class Timeouts(Document):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,12 @@ from click.testing import CliRunner
 
 from cordee.cli.score import calibrate as command
 from cordee.errors import DocumentError, UsageError
+from cordee.insight.saturation import calibrate as calibration
 from cordee.insight.saturation.calibrate import caps_of_recordings, steady_median, without_section, write_caps
 from cordee.insight.saturation.caps import read_caps, read_caps_file
 from cordee.insight.saturation.validation.judge import write_document
 from cordee.insight.saturation.validation.truths import truths
+from cordee.testing.nvml import FakeGpus
 from cordee.testing.recordings import H100, STARTED_AT, made_node, write_recording
 
 SAMPLES, CADENCE_S = 60, 0.2
@@ -123,3 +126,42 @@ def test_the_command_takes_caps_from_recordings_and_refuses_without_a_gpu(calibr
     assert "there is no GPU to calibrate: " in str(raised.value)
     assert raised.value.exit_code == 2
     assert not (tmp_path / "no.toml").exists()
+
+
+# A Python with torch and a GPU, as far as its callers can see: it says so, and its kernels wait.
+STAND_IN = """#!{python}
+import json, os, sys, time
+words = dict(zip(sys.argv[3:], sys.argv[4:]))
+if "probe" in sys.argv:
+    gpu = {{"uuid": "{uuid}", "model": "{model}"}}
+    print(json.dumps({{"gpus": [gpu], "torch": "2.9", "cuda": "13.0", "why": ""}}))
+elif "triad" in sys.argv:
+    print(json.dumps({{"cannot": "out of memory", "cause": "absent"}}))
+    sys.exit(3)
+else:
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "{uuid}"
+    began = time.time()
+    time.sleep(float(words["--seconds"]))
+    json.dump({{"began": began, "ended": time.time(), "told": {{}}}}, open(words["--marks"], "w"))
+"""
+
+
+@pytest.mark.slow
+def test_kernels_are_recorded_one_gpu_at_a_time_and_what_fails_is_told(tmp_path, fake_nvml, monkeypatch):
+    fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml).gpm(
+        1, {1: 99.0, 2: 98.0, 5: 92.0, 11: 97.0, 12: 96.0}
+    )
+    python = tmp_path / "python"
+    python.write_text(STAND_IN.format(python=sys.executable, uuid=fake.uuid(1), model=H100))
+    python.chmod(0o755)
+    for name, value in {**fake.env, "CUDA_VISIBLE_DEVICES": "0,1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(calibration, "_SETTLING_S", 0.2)
+    monkeypatch.setattr(calibration, "_FEWEST_SAMPLES", 3)
+    said: list[str] = []
+    found = calibration.calibrate(7.0, str(python), said.append)
+    (caps,) = found.caps.values()
+    assert caps == {"tensor": 0.92, "fp64": 0.97, "fp32": 0.96}
+    assert [(one.device, one.text) for one in found.measured if one.cap == "dram"] == [(fake.uuid(1), "out of memory")]
+    assert len(said) == 4
+    assert found.place["torch"] == "2.9"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from pathlib import Path
@@ -296,7 +297,10 @@ def broken(tmp_path: Path) -> dict[str, tuple[str, str]]:
     whole = gssr_json(tmp_path / "whole.json").read_text()
     (tmp_path / "torn.json").write_text(whole[: len(whole) // 2])
     (tmp_path / "empty.json").write_text("")
-    (tmp_path / "binary.json").write_bytes(b"\x80\x04pickle\xff")
+    (tmp_path / "pickle.json").write_bytes(b"\x80\x04pickle\xff")
+    (tmp_path / "binary.json").write_bytes(b"text \xff")
+    (tmp_path / "base.json").write_bytes(b"SQLite format 3\0 and more")
+    (tmp_path / "torn.json.gz").write_bytes(gzip.compress(whole.encode())[:-9])
     (tmp_path / "other.json").write_text('{"loss": [1, 2]}')
     gssr_json(tmp_path / "old.json").write_text('{"metadata": {"slurm_job_id": 3}, "data": {}}')
     gssr_json(tmp_path / "words.json", gpus={"0": {"sm_active": [0.1, "high"]}})
@@ -320,7 +324,10 @@ def broken(tmp_path: Path) -> dict[str, tuple[str, str]]:
     return {
         "torn.json": ("gssr", "torn.json:1: the JSON ends too early: the file is torn"),
         "empty.json": ("gssr", "the file is empty"),
+        "pickle.json": ("gssr", "never opened"),
         "binary.json": ("gssr", "this is no text"),
+        "base.json": ("gssr", "a data base"),
+        "torn.json.gz": ("gssr", "the file is torn"),
         "other.json": ("gssr", "this is no recording of gssr"),
         "old.json": ("gssr", "of another version of gssr"),
         "words.json": ("gssr", "a sample of sm_active is no number"),
@@ -378,6 +385,11 @@ def test_moments_in_milliseconds_or_years_apart_are_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(CordeeError, match="could not be written"):
         import_files("gssr", [gssr_json(tmp_path / "a.json")], tmp_path / "file" / "out")
+
+
+def test_a_compressed_file_is_unpacked(tmp_path):
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(gssr_json(tmp_path / "a.json").read_bytes()))
+    assert imported("gssr", [tmp_path / "a.json.gz"], tmp_path / "out").groups() == ["gpu-0.5s"]
 
 
 def test_files_of_two_jobs_or_two_generations_are_refused(tmp_path):

@@ -114,6 +114,12 @@ def test_a_lower_score_of_a_job_that_became_faster_is_no_regression():
     assert words[1].endswith("worse")
 
 
+def test_a_speed_that_only_one_side_knows_is_told_not_to_have_decided():
+    found = judge(seen(60), of(seen(60, tokens_per_s=1000.0)))
+    assert found.verdict == SAME
+    assert found.remarks == ("the baseline has tokens_per_s and this run has not: it did not decide",)
+
+
 def test_what_must_not_be_compared_is_not_unless_asked():
     now = replace(seen(50), models={"A100": 4}, world_size=8)
     found = judge(now, of(seen(60)))
@@ -150,6 +156,11 @@ def test_a_baseline_comes_back_out_of_its_file_without_anything_personal(repeats
         assert words not in json.dumps(document)
     with pytest.raises(UsageError, match="already"):
         write_baseline(tmp_path / "b.json", made)
+    write_baseline(tmp_path / "c.json", make_baseline(repeats[:1], "llm", keep_command=True))
+    assert read_baseline(tmp_path / "c.json").command == "python train.py"
+    with pytest.raises(DocumentError, match="something personal"):
+        write_baseline(tmp_path / "d.json", replace(made, command="python /users/alice/train.py"))
+    assert not (tmp_path / "d.json").exists()
 
 
 def test_what_the_application_logged_decides_too(tmp_path):
@@ -268,3 +279,8 @@ def test_other_caps_than_the_baselines_do_not_look_like_a_change(repeats, tmp_pa
     found = judge_trace(trace, score(trace), replace(made, runs=(replace(made.runs[0], caps=caps),)))
     assert any("scored by what counted as full" in remark for remark in found.remarks)
     assert {change.name: change.now for change in found.changes}["score"] > score(trace).shares.score
+
+
+def test_options_of_a_comparison_without_a_baseline_are_refused(repeats):
+    with pytest.raises(UsageError, match="nothing to compare with"):
+        CliRunner().invoke(score_command, [str(repeats[0]), "--workload", "llm"], catch_exceptions=False)

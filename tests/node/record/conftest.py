@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import cordee
 from cordee.runs.folder import RunFolder
 from cordee.runs.recording import Recorder, read_recorders
 
@@ -35,6 +36,16 @@ class Recording:
             assert time.monotonic() < deadline, found
             time.sleep(0.01)
         return found
+
+    def sampled(self, group: str, count: int = 3) -> None:
+        """Wait until there are so many samples of a group."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            run = cordee.open_run(self.root) if self.root.is_dir() else None
+            if run is not None and group in run.groups() and len(run.grid(group).times) >= count:
+                return
+            assert time.monotonic() < deadline, self.recorders()
+            time.sleep(0.02)
 
     def closed(self, count: int = 1) -> list[Recorder]:
         """Return the documents once this many samplers have closed the recording."""

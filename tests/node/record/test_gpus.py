@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import cordee
@@ -15,9 +15,10 @@ from cordee.node.record.gpus import Claim, GpuThread
 from cordee.node.record.start import told_of_gpus
 from cordee.node.samplers.gpu.attribution import VARIABLES
 from cordee.testing.nvml import FakeGpus
+from cordee.testing.recordings import gpu_uuid, made_node, write_recording
 
 BUSY = {1: 90.0, 2: 80.0, 3: 40.0, 5: 60.0, 10: 30.0}
-FOR_A_WHILE = "import time; time.sleep(1.2)"
+UNTIL_TOLD = ["sh", "-c", "read line"]
 
 
 @pytest.fixture
@@ -29,8 +30,9 @@ def fake(tmp_path, fake_nvml) -> FakeGpus:
 def test_gpus_are_sampled_by_uuid_and_only_those_of_the_command(record, recording, fake):
     mine = fake.uuid(1)
     env = {**fake.env, "CUDA_VISIBLE_DEVICES": mine}
-    process = record("-q", "--interval", "200ms", "--", sys.executable, "-c", FOR_A_WHILE, env=env)
-    assert process.wait() == 0
+    process = record("-q", "--interval", "200ms", "--", *UNTIL_TOLD, env=env)
+    recording.sampled("gpu-0.2s")
+    process.communicate("\n")
     (recorder,) = recording.closed()
     assert recorder.sources == ["proc", "nvml-gpm"]
     assert recorder.ranks[0].devices == [mine]
@@ -45,21 +47,56 @@ def test_gpus_are_sampled_by_uuid_and_only_those_of_the_command(record, recordin
 @pytest.mark.slow
 def test_gpus_that_nobody_can_attribute_are_not_sampled_and_the_recording_says_why(record, recording, fake):
     env = {**fake.env, "SLURM_JOB_ID": "7"}
-    assert record("-q", "--", sys.executable, "-c", FOR_A_WHILE, env=env).wait() == 0
+    process = record("-q", "--", *UNTIL_TOLD, env=env)
+    recording.until(lambda found: found and found[0].remarks)
+    process.communicate("\n")
     (recorder,) = recording.closed()
     assert recorder.sources == ["proc"]
     assert "whose they are cannot be told: Slurm names no GPUs" in recorder.refused["gpus"]
+    assert recorder.remarks[0].startswith(f"GPUs of {recorder.node} were not sampled: whose they are cannot be told")
+
+
+@pytest.mark.slow
+def test_a_source_that_was_asked_for_and_cannot_measure_is_told_in_the_score(record, recording):
+    process = record("-q", "--source", "dcgm", "--", *UNTIL_TOLD)
+    recording.until(lambda found: found and found[0].remarks)
+    process.communicate("\n")
+    (recorder,) = recording.closed()
+    assert [text.partition(": dcgm: ")[0] for text in recorder.remarks] == [f"GPUs of {recorder.node} were not sampled"]
+
+
+@pytest.mark.slow
+def test_a_recording_is_played_again_as_a_source(record, recording, tmp_path):
+    used = np.full((5, 1), 0.7)
+    write_recording(tmp_path / "old", [made_node(0, 1, {"gpu_sm_ratio": used, "gpu_graphics_ratio": used})])
+    process = record("-q", "--source", f"replay:{tmp_path / 'old'}", "--interval", "200ms", "--", *UNTIL_TOLD)
+    recording.sampled("gpu-0.2s")
+    process.communicate("\n")
+    (recorder,) = recording.closed()
+    assert recorder.sources == ["proc", "replay"]
+    grid = cordee.open_run(recording.root).grid("gpu-0.2s", ["gpu_sm_ratio"])
+    assert grid.devices == [gpu_uuid(0, 0)]
+    assert grid.values[0, 0, 0] == pytest.approx(0.7)
+
+
+@pytest.mark.slow
+def test_a_recording_made_by_something_else_is_not_added_to(record, tmp_path):
+    write_recording(tmp_path / "old", [made_node(0, 1, {"gpu_sm_ratio": np.full((5, 1), 0.7)})])
+    process = record("-o", str(tmp_path / "old"), "--", "true")
+    assert "holds another recording" in process.communicate()[1]
+    assert process.returncode == 125
+    assert not (tmp_path / "old/recorders/start.json").exists()
 
 
 @pytest.mark.slow
 def test_a_driver_that_hangs_holds_up_no_other_sample(record, recording, fake):
     fake.hang("nvmlDeviceGetCount_v2")
-    process = record("-q", "--interval", "200ms", "--", sys.executable, "-c", FOR_A_WHILE, env=fake.env)
-    assert process.wait() == 0
+    process = record("-q", "--interval", "200ms", "--", *UNTIL_TOLD, env=fake.env)
+    recording.sampled("rank-0.2s")
+    process.communicate("\n")
     (recorder,) = recording.closed()
     assert recorder.sources == ["proc"]
     assert recorder.refused == {"gpus": "their driver had not answered when the command ended"}
-    assert cordee.open_run(recording.root).grid("rank-0.2s", ["memory_rss_bytes"]).values.shape[1] >= 3
 
 
 def test_a_silent_driver_is_told_of_after_a_while(monkeypatch):

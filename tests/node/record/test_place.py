@@ -41,6 +41,8 @@ def test_a_task_of_srun_knows_its_rank_node_and_step():
 def test_a_launcher_inside_another_knows_more():
     place = Place.here({**SRUN, **TORCHRUN})
     assert (place.launcher, place.rank, place.world_size, place.attempt) == ("torchrun", 3, 4, 2)
+    restarted = {**SRUN, **TORCHRUN, "MASTER_PORT": "31234", "TORCHELASTIC_RESTART_COUNT": "3"}
+    assert Place.here(restarted).key == place.key
     inside = {"OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_SIZE": "9", "PMIX_NAMESPACE": "prterun-1"}
     place = Place.here({**SRUN, **inside})
     assert (place.launcher, place.rank, place.world_size, place.job) == ("mpirun", 6, 9, "77")
@@ -105,8 +107,12 @@ def test_intervals_are_durations_within_what_counters_can_do():
         assert "such as 1s, 100ms" in str(raised.value)
 
 
-def test_a_source_that_does_not_exist_is_refused_with_those_that_do():
-    assert checked_source("replay:some/where") == "replay:some/where"
+def test_a_source_that_does_not_exist_is_refused_with_those_that_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old").mkdir()
+    assert checked_source("replay:old") == f"replay:{tmp_path / 'old'}"
+    with pytest.raises(RecordError, match="no recording to replay"):
+        checked_source("replay:new")
     with pytest.raises(RecordError, match="no such source") as raised:
         checked_source("nvidia")
     assert "nvml-gpm" in str(raised.value)

@@ -75,6 +75,8 @@ def test_a_clock_that_is_put_back_is_told_and_loses_no_sample(node, monkeypatch)
 
     class Clock:
         monotonic = staticmethod(time.monotonic)
+        clock_gettime = staticmethod(time.clock_gettime)
+        CLOCK_BOOTTIME = time.CLOCK_BOOTTIME
 
         @staticmethod
         def time():

@@ -11,6 +11,7 @@ import click
 
 from cordee.cli.options import json_option
 from cordee.cli.score import COMMANDS
+from cordee.errors import UsageError
 
 
 class _Commands(MutableMapping[str, click.Command]):
@@ -89,6 +90,13 @@ def command(folders: tuple[str, ...], against: str | None, workload: str, anyway
     from cordee.cli.score.scoring import score_folders
 
     if against is None:
+        if workload or anyway:
+            raise UsageError(
+                "there is nothing to compare with",
+                given="--workload" if workload else "--anyway",
+                allowed="together with --against BASELINE",
+                next="make a baseline with `cordee score baseline`",
+            )
         score_folders(folders, **options)
         return
     from cordee.cli.score.judging import Against

@@ -49,7 +49,7 @@ def command(
     from cordee.runs.reader import open_run
 
     names = [name.strip() for name in metrics.split(",") if name.strip()] if metrics else None
-    table = open_table(open_run(folder), group, names, _seconds(every) if every else None)
+    table = open_table(open_run(folder, packed=True), group, names, _seconds(every) if every else None)
     rows = export_table(table, kind, out, shape)
     if as_json:
         print_json(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 _BAR = 30
-_STRIP = 60
+_STRIP = 54
 _MOST_FLAGS, _MOST_REMARKS = 6, 4
 # One letter for each class in the strip; a window in which no class has half of the devices is `~`.
 LETTERS = {
@@ -111,15 +111,17 @@ def _strip(saturation: Saturation) -> list[str]:
     """Return the classes over time as one line of letters, and what the letters mean."""
     windows = saturation.windows
     letters = strip(windows)
+    form = "%H:%M:%S" if saturation.seconds < 3600 else "%H:%M"
     ends = [
-        time.strftime("%H:%M", time.gmtime(moment))
+        time.strftime(form, time.gmtime(moment))
         for moment in (float(windows.starts[0]), float(windows.starts[-1]) + windows.length_s)
     ]
     known = [f"{letter} {name}" for name, letter in LETTERS.items() if letter in letters]
     known += [f"{_NOBODY} devices differ"] if _NOBODY in letters else []
+    space = " " * (len(ends[0]) + 1)
     return [
         f"{ends[0]} {letters} {ends[1]} UTC",
-        *(f"      {line}" for line in textwrap.wrap("  ".join(known), WIDTH - 6)),
+        *(f"{space}{line}" for line in textwrap.wrap("  ".join(known), WIDTH - len(space))),
     ]
 
 

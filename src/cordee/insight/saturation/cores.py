@@ -34,7 +34,8 @@ def core_loader(
     A rank that has not begun or has ended uses nothing of its cores; where a rank that runs was not sampled, the node's
     sample is missing.
     """
-    columns = [[ranks.devices.index(rank) for rank in device.ranks] for device in devices]
+    places = {rank: at for at, rank in enumerate(ranks.devices)}
+    columns = [[places[rank] for rank in device.ranks] for device in devices]
     given = given_cores(facts, recorders)
 
     def used() -> np.ndarray:

@@ -30,29 +30,29 @@ class Diagnosed:
 
     def __init__(self, windows: Windows, causes: list[Diagnosis], weight: np.ndarray) -> None:
         self.windows, self.causes, self.weight = windows, causes, weight
-        names = dict(enumerate(CLASSES)) | {-1: UNKNOWN}
-        self._seconds = {name: np.where(windows.classes == at, weight, 0.0).sum(axis=0) for at, name in names.items()}
-        self._sums: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for name, values in windows.features.items():
-            there = np.where(np.isfinite(values), weight, 0.0)
-            self._sums[name] = (np.nan_to_num(values) * there).sum(axis=0), there.sum(axis=0)
+        columns = weight.shape[1]
+        seconds = [np.where(windows.classes == at, weight, 0.0).sum(axis=0) for at in (*range(len(CLASSES)), -1)]
+        self._seconds = np.array(seconds).reshape(-1, columns)
+        there = [np.where(np.isfinite(values), weight, 0.0) for values in windows.features.values()]
+        self._weights = np.array([of.sum(axis=0) for of in there]).reshape(-1, columns)
+        sums = [
+            (np.nan_to_num(values) * of).sum(axis=0)
+            for values, of in zip(windows.features.values(), there, strict=True)
+        ]
+        self._sums = np.array(sums).reshape(-1, columns)
 
     def shares(self, columns: Sequence[int]) -> dict[str, float]:
         """Return the share of each class in the measured time of some devices."""
-        at = list(columns)
-        seconds = {name: float(of_devices[at].sum()) for name, of_devices in self._seconds.items()}
-        total = sum(seconds.values())
-        return {name: value / total for name, value in seconds.items() if value > 0}
+        seconds = self._seconds[:, list(columns)].sum(axis=1).tolist()
+        total = sum(seconds)
+        return {name: value / total for name, value in zip((*CLASSES, UNKNOWN), seconds, strict=True) if value > 0}
 
     def means(self, columns: Sequence[int]) -> dict[str, float]:
         """Return the mean of each feature over the measured time of some devices."""
         at = list(columns)
-        found = {}
-        for name, (sums, weights) in self._sums.items():
-            weight = float(weights[at].sum())
-            if weight > 0:
-                found[name] = float(sums[at].sum()) / weight
-        return found
+        sums, weights = self._sums[:, at].sum(axis=1).tolist(), self._weights[:, at].sum(axis=1).tolist()
+        means = zip(self.windows.features, sums, weights, strict=True)
+        return {name: value / weight for name, value, weight in means if weight > 0}
 
 
 def diagnose(trace: Trace, features: Mapping[str, np.ndarray], cut: Cut, rules: Sequence[Rule]) -> Diagnosed:

@@ -52,7 +52,7 @@ FEATURES = {
     "reading": ("MB/s", "read from storage by the device's ranks"),
     "writing": ("MB/s", "written to storage by the device's ranks; by any rank while all devices rest"),
     "io": ("ratio", "time in which a task of the job on this node waited for storage"),
-    "starved": ("ratio", "time in which a task of the job on this node waited for a CPU"),
+    "starved": ("ratio", "time in which a task of the job, or of the whole node, waited for a CPU"),
     "network": ("MB/s", "the greater of sent and received over all networks of the node"),
     "data_wait": ("ratio", "time in which the ranks waited for data, where they log `data_wait_s`"),
     "gpus": ("devices", "devices of the job"),
@@ -132,7 +132,7 @@ def _of_ranks(reader: _Reader, graphics: np.ndarray | None) -> dict[str, np.ndar
         return {}
     place = {key: at for at, key in enumerate(rank.keys)}
     columns = [[place[str(of)] for of in device.ranks if str(of) in place] for device in reader.trace.devices]
-    columns = _whole_node_where_unknown(reader.trace, rank, columns)
+    columns = _or_whole_node(reader.trace, rank, columns)
 
     def summed(metric: str) -> np.ndarray | None:
         return _over(reader.around(rank, metric), columns, np.nansum)
@@ -192,15 +192,12 @@ def _data_wait(reader: _Reader) -> np.ndarray | None:
     return np.repeat(share[:, None], len(reader.trace.devices), axis=1)
 
 
-def _whole_node_where_unknown(trace: Trace, rank: Surroundings, columns: list[list[int]]) -> list[list[int]]:
-    """Give a device whose ranks nobody knows all ranks of its node."""
+def _or_whole_node(trace: Trace, rank: Surroundings, columns: list[list[int]]) -> list[list[int]]:
+    """Give a device whose ranks nobody knows, or nobody sampled, all ranks of its node."""
     of_node: dict[str, list[int]] = {}
     for at, key in enumerate(rank.keys):
         of_node.setdefault(rank.node_of.get(key, ""), []).append(at)
-    return [
-        column if device.ranks else of_node.get(device.node, [])
-        for device, column in zip(trace.devices, columns, strict=True)
-    ]
+    return [column or of_node.get(device.node, []) for device, column in zip(trace.devices, columns, strict=True)]
 
 
 def _total_memory(reader: _Reader) -> np.ndarray | None:

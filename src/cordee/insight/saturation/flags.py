@@ -252,10 +252,10 @@ def _starved(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
     used = features.get("cpu" if trace.kind == "gpu" else "sm")
     if "starved" not in features or used is None:
         return
-    share = _share(diagnosed, (features["starved"] > 0.5) & (used < 0.8))
+    share = _share(diagnosed, (features["starved"] > 0.5) & (used > 0.05) & (used < 0.8))
     if share >= 0.2:
         yield Finding(
-            f"for {percent(share)} of the time tasks of the job waited for a CPU although its ranks did not use all that they have:"
+            f"for {percent(share)} of the time tasks on the job's nodes waited for a CPU although its ranks did not use all that they have:"
             " others use these cores, or all ranks sit on a few of them",
             "warn",
             "cpu-contention",

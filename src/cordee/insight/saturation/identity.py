@@ -54,12 +54,13 @@ class Levels:
 
 @dataclass
 class Sums:
-    """Sums over the samples of each device, float64 [device]: samples, G, S and SOL, each times the device's share."""
+    """Sums over the samples of each device; `weight` is float64 [device], the device's share of a GPU.
 
-    samples: np.ndarray
-    graphics: np.ndarray
-    sm: np.ndarray
-    sol: np.ndarray
+    Attributes:
+        table: float64 [4, device]: samples, G, S and SOL, each times the device's weight.
+    """
+
+    table: np.ndarray
     weight: np.ndarray
 
     def shares(self, devices: Sequence[int], cadence_s: float, allocated_s: float) -> Shares:
@@ -69,10 +70,7 @@ class Sums:
             devices: their columns.
             allocated_s: device-seconds that were allocated, an instance counting by its share of the GPU.
         """
-        at = list(devices)
-        samples, graphics, sm, sol = (
-            float(values[at].sum()) for values in (self.samples, self.graphics, self.sm, self.sol)
-        )
+        samples, graphics, sm, sol = self.table[:, list(devices)].sum(axis=1).tolist()
         seconds = samples * cadence_s
         coverage = min(1.0, seconds / allocated_s) if allocated_s > 0 else 0.0
         if samples <= 0:
@@ -104,7 +102,8 @@ def sums(found: Levels, weights: Sequence[float]) -> Sums:
         total: np.ndarray = np.where(there, values, np.float32(0)).sum(axis=0, dtype=np.float64) * weight
         return total
 
-    return Sums(there.sum(axis=0) * weight, summed(found.graphics), summed(found.sm), summed(found.sol), weight)
+    rows = [there.sum(axis=0) * weight, summed(found.graphics), summed(found.sm), summed(found.sol)]
+    return Sums(np.stack(rows), weight)
 
 
 def _gpu_levels(trace: Trace, caps: Sequence[Caps]) -> Levels:

@@ -118,7 +118,7 @@ def judge(now: Observation, baseline: Baseline, *, anyway: bool = False) -> Judg
         changes=changes,
         method=method,
         incomparable=tuple(differs),
-        remarks=(*now.remarks, *_remarks(now, baseline)),
+        remarks=(*now.remarks, *_remarks(now, baseline), *_undecided(now, baseline, changes)),
         forced=bool(differs),
     )
 
@@ -217,6 +217,14 @@ def _remarks(now: Observation, baseline: Baseline) -> list[str]:
     ):
         found.append(f"sampled every {now.cadence_s:g} s, the baseline every {baseline.runs[0].cadence_s:g} s")
     return found
+
+
+def _undecided(now: Observation, baseline: Baseline, changes: tuple[Change, ...]) -> list[str]:
+    """Return what could have decided and did not, a sentence each."""
+    lacking = [name for name in decider_names(quantity_names(baseline.runs)) if name not in now.quantities]
+    unknown = [change.name for change in changes if change.decides and change.threshold is None]
+    found = [f"the baseline has {name} and this run has not: it did not decide" for name in lacking]
+    return found + [f"the noise of {name} is not known: it did not decide" for name in unknown]
 
 
 def _short(value: float) -> str:

@@ -62,7 +62,8 @@ def _gpu_trace(
     remarks: list[str],
 ) -> Trace:
     devices = _devices(gpus, facts["gpu"], recorders, ranks)
-    order = [gpus.devices.index(device.key) for device in devices]
+    places = {str(key): at for at, key in enumerate(gpus.devices)}
+    order = [places[device.key] for device in devices]
 
     def load_metric(name: str) -> np.ndarray | None:
         values = gpus.load(name)
@@ -107,9 +108,13 @@ def _trace(
             remarks += [remark for remark in about["remarks"] if remark not in remarks]
     for recorder in recorders:
         remarks += [remark for remark in recorder.remarks if remark not in remarks]
+    refused = {f"GPU source {name}": reason for recorder in recorders for name, reason in recorder.refused.items()}
+    if kind == "cpu" and refused:
+        remarks.append(f"no GPU was sampled: {next(iter(refused.values()))}")
     missing = {name: reason for about in facts["gpu"].values() for name, reason in about["missing"].items()}
     for about in (*facts["rank"].values(), *facts["node"].values()):
         missing.update({name: reason for name, reason in about["missing"].items() if name not in missing})
+    missing.update(refused)
     logged, loggers = read_logged(run)
     node_of = {} if ranks is None else _nodes_of_ranks(run, ranks, facts["rank"], recorders)
     return Trace(

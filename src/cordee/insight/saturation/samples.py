@@ -46,7 +46,8 @@ class Group:
         wanted = self._metrics if self._small else [metric]
         start, stop = float(self.times[0]) - self.cadence_s / 4, float(self.times[-1]) + self.cadence_s / 4
         grid = self._run.grid(self._name, wanted, start, stop)
-        columns = [grid.devices.index(device) for device in self.devices]
+        places = {device: at for at, device in enumerate(grid.devices)}
+        columns = [places[device] for device in self.devices]
         found: dict[str, np.ndarray] = {name: grid.values[at][:, columns] for at, name in enumerate(wanted)}
         if self._small:
             self._kept.update(found)

@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 from cordee.errors import CordeeError
+from cordee.hardware.presence import gpu_device_file
 
 if TYPE_CHECKING:
     from cordee.node.gpu_sampler import GpuSampler
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from cordee.node.samplers.gpu.attribution import View
 
 _NO_GPUS = "cpu"
+_AUTO = "auto"
 _SILENT_S = 10.0
 _LAST_SAMPLE_S = 0.2
 
@@ -64,6 +66,7 @@ class GpuThread:
         self._orders: SimpleQueue[Optional[list[Claim]]] = SimpleQueue()
         self._news: SimpleQueue[News] = SimpleQueue()
         self._gathered: list[News] = []
+        self._latest: list[Claim] = []
         self._claims: dict[int, dict[str, Any]] = {}
         self._opened: Optional[GpuSource] = None
         self._sampler: Optional[GpuSampler] = None
@@ -78,7 +81,8 @@ class GpuThread:
         """Tell whose GPUs are to be sampled; the first call starts the thread."""
         if self._source == _NO_GPUS:
             return
-        self._order(list(claims))
+        self._latest = list(claims)
+        self._order(self._latest)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="gpus", daemon=True)
             self._thread.start()
@@ -139,7 +143,7 @@ class GpuThread:
             try:
                 if order is None:
                     news.records = self._sampled()
-                else:
+                elif order is self._latest:  # of ranks that come one after the other only the last call counts
                     self._open(order, news)
             except CordeeError as error:
                 news.refused[self._source] = error.text
@@ -154,20 +158,32 @@ class GpuThread:
 
         self._claims = {claim.rank: {"pid": claim.pid, "env": claim.environ} for claim in claims}
         view, wanted = (None, None) if self._source.startswith(REPLAY) else self._attributed(claims, news)
-        if "gpus" in news.refused or (self._sampler is not None and wanted == self._wanted):
+        if "gpus" in news.refused:
+            news.remarks.append(f"GPUs of {self._node} were not sampled: {news.refused['gpus']}")
+            return
+        if self._sampler is not None and wanted == self._wanted:
             return
         if self._opened is not None:
             self._opened.close()
         self._sampler, self._wanted = None, wanted
         self._opened, refused = open_gpus(self._node, wanted, self._source, self._interval_s, self._roots)
         news.refused.update(refused)
+        reasons = [f"{name}: {reason}" for name, reason in refused.items()]
         if self._opened is None:
+            if self._expected(claims):
+                news.remarks.append(f"GPUs of {self._node} were not sampled: {'; '.join(reasons)}")
             return
         news.source = self._opened.name
         news.remarks += self._opened.remarks
+        if self._opened.coarse:
+            news.remarks += [f"not used on {self._node}: {reason}" for reason in reasons]
         self._sampler = GpuSampler(
             self._node, self._interval_s, self._opened, view, lambda: self._claims, (), self._records.append
         )
+
+    def _expected(self, claims: list[Claim]) -> bool:
+        """Return whether somebody should be told that no GPU is sampled: they were asked for, or there are some."""
+        return self._source != _AUTO or any(gpu_device_file("/", claim.environ) for claim in claims)
 
     def _attributed(self, claims: list[Claim], news: News) -> tuple[Optional[View], Optional[list[str]]]:
         """Return what can be seen, and the GPUs of the job; None: all that can be seen."""

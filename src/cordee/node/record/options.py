@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Optional
@@ -10,6 +11,7 @@ from cordee.errors import CordeeError
 
 EXIT_OURS = 125
 SOURCES = ("auto", "nvml-gpm", "dcgm", "nvml", "amdsmi", "cpu")
+_REPLAY = "replay:"
 SHORTEST_S, LONGEST_S = 0.1, 60.0
 _DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(ms|s|min|)")
 
@@ -81,11 +83,18 @@ def parse_interval(text: str) -> float:
 
 
 def checked_source(text: str) -> str:
-    """Return a source as it was given.
+    """Return a source as it was given, the folder of a replay from the root: the sampler works in another folder.
 
     Raises:
-        RecordError: there is none of this name.
+        RecordError: there is none of this name, or no such folder.
     """
-    if text in SOURCES or (text.startswith("replay:") and len(text) > len("replay:")):
+    if text in SOURCES:
         return text
+    if text.startswith(_REPLAY):
+        folder = os.path.abspath(text[len(_REPLAY) :])
+        if not os.path.isdir(folder):
+            raise RecordError(
+                "there is no recording to replay", given=text, allowed="replay:DIR of `cordee record -o DIR`"
+            )
+        return _REPLAY + folder
     raise RecordError("there is no such source", given=text, allowed=[*SOURCES, "replay:DIR"])

@@ -76,10 +76,9 @@ class Place:
 
 def _launcher(environ: Mapping[str, str], in_step: bool) -> tuple[str, tuple[str, str, str], str]:
     """Return its name, the variables of rank, size and local rank, and what tells this start of it from others."""
-    address = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}"
     if "RANK" in environ and "TORCHELASTIC_RUN_ID" in environ:
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-        return "torchrun", names, f"torchrun {environ['TORCHELASTIC_RUN_ID']} {address}"
+        return "torchrun", names, f"torchrun {environ['TORCHELASTIC_RUN_ID']}"  # the port changes with each restart
     if "OMPI_COMM_WORLD_RANK" in environ:
         names = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
         start = environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid", "")
@@ -89,6 +88,7 @@ def _launcher(environ: Mapping[str, str], in_step: bool) -> tuple[str, tuple[str
     if "PMI_RANK" in environ:
         return "mpirun", ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"), f"mpirun {environ.get('PMI_PORT', '')}"
     if "RANK" in environ and "WORLD_SIZE" in environ:
+        address = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}"
         return "env", ("RANK", "WORLD_SIZE", "LOCAL_RANK"), f"env {address}"
     return "", ("", "", ""), ""
 

@@ -253,6 +253,7 @@ class NodeRecorder:
                 self.remark(remark)
             if piece.source is not None and piece.source not in self._recorder.sources:
                 self._recorder.sources.append(piece.source)
+                self._recorder.refused.pop("gpus", None)  # known by now whose they are
                 self._changed = True
             if piece.refused:
                 self._recorder.refused.update(piece.refused)
@@ -268,7 +269,7 @@ class NodeRecorder:
             self.remark(f"the GPUs' driver on {self._recorder.node} stopped answering in mid-recording")
 
     def _watch_clock(self) -> None:
-        offset = time.time() - time.monotonic()
+        offset = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)  # which goes on while a laptop sleeps
         jump = 0.0 if self._clock is None else offset - self._clock
         self._clock = offset
         if abs(jump) >= _CLOCK_JUMP_S:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional, Union
+
 from cordee.node.samplers._base import Sampler
 from cordee.node.samplers.told import ToldFacts
 from cordee.runs.blocklog import encode_grid, encode_schema
@@ -22,7 +24,8 @@ class Sampling:
         self._node = node
         self._group = group
         self._cadence_s = cadence_s
-        self._schemas: set[int] = set()
+        self._described: Optional[tuple[list[Union[str, int]], list[dict[str, str]]]] = None
+        self._schema = 0
         self._told = ToldFacts(node, group)
 
     def take(self, moment: float) -> bytes:
@@ -35,8 +38,10 @@ class Sampling:
         devices = self.sampler.devices()
         if not devices:
             return b""
-        schema, encoded = encode_schema(self._node, self._group, self._cadence_s, devices, self.sampler.metrics(), None)
-        records = b"" if schema in self._schemas else encoded
-        self._schemas.add(schema)
-        records += encode_grid(schema, moment, values)
+        described = (devices, self.sampler.metrics())
+        records = b""
+        if described != self._described:
+            self._described = described
+            self._schema, records = encode_schema(self._node, self._group, self._cadence_s, *described, None)
+        records += encode_grid(self._schema, moment, values)
         return records + self._told.news(self.sampler, moment)

@@ -101,9 +101,12 @@ class PowerSampler(Sampler):
 
 
 def _rapl(sys: str) -> tuple[str, list[Meter]]:
-    """Return the packages' counters and those of memory; the zones inside of packages are parts of them."""
+    """Return the packages' counters and those of memory; the zones inside of packages are parts of them.
+
+    AMD's processors stand there under Intel's name too; `intel-rapl-mmio` is a second way to the same counters.
+    """
     found = []
-    for zone in sorted(glob.glob(f"{sys}/class/powercap/*-rapl:*")):
+    for zone in sorted(glob.glob(f"{sys}/class/powercap/intel-rapl:*")):
         name = sysfs.text(os.path.join(zone, "name")) or ""
         if name.startswith("package") or name == "dram":
             most = sysfs.number(os.path.join(zone, "max_energy_range_uj"))

@@ -68,7 +68,7 @@ class ToldFacts:
                 self._missing[name] = why
             else:
                 del self._missing[name]
-        said = [remark for remark in remarks if remark not in self._remarks]
+        said = [remark for remark in dict.fromkeys(remarks) if remark not in self._remarks]
         self._remarks += said
         if not (news or reasons or said):
             return b""

@@ -7,6 +7,7 @@ import time
 
 from cordee.errors import UsageError
 from cordee.node import processes
+from cordee.slurm import ENDED_STATES, parse_records
 from cordee.testing.slurm import files
 from cordee.testing.slurm.life import WAIT_S, Cluster
 from cordee.testing.slurm.slow import SlowNode
@@ -34,12 +35,29 @@ class DisposableSlurm(Cluster):
     """
 
     def clear(self) -> None:
-        """Cancel all jobs and wait until none is left.
+        """Cancel all jobs, kill what they run and wait until none is left.
 
         Raises:
             DisposableSlurmError: some do not go.
         """
         self._wait(self._has_no_jobs, "its jobs did not end")
+
+    def wait_ended(self, job: str, timeout_s: float = WAIT_S) -> str:
+        """Return the last state of a job, as `COMPLETED`, as soon as it has ended; `sbatch --wait` looks ever more rarely.
+
+        Raises:
+            DisposableSlurmError: it has not ended in time.
+            SlurmError: the controller does not know it.
+        """
+        seen = [""]
+
+        def ended() -> bool:
+            record = parse_records(self.command("scontrol", "show", "job", "--oneliner", job))[0]
+            seen[0] = record["JobState"]
+            return seen[0] in ENDED_STATES
+
+        self._wait_until(time.monotonic() + timeout_s, ended, f"job {job} did not end")
+        return seen[0]
 
     def heal(self) -> list[str]:
         """Put right what faults have left: daemons, nodes, the Prolog; return what was wrong, empty when nothing was.
@@ -69,6 +87,13 @@ class DisposableSlurm(Cluster):
     def stop_controller(self) -> None:
         """End slurmctld; it keeps its state."""
         self._daemons.end(["slurmctld"])
+
+    def impatient(self, seconds: int = 2) -> dict[str, str]:
+        """Return what `env` is for clients that give up a controller which is away after this time, not after ten seconds."""
+        conf = self.conf.with_name(f"impatient-{seconds}.conf")
+        lines = [line for line in self.conf.read_text().splitlines() if not line.startswith("MessageTimeout=")]
+        conf.write_text("\n".join([*lines, f"MessageTimeout={seconds}", ""]))
+        return {"SLURM_CONF": str(conf)}
 
     def start_controller(self) -> None:
         """Start slurmctld with the state that it left, and wait until it answers."""

@@ -257,6 +257,9 @@ class Cluster:
         jobs = self._jobs()
         if jobs:
             self.command("scancel", "--quiet", *jobs)
+            # What is only asked to end takes its time to end well.
+            for node in self.node_names:
+                processes.kill_all(self._processes(node) - {self._daemons.pid(node)})
         return not jobs
 
     def _processes(self, node: str) -> set[int]:

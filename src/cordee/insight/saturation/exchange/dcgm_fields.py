@@ -71,7 +71,8 @@ ENERGY_MJ = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # a counter
 _MEMORY = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE")
 _RESERVED = "DCGM_FI_DEV_FB_RESERVED"
 _REASONS = ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")
-_ROUNDING = 1.02
+# What is more cannot be: percent taken for ratios, a counter taken for a rate. Ratios may be a little over 1 by rounding.
+_MOST = {"ratio": 1.02, "bytes/s": 1e13, "watts": 1e5, "celsius": 200.0}
 _THERMAL_BITS = 0x20 | 0x40
 _POWER_BITS = 0x4 | 0x80
 KNOWN = {*SCALED, ENERGY_MJ, *_MEMORY, _RESERVED, *_REASONS}
@@ -115,11 +116,12 @@ def _leave_out_impossible(found: Found) -> None:
     counted: dict[str, int] = {}
     for device in found.devices.values():
         for name, (times, values) in device.metrics.items():
-            most = _ROUNDING if METRICS[name].unit == "ratio" else np.inf
+            unit = METRICS[name].unit
+            most = _MOST.get(unit, np.inf)
             bad = (values > most) | (values < 0) | np.isinf(values)
             counted[name] = counted.get(name, 0) + int(bad.sum())
             values = np.where(bad, np.nan, values)
-            device.metrics[name] = times, np.minimum(values, 1.0) if most < np.inf else values
+            device.metrics[name] = times, np.minimum(values, 1.0) if unit == "ratio" else values
     for name, count in counted.items():
         if count:
             found.remark(f"{count} values of {name} were left out: no {METRICS[name].unit} can be that")

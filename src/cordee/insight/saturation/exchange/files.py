@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from cordee.errors import DocumentError, UsageError
+
+_GZIP = b"\x1f\x8b"
+_OTHERS = {
+    b"SQLite format 3\0": "a data base, as `gssr` exports them: they hold one GPU of each process only",
+    b"\x80": "a Python pickle: these run code when they are read, and are never opened",
+}
 
 
 def files_below(paths: Sequence[Path], wanted: Callable[[Path], bool], what: str) -> list[Path]:
@@ -33,15 +41,23 @@ def files_below(paths: Sequence[Path], wanted: Callable[[Path], bool], what: str
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text.
+    """Return a file's text; a gzip file is unpacked.
 
     Raises:
         DocumentError: it cannot be read, is empty, or is no text.
     """
     try:
-        text = path.read_bytes().decode()
-    except OSError as error:
-        raise DocumentError(f"cannot be read: {error.strerror}", file=str(path)) from error
+        data = path.read_bytes()
+        if data.startswith(_GZIP):
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        text = "the file is torn" if isinstance(error, EOFError | zlib.error) else f"cannot be read: {error}"
+        raise DocumentError(text, file=str(path)) from error
+    for magic, what in _OTHERS.items():
+        if data.startswith(magic):
+            raise DocumentError(f"this is {what}", file=str(path), next="import the files that it was made from")
+    try:
+        text = data.decode()
     except UnicodeDecodeError as error:
         raise DocumentError(
             "this is no text", file=str(path), given=f"byte {error.object[error.start]:#04x} at {error.start}"

@@ -21,10 +21,10 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "gssr": Format("JSON files of gssr 0.4, or the folder of gssr-record 2", (".json", ".csv")),
+    "gssr": Format("JSON files of gssr 0.4, or the folder of gssr-record 2", (".json", ".json.gz", ".csv")),
     "jobreport": Format("the folder of CSCS' jobreport, or its CSV files", (".csv",)),
-    "prometheus": Format("answers of Prometheus' query_range with dcgm-exporter's metrics", (".json",)),
-    "dcgm-exporter": Format("text scrapes of dcgm-exporter with their moments", (".txt", ".prom")),
+    "prometheus": Format("answers of Prometheus' query_range with dcgm-exporter's metrics", (".json", ".json.gz")),
+    "dcgm-exporter": Format("text scrapes of dcgm-exporter with their moments", (".txt", ".txt.gz", ".prom")),
 }
 
 
@@ -41,7 +41,7 @@ def import_files(name: str, paths: Sequence[Path], out: Path) -> dict[str, objec
     """
     refuse_existing(out)
     chosen = FORMATS[name]
-    files = files_below(paths, lambda path: path.suffix in chosen.suffixes, chosen.what)
+    files = files_below(paths, lambda path: path.name.endswith(chosen.suffixes), chosen.what)
     return write_recording(_read(name, files), out)
 
 

@@ -15,12 +15,11 @@ REPLAY = "replay:"
 
 
 class Source(NamedTuple):
-    """One source: its name, where its class is (imported when it is tried), and what it is for."""
+    """One source: its name, and where its class is, which is imported when it is tried."""
 
     name: str
     module: str
     kind: str
-    about: str
 
     def load(self) -> type[GpuSource]:
         """Import the class."""
@@ -30,10 +29,10 @@ class Source(NamedTuple):
 
 _ROOM = "cordee.node.samplers.gpu"
 SOURCES = (
-    Source("nvml-gpm", f"{_ROOM}.nvml_gpm", "NvmlGpmSource", "NVIDIA, Hopper and newer: the driver's own counters"),
-    Source("dcgm", f"{_ROOM}.dcgm", "DcgmSource", "NVIDIA data-centre GPUs where DCGM's host engine runs"),
-    Source("nvml", f"{_ROOM}.nvml_basic", "NvmlSource", "NVIDIA, any: whether a kernel ran; coarse"),
-    Source("amdsmi", f"{_ROOM}.amd", "AmdSmiSource", "AMD, through ROCm's amdsmi: whether a kernel ran; coarse"),
+    Source("nvml-gpm", f"{_ROOM}.nvml_gpm", "NvmlGpmSource"),
+    Source("dcgm", f"{_ROOM}.dcgm", "DcgmSource"),
+    Source("nvml", f"{_ROOM}.nvml_basic", "NvmlSource"),
+    Source("amdsmi", f"{_ROOM}.amd", "AmdSmiSource"),
 )
 
 

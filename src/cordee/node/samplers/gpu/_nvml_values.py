@@ -83,6 +83,7 @@ class Values:
         self._counters: dict[str, tuple[float, float]] = {}
         self._kept: dict[str, tuple[float, float]] = {}
         self._now = 0.0
+        self._began: Optional[float] = None
         self.pids: list[int] = []
         self.gone: Optional[str] = None
         self.absent: dict[str, str] = {}
@@ -95,7 +96,7 @@ class Values:
             "gpu_temperature_celsius": partial(self._slowly, "temperature", SLOW_S, self._temperature),
             "gpu_throttle_thermal_ratio": partial(self._throttle, "violation thermal", _THERMAL_POLICY, _THERMAL_BITS),
             "gpu_throttle_power_ratio": partial(self._throttle, "violation power", _POWER_POLICY, _POWER_BITS),
-            "gpu_processes": partial(self._slowly, "processes", PROCESSES_S, self._processes),
+            "gpu_processes": self._processes_now_and_then,
         }
         if coarse:
             self.readers.update(
@@ -220,6 +221,12 @@ class Values:
             older = "nvmlDeviceGetCurrentClocksThrottleReasons"
             reasons = self._ask("older reasons", older, ctypes.c_ulonglong)
         return int(reasons.value)
+
+    def _processes_now_and_then(self) -> float:
+        """Return the number of processes; who comes at the beginning is seen soon."""
+        self._began = self._now if self._began is None else self._began
+        early = self._now - self._began < PROCESSES_S
+        return self._slowly("processes", SLOW_S if early else PROCESSES_S, self._processes)
 
     def _processes(self) -> float:
         found = (Process * _MOST_PROCESSES)()

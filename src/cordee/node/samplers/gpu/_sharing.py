@@ -29,6 +29,7 @@ class Sharing:
         self._own = own
         self._proc = proc
         self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], dict[str, Any]] = {}
+        self._ranks: dict[int, int] = {}
 
     def facts(self, pids: Sequence[int]) -> dict[str, Any]:
         """Return `shared`: words on others, empty when there are none.
@@ -51,7 +52,9 @@ class Sharing:
         for pid in pids:
             root = self._root_of(pid, roots)
             if root is not None:
-                ranks.add(roots[root])
+                self._ranks[pid] = roots[root]
+            if pid in self._ranks and os.path.exists(f"{self._proc}/{pid}"):  # also when its rank ended before it
+                ranks.add(self._ranks[pid])
                 continue
             kind = self._kind(pid, bool(roots))
             if kind is None:

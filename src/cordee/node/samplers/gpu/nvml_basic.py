@@ -67,16 +67,13 @@ class NvmlSource(GpuSource):
         """Return the values of each device; of one that is lost they are NaN until it is back."""
         missing = dict(self.never)
         values: list[float] = []
-        several = len(self._devices) > 1
         for device in self._devices:
             reasons: dict[str, str] = {}
             found = self._sample_device(device, time.monotonic(), reasons)
-            for metric in self.given:
-                value = found.get(metric, NAN)
-                if value != value:
-                    reason = reasons.get(metric, self.never.get(metric, "not told"))
-                    missing.setdefault(metric, f"{device.uuid}: {reason}" if several else reason)
-                values.append(value)
+            row = [found.get(metric, NAN) for metric in self.given]
+            values += row
+            if sum(row) != sum(row):
+                self._explain(device, row, reasons, missing)
         self.missing = missing
         return values
 
@@ -141,6 +138,13 @@ class NvmlSource(GpuSource):
             reasons.update(dict.fromkeys(self.given, device.lost))
             return {}
         return found
+
+    def _explain(self, device: Device, row: list[float], reasons: dict[str, str], missing: dict[str, str]) -> None:
+        """Add why values of a device are NaN; with the device's name where there are others."""
+        of = f"{device.uuid}: " if len(self._devices) > 1 else ""
+        for metric, value in zip(self.given, row):
+            if value != value:
+                missing.setdefault(metric, of + reasons.get(metric, "not told"))
 
     def _pids(self, device: Device) -> list[int]:
         values = self._values.get(device.uuid)

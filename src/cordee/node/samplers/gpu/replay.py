@@ -123,7 +123,8 @@ def _read(folder: Path) -> tuple[list[_Row], dict[str, dict[str, Any]]]:
     if not folder.is_dir():
         raise SourceUnavailable(f"there is no recording at {folder}")
     parts = list_parts(folder / "telemetry")
-    if min((part for _, part, _ in parts), default=1) > 0:  # the first were sealed and dropped
+    firsts = {epoch: part for epoch, part, _ in reversed(parts)}
+    if not firsts or any(firsts.values()):  # the first of an epoch were sealed and dropped
         return _read_sealed(folder)
     rows: list[_Row] = []
     known: dict[str, dict[str, Any]] = {}

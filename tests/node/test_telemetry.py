@@ -1,0 +1,71 @@
+"""What a node measures on its way: schemas again for a new supervisor, nothing dropped without being counted."""
+
+from __future__ import annotations
+
+import os
+
+from cordee.node.telemetry import Telemetry
+from cordee.runs.blocklog import EVENTS, FACTS, GRID, SCHEMA, encode_facts, encode_grid, encode_schema, iter_records
+
+SAMPLING = {"interval_s": 1.0}
+METRICS = [{"name": "gpu_sm_ratio", "unit": "ratio", "source": "x"}]
+
+
+class NoChannels:
+    """Ranks that log nothing."""
+
+    total = None
+
+    def read(self):
+        return b"", {}, {}
+
+    def acknowledge(self, cursors):
+        """Nothing was read."""
+
+
+class Supervisor:
+    """Keeps what it is sent; nothing is acknowledged unless the test does."""
+
+    def __init__(self):
+        self.messages = []
+
+    def send(self, message, body):
+        self.messages.append((message, body))
+
+    def kinds(self):
+        return [kind for _, body in self.messages for kind, _ in iter_records(body)]
+
+
+def of_gpus(moment):
+    schema, record = encode_schema("n", "gpu", 1.0, ["GPU-a"], METRICS)
+    return record, encode_grid(schema, moment, [0.5]), encode_facts("n", "gpu", moment, {"GPU-a": {"index": 0}}, {})
+
+
+def test_records_of_another_process_travel_with_the_nodes_own_and_their_schema_is_told_again():
+    telemetry, supervisor = Telemetry("n", NoChannels(), lambda: {0: os.getpid()}, SAMPLING), Supervisor()
+    telemetry.resend(supervisor.send)
+    telemetry.sample(1)
+    telemetry.add(b"".join(of_gpus(1.0)))
+    telemetry.send(supervisor.send)
+    assert supervisor.kinds().count(SCHEMA) == 3
+    assert supervisor.kinds().count(GRID) == 3
+    assert supervisor.kinds().count(FACTS) == 3
+    assert EVENTS not in supervisor.kinds()
+    telemetry.acknowledge(0)
+    another = Supervisor()
+    telemetry.resend(another.send)
+    assert another.kinds() == [SCHEMA] * 3
+
+
+def test_while_nobody_acknowledges_samples_are_dropped_and_counted_and_facts_kept():
+    telemetry, supervisor = Telemetry("n", NoChannels(), dict, SAMPLING), Supervisor()
+    telemetry.resend(supervisor.send)
+    for moment in range(120):
+        telemetry.add(b"".join(of_gpus(float(moment))))
+        telemetry.send(supervisor.send)
+    supervisor.messages.clear()
+    telemetry.add(b"".join(of_gpus(121.0)))
+    telemetry.sample(1)
+    telemetry.send(supervisor.send)
+    assert supervisor.messages[-1][0]["lost_samples"] == 2
+    assert supervisor.kinds() == [SCHEMA, FACTS]
