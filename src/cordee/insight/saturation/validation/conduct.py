@@ -110,7 +110,13 @@ def judge_folder(folder: Path) -> Judgement:
         trace = load(folder)
     except CordeeError as error:
         return Judgement(truth, UNKNOWN, text=error.text)
-    return judge(truth, trace, document, score)
+    judgement = judge(truth, trace, document, score)
+    if trace.kind != truth.device:
+        refused = [
+            f"{name}: {why}" for one in read_recorders(RunFolder(folder))[0] for name, why in one.refused.items()
+        ]
+        judgement.text = "; ".join([judgement.text, *refused])
+    return judgement
 
 
 def validate(
