@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from cordee.node.samplers.gpu.attribution import Seen, View, look, of_job, of_rank, variables
+from cordee.hardware.presence import gpu_variables
+from cordee.node.samplers.gpu.attribution import Seen, View, look, of_job, of_rank
 from cordee.testing.nvml import FakeGpus
 
 FOUR = View(tuple(Seen(f"GPU-{letter * 8}-0000", "H100", f"0000:{bus}:00", minor) for letter, bus, minor in
@@ -129,7 +130,7 @@ def test_a_rank_that_has_ended_keeps_its_gpus(proc):
 
 
 def test_only_what_tells_of_gpus_is_kept_of_an_environment():
-    kept = variables({"CUDA_VISIBLE_DEVICES": "0", "SLURM_JOB_ID": "7", "SECRET": "x"})
+    kept = gpu_variables({"CUDA_VISIBLE_DEVICES": "0", "SLURM_JOB_ID": "7", "SECRET": "x"})
     assert kept == {"CUDA_VISIBLE_DEVICES": "0", "SLURM_JOB_ID": "7"}
 
 

@@ -117,13 +117,20 @@ def test_what_cannot_be_is_missing_and_a_little_over_one_is_one(gpus, library):
     assert "cannot be" in source.missing["gpu_sm_ratio"]
 
 
-def test_samples_closer_than_gpm_allows_are_missing_and_spoil_no_later_one(gpus, library, monkeypatch):
+def test_a_tick_that_comes_early_is_compared_with_the_one_before_the_last(gpus, library, monkeypatch):
     source = opened(NvmlGpmSource(library=library))
-    monkeypatch.setattr(_gpm, "_EARLY_S", 60.0)
-    assert math.isnan(values(source)["gpu_sm_ratio"])
+    began, at = time.monotonic(), [0.0]
+    monkeypatch.setattr("cordee.node.samplers.gpu.nvml_basic.time.monotonic", lambda: began + at[0])
+    monkeypatch.setattr(_gpm, "_EARLY_S", 0.09)
+    for now, known in [(1.0, True), (1.05, True), (1.1, True), (1.17, True), (1.2, True), (1.21, False), (1.3, True)]:
+        at[0] = now
+        assert (values(source)["gpu_sm_ratio"] == 0.8) is known, now
+        assert known == ("gpu_sm_ratio" not in source.missing)
+    at[0] = 1.31
+    values(source)
+    at[0] = 1.32
+    values(source)
     assert "0.1 s apart" in source.missing["gpu_sm_ratio"]
-    monkeypatch.setattr(_gpm, "_EARLY_S", 0.0)
-    assert values(source)["gpu_sm_ratio"] == 0.8
 
 
 def test_a_gpu_that_is_lost_is_missing_while_the_others_go_on_and_comes_back(gpus, library, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 from collections.abc import Mapping
@@ -11,7 +10,26 @@ from typing import Optional
 _NVIDIA_DEVICE = re.compile(r"nvidia\d+$")
 # An empty list of visible devices hides them all from the ranks (CUDA's and ROCm's documentation; Slurm sets NoDevFiles).
 _HIDDEN = {"", "-1", "NoDevFiles"}
+# What a rank's environment may say of its GPUs; a rank that is asked about later keeps these.
+GPU_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_GPUS",
+    "SLURM_JOB_GPUS",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_TRES_PER_TASK",
+    "SLURM_GPU_BIND",
+    "SLURM_TRES_BIND",
+)
 _LISTS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+def gpu_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return of an environment what says something of GPUs."""
+    return {name: env[name] for name in GPU_VARIABLES if name in env}
 
 
 def gpus_told_by(root: str, env: Mapping[str, str]) -> Optional[str]:
@@ -50,6 +68,8 @@ def _hidden(env: Mapping[str, str]) -> bool:
 
 def _nvml_count() -> int:
     """Return the number of devices that NVML counts (nvmlDeviceGetCount_v2 of its API); 0 where it cannot tell."""
+    import ctypes  # deferred: agents and commands that never ask it import this too
+
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
         if library.nvmlInit_v2() != 0:

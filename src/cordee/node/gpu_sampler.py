@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from cordee.errors import CordeeError
+from cordee.hardware.presence import gpu_variables
 from cordee.node.rank_facts import read_ranks
 from cordee.node.samplers.gpu import AUTO, REPLAY, GpuSource, open_gpus
-from cordee.node.samplers.gpu.attribution import View, look, of_job, of_rank, variables
+from cordee.node.samplers.gpu.attribution import View, look, of_job, of_rank
 from cordee.node.samplers.told import ToldFacts
 from cordee.runs.blocklog import encode_grid, encode_schema
 
@@ -148,7 +149,7 @@ def _wanted(source: str, whole_node: bool) -> tuple[Optional[View], Optional[lis
     view, _ = look()
     if view is None:
         return None, None, ""  # no NVML: what other sources show is what this process may open
-    devices, reason = of_job([variables(os.environ)], view)
+    devices, reason = of_job([gpu_variables(os.environ)], view)
     if devices is None and not whole_node:
         text = f"it is not known which GPUs are this job's: {reason}"
         return view, None, f"{text}; gpus_per_node, whole nodes, or UUIDs in CUDA_VISIBLE_DEVICES of [env] would tell"

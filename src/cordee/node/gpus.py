@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional
 
-from cordee.hardware.presence import gpu_device_file
+from cordee.hardware.presence import gpu_device_file, gpu_variables
 from cordee.node.launching import LaunchHost
-from cordee.node.samplers.gpu.attribution import variables
 from cordee.node.tasks import STDERR, Task, TaskExit
 from cordee.runs.blocklog import encode_facts
 
@@ -53,7 +52,7 @@ class GpuSampling:
     ) -> None:
         self._host, self._node, self._add = host, node, add
         self._interval_s: float = sampling["interval_s"]
-        self._env = {**os.environ, **variables(step["tasks"]["env"])}
+        self._env = {**os.environ, **gpu_variables(step["tasks"]["env"])}
         self._source: str = sampling["gpus"]
         self._command = [sys.executable, "-s", "-m", "cordee.node.gpu_sampler", "--node", node]
         self._command += ["--interval", f"{self._interval_s:g}", "--ranks", str(ranks), "--source", self._source]

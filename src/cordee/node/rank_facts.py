@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
-from cordee.node.samplers.gpu.attribution import variables
+from cordee.hardware.presence import gpu_variables
 
 if TYPE_CHECKING:
     from cordee.node.launching import RankCommand
@@ -37,7 +37,7 @@ class RankFacts:
             }
             for command in commands
         }
-        self._env = {command.rank: variables(command.outside or command.env) for command in commands}
+        self._env = {command.rank: gpu_variables(command.outside or command.env) for command in commands}
 
     def facts(self) -> dict[str, dict[str, Any]]:
         """Return facts of the ranks, by their global number as text."""

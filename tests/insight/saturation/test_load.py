@@ -70,9 +70,48 @@ def test_gpus_that_said_nothing_are_told_with_their_reason(made, tmp_path):
     assert "GPU is lost" in str(raised.value)
 
 
-def test_a_folder_that_is_no_recording_is_told(tmp_path):
-    with pytest.raises(CordeeError):
-        load(tmp_path)
+@pytest.mark.parametrize("name", ["folder", "file", ""])
+def test_what_is_no_recording_is_told(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(CordeeError, match="neither a recording nor a run"):
+        load(str(tmp_path / name) if name else "")
+
+
+def test_values_that_are_no_ratios_were_not_measured(made, tmp_path):
+    folder, epoch = made.recording(tmp_path, made.rank())
+    broken = {**BUSY, "gpu_sm_ratio": [0.8] * 10 + [2e9, -1.0, np.inf, 1.05] + [0.8] * 6}
+    made.group(folder, epoch, "n0", "gpu", broken, ["GPU-0"], facts={"GPU-0": {"model": made.H100}})
+    values = load(folder.root).load("gpu_sm_ratio")[:, 0]
+    assert np.isnan(values[10:13]).all()
+    assert values[13] == 1.0
+
+
+def test_facts_that_make_no_sense_do_no_harm(made, tmp_path):
+    folder, epoch = made.recording(tmp_path, made.rank())
+    facts = {"GPU-0": {"model": 3, "index": "first", "share": -1, "ranks": ["x", None], "memory_bytes": "80G"}}
+    made.group(folder, epoch, "n0", "gpu", BUSY, ["GPU-0"], facts=facts)
+    device = load(folder.root).devices[0]
+    assert (device.model, device.index, device.share, device.ranks, device.memory_bytes) == ("3", 0, 1.0, (), None)
+
+
+def test_a_gpu_that_is_cut_into_instances_is_not_counted_twice(made, tmp_path):
+    folder, epoch = made.recording(tmp_path, made.rank())
+    facts = {"GPU-0": {}, "MIG-1": {"parent": "GPU-0", "share": 0.5}, "MIG-2": {"parent": "GPU-0", "share": 0.5}}
+    made.group(folder, epoch, "n0", "gpu", BUSY, list(facts), facts=facts)
+    assert [device.key for device in load(folder.root).devices] == ["MIG-1", "MIG-2"]
+
+
+def test_samples_of_hosts_at_another_cadence_come_onto_the_clock_of_the_gpus(made, tmp_path):
+    folder, epoch = made.recording(tmp_path, made.rank())
+    fast = {name: values * 10 for name, values in BUSY.items()}
+    made.group(folder, epoch, "n0", "gpu", fast, ["GPU-0"], cadence=0.1, start=made.T0 + 0.1)
+    made.group(folder, epoch, "n0", "rank", {"cpu_cores_ratio": np.arange(1.0, 21.0)}, [0], start=made.T0 + 1)
+    trace = load(folder.root)
+    cores = trace.rank.load("cpu_cores_ratio")[:, 0]
+    assert trace.cadence_s == pytest.approx(0.1)
+    assert len(cores) == 200
+    assert cores[:20].tolist() == [1.0] * 10 + [2.0] * 10
 
 
 def test_what_ranks_logged_is_added_up(made, tmp_path):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import cordee
+from cordee.hardware.presence import GPU_VARIABLES
 from cordee.node.record import gpus as module
 from cordee.node.record.binding import bind_near_gpu
 from cordee.node.record.gpus import Claim, GpuThread
 from cordee.node.record.start import told_of_gpus
-from cordee.node.samplers.gpu.attribution import VARIABLES
 from cordee.testing.nvml import FakeGpus
 from cordee.testing.recordings import gpu_uuid, made_node, write_recording
 
@@ -147,8 +147,8 @@ def test_a_library_that_misbehaves_is_a_remark(monkeypatch):
 
 
 def test_all_that_tells_of_gpus_is_registered_and_no_secret_is():
-    environ = dict.fromkeys([*VARIABLES, "SLURM_JWT", "AWS_SECRET_ACCESS_KEY"], "x")
-    assert sorted(told_of_gpus(environ)) == sorted(VARIABLES)
+    environ = dict.fromkeys([*GPU_VARIABLES, "SLURM_JWT", "AWS_SECRET_ACCESS_KEY"], "x")
+    assert sorted(told_of_gpus(environ)) == sorted(GPU_VARIABLES)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ class ScoreGroup(click.Group):
     """A command that gives way to one of COMMANDS when its first word is that command's name."""
 
     def __init__(self, **attributes: Any) -> None:
-        super().__init__(**{**attributes, "commands": _Commands()})
+        super().__init__(**{**attributes, "commands": _Commands(), "no_args_is_help": False})
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

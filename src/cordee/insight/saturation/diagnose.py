@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cordee.insight.saturation.evidence import Scene, evidence, unknown_evidence
+from cordee.insight.saturation.evidence import asked, evidence, unknown_evidence
 from cordee.insight.saturation.result import CLASSES, UNKNOWN, Diagnosis, Windows
 from cordee.insight.saturation.rules import Choice, Rule, choose
+from cordee.insight.saturation.spot import Scene, longest
 
 if TYPE_CHECKING:
     from cordee.insight.saturation.trace import Trace
@@ -108,9 +109,9 @@ def _cause(scene: Scene, name: str, at: int, rules: Sequence[Rule], choice: Choi
         if rule.name == name
     ]
     rule = max(matched, key=lambda pair: pair[0])[1]
-    return Diagnosis(
-        name, share, rule.title, tuple(evidence(scene, cells, rule)), rule.advice, _gain(scene, cells, rule)
-    )
+    spot = longest(scene, cells, asked(rule))
+    said = tuple(evidence(spot, cells, rule))
+    return Diagnosis(name, share, rule.title, said, rule.advice, _gain(scene, cells, rule), spot.document())
 
 
 def _unknown(scene: Scene, rules: Sequence[Rule], choice: Choice) -> Diagnosis | None:

@@ -35,6 +35,7 @@ def document(saturation: Saturation) -> dict[str, Any]:
                 "evidence": list(cause.evidence),
                 "advice": list(cause.advice),
                 "gain": cause.gain,
+                "where": _where(cause.where),
             }
             for cause in saturation.diagnosis
         ],
@@ -67,6 +68,10 @@ def _device(part: Part) -> dict[str, Any]:
     about = asdict(part.device) if part.device is not None else {}
     about.pop("key", None)
     return {"device": part.key, **about, **_part(part)}
+
+
+def _where(where: dict[str, Any]) -> dict[str, Any] | None:
+    return {**where, "start": utc_text(where["start"]), "end": utc_text(where["end"])} if where else None
 
 
 def _windows(saturation: Saturation) -> dict[str, Any]:

@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cordee.insight.peers import outliers
 from cordee.insight.saturation.features import FEATURES
+from cordee.insight.saturation.spot import Scene, Spot
 
 if TYPE_CHECKING:
-    from cordee.insight.saturation.result import Windows
     from cordee.insight.saturation.rules import Rule
-    from cordee.insight.saturation.trace import Device, Trace
+    from cordee.insight.saturation.trace import Device
 
 _SHOWN = 6
-_DAY_S = 86400
+_NEVER = 0.02
 _RESTS, _CALM = 0.6, 0.3
 
 
-@dataclass(frozen=True)
-class Scene:
-    """What evidence is taken from; `weight` is float64 [window, device], measured seconds."""
+def evidence(spot: Spot, cells: np.ndarray, rule: Rule) -> list[str]:
+    """Return sentences on the windows that a rule took.
 
-    trace: Trace
-    windows: Windows
-    weight: np.ndarray
-
-
-def evidence(scene: Scene, cells: np.ndarray, rule: Rule) -> list[str]:
-    """Return sentences on the windows (boolean [window, device]) that a rule took."""
-    start, stop, column = _longest(cells)
-    device = scene.trace.devices[column]
-    span = _span(scene, start, stop)
-    said = [f"longest {span} on {named(device, scene.trace.kind)}"]
-    names = ["graphics", "sm", *(name for condition in rule.when for name in condition.features)]
-    values = _values(scene, names, slice(start, stop), column)
-    if values:
-        said.append(f"there: {values}")
+    Args:
+        spot: their longest stretch, with the values of what the rule asks about.
+        cells: all of them, boolean [window, device].
+    """
+    scene = spot.scene
+    kind = scene.trace.kind
+    said = [f"longest {spot.span} on {named(spot.device, kind)}"]
+    if spot.values:
+        said.append(f"there: {_said(spot.values)}")
     said += _spread(scene, cells)
-    if rule.name in ("compute", "memory") and scene.trace.kind == "gpu":
-        said += _pipes(scene, start, stop, column)
+    if rule.name in ("compute", "memory") and kind == "gpu":
+        said += _pipes(spot)
     if rule.name == "communication":
         said += _straggler(scene, cells)
     if rule.name == "mixed":
@@ -52,6 +43,11 @@ def evidence(scene: Scene, cells: np.ndarray, rule: Rule) -> list[str]:
     if rule.name in ("mixed", "idle"):
         said += _unseen_wait(scene, cells)
     return said
+
+
+def asked(rule: Rule) -> list[str]:
+    """Return the features that a rule asks about, after use and SMs."""
+    return list(dict.fromkeys(["graphics", "sm", *(name for condition in rule.when for name in condition.features)]))
 
 
 def unknown_evidence(scene: Scene, cells: np.ndarray, rules: Sequence[Rule], undecided: np.ndarray) -> list[str]:
@@ -66,7 +62,7 @@ def unknown_evidence(scene: Scene, cells: np.ndarray, rules: Sequence[Rule], und
             continue
         rule = rules[int(at)]
         names = dict.fromkeys(name for condition in rule.when for name in condition.features)
-        lacking = [name for name in names if not np.isfinite(_feature(scene, name)[here]).all()]
+        lacking = [name for name in names if not np.isfinite(scene.feature(name)[here]).all()]
         what = ", ".join(lacking) or "what it asks about"
         found.append((share, f"{percent(share)} of it: whether this is {rule.name} cannot be told without {what}"))
     return [text for _, text in sorted(found, reverse=True)[:3]]
@@ -101,44 +97,8 @@ def value_text(name: str, value: float) -> str:
     return f"{name} {number}" + ("" if unit in ("devices", "ranks", "processes") else f" {unit}")
 
 
-def _feature(scene: Scene, name: str) -> np.ndarray:
-    found = scene.windows.features.get(name)
-    return np.full(scene.weight.shape, np.nan) if found is None else found
-
-
-def _longest(cells: np.ndarray) -> tuple[int, int, int]:
-    """Return (first window, one after the last, column) of the longest stretch of one device."""
-    best = (0, 0, 0)
-    padded = np.zeros((cells.shape[0] + 2, cells.shape[1]), dtype=np.int8)
-    padded[1:-1] = cells
-    change = np.diff(padded, axis=0)
-    for column in np.flatnonzero(cells.any(axis=0)):
-        starts, stops = np.flatnonzero(change[:, column] == 1), np.flatnonzero(change[:, column] == -1)
-        at = int(np.argmax(stops - starts))
-        if stops[at] - starts[at] > best[1] - best[0]:
-            best = (int(starts[at]), int(stops[at]), int(column))
-            if best[1] - best[0] == cells.shape[0]:
-                break
-    return best
-
-
-def _span(scene: Scene, start: int, stop: int) -> str:
-    windows, times = scene.windows, scene.trace.times
-    began = float(windows.starts[start])
-    ended = float(windows.starts[stop]) if stop < len(windows.starts) else float(times[-1])
-    dated = ended - float(times[0]) > _DAY_S
-    form = "%Y-%m-%dT%H:%M:%S" if dated else "%H:%M:%S"
-    return f"{time.strftime(form, time.gmtime(began))}-{time.strftime(form, time.gmtime(ended))} UTC"
-
-
-def _values(scene: Scene, names: Sequence[str], rows: slice, column: int) -> str:
-    said: list[str] = []
-    for name in dict.fromkeys(names):
-        values = _feature(scene, name)[rows, column]
-        values = values[np.isfinite(values)]
-        if len(values) and len(said) < _SHOWN:
-            said.append(value_text(name, float(values.mean())))
-    return ", ".join(said)
+def _said(values: Mapping[str, float]) -> str:
+    return ", ".join(value_text(name, value) for name, value in list(values.items())[:_SHOWN])
 
 
 def _spread(scene: Scene, cells: np.ndarray) -> list[str]:
@@ -153,15 +113,16 @@ def _spread(scene: Scene, cells: np.ndarray) -> list[str]:
     return [f"on {touched} of {len(of_device)} devices, most on {where}: {percent(float(of_device[most]))} of its time"]
 
 
-def _pipes(scene: Scene, start: int, stop: int, column: int) -> list[str]:
-    values = _values(scene, ("tensor", "fp64", "fp32", "fp16", "dram", "occupancy"), slice(start, stop), column)
-    return [f"of the hardware: {values}"] if values else []
+def _pipes(spot: Spot) -> list[str]:
+    means = {name: spot.mean(name) for name in ("tensor", "fp64", "fp32", "fp16", "dram", "occupancy")}
+    known = {name: mean for name, mean in means.items() if np.isfinite(mean)}
+    return [f"of the hardware: {_said(known)}"] if known else []
 
 
 def _straggler(scene: Scene, cells: np.ndarray) -> list[str]:
     """Name the device that works while the others wait."""
     there = np.asarray(cells.any(axis=1))
-    work = np.where(there[:, None], _feature(scene, "SOL"), np.nan)
+    work = np.where(there[:, None], scene.feature("SOL"), np.nan)
     known = np.isfinite(work)
     mean = np.divide(
         np.where(known, work, 0).sum(axis=0),
@@ -182,7 +143,7 @@ def _lost(scene: Scene, cells: np.ndarray) -> list[str]:
     weight = np.where(cells, scene.weight, 0.0)
     sums = []
     for name in ("graphics", "sm", "SOL"):
-        values = _feature(scene, name)
+        values = scene.feature(name)
         if not np.isfinite(values[cells]).any():
             return []
         sums.append(float((np.nan_to_num(values) * weight).sum() / weight.sum()))
@@ -194,17 +155,19 @@ def _lost(scene: Scene, cells: np.ndarray) -> list[str]:
 
 
 def _unseen_wait(scene: Scene, cells: np.ndarray) -> list[str]:
-    """Say so where devices rest although nothing that is measured is busy: a sleeping loader looks like that."""
+    """Say so where devices that work at times rest although nothing is busy: a sleeping loader looks like that."""
     if "data_wait" in scene.windows.features:
         return []
-    rests = cells & (_feature(scene, "graphics") < _RESTS)
+    graphics = scene.feature("graphics")
+    works = (np.nan_to_num(graphics) * scene.weight).sum(axis=0) > _NEVER * scene.weight.sum(axis=0)
+    rests = cells & (graphics < _RESTS) & works[None, :]
     for name, most in (
         ("cpu" if scene.trace.kind == "gpu" else "sm", _CALM),
         ("thr", 0.9),
         ("io", 0.05),
         ("starved", _CALM),
     ):
-        values = _feature(scene, name)
+        values = scene.feature(name)
         rests &= ~(np.isfinite(values) & (values >= most))
     share = float(scene.weight[rests].sum() / scene.weight.sum())
     if share < 0.05:

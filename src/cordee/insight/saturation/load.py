@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cordee.errors import CordeeError, UsageError
+from cordee.errors import CordeeError, RunNotFound, UsageError
 from cordee.insight.saturation.cores import core_devices, core_loader, given_cores
 from cordee.insight.saturation.jobs import job_of_recording, job_of_run
 from cordee.insight.saturation.logged import read_logged
-from cordee.insight.saturation.samples import Group, onto
+from cordee.insight.saturation.samples import Group, number, onto, within_range
 from cordee.insight.saturation.trace import Device, Surroundings, Trace
 from cordee.runs.reader import Run, open_run
 from cordee.runs.recording import Recorder, is_recording, read_recorders
@@ -32,7 +32,7 @@ def load(folder: Path | str) -> Trace:
         UsageError: it is neither, or holds no sample of a GPU or of a rank.
         RunFolderError: it cannot be read.
     """
-    run = open_run(folder, packed=True)
+    run = _opened(folder)
     remarks: list[str] = []
     recorders: list[Recorder] = []
     if is_recording(run.folder):
@@ -52,6 +52,23 @@ def load(folder: Path | str) -> Trace:
     return _core_trace(run, ranks, nodes, facts, recorders, remarks)
 
 
+def _opened(folder: Path | str) -> Run:
+    """Return the recording or run of that folder, or the run of that name."""
+    try:
+        if not str(folder):
+            raise RunNotFound("an empty name", given="''")
+        return open_run(folder, packed=True)
+    except RunNotFound as error:
+        if str(folder) and not Path(folder).exists():
+            raise
+        raise UsageError(
+            "this is neither a recording nor a run",
+            given=str(folder) or "''",
+            allowed="a folder that `cordee record -o DIR` left, a run's folder, or a run's id",
+            next="`cordee record -o DIR -- CMD` makes a recording; `cordee score import` makes one of other tools' files",
+        ) from error
+
+
 def _gpu_trace(
     run: Run,
     gpus: Group,
@@ -61,13 +78,17 @@ def _gpu_trace(
     recorders: list[Recorder],
     remarks: list[str],
 ) -> Trace:
-    devices = _devices(gpus, facts["gpu"], recorders, ranks)
+    devices = _devices(gpus, facts["gpu"], recorders)
     places = {str(key): at for at, key in enumerate(gpus.devices)}
     order = [places[device.key] for device in devices]
+    whole = order == list(range(len(gpus.devices)))
 
     def load_metric(name: str) -> np.ndarray | None:
         values = gpus.load(name)
-        return None if values is None else values[:, order]
+        if values is None:
+            return None
+        chosen = values if whole else values[:, order]
+        return within_range(chosen) if name.endswith("_ratio") else chosen
 
     source = next((gpus.sources[name] for name in _USE if name in gpus and gpus.sources[name]), "gpu")
     return _trace(run, "gpu", source, gpus, devices, load_metric, ranks, nodes, facts, recorders, remarks)
@@ -148,6 +169,7 @@ def _surroundings(group: Group | None, node_of: dict[str, str], clock: Group) ->
 def _group(run: Run, groups: list[str], name: str, remarks: list[str]) -> Group | None:
     """Return the group of that name, of several cadences the one with most samples."""
     found = [Group(run, group) for group in groups if group == name or group.startswith(f"{name}-")]
+    found = [group for group in found if len(group.times)]
     if not found:
         return None
     best = max(found, key=lambda group: len(group.times) * len(group.devices))
@@ -159,7 +181,7 @@ def _group(run: Run, groups: list[str], name: str, remarks: list[str]) -> Group 
     return best
 
 
-def _devices(gpus: Group, facts: Facts, recorders: list[Recorder], ranks: Group | None) -> list[Device]:
+def _devices(gpus: Group, facts: Facts, recorders: list[Recorder]) -> list[Device]:
     """Return the GPUs in the order of nodes and indices, with what facts and samplers say of them."""
     about = {device: (node, known) for node, of_node in facts.items() for device, known in of_node["devices"].items()}
     owners: dict[str, list[int]] = {}
@@ -173,20 +195,24 @@ def _devices(gpus: Group, facts: Facts, recorders: list[Recorder], ranks: Group 
     found = []
     for at, key in enumerate(map(str, gpus.devices)):
         node, known = about.get(key, (nodes.get(key, alone), {}))
-        memory = known.get("memory_bytes")
+        index, share = number(known.get("index")), number(known.get("share"))
+        told = known.get("ranks")
+        ranks = [number(rank) for rank in (told if isinstance(told, list) and told else owners.get(key, ()))]
         found.append(
             Device(
                 key=key,
                 node=node,
-                index=int(known.get("index") if known.get("index") is not None else at),
+                index=at if index is None else int(index),
                 model=str(known.get("model") or ""),
-                ranks=tuple(sorted({int(rank) for rank in known.get("ranks") or owners.get(key, ())})),
-                memory_bytes=None if memory is None else float(memory),
+                ranks=tuple(sorted({int(rank) for rank in ranks if rank is not None})),
+                memory_bytes=number(known.get("memory_bytes")),
                 parent=str(known.get("parent") or ""),
-                share=float(known.get("share") or 1.0),
+                share=share if share is not None and 0 < share <= 1 else 1.0,
                 shared=str(known.get("shared") or ""),
             )
         )
+    cut_up = {device.parent for device in found if device.parent}
+    found = [device for device in found if device.key not in cut_up]  # its instances are scored instead
     return sorted(found, key=lambda device: (_natural(device.node), device.index, device.key))
 
 

@@ -80,7 +80,8 @@ class Diagnosis:
     """One class: its share of the measured time, what showed it, and what to do.
 
     Attributes:
-        evidence: sentences with window, metric, value and where.
+        evidence: sentences with window, metric, value and where; `where` says the same of the longest stretch for programs:
+            `start`, `end` (UTC epoch seconds), `device`, `node`, `ranks`, `values` by feature; empty for unknown windows.
         advice: what to change, most promising first.
         gain: by which factor the job could get quicker at best if this class vanished (Amdahl); None: cannot be said.
     """
@@ -91,6 +92,7 @@ class Diagnosis:
     evidence: tuple[str, ...]
     advice: tuple[str, ...]
     gain: float | None = None
+    where: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from cordee.runs.reader import Run
 
 _WHOLE_VALUES = 20_000_000
+_MOST_RATIO = 1.2
 
 
 class Group:
@@ -57,6 +58,21 @@ class Group:
         """Return whether there is a value of this metric at all."""
         values = self.load(metric)
         return values is not None and bool(np.isfinite(values).any())
+
+
+def number(value: Any) -> float | None:
+    """Return a number of a fact; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+        return None
+    return float(value)
+
+
+def within_range(ratios: np.ndarray) -> np.ndarray:
+    """Return ratios of at most 1; what is below 0 or far above 1 is a blank of some source and was not measured."""
+    if not (ratios > 1).any() and not (ratios < 0).any():
+        return ratios
+    inside: np.ndarray = np.where((ratios >= 0) & (ratios <= _MOST_RATIO), np.minimum(ratios, np.float32(1)), np.nan)
+    return inside.astype(np.float32)
 
 
 def onto(values: np.ndarray, times: np.ndarray, cadence_s: float, target: np.ndarray, target_s: float) -> np.ndarray:

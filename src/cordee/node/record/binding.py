@@ -21,12 +21,13 @@ def bind_near_gpu(environ: Mapping[str, str], root: str = "/") -> str:
     Args:
         root: where /proc, /sys and /dev are seen.
     """
-    from cordee.node.samplers.gpu.attribution import of_rank, variables
+    from cordee.hardware.presence import gpu_variables
+    from cordee.node.samplers.gpu.attribution import of_rank
 
     seen = _seen(root)
     if not seen.devices:
         return "not bound: the kernel shows no NVIDIA GPU"
-    mine = of_rank(variables(environ), seen)
+    mine = of_rank(gpu_variables(environ), seen)
     if mine.devices is None:
         return f"not bound: {mine.reason}"
     allowed = os.sched_getaffinity(0)

@@ -187,10 +187,11 @@ class GpuThread:
 
     def _attributed(self, claims: list[Claim], news: News) -> tuple[Optional[View], Optional[list[str]]]:
         """Return what can be seen, and the GPUs of the job; None: all that can be seen."""
-        from cordee.node.samplers.gpu.attribution import look, of_job, of_rank, variables
+        from cordee.hardware.presence import gpu_variables
+        from cordee.node.samplers.gpu.attribution import look, of_job, of_rank
 
         view, _ = look()
-        environs = [variables(claim.environ) for claim in claims]
+        environs = [gpu_variables(claim.environ) for claim in claims]
         if view is None:
             return None, None  # no NVML: what other sources show is what this process may open
         news.remarks += view.remarks

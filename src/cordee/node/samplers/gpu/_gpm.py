@@ -1,4 +1,4 @@
-"""GPM of one device: two sample buffers swapped at every tick, one struct that is asked for all metrics at once."""
+"""GPM of one device: sample buffers that are used in turn, and one struct that is asked for all metrics at once."""
 
 from __future__ import annotations
 
@@ -54,8 +54,10 @@ class Gpm:
         self._nvml, self._device = nvml, device
         self._metrics_get = nvml.function("nvmlGpmMetricsGet")
         self._buffer = ctypes.create_string_buffer(_HEAD.size + _ENTRY.size * _ROOM)
-        self._samples = [ctypes.c_void_p(), ctypes.c_void_p()]
-        self._taken_at: Optional[float] = None
+        # One more than the two that are compared: after a tick that came early the one before it is still there.
+        self._samples = [ctypes.c_void_p() for _ in range(3)]
+        self._taken_at: list[Optional[float]] = [None] * 3
+        self._newest = 0
         self._names: list[str] = []
         self._units: list[float] = []
         self._entries = struct.Struct("=")
@@ -85,31 +87,33 @@ class Gpm:
                 sample.value = None
 
     def take(self, now_s: float) -> Optional[str]:
-        """Take a sample into the older buffer and make it the newer one; return why not, or None."""
+        """Take a sample into the oldest buffer; return why not, or None."""
         self.gone = None
-        older, newer = self._samples
+        at = (self._newest + 1) % len(self._samples)
         if self._device.instance is None:
-            code = self._nvml.function("nvmlGpmSampleGet")(self._device.handle, older)
+            code = self._nvml.function("nvmlGpmSampleGet")(self._device.handle, self._samples[at])
         else:
             function = self._nvml.function("nvmlGpmMigSampleGet")
-            code = function(self._device.whole, self._device.instance, older)
+            code = function(self._device.whole, self._device.instance, self._samples[at])
         if code != SUCCESS:
             reason = f"GPM: {self._nvml.words(code)}"
             self.gone = reason if code in GONE else None
-            self._taken_at = None
+            self._taken_at = [None] * len(self._samples)
             return reason
-        self._samples = [newer, older]
-        self._taken_at = now_s
+        self._newest, self._taken_at[at] = at, now_s
         return None
 
     def learn(self) -> list[str]:
         """Ask for each metric by itself, between two samples; return the names of those that the driver gives."""
+        base = self._base()
+        if base is None:
+            return []
         found: list[tuple[int, str, float]] = []
         for metric in METRICS:
             self._ask_for([metric])
-            code = self._compare()
+            code = self._compare(base)
             if code == SUCCESS:
-                code = self._entries.unpack_from(self._buffer, _HEAD.size)[1]
+                code = int(self._entries.unpack_from(self._buffer, _HEAD.size)[1])
             if code == SUCCESS:
                 found.append(metric)
             else:
@@ -129,22 +133,31 @@ class Gpm:
         return self._values(missing)
 
     def _advance(self, now_s: float) -> Optional[str]:
-        """Take a sample and have it compared with the one before; return why that cannot be, or None."""
-        self.gone = None
-        before = self._taken_at
-        if before is not None and now_s - before < _EARLY_S:
-            return _EARLY
+        """Take a sample and have it compared with an earlier one; return why that cannot be, or None."""
         reason = self.take(now_s)
-        if reason is not None or before is None:
-            return reason or _FIRST
+        if reason is not None:
+            return reason
+        base = self._base()
+        if base is None:
+            return _EARLY if sum(at is not None for at in self._taken_at) > 1 else _FIRST
         if not self._learned:
             self.learn()
-        code = self._compare()
+        code = self._compare(base)
         if code == SUCCESS:
             return None
         reason = f"GPM: {self._nvml.words(code)}"
         self.gone = reason if code in GONE else None
         return reason
+
+    def _base(self) -> Optional[int]:
+        """Return the latest buffer that is old enough to be compared with the newest."""
+        newest_s = self._taken_at[self._newest]
+        for back in range(1, len(self._samples)):
+            at = (self._newest - back) % len(self._samples)
+            taken_s = self._taken_at[at]
+            if taken_s is not None and newest_s is not None and newest_s - taken_s >= _EARLY_S:
+                return at
+        return None
 
     def _ask_for(self, metrics: Sequence[tuple[int, str, float]]) -> None:
         self._names = [name for _, name, _ in metrics]
@@ -153,9 +166,10 @@ class Gpm:
         for index, (number, _, _) in enumerate(metrics):
             _ENTRY.pack_into(self._buffer, _HEAD.size + index * _ENTRY.size, number, 0, 0.0)
 
-    def _compare(self) -> int:
-        older, newer = self._samples
-        _HEAD.pack_into(self._buffer, 0, _VERSION, len(self._names), older.value or 0, newer.value or 0)
+    def _compare(self, base: int) -> int:
+        """Have the newest sample compared with an earlier one; return the error code."""
+        earlier, newest = self._samples[base].value or 0, self._samples[self._newest].value or 0
+        _HEAD.pack_into(self._buffer, 0, _VERSION, len(self._names), earlier, newest)
         return int(self._metrics_get(self._buffer))
 
     def _values(self, missing: dict[str, str]) -> dict[str, float]:

@@ -11,25 +11,12 @@ import re
 from dataclasses import dataclass, field
 from typing import Mapping, NamedTuple, Optional, Sequence
 
+from cordee.hardware.presence import GPU_VARIABLES
 from cordee.node.samplers.gpu._base import SourceUnavailable, chosen
 
-# What a rank's environment may say of its GPUs; a rank that is asked about later keeps these.
-VARIABLES = (
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_GPUS",
-    "SLURM_JOB_GPUS",
-    "SLURM_GPUS_PER_TASK",
-    "SLURM_TRES_PER_TASK",
-    "SLURM_GPU_BIND",
-    "SLURM_TRES_BIND",
-)
-_LISTS = VARIABLES[:3]
+_LISTS = GPU_VARIABLES[:3]
 _HIDDEN = ("", "-1", "NoDevFiles")
-_PER_TASK = VARIABLES[-4:]
+_PER_TASK = GPU_VARIABLES[-4:]
 _TASK = re.compile(r"(/user)?/task_\w+$")
 _UUIDS = ("GPU-", "MIG-")
 
@@ -59,11 +46,6 @@ class Attribution(NamedTuple):
 
     devices: Optional[list[str]]
     reason: str
-
-
-def variables(env: Mapping[str, str]) -> dict[str, str]:
-    """Return of an environment what says something of GPUs."""
-    return {name: env[name] for name in VARIABLES if name in env}
 
 
 def look(library: Optional[str] = None) -> tuple[Optional[View], str]:
@@ -102,7 +84,7 @@ def of_rank(
     """Return the GPUs of one rank.
 
     Args:
-        env: the rank's environment, or `variables` of it.
+        env: the rank's environment, or `gpu_variables` of it.
         seen: what this process may open.
         ranks: how many ranks of the job this process looks after.
         pid: the rank's main process, which may be kept from other GPUs than this one; None: it is known not to be.
