@@ -28,11 +28,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Files with tests that wait for daemons, time-outs and training, longest first. They are begun first (xdist is told not to
-# reorder): what is short and needs the cores fills up the rest of the time, and no worker ends long after the others.
+# reorder): what is short and needs the cores fills up the rest of the time, and no worker ends long after the others. What
+# measures nodes comes before all others, while the cores have little to do.
 LONGEST = (
+    "tests/slurm/test_vetting.py",
+    "tests/vetting/test_pairing.py",
     "tests/slurm/test_runs.py",
-    "tests/slurm/test_frameworks.py",
     "tests/slurm/test_faults.py",
+    "tests/slurm/test_frameworks.py",
     "tests/vetting/test_faults.py",
     "tests/submit/test_contract.py",
     "tests/test_docs.py",
@@ -41,7 +44,6 @@ LONGEST = (
     "tests/supervise/test_life.py",
     "tests/testing/test_disposable_slurm.py",
     "tests/test_install.py",
-    "tests/vetting/test_pairing.py",
     "tests/slurm/test_char_gpt.py",
     "tests/checkpoint/test_save.py",
     "tests/slurm/test_advise.py",
@@ -53,7 +55,6 @@ LONGEST = (
     "tests/cli/test_terminal.py",
     "tests/fleet/test_act_on_slurm.py",
     "tests/slurm/test_spank.py",
-    "tests/slurm/test_vetting.py",
     "tests/slurm/test_vet.py",
     "tests/checks/test_compute.py",
 )

@@ -11,7 +11,7 @@ import pytest
 from cordee.runs.state import RunState
 from cordee.testing.runs import LocalRun
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"
 RUN = "python train.py --steps 150"
 # Whether nodes can import torch is not asked: it takes as long as the training.

@@ -29,9 +29,14 @@ def test_a_chain_is_seen_between_its_segments_and_after_its_end(job, start, slur
     run = start(job(LONG, CHAIN))
     node = run.wait(lambda state: state.step is not None and state.step > 20).nodes[1].node
     assert cordee("shell", "last", "--node", node, "--", "sh", "-c", "echo $SLURMD_NODENAME").stdout.split() == [node]
+    # The next segment begins when all has been looked at.
+    for name in slurm.node_names:
+        slurm.drain(name, "test")
     slurm.command("scancel", "--signal=USR1", "--batch", run.job)
     run.wait(lambda state: state.state == "queued")
     shell, shown, picture = cordee("shell"), cordee("show"), cordee("watch", "--once")
+    for name in slurm.node_names:
+        slurm.resume(name)
     assert shell.returncode == 2
     assert "this run has no nodes now" in shell.stderr
     assert "its time limit was near; step-0000" in shown.stdout

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cordee.insight.saturation.evidence import asked, evidence, unknown_evidence
+from cordee.insight.saturation.evidence import asked, evidence, percent, unknown_evidence
 from cordee.insight.saturation.result import CLASSES, UNKNOWN, Diagnosis, Windows
 from cordee.insight.saturation.rules import Choice, Rule, choose
 from cordee.insight.saturation.spot import Scene, longest
@@ -78,7 +78,7 @@ def diagnose(
     windows = Windows(cut.starts, cut.length_s, classes, dict(features))
     scene = Scene(trace, windows, weight)
     causes = [_cause(scene, name, at, of_kind, choice) for at, name in enumerate(CLASSES)]
-    causes.append(_unknown(scene, of_kind, choice))
+    causes.append(_unknown(scene, of_kind, choice, index))
     known = [cause for cause in causes if cause is not None]
     return Diagnosed(windows, sorted(known, key=lambda cause: -cause.share), weight)
 
@@ -107,12 +107,19 @@ def _cause(scene: Scene, name: str, at: int, rules: Sequence[Rule], choice: Choi
     return Diagnosis(name, share, rule.title, said, rule.advice, _gain(scene, cells, rule), spot.document())
 
 
-def _unknown(scene: Scene, rules: Sequence[Rule], choice: Choice) -> Diagnosis | None:
+def _unknown(scene: Scene, rules: Sequence[Rule], choice: Choice, index: np.ndarray) -> Diagnosis | None:
     cells = (scene.windows.classes < 0) & (scene.weight > 0)
     total = float(scene.weight.sum())
     if total <= 0 or not cells.any():
         return None
     said = unknown_evidence(scene, cells, rules, choice.undecided)
+    guess = index[choose(rules, scene.windows.features, cells.shape, guess=True).chosen]
+    seconds = {name: float(scene.weight[cells & (guess == at)].sum()) for at, name in enumerate(CLASSES)}
+    whole = float(scene.weight[cells].sum())
+    likely = sorted((-value, name) for name, value in seconds.items() if value > 0.005 * whole)
+    if likely:
+        words = ", ".join(f"{name} {percent(-value / whole)}" for value, name in likely[:3])
+        said.append(f"if what was not measured made no difference it would be {words}")
     share = float(scene.weight[cells].sum()) / total
     return Diagnosis(UNKNOWN, share, "cannot be told from what was measured", tuple(said), _UNKNOWN_ADVICE)
 
