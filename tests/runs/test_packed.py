@@ -8,6 +8,7 @@ import pytest
 from cordee.runs.blocklog import GRID, BlockLogWriter, encode_grid, encode_record, encode_schema
 from cordee.runs.folder import RunFolder
 from cordee.runs.reader import open_run
+from cordee.runs.spool import Spool, SpooledValues
 from cordee.runs.tail import Part
 from cordee.testing import recording_faults
 
@@ -22,6 +23,26 @@ def test_packed_samples_are_the_samples(fault, tmp_path):
         one = packed.grid(group, names[-1:])
         np.testing.assert_array_equal(one.values, plain.grid(group, names[-1:]).values)
         assert one.values.dtype == np.float32
+
+
+@pytest.mark.parametrize("fault", ["clock_going_back", "killed_sampler"])
+def test_samples_in_a_file_are_the_samples(fault, tmp_path, monkeypatch):
+    monkeypatch.setattr("cordee.runs.tail._SPOOLED_BYTES", 0)
+    getattr(recording_faults, fault)(tmp_path)
+    plain, spooled = open_run(tmp_path), open_run(tmp_path, packed=True)
+    assert all(isinstance(of.values, SpooledValues) for of in spooled._group("gpu")[1])
+    for group in plain.groups():
+        np.testing.assert_array_equal(spooled.grid(group).values, plain.grid(group).values)
+        assert spooled.clock_jumps(group) == plain.clock_jumps(group)
+
+
+def test_what_no_disk_takes_stays_in_memory(monkeypatch):
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.pwrite", refuse)
+    values = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    assert Spool().put(values)[1, 2, 0] == values[0, 1, 2]
 
 
 def test_samples_that_came_after_packing_are_added(tmp_path):

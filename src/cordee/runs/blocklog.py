@@ -35,7 +35,7 @@ RETRY_AFTER_S = 0.5
 _MAX_PAYLOAD_BYTES = 64 << 20
 _BLOCK = struct.Struct("<4sIIQ")
 _CHECKED = struct.Struct("<IQ")
-_RECORD = struct.Struct("<IB")
+RECORD = struct.Struct("<IB")
 _GRID = struct.Struct("<Id")
 _PART = re.compile(r"^blocks-(\d+)-(\d+)\.log$")
 _SEARCH_BYTES = 1 << 20
@@ -46,7 +46,7 @@ _LAST_SCHEMAS: dict[tuple[str, str], tuple[Any, list[dict[str, Any]], tuple[int,
 
 def encode_record(kind: int, body: bytes) -> bytes:
     """Return a record of a kind."""
-    return _RECORD.pack(len(body), kind) + body
+    return RECORD.pack(len(body), kind) + body
 
 
 def encode_schema(
@@ -150,17 +150,17 @@ def iter_records(payload: Union[bytes, memoryview]) -> Iterator[tuple[int, memor
     view = memoryview(payload)
     at, size = 0, len(view)
     while at < size:
-        if size - at < _RECORD.size:
+        if size - at < RECORD.size:
             raise ValueError("the payload ends inside a record's header")
-        length, kind = _RECORD.unpack_from(view, at)
-        at += _RECORD.size
+        length, kind = RECORD.unpack_from(view, at)
+        at += RECORD.size
         if length > size - at:
             raise ValueError("the payload ends inside a record's body")
         yield kind, view[at : at + length]
         at += length
 
 
-def decode_json(body: memoryview) -> dict[str, Any]:
+def decode_json(body: Union[bytes, memoryview]) -> dict[str, Any]:
     """Return the document of a SCHEMA or EVENTS body."""
     document: dict[str, Any] = json.loads(bytes(body))
     return document
@@ -281,7 +281,7 @@ class BlockLogWriter:
         taken = 0
         try:
             for kind, body in iter_records(records):
-                whole = _RECORD.size + len(body)
+                whole = RECORD.size + len(body)
                 if kind == SCHEMA:
                     self.remember_schema(records[taken : taken + whole])
                 taken += whole

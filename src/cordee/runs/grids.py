@@ -12,10 +12,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from cordee.runs.tail import Packed
 
 SHARD_SLOTS = 3600
 LEVELS_S = (5, 60)
@@ -89,13 +91,6 @@ class Axes:
                 empty = False
 
 
-class Packed(NamedTuple):
-    """Samples in single precision: times float64 [n], values float32 [metrics, n, devices]."""
-
-    times: np.ndarray
-    values: np.ndarray
-
-
 class Samples:
     """All samples of one schema: times float64 [n], slots int64 [n], values float64 [n, devices, metrics].
 
@@ -111,16 +106,16 @@ class Samples:
         shape = (len(schema["devices"]), len(schema["metrics"]))
         kind = np.dtype([("time", "<f8"), ("values", "<f8", shape)])
         records = np.frombuffer(b"".join(row for row in rows if len(row) == kind.itemsize), dtype=kind)
-        times, values = records["time"], records["values"]
-        if packed:
-            more = [Packed(times, np.moveaxis(values, 2, 0).astype(np.float32))] if len(times) else []
-            pieces = [*packed, *more]
-            times = np.concatenate([piece.times for piece in pieces]) if len(pieces) > 1 else pieces[0].times
-            blocks = [piece.values for piece in pieces]
-            values = np.moveaxis(np.concatenate(blocks, axis=1) if len(pieces) > 1 else blocks[0], 0, 2)
-        if not np.isfinite(times).all():
-            times, values = times[np.isfinite(times)], values[np.isfinite(times)]
-        self.times, self.values = times, values
+        self.values: Any
+        self.times, self.values = records["time"], records["values"]
+        if packed and not len(records) and len(packed) == 1:
+            self.times, self.values = packed[0]
+        elif packed:
+            self.times = np.concatenate([*(times for times, _ in packed), self.times])
+            self.values = np.concatenate([*(values for _, values in packed), self.values.astype(np.float32)])
+        known = np.isfinite(self.times)
+        if not known.all():
+            self.times, self.values = self.times[known], self.values[known]
         self.slots = np.floor(self.times / schema["cadence"] + 0.5).astype(np.int64)
 
     def limit(self, low: int, high: int) -> int:
@@ -141,12 +136,14 @@ class Samples:
         rows = [(at, metrics[m["name"]]) for at, m in enumerate(self.schema["metrics"]) if m["name"] in metrics]
         if not len(slots) or not columns or not rows:
             return
-        values = np.moveaxis(self.values, 2, 0)[[at for at, _ in rows]]  # few rows of many first: it copies them
-        picked = values[:, inside][:, :, [at for at, _ in columns]].astype(np.float32)
-        into_rows = np.array([to for _, to in rows])[:, None, None]
-        into_columns = np.array([to for _, to in columns])[None, None, :]
+        # The metrics first: a large recording holds many, and all but one would be copied for nothing.
+        picked = self.values[:, :, [at for at, _ in rows]]
+        if len(columns) < picked.shape[1] or any(at != place for place, (at, _) in enumerate(columns)):
+            picked = picked[:, [at for at, _ in columns]]
+        picked = (picked if inside.all() else picked[inside]).astype(np.float32, copy=False).transpose(2, 0, 1)
+        into_rows, into_columns = np.array([to for _, to in rows]), np.array([to for _, to in columns])
         for layer in _layers(slots):
-            index = (into_rows, slots[layer][None, :, None], into_columns)
+            index = _index(into_rows, slots[layer], into_columns)
             news = picked[:, layer, :]
             missing = np.isnan(news)
             target[index] = np.where(missing, target[index], news) if missing.any() else news
@@ -188,6 +185,15 @@ def natural(device: Any) -> tuple[Any, ...]:
     if isinstance(device, int):
         return (0, device)
     return (1, *[(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"(\d+)", str(device))])
+
+
+def _index(*places: np.ndarray) -> tuple[Any, ...]:
+    """Return the index of all combinations of places: slices where all follow one another, which copies in one piece."""
+    import numpy as np
+
+    if all(len(of) and of[-1] - of[0] == len(of) - 1 and (np.diff(of) == 1).all() for of in places):
+        return tuple(slice(int(of[0]), int(of[-1]) + 1) for of in places)
+    return tuple(np.ix_(*places))
 
 
 def _layers(slots: np.ndarray) -> list[Any]:

@@ -8,14 +8,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cordee.runs.blocklog import EVENTS, FACTS, GRID, SCHEMA, BlockReader, decode_json, iter_records, list_parts
+from cordee.runs.blocklog import EVENTS, FACTS, GRID, RECORD, SCHEMA, BlockReader, decode_json, list_parts
 
 if TYPE_CHECKING:
-    from cordee.runs.grids import Packed
+    import numpy as np
+
+    from cordee.runs.spool import Spool, SpooledValues
+
+    Packed = tuple[np.ndarray, np.ndarray | SpooledValues]
 
 _SCHEMA_ID = struct.Struct("<I")
 _GROUP = re.compile(r"^[A-Za-z0-9_]+$")
 _RESERVED = "events"
+_SPOOLED_BYTES = 100_000_000
 
 
 class Event(NamedTuple):
@@ -36,7 +41,7 @@ class Part:
         schemas: schema documents by id.
         rows: per schema id the samples in the order of writing, each time f64 and values f64 [devices x metrics].
         events: user events in the order of writing.
-        packed: instead of rows, the samples by schema id; see `pack`.
+        packed: instead of rows, by schema id, pairs of times f64 [n] and values f32 [n, devices, metrics]; see `pack`.
         facts: FACTS documents in the order of writing.
         dropped_events: events that ranks had to drop.
         skipped_bytes: damaged bytes that were passed over.
@@ -62,24 +67,14 @@ class Part:
             OSError: the file cannot be read, for instance because it was sealed and dropped.
         """
         reader = BlockReader(self.path, self.offset)
-        rows, identity_of = self.rows, _SCHEMA_ID.unpack_from
         for _, _, payload in reader:
-            for kind, body in iter_records(payload):
-                try:
-                    if kind == GRID:
-                        rows.setdefault(identity_of(body)[0], []).append(bytes(body[_SCHEMA_ID.size :]))
-                        continue
-                    self._take(kind, body)
-                except (ValueError, KeyError, TypeError, struct.error):
-                    self.malformed_records += 1
+            self._take_all(payload)
         self.offset = reader.offset
         self.skipped_bytes += reader.skipped_bytes
 
-    def pack(self) -> None:
-        """Keep the rows in single precision, in a third of the memory."""
+    def pack(self, spool: Spool | None = None) -> None:
+        """Keep the rows in single precision, each metric in one piece since it is read alone; in a file where one is given."""
         import numpy as np
-
-        from cordee.runs.grids import Packed
 
         for identity in [identity for identity in self.rows if identity in self.schemas]:
             schema = self.schemas[identity]
@@ -88,10 +83,32 @@ class Part:
             rows = np.frombuffer(
                 b"".join(row for row in self.rows.pop(identity) if len(row) == double.itemsize), double
             )
-            values = np.ascontiguousarray(np.moveaxis(rows["values"], 2, 0), dtype=np.float32)
-            self.packed.setdefault(identity, []).append(Packed(rows["time"].copy(), values))
+            values = rows["values"].transpose(2, 0, 1).astype(np.float32, order="C")
+            kept = values.transpose(1, 2, 0) if spool is None else spool.put(values)
+            self.packed.setdefault(identity, []).append((rows["time"].copy(), kept))
 
-    def _take(self, kind: int, body: memoryview) -> None:
+    def _take_all(self, payload: bytes) -> None:
+        """Take the records of a block. There are millions of samples in a large recording: they get no call of their own."""
+        rows, skip, size, at = self.rows, _SCHEMA_ID.size, len(payload), 0
+        while at < size:
+            begin = at + RECORD.size
+            length, kind = RECORD.unpack_from(payload, at) if begin <= size else (size, GRID)
+            at = begin + length
+            if at > size or (kind == GRID and length < skip):
+                self.malformed_records += 1
+            elif kind == GRID:
+                identity = _SCHEMA_ID.unpack_from(payload, begin)[0]
+                if identity in rows:
+                    rows[identity].append(payload[begin + skip : at])
+                else:
+                    rows[identity] = [payload[begin + skip : at]]
+            else:
+                try:
+                    self._take(kind, payload[begin:at])
+                except (ValueError, KeyError, TypeError, struct.error):
+                    self.malformed_records += 1
+
+    def _take(self, kind: int, body: bytes) -> None:
         if kind == SCHEMA:
             document = decode_json(body)
             _check_schema(document)
@@ -121,6 +138,7 @@ class Tail:
     def __init__(self, folder: Path, *, packed: bool = False) -> None:
         self._folder = folder
         self._packed = packed
+        self._spool: Spool | None = None
         self._parts: dict[Path, Part] = {}
 
     def refresh(self, sealed: dict[str, Any]) -> None:
@@ -131,10 +149,14 @@ class Tail:
         """
         paths = [path for _, _, path in list_parts(self._folder) if not is_sealed(path, sealed)]
         self._parts = {path: self._parts.get(path) or Part(path) for path in paths}
+        if self._packed and self._spool is None and sum(path.stat().st_size for path in paths) > _SPOOLED_BYTES:
+            from cordee.runs.spool import Spool
+
+            self._spool = Spool()
         for part in self._parts.values():
             part.read()
             if self._packed and part.rows:
-                part.pack()
+                part.pack(self._spool)
 
     @property
     def parts(self) -> list[Part]:
