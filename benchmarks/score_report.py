@@ -79,6 +79,11 @@ def measured(code: str, folder: Path) -> tuple[float, str]:
     return time.perf_counter() - begun, done.stdout
 
 
+def row(name: str, cells: list[str]) -> None:
+    """Print one row of a table."""
+    print(f"| {name} | {' | '.join(cells)} |")
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -96,26 +101,26 @@ def main() -> None:
         if not (folder / "recorders").is_dir():
             took = make_recording(folder, asked.devices, asked.per_node, asked.seconds)
             print(f"made in {took:.1f} s", file=sys.stderr)
-        sealing, _ = measured(_SEAL, folder)
-        wall, printed = measured(_SCORE, folder)
-        found = json.loads(printed)
         machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
         print(f"{asked.devices} GPUs x {asked.seconds} s x 20 metrics; {machine}, load {os.getloadavg()[0]:.1f}\n")
-        print("| what | measured |\n|---|---|")
-        print(f"| sealing the recording, once | {sealing:.1f} s |")
-        print(f"| `cordee score` (load, score, all pages), a process | {wall:.1f} s |")
-        for name, seconds in found["seconds"].items():
-            print(f"| of which {name} | {seconds:.1f} s |")
-        print(f"| CPU time of the process | {found['cpu_s']:.1f} s |")
-        print(f"| peak of memory | {found['peak_bytes'] / 1e6:.0f} MB |")
-        for name, size in sorted(found["sizes"].items()):
-            print(f"| {name} | {size / 1e6:.2f} MB |")
+        print("| what | as samplers left it | sealed |\n|---|---|---|")
+        runs = [measured(_SCORE, folder)]
+        sealing, _ = measured(_SEAL, folder)
+        runs.append(measured(_SCORE, folder))
+        found = [json.loads(printed) for _, printed in runs]
+        row("`cordee score` (load, score, all pages), a process", [f"{wall:.1f} s" for wall, _ in runs])
+        for name in found[0]["seconds"]:
+            row(f"of which {name}", [f"{of['seconds'][name]:.1f} s" for of in found])
+        row("CPU time of the process", [f"{of['cpu_s']:.1f} s" for of in found])
+        row("peak of memory", [f"{of['peak_bytes'] / 1e6:.0f} MB" for of in found])
+        for name in sorted(found[0]["sizes"]):
+            row(name, [f"{of['sizes'][name] / 1e6:.2f} MB" for of in found])
+        print(f"\nSealing, once: {sealing:.1f} s.")
         if asked.gssr:
             from gssr_report import gssr_report
 
-            print(
-                f"| gssr, {asked.gssr_devices} GPUs x {asked.seconds} s | {gssr_report(asked.gssr, asked.gssr_devices, asked.seconds)} |"
-            )
+            said = gssr_report(asked.gssr, asked.gssr_devices, asked.seconds)
+            print(f"gssr, its report of {asked.gssr_devices} GPUs x {asked.seconds} s: {said}.")
     finally:
         if asked.folder is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -41,7 +41,7 @@ LAYERS = (
     ("checkpoint", "node", "complete checkpoints: saved, found, restored"),
     ("plan", "document", "one frozen Plan, the only input of submit"),
     ("node", "node", "the agent, tasks, ranks, samplers"),
-    ("insight", "both", "peer statistics (node side); where the time went, advice (document side)"),
+    ("insight", "both", "peer statistics (node side); where the time went, saturation, advice (document side)"),
     ("vetting", "node", "from the results of many nodes to a verdict; a vetting without a run"),
     ("supervise", "node", "the supervisor and the keeper"),
     ("submit", "document", "handing a plan to whatever runs it: one small seam"),

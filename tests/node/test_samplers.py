@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -411,3 +412,31 @@ def test_a_real_rank_shows_its_memory(spawn: Callable[[str], subprocess.Popen[by
     values = by_name(RANK, sampler.sample())
     assert values["rss"] > 60_000_000
     assert values["processes"] == 1
+
+
+def test_new_processes_may_be_looked_for_less_often_than_the_known_ones_are_sampled(tmp_path, monkeypatch):
+    from cordee.node.samplers import tree
+
+    now = [100.0]
+    monkeypatch.setattr(tree.time, "monotonic", lambda: now[0])
+
+    def process(pid: int, parent: int) -> None:
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (p) S {parent} {pid} 10" + " 0" * 40 + "\n")
+
+    process(10, 1)
+    trees = tree.ProcessTrees(str(tmp_path), list_every_s=0.9)
+
+    def processes(rank: int = 0) -> int:
+        look = trees.look({0: 10, **({1: 12} if rank else {})})[rank]
+        return look.processes if look else 0
+
+    assert processes() == 1
+    process(11, 10)
+    assert processes() == 1
+    now[0] += 1
+    assert processes() == 2
+    shutil.rmtree(tmp_path / "11")
+    assert processes() == 1
+    process(12, 1)
+    assert processes(1) == 1, "other ranks are looked for at once"

@@ -266,3 +266,21 @@ while True:
 
 def _env() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def test_a_schema_that_was_asked_for_before_is_the_same_and_a_changed_one_is_not():
+    metrics = [{"name": "power", "unit": "watts", "source": "x"}]
+    devices = ["a", "b"]
+    first = encode_schema("node-1", "gpu", 1.0, devices, metrics)
+    assert encode_schema("node-1", "gpu", 1.0, list(devices), [dict(metrics[0])]) == first
+    metrics[0]["source"] = "y"
+    devices.append("c")
+    changed = {
+        first,
+        encode_schema("node-1", "gpu", 1.0, devices, metrics),
+        encode_schema("node-1", "gpu", 1.0, devices[:2], metrics),
+        encode_schema("node-1", "gpu", 0.5, devices[:2], metrics),
+        encode_schema("node-1", "gpu", 0.5, devices[:2], metrics, 2),
+        encode_schema("node-2", "gpu", 0.5, devices[:2], metrics, 2),
+    }
+    assert len(changed) == 6

@@ -37,8 +37,7 @@ def addresses_of(ranks: Sequence[RankCommand], gpus: Sequence[tuple[str, str]]) 
     """
     found: list[Optional[str]] = []
     for local, rank in enumerate(ranks):
-        env = rank.env if rank.outside is None else rank.outside
-        visible = _visible(env, gpus)
+        visible = _visible({**(rank.outside or {}), **rank.env}, gpus)
         if len(visible) == len(ranks):
             found.append(visible[local])
         else:

@@ -37,7 +37,7 @@ class RankFacts:
             }
             for command in commands
         }
-        self._env = {command.rank: gpu_variables(command.outside or command.env) for command in commands}
+        self._env = {command.rank: gpu_variables({**(command.outside or {}), **command.env}) for command in commands}
 
     def facts(self) -> dict[str, dict[str, Any]]:
         """Return facts of the ranks, by their global number as text."""

@@ -11,7 +11,8 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,6 +89,13 @@ class Axes:
                 empty = False
 
 
+class Packed(NamedTuple):
+    """Samples in single precision: times float64 [n], values float32 [metrics, n, devices]."""
+
+    times: np.ndarray
+    values: np.ndarray
+
+
 class Samples:
     """All samples of one schema: times float64 [n], slots int64 [n], values float64 [n, devices, metrics].
 
@@ -96,20 +104,23 @@ class Samples:
         packed: those that it keeps packed, which came before; values are float32 where there are any.
     """
 
-    def __init__(self, schema: dict[str, Any], rows: Sequence[bytes], packed: Sequence[np.ndarray] = ()) -> None:
+    def __init__(self, schema: dict[str, Any], rows: Sequence[bytes], packed: Sequence[Packed] = ()) -> None:
         import numpy as np
 
         self.schema = schema
         shape = (len(schema["devices"]), len(schema["metrics"]))
         kind = np.dtype([("time", "<f8"), ("values", "<f8", shape)])
         records = np.frombuffer(b"".join(row for row in rows if len(row) == kind.itemsize), dtype=kind)
+        times, values = records["time"], records["values"]
         if packed:
-            records = (
-                packed[0] if len(packed) == 1 and not len(records) else np.concatenate([*packed, *_single(records)])
-            )
-        if not np.isfinite(records["time"]).all():
-            records = records[np.isfinite(records["time"])]
-        self.times, self.values = records["time"], records["values"]
+            more = [Packed(times, np.moveaxis(values, 2, 0).astype(np.float32))] if len(times) else []
+            pieces = [*packed, *more]
+            times = np.concatenate([piece.times for piece in pieces]) if len(pieces) > 1 else pieces[0].times
+            blocks = [piece.values for piece in pieces]
+            values = np.moveaxis(np.concatenate(blocks, axis=1) if len(pieces) > 1 else blocks[0], 0, 2)
+        if not np.isfinite(times).all():
+            times, values = times[np.isfinite(times)], values[np.isfinite(times)]
+        self.times, self.values = times, values
         self.slots = np.floor(self.times / schema["cadence"] + 0.5).astype(np.int64)
 
     def limit(self, low: int, high: int) -> int:
@@ -125,14 +136,13 @@ class Samples:
         import numpy as np
 
         inside = (self.slots >= first) & (self.slots < first + target.shape[1])
-        slots, values = self.slots[inside] - first, self.values[inside]
+        slots = self.slots[inside] - first
         columns = [(at, devices[device]) for at, device in enumerate(self.schema["devices"]) if device in devices]
         rows = [(at, metrics[m["name"]]) for at, m in enumerate(self.schema["metrics"]) if m["name"] in metrics]
         if not len(slots) or not columns or not rows:
             return
-        picked = (
-            values[:, [at for at, _ in columns]][:, :, [at for at, _ in rows]].astype(np.float32).transpose(2, 0, 1)
-        )
+        values = np.moveaxis(self.values, 2, 0)[[at for at, _ in rows]]  # few rows of many first: it copies them
+        picked = values[:, inside][:, :, [at for at, _ in columns]].astype(np.float32)
         into_rows = np.array([to for _, to in rows])[:, None, None]
         into_columns = np.array([to for _, to in columns])[None, None, :]
         for layer in _layers(slots):
@@ -140,14 +150,6 @@ class Samples:
             news = picked[:, layer, :]
             missing = np.isnan(news)
             target[index] = np.where(missing, target[index], news) if missing.any() else news
-
-
-def _single(records: np.ndarray) -> list[np.ndarray]:
-    """Return records in single precision, as packed ones are; none for none."""
-    import numpy as np
-
-    shape = records["values"].shape[1:]
-    return [records.astype(np.dtype([("time", "<f8"), ("values", "<f4", shape)]))] if len(records) else []
 
 
 def group_name(schema: dict[str, Any]) -> str:
@@ -180,6 +182,7 @@ def rollup(values: np.ndarray, factor: int) -> np.ndarray:
     return np.stack([mean.astype(np.float32), low, high, np.where(count > 0, count, np.nan).astype(np.float32)])
 
 
+@lru_cache(maxsize=1 << 16)
 def natural(device: Any) -> tuple[Any, ...]:
     """Return a sort key that puts `local-2` before `local-10` and numbers before names."""
     if isinstance(device, int):

@@ -24,7 +24,7 @@ from cordee.runs.blocklog import merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
-from cordee.runs.recording import has_ended, is_recording, read_recorders
+from cordee.runs.recording import all_ended, is_recording, read_recorders
 from cordee.runs.sealed import Commit, read_commit, read_events, read_facts
 from cordee.runs.state import RunState, replay
 from cordee.runs.tail import Event, LiveEvents, Tail, merged_packed, merged_rows
@@ -156,7 +156,7 @@ class Run:
 
         if is_recording(self.folder):
             recorders, _ = read_recorders(self.folder)
-            if not all(has_ended(self.folder, recorder) for recorder in recorders):
+            if not all_ended(self.folder, recorders):
                 return read_commit(self.folder.telemetry).sealed_until
             return seal(self.folder.root, final=True)
         return seal(self.folder.root, final=self.state.ended)

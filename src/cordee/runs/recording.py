@@ -15,7 +15,7 @@ import os
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 from cordee.errors import RunFolderError
 from cordee.runs.blocklog import list_parts
@@ -136,6 +136,9 @@ def enter_recording(folder: RunFolder, key: str) -> bool:
                     return True
                 known = "made or imported, with no start of its own"
                 os.unlink(place / _START)
+            except OSError:
+                os.unlink(place / _START)  # empty, it would keep everybody from this folder
+                raise
             finally:
                 os.close(descriptor)
     except OSError as error:
@@ -150,13 +153,14 @@ def enter_recording(folder: RunFolder, key: str) -> bool:
     return False
 
 
-def claim_number(folder: RunFolder, first: Optional[int] = None) -> int:
+def claim_number(folder: RunFolder, first: Optional[int] = None, stride: int = 1) -> int:
     """Make the folders of a recording where they are missing and take a number that no other sampler has.
 
     Samplers on many nodes may call it at once: a number is a file that only one of them can make.
 
     Args:
-        first: the number to try before others, so that a thousand nodes need not look at each other's.
+        first, stride: the numbers of this node, of which the first free one is taken, so that a thousand nodes need not
+            look at each other's; None: the first number after all others.
 
     Raises:
         RunFolderError: the folder cannot be written.
@@ -165,13 +169,11 @@ def claim_number(folder: RunFolder, first: Optional[int] = None) -> int:
     try:
         for path in (folder.root, place, folder.telemetry):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if first is not None and _claimed(place, first):
-            return first
-        number = max((int(path.stem) for path in place.glob("*.json") if path.stem.isdigit()), default=0)
+        number = max(recorder_numbers(folder), default=0) + 1 if first is None else first
         while number < _MOST_RECORDERS:
-            number += 1
             if _claimed(place, number):
                 return number
+            number += stride
     except OSError as error:
         raise _unwritable(folder, error) from error
     raise RunFolderError("this folder holds too many recordings", given=str(folder.root), next="choose another with -o")
@@ -197,8 +199,14 @@ def read_recorders(folder: RunFolder) -> tuple[list[Recorder], list[str]]:
     return found, remarks
 
 
-def recorder_numbers(folder: RunFolder) -> list[int]:
-    """Return the numbers that samplers have taken, ascending."""
+def recorder_numbers(folder: RunFolder, first: Optional[int] = None, stride: int = 1) -> list[int]:
+    """Return the numbers that samplers have taken, ascending; with `first` and `stride` those of one node."""
+    if first is not None:
+        found = []
+        while (recorders_folder(folder) / f"{first}.json").exists():
+            found.append(first)
+            first += stride
+        return found
     return sorted(int(path.stem) for path in recorders_folder(folder).glob("*.json") if path.stem.isdigit())
 
 
@@ -225,18 +233,22 @@ def read_recorder(folder: RunFolder, number: int) -> Recorder:
     raise ValueError(f"{path.name} is of {document.get('schema')!r}, not {SCHEMA}: it was left out")
 
 
-def has_ended(folder: RunFolder, recorder: Recorder) -> bool:
-    """Return whether a sampler writes no more: it closed the recording, or has been silent for a minute (killed)."""
-    if recorder.ended_at is not None:
+def all_ended(folder: RunFolder, recorders: Sequence[Recorder]) -> bool:
+    """Return whether no sampler writes any more: each closed the recording, or has been silent for a minute (killed)."""
+    open_ones = [recorder for recorder in recorders if recorder.ended_at is None]
+    if not open_ones:
         return True
-    written = recorder.heard_at or recorder.started_at
+    written: dict[int, float] = {}
     for epoch, _, path in list_parts(folder.telemetry):
-        if epoch == recorder.number:
-            try:
-                written = max(written, path.stat().st_mtime)
-            except OSError:
-                continue
-    return time.time() - written > max(_SILENT_S, 10 * recorder.interval_s)
+        try:
+            written[epoch] = max(written.get(epoch, 0.0), path.stat().st_mtime)
+        except OSError:
+            continue
+    now = time.time()
+    return all(
+        now - max(one.heard_at or one.started_at, written.get(one.number, 0.0)) > max(_SILENT_S, 10 * one.interval_s)
+        for one in open_ones
+    )
 
 
 def _claimed(place: Path, number: int) -> bool:

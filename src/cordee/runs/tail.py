@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cordee.runs.blocklog import EVENTS, FACTS, GRID, SCHEMA, BlockReader, decode_json, iter_records, list_parts
 
 if TYPE_CHECKING:
-    import numpy as np
+    from cordee.runs.grids import Packed
 
 _SCHEMA_ID = struct.Struct("<I")
 _GROUP = re.compile(r"^[A-Za-z0-9_]+$")
@@ -36,7 +36,7 @@ class Part:
         schemas: schema documents by id.
         rows: per schema id the samples in the order of writing, each time f64 and values f64 [devices x metrics].
         events: user events in the order of writing.
-        packed: instead of rows, by schema id, structured arrays with time f64 and values f32 [devices, metrics]; see `pack`.
+        packed: instead of rows, the samples by schema id; see `pack`.
         facts: FACTS documents in the order of writing.
         dropped_events: events that ranks had to drop.
         skipped_bytes: damaged bytes that were passed over.
@@ -51,7 +51,7 @@ class Part:
         self.dropped_events = 0
         self.schemas: dict[int, dict[str, Any]] = {}
         self.rows: dict[int, list[bytes]] = {}
-        self.packed: dict[int, list[np.ndarray]] = {}
+        self.packed: dict[int, list[Packed]] = {}
         self.events: list[Event] = []
         self.facts: list[dict[str, Any]] = []
 
@@ -62,9 +62,13 @@ class Part:
             OSError: the file cannot be read, for instance because it was sealed and dropped.
         """
         reader = BlockReader(self.path, self.offset)
+        rows, identity_of = self.rows, _SCHEMA_ID.unpack_from
         for _, _, payload in reader:
             for kind, body in iter_records(payload):
                 try:
+                    if kind == GRID:
+                        rows.setdefault(identity_of(body)[0], []).append(bytes(body[_SCHEMA_ID.size :]))
+                        continue
                     self._take(kind, body)
                 except (ValueError, KeyError, TypeError, struct.error):
                     self.malformed_records += 1
@@ -75,6 +79,8 @@ class Part:
         """Keep the rows in single precision, in a third of the memory."""
         import numpy as np
 
+        from cordee.runs.grids import Packed
+
         for identity in [identity for identity in self.rows if identity in self.schemas]:
             schema = self.schemas[identity]
             shape = (len(schema["devices"]), len(schema["metrics"]))
@@ -82,14 +88,11 @@ class Part:
             rows = np.frombuffer(
                 b"".join(row for row in self.rows.pop(identity) if len(row) == double.itemsize), double
             )
-            packed = np.empty(len(rows), np.dtype([("time", "<f8"), ("values", "<f4", shape)]))
-            packed["time"], packed["values"] = rows["time"], rows["values"]
-            self.packed.setdefault(identity, []).append(packed)
+            values = np.ascontiguousarray(np.moveaxis(rows["values"], 2, 0), dtype=np.float32)
+            self.packed.setdefault(identity, []).append(Packed(rows["time"].copy(), values))
 
     def _take(self, kind: int, body: memoryview) -> None:
-        if kind == GRID:
-            self.rows.setdefault(_SCHEMA_ID.unpack_from(body)[0], []).append(bytes(body[_SCHEMA_ID.size :]))
-        elif kind == SCHEMA:
+        if kind == SCHEMA:
             document = decode_json(body)
             _check_schema(document)
             self.schemas[document["id"]] = document
@@ -227,9 +230,9 @@ def merged_rows(parts: Iterable[Part]) -> dict[int, list[bytes]]:
     return rows
 
 
-def merged_packed(parts: Iterable[Part]) -> dict[int, list[np.ndarray]]:
+def merged_packed(parts: Iterable[Part]) -> dict[int, list[Packed]]:
     """Return the packed samples of all parts by schema id, in the order of writing."""
-    packed: dict[int, list[np.ndarray]] = {}
+    packed: dict[int, list[Packed]] = {}
     for part in parts:
         for schema, of_schema in part.packed.items():
             packed.setdefault(schema, []).extend(of_schema)

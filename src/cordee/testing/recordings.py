@@ -121,8 +121,8 @@ def write_recording(
     """
     place = RunFolder(Path(folder))
     ranks = sum(len(node.ranks) for node in nodes) if world_size is None else world_size
-    for node in nodes:
-        number = claim_number(place)
+    first = claim_number(place)
+    for number, node in enumerate(nodes, first):  # nobody else writes there meanwhile
         writer = BlockLogWriter(place.telemetry, number)
         times = _times(node, cadence_s, started_at)
         _append(writer, node, times, cadence_s, source, remark)

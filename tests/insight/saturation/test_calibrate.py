@@ -117,10 +117,14 @@ def test_without_counters_of_pipes_nothing_is_written_and_the_reason_is_the_driv
         caps_of_recordings(tmp_path / "absent")
 
 
-def test_the_command_takes_caps_from_recordings_and_refuses_without_a_gpu(calibrated, tmp_path):
+def test_the_command_takes_caps_from_recordings(calibrated, tmp_path):
     words = ["--from", str(calibrated), "--output", str(tmp_path / "caps.toml"), "--json"]
     done = CliRunner().invoke(command.command, words, catch_exceptions=False)
     assert json.loads(done.output)["caps"][H100].keys() == {"tensor", "dram", "fp64", "fp32"}
+
+
+@pytest.mark.slow
+def test_without_a_gpu_nothing_is_calibrated_and_the_reason_is_torchs(tmp_path):
     with pytest.raises(UsageError) as raised:
         CliRunner().invoke(command.command, ["--output", str(tmp_path / "no.toml")], catch_exceptions=False)
     assert "there is no GPU to calibrate: " in str(raised.value)

@@ -94,6 +94,7 @@ def test_samples_without_host_metrics_leave_low_use_unknown_and_say_what_is_lack
     cause = score(made.trace(columns), rules=RULES, caps=CAPS).diagnosis[0]
     assert cause.name == "unknown"
     assert "cpu" in cause.evidence[0]
+    assert cause.evidence[-1].endswith("it would be mixed 100 %")
 
 
 def test_a_missing_tensor_pipe_leaves_the_roof_open(made):

@@ -12,6 +12,8 @@ from cordee.errors import CordeeError, DocumentError, UsageError
 from cordee.insight.saturation.exchange import jobreport
 from cordee.insight.saturation.exchange.importing import import_files
 from cordee.insight.saturation.exchange.write import onto_grid
+from cordee.insight.saturation.load import load
+from cordee.insight.saturation.score import score
 from cordee.runs.folder import RunFolder
 from cordee.runs.reader import Run, open_run
 from cordee.runs.recording import read_recorders
@@ -414,3 +416,19 @@ def test_only_what_came_a_little_late_is_bridged():
     found = onto_grid(times, values, 1.0, 9, 20).tolist()
     assert found[1:5] == [1.0, 2.0, 2.0, 3.0]
     assert [math.isnan(value) for value in found] == [True, *[False] * 4, *[True] * 3, False, True, True]
+
+
+def test_what_was_imported_is_scored_and_diagnosed(tmp_path):
+    shares = {"GR_ENGINE": 0.98, "SM": 0.95, "PIPE_TENSOR": 0.8, "DRAM": 0.3}
+    shares |= {"PIPE_FP64": 0.0, "PIPE_FP32": 0.1, "PIPE_FP16": 0.0}
+    wanted = [series(f"DCGM_FI_PROF_{field}_ACTIVE", "GPU-a", [share] * 40) for field, share in shares.items()]
+    import_files("prometheus", [answer(tmp_path / "range.json", *wanted)], tmp_path / "out")
+    found = score(load(tmp_path / "out"))
+    assert (found.shares.time, found.source) == (pytest.approx(0.98), "dcgm")
+    assert found.shares.breadth == pytest.approx(0.95 / 0.98)
+    assert found.diagnosis[0].name == "compute"
+    import_files("jobreport", [jobreport_folder(tmp_path / "in")], tmp_path / "means")
+    coarse = score(load(tmp_path / "means"))
+    assert coarse.assumed == ("breadth", "depth")
+    assert coarse.shares.score == pytest.approx(80)
+    assert coarse.energy_joules == pytest.approx(350.5 * 600)

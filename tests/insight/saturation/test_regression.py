@@ -188,7 +188,10 @@ def test_runs_that_do_not_belong_together_make_no_baseline(repeats, tmp_path):
 
 def test_damaged_baselines_and_other_documents_are_refused(tmp_path, repeats):
     whole = make_baseline(repeats[:1], "llm").document()
-    score_of = {"value": "high", "unit": "points"}
+
+    def damaged(**more) -> str:
+        return json.dumps({**whole, "runs": [{**whole["runs"][0], **more}]})
+
     for name, text, words in (
         ("torn", json.dumps(whole)[:99], "no JSON"),
         ("other", '{"schema": "cordee.score/1"}', "no baseline"),
@@ -196,11 +199,10 @@ def test_damaged_baselines_and_other_documents_are_refused(tmp_path, repeats):
         ("newer", json.dumps({**whole, "schema": "cordee.baseline/2"}), "no baseline"),
         ("empty", json.dumps({**whole, "runs": []}), "damaged: it holds no run"),
         ("lacking", json.dumps({key: value for key, value in whole.items() if key != "runs"}), "'runs' is missing"),
-        (
-            "words",
-            json.dumps({**whole, "runs": [{**whole["runs"][0], "quantities": {"score": score_of}}]}),
-            "no number",
-        ),
+        ("words", damaged(quantities={"score": {"value": "high", "unit": "points"}}), "a valid number"),
+        ("timeless", damaged(seconds=0), "seconds is not above 0"),
+        ("huge", damaged(quantities={"score": {"value": 1e200, "unit": "points"}}), "no number that can be"),
+        ("capless", damaged(caps={"H100": {"tensor": 0.9}}), "the caps of H100"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(DocumentError) as raised:

@@ -13,7 +13,7 @@ from cordee.hardware.presence import GPU_VARIABLES
 from cordee.node.record import gpus as module
 from cordee.node.record.binding import bind_near_gpu
 from cordee.node.record.gpus import Claim, GpuThread
-from cordee.node.record.start import told_of_gpus
+from cordee.node.record.start import devices_to_open, told_of_gpus
 from cordee.testing.nvml import FakeGpus
 from cordee.testing.recordings import gpu_uuid, made_node, write_recording
 
@@ -149,6 +149,15 @@ def test_a_library_that_misbehaves_is_a_remark(monkeypatch):
 def test_all_that_tells_of_gpus_is_registered_and_no_secret_is():
     environ = dict.fromkeys([*GPU_VARIABLES, "SLURM_JWT", "AWS_SECRET_ACCESS_KEY"], "x")
     assert sorted(told_of_gpus(environ)) == sorted(GPU_VARIABLES)
+
+
+def test_processes_that_may_open_other_gpus_are_told_apart(tmp_path):
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "kfd", "nvidia-caps/nvidia-cap2", "dri/card0", "dri/renderD128"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    opened = [name.removeprefix(f"{tmp_path}/") for name in devices_to_open(str(tmp_path))]
+    assert opened == ["kfd", "nvidia0", "nvidia1", "nvidia-caps/nvidia-cap2", "dri/renderD128"]
+    assert devices_to_open(str(tmp_path / "nowhere")) == []
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ SRUN = {
     "SLURM_LOCALID": "1",
     "SLURM_NODEID": "1",
     "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NUM_NODES": "4",
     "SLURMD_NODENAME": "n2",
 }
 TORCHRUN = {
@@ -31,7 +32,7 @@ TORCHRUN = {
 def test_a_task_of_srun_knows_its_rank_node_and_step():
     place = Place.here(SRUN)
     assert (place.launcher, place.rank, place.world_size, place.local_rank) == ("srun", 5, 8, 1)
-    assert (place.node, place.job, place.step, place.node_index) == ("n2", "77", "2", 1)
+    assert (place.node, place.job, place.step, place.numbers) == ("n2", "77", "2", (2, 4))
     assert place.together
     assert Place.here({**SRUN, "SLURM_PROCID": "0", "SLURMD_NODENAME": "n1"}).key == place.key
     assert Place.here({**SRUN, "SLURM_STEP_ID": "3"}).key != place.key

@@ -11,13 +11,23 @@ import pytest
 
 import cordee
 from cordee.client.channel import ChannelWriter
+from cordee.errors import RunFolderError
 from cordee.node.processes import read_process
 from cordee.node.record import sampler as module
 from cordee.node.record.ending import Followed
 from cordee.node.record.meeting import Meeting, Registration
 from cordee.node.record.sampler import NodeRecorder
 from cordee.runs.folder import RunFolder
-from cordee.runs.recording import Recorder, claim_number, enter_recording, has_ended, read_recorder, read_recorders
+from cordee.runs.recording import (
+    Recorder,
+    all_ended,
+    claim_number,
+    enter_recording,
+    read_recorder,
+    read_recorders,
+    recorder_numbers,
+    write_recorder,
+)
 
 
 class Node:
@@ -132,6 +142,28 @@ def test_what_is_logged_comes_from_the_channel_and_the_channel_goes(node):
     assert not node.meeting.folder.exists()
 
 
+def test_several_samplers_of_one_node_are_told(node):
+    other = Recorder(claim_number(node.folder), "n1", "host", 1, time.time(), 0.1, "0")
+    write_recorder(node.folder, other)
+    write_recorder(node.folder, Recorder(claim_number(node.folder), "n2", "host", 1, time.time(), 0.1, "0"))
+    node.thread.start()
+    (remark,) = node.end().remarks
+    assert remark.startswith("n1 has several samplers")
+    assert remark.endswith("each GPU counts once, by its UUID")
+
+
+def test_a_disk_that_is_full_at_the_start_leaves_no_folder_that_refuses_everybody(tmp_path, monkeypatch):
+    def refuse(descriptor, data):
+        raise OSError(28, "No space left on device")
+
+    folder = RunFolder(tmp_path / "recording")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", refuse)
+        with pytest.raises(RunFolderError, match="No space left"):
+            enter_recording(folder, "key")
+    assert enter_recording(folder, "key")
+
+
 def test_a_sampler_that_fails_says_so_and_closes_the_recording(node, monkeypatch):
     monkeypatch.setattr(module, "node_sampler", lambda name: 1 / 0)
     node.thread.start()
@@ -146,14 +178,15 @@ def test_a_recording_that_nobody_has_written_to_for_a_minute_has_ended(tmp_path)
     folder = RunFolder(tmp_path / "recording")
     assert enter_recording(folder, "key")
     assert not enter_recording(folder, "key")
-    assert claim_number(folder, 7) == 7
-    assert claim_number(folder, 7) == 8
+    assert [claim_number(folder, 7, 4), claim_number(folder, 7, 4), claim_number(folder, 8, 4)] == [7, 11, 8]
+    assert recorder_numbers(folder, 7, 4) == [7, 11]
+    assert recorder_numbers(folder) == [7, 8, 11]
     now = time.time()
     recorder = Recorder(7, "n1", "host", 1, now - 3600, 1.0, "0", heard_at=now - 100)
-    assert has_ended(folder, recorder)
+    assert all_ended(folder, [recorder])
     (folder.telemetry / "blocks-7-0.log").touch()
-    assert not has_ended(folder, recorder)
+    assert not all_ended(folder, [recorder])
     os.utime(folder.telemetry / "blocks-7-0.log", (now - 61, now - 61))
-    assert has_ended(folder, recorder)
+    assert all_ended(folder, [recorder])
     recorder.interval_s = 30.0
-    assert not has_ended(folder, recorder)
+    assert not all_ended(folder, [recorder])

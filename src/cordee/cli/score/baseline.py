@@ -32,6 +32,7 @@ def command(
     """
     from cordee.insight.saturation.against import make_baseline
     from cordee.insight.saturation.baseline import write_baseline
+    from cordee.plan.saying import counted
 
     made = make_baseline(folders, workload, note, keep_command=keep_command)
     write_baseline(output, made)
@@ -41,6 +42,6 @@ def command(
     score = made.document()["quantities"]["score"]
     spread = "" if score["between"] is None else f", spread between runs {score['between']:.2f}"
     within = "noise within a run not known" if score["within"] is None else f"noise within a run {score['within']:.2f}"
-    click.echo(f"{output}: {workload}, {len(made.runs)} runs, score {score['mean']:.1f} ({within}{spread})")
+    click.echo(f"{output}: {workload}, {counted(len(made.runs), 'run')}, score {score['mean']:.1f} ({within}{spread})")
     if len(made.runs) < 3:
         click.echo("note: three runs or more make a sharper baseline", err=True)

@@ -29,6 +29,7 @@ def command(action: str, folder: Path, as_json: bool) -> None:
       cordee score baselines check baselines/
     """
     from cordee.insight.saturation.baseline import check_folder, spread
+    from cordee.plan.saying import counted
 
     found, findings = check_folder(folder)
     bad = any(finding.severity == "error" for finding in findings)
@@ -46,7 +47,8 @@ def command(action: str, folder: Path, as_json: bool) -> None:
             run, score = baseline.runs[0], spread(baseline, "score")
             click.echo(
                 f"{path.relative_to(folder)}: {baseline.workload}, {run.devices} x {run.models_text()}, "
-                f"{len(baseline.runs)} runs, score {score.mean:.1f}" + (f" ({baseline.note})" if baseline.note else "")
+                f"{counted(len(baseline.runs), 'run')}, score {score.mean:.1f}"
+                + (f" ({baseline.note})" if baseline.note else "")
             )
         if not found and not findings:
             click.echo("no baseline in this folder")

@@ -46,6 +46,7 @@ def command(
     """
     from cordee.insight.saturation.exchange.table import open_table
     from cordee.insight.saturation.exchange.tablefiles import export_table
+    from cordee.plan.saying import counted
     from cordee.runs.reader import open_run
 
     names = [name.strip() for name in metrics.split(",") if name.strip()] if metrics else None
@@ -65,7 +66,8 @@ def command(
             }
         )
         return
-    click.echo(f"{out}: {rows} rows, {len(table.devices)} devices, {len(table.metrics)} metrics of group {table.group}")
+    devices, metrics = counted(len(table.devices), "device"), counted(len(table.metrics), "metric")
+    click.echo(f"{out}: {counted(rows, 'row')}, {devices}, {metrics} of group {table.group}")
 
 
 def _seconds(given: str) -> float:

@@ -32,15 +32,14 @@ def command(format: str, files: tuple[Path, ...], output: Path, as_json: bool) -
       cordee score recording
     """
     from cordee.insight.saturation.exchange.importing import import_files
+    from cordee.plan.saying import counted
 
     made = import_files(format, files, output)
     if as_json:
         print_json({"schema": IMPORT_SCHEMA, "format": format, "folder": str(output), **made})
         return
-    click.echo(
-        f"{output}: {made['devices']} GPUs on {len(made['nodes'])} nodes, "  # type: ignore[arg-type]
-        f"{made['seconds']:.0f} s every {made['interval_s']:g} s, {made['samples']} samples"
-    )
-    for remark in made["remarks"]:  # type: ignore[attr-defined]
+    gpus, nodes = counted(int(made["devices"]), "GPU"), counted(len(made["nodes"]), "node")
+    click.echo(f"{output}: {gpus} on {nodes}, {made['seconds']:.0f} s every {made['interval_s']:g} s")
+    for remark in made["remarks"]:
         click.echo(f"note: {remark}", err=True)
     click.echo(f"next: cordee score {output}", err=True)

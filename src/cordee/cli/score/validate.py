@@ -20,7 +20,7 @@ from cordee.errors import EXIT_BAD, EXIT_DONE
 @click.option("-o", "folder", metavar="DIR", default="validation", show_default=True, help="Where recordings go.")
 @click.option("--only", default="", metavar="NAMES", help="Only these workloads, with commas between.")
 @click.option("--device", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True, help="What to load.")
-@click.option("--interval", type=float, default=0.5, show_default=True, metavar="SECONDS", help="Between samples.")
+@click.option("--interval", default="0.5s", show_default=True, metavar="TIME", help="Time between samples.")
 @click.option(
     "--python", default=sys.executable, metavar="PATH", help="The workloads' Python, with torch (default: this)."
 )
@@ -32,7 +32,7 @@ def command(
     folder: str,
     only: str,
     device: str,
-    interval: float,
+    interval: str,
     python: str,
     as_list: bool,
     recorded: str | None,
@@ -50,6 +50,7 @@ def command(
     """
     from cordee.insight.saturation.validation import conduct, table
     from cordee.insight.saturation.validation.truths import truths
+    from cordee.node.record.options import parse_interval
 
     wanted = [] if recorded else truths(device, only)
     if as_list:
@@ -60,11 +61,11 @@ def command(
     else:
         seen = conduct.find_gpu(python) if device == "gpu" else {}
         place = {**conduct.this_place(), **seen}
-        steady_s = conduct.steady_seconds(minutes, len(wanted), device)
-        how = conduct.Conduct(Path(folder), steady_s, interval, python, place, conduct.one_gpu(seen))
-        click.echo(f"{len(wanted)} workloads, {steady_s:.0f} s each after starting", err=True)
+        seconds = conduct.steady_seconds(minutes, len(wanted), device)
+        how = conduct.Conduct(Path(folder), seconds, parse_interval(interval), python, place, conduct.one_gpu(seen))
+        click.echo(f"{len(wanted)} workloads, about {seconds:.0f} s each after starting", err=True)
         click.echo(table.header_line(), err=as_json)
-        found = conduct.validate(how, wanted, lambda one: _say(table.judgement_lines(one), as_json))
+        found = conduct.validate(how, wanted, minutes, lambda one: _say(table.judgement_lines(one), as_json))
     if as_json:
         print_json(table.document(found, place, recorded or folder))
     else:

@@ -152,7 +152,7 @@ def read_baseline(path: Path) -> Baseline:
             made_at=_word(document["made_at"]),
             version=_word(document["version"]),
             note=_word(document.get("note", "")),
-            command=document.get("command"),
+            command=None if document.get("command") is None else _word(document["command"]),
         )
         if not baseline.runs:
             raise ValueError("it holds no run")

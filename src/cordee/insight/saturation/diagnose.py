@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cordee.insight.saturation.evidence import asked, evidence, unknown_evidence
+from cordee.insight.saturation.evidence import asked, evidence, percent, unknown_evidence
 from cordee.insight.saturation.result import CLASSES, UNKNOWN, Diagnosis, Windows
 from cordee.insight.saturation.rules import Choice, Rule, choose
 from cordee.insight.saturation.spot import Scene, longest
 
 if TYPE_CHECKING:
+    from cordee.insight.saturation.identity import Levels
     from cordee.insight.saturation.trace import Trace
     from cordee.insight.saturation.windows import Cut
 
@@ -56,17 +57,20 @@ class Diagnosed:
         return {name: value / weight for name, value, weight in means if weight > 0}
 
 
-def diagnose(trace: Trace, features: Mapping[str, np.ndarray], cut: Cut, rules: Sequence[Rule]) -> Diagnosed:
+def diagnose(
+    trace: Trace, levels: Levels, features: Mapping[str, np.ndarray], cut: Cut, rules: Sequence[Rule]
+) -> Diagnosed:
     """Return classes and causes.
 
     Args:
+        levels: the trace's.
         features: float32 [window, device] by name.
         cut: the windows of the features.
     """
     shape = (cut.windows, len(trace.devices))
     of_kind = [rule for rule in rules if rule.kind == trace.kind]
-    graphics = features["graphics"]
-    weight = np.where(np.isfinite(graphics), 1.0, 0.0) * _measured_s(trace, cut)
+    shares = np.array([device.share for device in trace.devices])
+    weight = cut.count(levels.graphics) * trace.cadence_s * shares[None, :]
     choice = choose(of_kind, features, shape)
     index = np.array([*(CLASSES.index(rule.name) for rule in of_kind), -1], dtype=np.int8)
     classes = index[choice.chosen]
@@ -74,7 +78,7 @@ def diagnose(trace: Trace, features: Mapping[str, np.ndarray], cut: Cut, rules: 
     windows = Windows(cut.starts, cut.length_s, classes, dict(features))
     scene = Scene(trace, windows, weight)
     causes = [_cause(scene, name, at, of_kind, choice) for at, name in enumerate(CLASSES)]
-    causes.append(_unknown(scene, of_kind, choice))
+    causes.append(_unknown(scene, of_kind, choice, index))
     known = [cause for cause in causes if cause is not None]
     return Diagnosed(windows, sorted(known, key=lambda cause: -cause.share), weight)
 
@@ -84,17 +88,6 @@ def weighted_mean(values: np.ndarray, weight: np.ndarray) -> float:
     there = np.isfinite(values) & (weight > 0)
     total = float(weight[there].sum())
     return float((values[there] * weight[there]).sum()) / total if total > 0 else float("nan")
-
-
-def _measured_s(trace: Trace, cut: Cut) -> np.ndarray:
-    shares = np.array([device.share for device in trace.devices])
-    use = trace.load("gpu_graphics_ratio" if trace.kind == "gpu" else "cores_in_use_ratio")
-    if use is None:
-        use = trace.load("gpu_utilization_ratio")
-    if use is None:
-        return np.zeros((cut.windows, len(trace.devices)))
-    seconds: np.ndarray = cut.count(use) * trace.cadence_s * shares[None, :]
-    return seconds
 
 
 def _cause(scene: Scene, name: str, at: int, rules: Sequence[Rule], choice: Choice) -> Diagnosis | None:
@@ -114,12 +107,19 @@ def _cause(scene: Scene, name: str, at: int, rules: Sequence[Rule], choice: Choi
     return Diagnosis(name, share, rule.title, said, rule.advice, _gain(scene, cells, rule), spot.document())
 
 
-def _unknown(scene: Scene, rules: Sequence[Rule], choice: Choice) -> Diagnosis | None:
+def _unknown(scene: Scene, rules: Sequence[Rule], choice: Choice, index: np.ndarray) -> Diagnosis | None:
     cells = (scene.windows.classes < 0) & (scene.weight > 0)
     total = float(scene.weight.sum())
     if total <= 0 or not cells.any():
         return None
     said = unknown_evidence(scene, cells, rules, choice.undecided)
+    guess = index[choose(rules, scene.windows.features, cells.shape, guess=True).chosen]
+    seconds = {name: float(scene.weight[cells & (guess == at)].sum()) for at, name in enumerate(CLASSES)}
+    whole = float(scene.weight[cells].sum())
+    likely = sorted((-value, name) for name, value in seconds.items() if value > 0.005 * whole)
+    if likely:
+        words = ", ".join(f"{name} {percent(-value / whole)}" for value, name in likely[:3])
+        said.append(f"if what was not measured made no difference it would be {words}")
     share = float(scene.weight[cells].sum()) / total
     return Diagnosis(UNKNOWN, share, "cannot be told from what was measured", tuple(said), _UNKNOWN_ADVICE)
 

@@ -91,7 +91,7 @@ def window_features(trace: Trace, levels: Levels, caps: Sequence[Caps], cut: Cut
         "D": None if levels.dram is None else cut.mean(levels.dram),
     }
     if trace.kind == "gpu":
-        found.update(_of_gpus(reader, caps))
+        found.update(_of_gpus(reader, caps) | levels.means)
     found.update(_of_ranks(reader, found["graphics"]))
     found.update(_of_nodes(reader))
     found["data_wait"] = _data_wait(reader)
@@ -104,11 +104,6 @@ def window_features(trace: Trace, levels: Levels, caps: Sequence[Caps], cut: Cut
 def _of_gpus(reader: _Reader, caps: Sequence[Caps]) -> dict[str, np.ndarray | None]:
     names = {
         "occupancy": "gpu_occupancy_ratio",
-        "tensor": "gpu_tensor_ratio",
-        "fp64": "gpu_fp64_ratio",
-        "fp32": "gpu_fp32_ratio",
-        "fp16": "gpu_fp16_ratio",
-        "dram": "gpu_dram_ratio",
         "power": "gpu_power_watts",
         "temperature": "gpu_temperature_celsius",
         "thermal": "gpu_throttle_thermal_ratio",

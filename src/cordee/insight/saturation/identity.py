@@ -11,7 +11,7 @@ move meanwhile is no work of the device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ from cordee.insight.saturation.result import Caps, Shares
 
 if TYPE_CHECKING:
     from cordee.insight.saturation.trace import Trace
+    from cordee.insight.saturation.windows import Cut
 
 # The pipes by the names of caps; where the tensor pipe is only measured by precision, its parts add up.
 PIPES = {
@@ -41,6 +42,7 @@ class Levels:
         pipe, dram: P and D, None where nothing of the kind was measured.
         assumed: of breadth and depth those that were not measured for some device and count as 1.
         lacking: of pipes and DRAM what was not measured: SOL is then what the others show, a lower bound.
+        means: float64 [window, device] of the pipes and of DRAM by name, not scaled by caps, so that each is read once.
     """
 
     graphics: np.ndarray
@@ -50,6 +52,7 @@ class Levels:
     dram: np.ndarray | None = None
     assumed: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
+    means: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass
@@ -81,13 +84,14 @@ class Sums:
         return Shares(100.0 * time * breadth * depth, time, breadth, depth, coverage, seconds)
 
 
-def levels(trace: Trace, caps: Sequence[Caps]) -> Levels:
+def levels(trace: Trace, caps: Sequence[Caps], cut: Cut | None = None) -> Levels:
     """Return G, S and SOL of a trace.
 
     Args:
         caps: of each device, in their order.
+        cut: the windows of `Levels.means`; without them there are none.
     """
-    found = _core_levels(trace, caps) if trace.kind == "cpu" else _gpu_levels(trace, caps)
+    found = _core_levels(trace, caps) if trace.kind == "cpu" else _gpu_levels(trace, caps, cut)
     found.sm = np.where(found.graphics > 0, found.sm, np.where(np.isnan(found.graphics), np.nan, np.float32(0)))
     found.sol = np.where(found.sm > 0, found.sol, np.where(np.isnan(found.sm), np.nan, np.float32(0)))
     return found
@@ -106,27 +110,18 @@ def sums(found: Levels, weights: Sequence[float]) -> Sums:
     return Sums(np.stack(rows), weight)
 
 
-def _gpu_levels(trace: Trace, caps: Sequence[Caps]) -> Levels:
+def _gpu_levels(trace: Trace, caps: Sequence[Caps], cut: Cut | None) -> Levels:
     graphics = _first_of(trace.load(GRAPHICS), trace.load(COARSE), (len(trace.times), len(trace.devices)))
-    pipe, dram = _pipes(trace, caps), _scaled(trace.load(DRAM), [cap.dram for cap in caps])
-    sm, assumed = _or_else(trace.load(SM), graphics)
     seen = ~_never(graphics)  # a device without any sample says nothing of what the source can measure
+    pipes = _Pipes(trace, caps, cut, seen)
+    pipe, dram = pipes.greatest(), pipes.dram()
+    sm, assumed = _or_else(trace.load(SM), graphics)
     breadth = ("breadth",) if (assumed & seen).any() else ()
     sol = _greater(pipe, dram)
     sol, depth_assumed = _or_else(None if sol is None else np.minimum(sol, np.float32(1)), sm)
-    lacking = _lacking(trace, dram, seen)
     depth = ("depth",) if (depth_assumed & seen).any() else ()
-    return Levels(graphics, sm, sol, pipe, dram, (*breadth, *depth), () if (depth_assumed | ~seen).all() else lacking)
-
-
-def _lacking(trace: Trace, dram: np.ndarray | None, seen: np.ndarray) -> tuple[str, ...]:
-    """Return those of the tensor, fp64 and fp32 pipes and DRAM that some device that was seen never measured."""
-    found = []
-    for pipe in ("tensor", "fp64", "fp32"):
-        values = trace.load(PIPES[pipe])
-        if (_never(_tensor(trace, values) if pipe == "tensor" else values) & seen).any():
-            found.append(f"{pipe} pipe")
-    return (*found, "DRAM") if (_never(dram) & seen).any() else tuple(found)
+    told = () if (depth_assumed | ~seen).all() else tuple(pipes.lacking)
+    return Levels(graphics, sm, sol, pipe, dram, (*breadth, *depth), told, pipes.means)
 
 
 def _core_levels(trace: Trace, caps: Sequence[Caps]) -> Levels:
@@ -145,17 +140,42 @@ def _core_levels(trace: Trace, caps: Sequence[Caps]) -> Levels:
     return Levels(graphics, sm, sol, sol if ipc is not None else None, None, tuple(assumed), ())
 
 
-def _pipes(trace: Trace, caps: Sequence[Caps]) -> np.ndarray | None:
-    """Return P: the greatest of the pipes over their caps; a pipe that a device never measured does not count for it."""
-    best = None
-    for name, metric in PIPES.items():
-        values = trace.load(metric)
-        if name == "tensor":
-            values = _tensor(trace, values)
-        values = _scaled(values, [cap.pipe.get(name, 1.0) for cap in caps])
-        if values is not None:
-            best = _greater(best, values)
-    return best
+class _Pipes:
+    """Reads pipes and DRAM, each once.
+
+    Attributes:
+        means: of each in windows, where there are windows.
+        lacking: those that some device that was `seen` never measured; fp16 is not missed, few sources know it.
+    """
+
+    def __init__(self, trace: Trace, caps: Sequence[Caps], cut: Cut | None, seen: np.ndarray) -> None:
+        self._trace, self._caps, self._cut, self._seen = trace, caps, cut, seen
+        self.means: dict[str, np.ndarray] = {}
+        self.lacking: list[str] = []
+
+    def greatest(self) -> np.ndarray | None:
+        """Return P: the greatest of the pipes over their caps; a pipe that a device never measured does not count for it."""
+        best = None
+        for name, metric in PIPES.items():
+            values = self._trace.load(metric)
+            if name == "tensor":
+                values = _tensor(self._trace, values)
+            self._note(name, values, "" if name == "fp16" else f"{name} pipe")
+            scaled = _scaled(values, [cap.pipe.get(name, 1.0) for cap in self._caps])
+            best = scaled if best is None else _greater(best, scaled)
+        return best
+
+    def dram(self) -> np.ndarray | None:
+        """Return D: DRAM over its cap."""
+        values = self._trace.load(DRAM)
+        self._note("dram", values, "DRAM")
+        return _scaled(values, [cap.dram for cap in self._caps])
+
+    def _note(self, name: str, values: np.ndarray | None, called: str) -> None:
+        if values is not None and self._cut is not None:
+            self.means[name] = self._cut.mean(values)
+        if called and (_never(values) & self._seen).any():
+            self.lacking.append(called)
 
 
 def _tensor(trace: Trace, whole: np.ndarray | None) -> np.ndarray | None:

@@ -15,6 +15,7 @@ SCHEMA = "cordee.judgement/1"
 FALSE_ALARMS = 0.01  # of equal runs, all quantities that decide together
 _FEWEST_RUNS = 3  # from so many on the spread between runs may stand alone, where runs are too short to show noise
 _MODERATION = 4  # degrees of freedom by which the noise within runs steadies the spread between few runs (Smyth 2004)
+_MOST_FREEDOM = 1000.0
 _UNSEEN = 0.01  # one run cannot show how runs differ: this share of its value stands for it
 _LEAST_POINTS = 1.0
 _LEAST_SHARE = 0.02
@@ -177,18 +178,24 @@ def _threshold(before: Spread, now: Quantity, risk: float) -> float | None:
         base, alone = spread / before.runs, max(spread, noise)
         if noise > spread:  # this run is noisier than those were
             freedom = _welch(base, freedom, noise, now.freedom or 1.0)
-    elif of_one_run is not None and now.noise is not None:
+    elif before.within is not None and of_one_run is not None and now.noise is not None:
         base, alone = of_one_run, noise + (_UNSEEN * before.mean) ** 2
-        freedom = _welch(of_one_run, before.freedom or 1.0, alone, now.freedom or 1.0)
+        freedom = _welch(before.within**2, before.freedom or 1.0, noise, now.freedom or 1.0, base + alone)
     else:
         return None
-    return max(least, student_quantile(1 - risk, max(1.0, round(freedom, 1))) * math.sqrt(base + alone))
+    return max(least, student_quantile(1 - risk, round(freedom, 1)) * math.sqrt(base + alone))
 
 
-def _welch(one: float, of_one: float, other: float, of_other: float) -> float:
-    """Return the degrees of freedom of a sum of two estimated variances (Welch-Satterthwaite)."""
-    below = one**2 / of_one + other**2 / of_other
-    return (one + other) ** 2 / below if below > 0 else of_one + of_other
+def _welch(one: float, of_one: float, other: float, of_other: float, total: float | None = None) -> float:
+    """Return the degrees of freedom (1 to 1000) of the sum of two estimated variances (Welch-Satterthwaite).
+
+    Args:
+        of_one, of_other: their degrees of freedom.
+        total: the sum with what was not estimated but assumed, which is as sure as it can be.
+    """
+    total = one + other if total is None else total
+    below = (one / total) ** 2 / of_one + (other / total) ** 2 / of_other if total > 0 else 0.0
+    return min(max(1.0, 1 / below), _MOST_FREEDOM) if below > 0 else _MOST_FREEDOM
 
 
 def _verdict(changes: tuple[Change, ...]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cordee.errors import CordeeError, RunNotFound, UsageError
+from cordee.errors import RunNotFound, UsageError
 from cordee.insight.saturation.cores import core_devices, core_loader, given_cores
 from cordee.insight.saturation.jobs import job_of_recording, job_of_run
 from cordee.insight.saturation.logged import read_logged
@@ -17,7 +17,6 @@ from cordee.insight.saturation.trace import Device, Surroundings, Trace
 from cordee.runs.reader import Run, open_run
 from cordee.runs.recording import Recorder, is_recording, read_recorders
 
-_SEAL_BYTES = 1_500_000_000
 _USE = ("gpu_graphics_ratio", "gpu_utilization_ratio")
 Facts = dict[str, dict[str, Any]]
 
@@ -37,7 +36,6 @@ def load(folder: Path | str) -> Trace:
     recorders: list[Recorder] = []
     if is_recording(run.folder):
         recorders, remarks = read_recorders(run.folder)
-    _seal_large(run)
     groups = run.groups()
     remarks += _jumps(run, groups)
     gpus = _group(run, groups, "gpu", remarks)
@@ -231,16 +229,6 @@ def _nodes_of_ranks(run: Run, ranks: Group, facts: Facts, recorders: list[Record
     nodes = set(known.values()) or {recorder.node for recorder in recorders}
     alone = next(iter(nodes)) if len(nodes) == 1 else ""
     return {int(rank): known.get(int(rank), alone) for rank in ranks.devices}
-
-
-def _seal_large(run: Run) -> None:
-    """Seal what would take too much memory to read as it is; where the folder cannot be written it is read as it is."""
-    size = sum(path.stat().st_size for path in run.folder.telemetry.glob("blocks-*.log"))
-    if size > _SEAL_BYTES:
-        try:
-            run.seal()
-        except CordeeError:
-            return
 
 
 def _jumps(run: Run, groups: list[str]) -> list[str]:

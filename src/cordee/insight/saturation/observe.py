@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from cordee.insight.saturation.result import CLASSES, Caps, Saturation
 from cordee.insight.saturation.trace import Trace
 
 _MOST_WINDOWS = 400
+_LARGEST = 1e30
 _SPEEDS = ("tokens", "samples", "images", "sequences", "steps", "flops")
 
 
@@ -39,7 +39,7 @@ class Observation:
     """A run's quantities, and what they may be compared with.
 
     Attributes:
-        models: how many devices of each model (cores: of each node).
+        models: how many devices of each model; of cores how many nodes with these processors.
         caps: what counted as full, by model: pipes and `dram`.
         assumed: of time, breadth and depth what was not measured.
     """
@@ -77,14 +77,34 @@ class Observation:
         """Rebuild it from `document()`; keys of newer versions are ignored.
 
         Raises:
-            KeyError, TypeError, ValueError: it is damaged.
+            ValueError: it is damaged; says where.
         """
-        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
-        quantities = {name: _quantity(name, about) for name, about in document["quantities"].items()}
-        if "score" not in quantities:
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            found: Observation = TypeAdapter(cls).validate_python(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        """Raise ValueError when a number cannot be."""
+        if "score" not in self.quantities:
             raise ValueError("a run has no score")
-        known["assumed"], known["remarks"] = tuple(known.get("assumed", ())), tuple(known.get("remarks", ()))
-        return cls(**{**known, "quantities": quantities})
+        positive = {"seconds": self.seconds, "cadence_s": self.cadence_s, "devices": self.devices}
+        for name, quantity in self.quantities.items():
+            positive |= {f"{name}.freedom": quantity.freedom} if quantity.freedom is not None else {}
+            noise = 0.0 if quantity.noise is None else quantity.noise
+            if not (abs(quantity.value) < _LARGEST and 0 <= noise < _LARGEST):
+                raise ValueError(f"{name} is no number that can be")
+        for name, value in positive.items():
+            if not 0 < value < _LARGEST:
+                raise ValueError(f"{name} is not above 0")
+        for model, caps in self.caps.items():
+            if "dram" not in caps or not all(0 < cap < _LARGEST for cap in caps.values()):
+                raise ValueError(f"the caps of {model} are no shares")
 
 
 def observe(trace: Trace, saturation: Saturation, workload: str = "") -> Observation:
@@ -97,7 +117,8 @@ def observe(trace: Trace, saturation: Saturation, workload: str = "") -> Observa
     by_model = {cap.model: cap for cap in saturation.caps}
     models: dict[str, int] = {}
     for device in trace.devices:
-        models[device.model] = models.get(device.model, 0) + 1
+        model = _processor(trace, device.node) if trace.kind == "cpu" else device.model
+        models[model] = models.get(model, 0) + 1
     return Observation(
         kind=saturation.kind,
         source=saturation.source,
@@ -131,12 +152,11 @@ def more_is_worse(name: str) -> bool | None:
     return None if name.startswith("class ") or name == "power" else False
 
 
-def _quantity(name: str, about: Any) -> Quantity:
-    quantity = Quantity(**{key: about[key] for key in Quantity.__dataclass_fields__ if key in about})
-    numbers = (quantity.value, quantity.noise or 0.0, quantity.freedom or 0.0)
-    if not all(isinstance(number, int | float) and math.isfinite(number) for number in numbers):
-        raise ValueError(f"{name} is no number")
-    return quantity
+def _processor(trace: Trace, node: str) -> str:
+    """Return model and cores of a node's processors, as far as its sampler told them."""
+    known = trace.facts.get("node", {}).get(node, {}).get("devices", {}).get(node, {})
+    model, cores = known.get("model") or "CPU", known.get("cores")
+    return f"{model}, {cores} cores" if cores else str(model)
 
 
 def _cap(cap: Caps) -> dict[str, float]:

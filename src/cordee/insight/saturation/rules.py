@@ -196,8 +196,13 @@ class Choice:
     undecided: np.ndarray
 
 
-def choose(rules: Sequence[Rule], features: Mapping[str, np.ndarray], shape: tuple[int, int]) -> Choice:
-    """Return the first rule that holds in each window; none where one before it cannot be decided."""
+def choose(
+    rules: Sequence[Rule], features: Mapping[str, np.ndarray], shape: tuple[int, int], *, guess: bool = False
+) -> Choice:
+    """Return the first rule that holds in each window; none where one before it cannot be decided.
+
+    With `guess` rules that cannot be decided are passed over.
+    """
     chosen = np.full(shape, -1, dtype=np.int16)
     undecided = np.full(shape, -1, dtype=np.int16)
     is_open = np.ones(shape, dtype=bool)
@@ -209,7 +214,7 @@ def choose(rules: Sequence[Rule], features: Mapping[str, np.ndarray], shape: tup
             truth = truth & condition.evaluate(features, shape)
         chosen[is_open & truth.true] = at
         undecided[is_open & ~truth.true & ~truth.false] = at
-        is_open &= truth.false
+        is_open &= ~truth.true if guess else truth.false
     return Choice(chosen, undecided)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from cordee.runs.reader import Run
 
-_WHOLE_VALUES = 20_000_000
+_WHOLE_VALUES = 4_000_000
 _MOST_RATIO = 1.2
 
 

@@ -25,7 +25,7 @@ class Place:
         node: as the scheduler names it, else the host's name.
         job, step: Slurm's, empty outside of it.
         key: the same for all that were started together, and for nobody else as far as the launcher tells them apart.
-        node_index: the node's place among the step's nodes, None where not told.
+        node_index, nodes: the node's place among the step's nodes, and how many those are; None where not told.
     """
 
     launcher: str
@@ -39,6 +39,7 @@ class Place:
     step: str
     key: str
     node_index: Optional[int] = None
+    nodes: Optional[int] = None
 
     @classmethod
     def here(cls, environ: Mapping[str, str] = os.environ) -> Place:
@@ -66,7 +67,15 @@ class Place:
             step=step,
             key=start.strip(),
             node_index=_number(environ.get("SLURM_NODEID")) if job and step else None,
+            nodes=_number(environ.get("SLURM_STEP_NUM_NODES")) if job and step else None,
         )
+
+    @property
+    def numbers(self) -> tuple[Optional[int], int]:
+        """First and stride of the numbers of this node's samplers; the first is None where nodes are not numbered."""
+        if self.node_index is None or not self.nodes:
+            return None, 1
+        return self.node_index + 1, self.nodes
 
     @property
     def together(self) -> bool:

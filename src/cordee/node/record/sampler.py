@@ -31,7 +31,6 @@ _CLOCK_JUMP_S = 0.5
 _LAST_SAMPLE_AFTER = 0.3  # of an interval
 _PART_BYTES = 256 << 20
 _PART_S = 86400.0
-_FEW = 64
 
 
 @dataclass
@@ -53,10 +52,18 @@ class NodeRecorder:
         recorder: this sampler's document, with its number.
         source: where samples of GPUs come from.
         threads: whether each thread is looked at.
+        numbers: first and stride of the numbers of this node's samplers.
     """
 
     def __init__(
-        self, meeting: Meeting, folder: RunFolder, recorder: Recorder, *, source: str = "auto", threads: bool = True
+        self,
+        meeting: Meeting,
+        folder: RunFolder,
+        recorder: Recorder,
+        *,
+        source: str = "auto",
+        threads: bool = True,
+        numbers: tuple[Optional[int], int] = (None, 1),
     ) -> None:
         self._meeting = meeting
         self._folder = folder
@@ -67,6 +74,7 @@ class NodeRecorder:
         # Sealed as a whole once all samplers have ended: parts of ten minutes would only be many files.
         self._writer = BlockLogWriter(folder.telemetry, recorder.number, max_bytes=_PART_BYTES, max_age_s=_PART_S)
         self._threads = threads
+        self._numbers = numbers
         self._samplings: list[Sampling] = []
         self._gpus = GpuThread(recorder.node, source, self._interval_s)
         self._changed = True
@@ -128,8 +136,7 @@ class NodeRecorder:
 
     def _notice_others(self) -> None:
         """Say so where this node has another sampler in this recording."""
-        numbers = recorder_numbers(self._folder)
-        for number in numbers if len(numbers) <= _FEW else []:
+        for number in recorder_numbers(self._folder, *self._numbers):
             try:
                 other = read_recorder(self._folder, number)
             except ValueError:

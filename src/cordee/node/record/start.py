@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DEFAULT_FOLDER = "recordings"
 _GPU_WORDS = ("VISIBLE_DEVICES", "GPU", "CUDA_DEVICE_ORDER", "SLURM_JOB_ID", "SLURM_TRES")
-_FEW = 64
+_MOST_WORDS, _MOST_LETTERS = 200, 1000  # of a command, for the reader
 
 
 class Start:
@@ -96,10 +96,9 @@ class Start:
             return
         mine = (self.place.rank, self.place.attempt)
         taken = any((one.rank, one.attempt) == mine for one in self._meeting(folder).registrations())
-        numbers = recorder_numbers(folder)
-        for number in numbers if len(numbers) <= _FEW else [self._first_number()]:
+        for number in recorder_numbers(folder, *self.place.numbers):
             try:
-                ranks = read_recorder(folder, number).ranks if number is not None else []
+                ranks = read_recorder(folder, number).ranks
             except ValueError:
                 continue
             taken = taken or any((one.rank, one.attempt) == mine for one in ranks)
@@ -109,9 +108,6 @@ class Start:
                 given=str(folder.root),
                 next="choose another place with -o DIR",
             )
-
-    def _first_number(self) -> Optional[int]:
-        return None if self.place.node_index is None else self.place.node_index + 1
 
     def _meeting(self, folder: RunFolder) -> Meeting:
         return Meeting([str(folder.root), self.place.key, self.place.node, *devices_to_open()])
@@ -124,7 +120,7 @@ class Start:
             start_ticks=process.start_ticks if process else 0,
             rank=self.place.rank,
             attempt=self.place.attempt,
-            argv=list(self.options.argv),
+            argv=[shortened(word) for word in self.options.argv[:_MOST_WORDS]],
             started_at=time.time(),
             local_rank=self.place.local_rank,
             environ=told_of_gpus(self.environ),
@@ -136,7 +132,7 @@ class Start:
         if lock is not None:
             followed = Followed(mine.pid, mine.start_ticks)  # here, so that the shortest command's end is seen
             try:
-                number = claim_number(folder, self._first_number())
+                number = claim_number(folder, *self.place.numbers)
                 keep = [lock, *([] if followed.descriptor is None else [followed.descriptor])]
                 start_detached(lambda: self._recorder(meeting, folder, number).run(mine, followed), keep=keep)
             except CordeeError:
@@ -175,7 +171,19 @@ class Start:
             world_size=self.place.world_size,
         )
         options = self.options
-        return NodeRecorder(meeting, folder, document, source=options.source, threads=options.sample_threads)
+        return NodeRecorder(
+            meeting,
+            folder,
+            document,
+            source=options.source,
+            threads=options.sample_threads,
+            numbers=self.place.numbers,
+        )
+
+
+def shortened(word: str) -> str:
+    """Return a word of a command line as people want to see it: programs given as words can be long."""
+    return word if len(word) <= _MOST_LETTERS else f"{word[:_MOST_LETTERS]}..."
 
 
 def shell_word(path: Path) -> str:

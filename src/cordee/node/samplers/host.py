@@ -16,6 +16,7 @@ from cordee.node.samplers.share import CoreShares
 from cordee.node.samplers.threads import BusiestThread
 
 _DEEP_FROM_S = 1.0
+_LIST_EVERY_S = 0.9  # new processes are looked for once a second, however short the cadence
 _SHALLOW = "not sampled at this cadence: threads are looked at where samples are at least 1 s apart"
 
 
@@ -119,7 +120,7 @@ def rank_sampler(
         if deep
         else [_Unlooked(["thread_busiest_ratio", "instructions_per_cycle"])]
     )
-    return RankSampler(processes, parts=parts)
+    return RankSampler(processes, parts=parts, list_every_s=0.0 if cadence_s >= _LIST_EVERY_S else _LIST_EVERY_S)
 
 
 class _Unlooked(RankPart):

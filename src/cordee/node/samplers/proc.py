@@ -182,10 +182,15 @@ class RankSampler(Sampler):
         processes: returns the pid of the main process of each global rank that runs on this node.
         proc: where /proc is.
         parts: what else is measured of each rank.
+        list_every_s: how often new processes are looked for; 0: at every sample.
     """
 
     def __init__(
-        self, processes: Callable[[], dict[int, int]], proc: str = "/proc", parts: Sequence[RankPart] = ()
+        self,
+        processes: Callable[[], dict[int, int]],
+        proc: str = "/proc",
+        parts: Sequence[RankPart] = (),
+        list_every_s: float = 0.0,
     ) -> None:
         super().__init__()
         self._parts = parts
@@ -193,7 +198,7 @@ class RankSampler(Sampler):
         self._roots: dict[int, int] = {}
         self._processes = processes
         self._proc = proc
-        self._trees = ProcessTrees(proc)
+        self._trees = ProcessTrees(proc, list_every_s)
         self._ranks: list[int] = []
         self._before: Optional[float] = None
         self._tick_s = 1.0 / os.sysconf("SC_CLK_TCK")

@@ -8,6 +8,7 @@ first.
 from __future__ import annotations
 
 import os
+import time
 from typing import NamedTuple, Optional
 
 from cordee.node.samplers.process_files import ProcessFiles
@@ -53,10 +54,18 @@ class Look(NamedTuple):
 
 
 class ProcessTrees:
-    """Follows the process trees of ranks from look to look."""
+    """Follows the process trees of ranks from look to look.
 
-    def __init__(self, proc: str = "/proc") -> None:
+    Args:
+        proc: where /proc is.
+        list_every_s: how often new processes are looked for. Big nodes have thousands of the kernel's own, and listing
+            them at every look is most of its cost.
+    """
+
+    def __init__(self, proc: str = "/proc", list_every_s: float = 0.0) -> None:
         self._proc = proc
+        self._list_every_s = list_every_s
+        self._list_at = 0.0
         self._members: dict[int, tuple[int, Usage]] = {}
         self._roots: dict[int, tuple[int, int]] = {}
         self._others: set[int] = set()
@@ -72,11 +81,17 @@ class ProcessTrees:
         Raises:
             OSError: the process table cannot be listed.
         """
-        pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
-        self._others &= pids
-        if self._looks % _FULL_LOOK_EVERY == 0 or roots != {rank: root for rank, (root, _) in self._roots.items()}:
-            self._others.clear()
-        self._looks += 1
+        others = roots != {rank: root for rank, (root, _) in self._roots.items()}
+        now_s = time.monotonic()
+        if others or now_s >= self._list_at:
+            self._list_at = now_s + self._list_every_s
+            pids = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+            self._others &= pids
+            if others or self._looks % _FULL_LOOK_EVERY == 0:
+                self._others.clear()
+            self._looks += 1
+        else:
+            pids = set(self._members)
         fresh = {pid: usage for pid in pids - self._others for usage in (self._usage(pid),) if usage is not None}
         before, known_roots = self._members, self._roots
         self._roots = {

@@ -12,7 +12,7 @@ from cordee.cli import main
 @pytest.mark.slow
 def test_workloads_of_cores_are_recorded_scored_and_judged_by_what_they_know_of_themselves(tmp_path, capsys):
     target = tmp_path / "validation"
-    options = ["--device", "cpu", "--only", "core-duty-25,core-idle", "--interval", "0.25", "--minutes", "0.3"]
+    options = ["--device", "cpu", "--only", "core-duty-25,core-idle", "--interval", "250ms", "--minutes", "0.3"]
     with pytest.raises(SystemExit) as ended:
         main(["score", "validate", *options, "-o", str(target), "--json"])
     document = json.loads(capsys.readouterr().out)

@@ -76,6 +76,8 @@ def read_json(path: Path) -> Any:
     text = read_text(path)
     try:
         return json.loads(text)
+    except RecursionError:
+        raise DocumentError("this JSON is nested too deeply", file=str(path)) from None
     except ValueError as error:
         line = getattr(error, "lineno", 1)
         torn = line >= text.count("\n") and getattr(error, "pos", 0) >= len(text.rstrip()) - 1

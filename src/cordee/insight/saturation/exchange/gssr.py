@@ -17,6 +17,7 @@ from cordee.insight.saturation.exchange.found import Found, FoundDevice
 from cordee.runs.recording import RecordedRank
 
 _NEEDED = ("job_id", "step_id", "proc_id", "hostname", "gpu_ids", "start_time", "end_time", "sampling_time")
+_LARGEST = 1e300
 _SLOWEST = 2.0  # a loop that took longer than this times its interval lost its first samples instead
 
 
@@ -67,8 +68,10 @@ def _checked(path: Path, document: Any) -> dict[str, Any]:
         )
     for key in ("start_time", "end_time", "sampling_time"):
         value = metadata[key]
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value <= 0:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < _LARGEST:
             raise DocumentError(f"metadata.{key} is no time", file=str(path), line=1, given=value, allowed="over 0")
+    if not str(metadata["proc_id"]).isdecimal():
+        raise DocumentError("metadata.proc_id is no rank", file=str(path), line=1, given=metadata["proc_id"])
     if not isinstance(document["data"], dict) or not all(isinstance(of, dict) for of in document["data"].values()):
         raise DocumentError("`data` is no table of GPUs", file=str(path), line=1, allowed="{gpu: {metric: [values]}}")
     checked: dict[str, Any] = document
@@ -143,6 +146,6 @@ def _add_metrics(found: Found, path: Path, device: FoundDevice, metadata: dict[s
 def _number(path: Path, name: str, value: Any) -> float:
     if value is None or value in ("", "N/A"):
         return math.nan
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < _LARGEST and not isinstance(value, bool)):
         return float(value)
     raise DocumentError(f"a sample of {name} is no number", file=str(path), line=1, given=str(value)[:40])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cordee.errors import DocumentError
 from cordee.insight.saturation.exchange import gssr, gssr_record, jobreport, prometheus, scrape
@@ -28,7 +28,7 @@ FORMATS = {
 }
 
 
-def import_files(name: str, paths: Sequence[Path], out: Path) -> dict[str, object]:
+def import_files(name: str, paths: Sequence[Path], out: Path) -> dict[str, Any]:
     """Make a recording of other tools' files and return what is in it; see `write_recording`.
 
     Args:

@@ -46,6 +46,7 @@ _MEANS = {
 }
 _MOST_SAMPLES = 3600
 _NAME = re.compile(r"proc_(\d+)\.csv$")
+_LONGEST_US = 400 * 86400e6
 _WORDS = ("username", "slurm_account", "host")
 
 
@@ -103,13 +104,13 @@ def _rows(path: Path) -> list[tuple[Path, int, dict[str, float], dict[str, str]]
         ]
         if absent or not texts["host"]:
             raise DocumentError("a row without " + ", ".join(absent or ["host"]), file=str(path), line=line)
-        if values["endTime"] < values["startTime"] or values["startTime"] <= 0:
+        if not 0 < values["startTime"] <= values["endTime"] <= values["startTime"] + _LONGEST_US:
             raise DocumentError(
-                "the job ends before it starts",
+                "the job ends before it starts, or never",
                 file=str(path),
                 line=line,
                 given=f"{texts['startTime']} to {texts['endTime']}",
-                allowed="microseconds since 1970",
+                allowed="microseconds since 1970, at most 400 days apart",
             )
         found.append((path, line, values, texts))
     return found

@@ -95,7 +95,9 @@ def _add(found: Found, path: Path, line: int, series: Any) -> list[float]:
         labels = {str(name): str(value) for name, value in series["metric"].items()}
         samples = series["values"]
         table = np.array([(moment, float(value)) for moment, value in samples], dtype=np.float64).reshape(-1, 2)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if not np.isfinite(table[:, 0]).all():
+            raise ValueError("a moment is no number")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DocumentError(
             f"a series has another shape ({error})",
             file=str(path),

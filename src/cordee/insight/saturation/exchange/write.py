@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cordee
 from cordee.errors import DocumentError, RunFolderError, UsageError
@@ -25,7 +25,7 @@ _LAST_MOMENT_S = 32_503_680_000  # the year 3000: what is later was given in mil
 _ROWS_AT_ONCE = 64
 
 
-def write_recording(found: Found, out: Path) -> dict[str, object]:
+def write_recording(found: Found, out: Path) -> dict[str, Any]:
     """Write a recording to a new folder and return what is in it: nodes, devices, samples, metrics, seconds, remarks.
 
     Args:

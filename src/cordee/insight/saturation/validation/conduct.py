@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +57,8 @@ class Conduct:
     variables: dict[str, str] = field(default_factory=dict)
 
     def run(self, truth: Truth) -> Judgement:
-        """Run and record one workload, and judge what was recorded.
-
-        Raises:
-            UsageError: its folder is taken.
-        """
+        """Run and record one workload, and judge what was recorded; its folder must not be there yet."""
         target = self.folder / truth.name
-        if target.exists():
-            raise UsageError("this place is taken", given=str(target), next="choose a new folder with -o")
         marks = self.folder / f"{truth.name}.marks"
         said = self._record(truth, target, marks)
         if said or not marks.exists():
@@ -116,21 +110,47 @@ def judge_folder(folder: Path) -> Judgement:
         trace = load(folder)
     except CordeeError as error:
         return Judgement(truth, UNKNOWN, text=error.text)
-    return judge(truth, trace, document, score)
+    judgement = judge(truth, trace, document, score)
+    if trace.kind != truth.device:
+        refused = [
+            f"{name}: {why}" for one in read_recorders(RunFolder(folder))[0] for name, why in one.refused.items()
+        ]
+        judgement.text = "; ".join([judgement.text, *refused])
+    return judgement
 
 
-def validate(conduct: Conduct, wanted: list[Truth], after_each: Callable[[Judgement], None]) -> list[Judgement]:
-    """Run and judge workloads in turn; `after_each` hears of each."""
-    conduct.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = []
+def validate(
+    conduct: Conduct, wanted: list[Truth], minutes: float, after_each: Callable[[Judgement], None]
+) -> list[Judgement]:
+    """Run and judge workloads in turn, all within `minutes`; `after_each` hears of each.
+
+    What workloads took to start so far decides how much labelled time is left for those to come.
+
+    Raises:
+        UsageError: that is too little time, or the place of a recording is taken.
+    """
+    steady_seconds(minutes, len(wanted), wanted[0].device)
     for truth in wanted:
-        found.append(conduct.run(truth))
+        if (conduct.folder / truth.name).exists():
+            raise UsageError(
+                "this place is taken", given=str(conduct.folder / truth.name), next="choose a new folder with -o"
+            )
+    conduct.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found: list[Judgement] = []
+    until = time.monotonic() + minutes * 60.0
+    starts_s = [_START_UP_S[wanted[0].device]]
+    for at, truth in enumerate(wanted):
+        begun = time.monotonic()
+        start_s = sum(starts_s) / len(starts_s)
+        steady_s = _limited((until - begun) / (len(wanted) - at) - start_s)
+        found.append(replace(conduct, steady_s=steady_s).run(truth))
+        starts_s.append(max(0.0, time.monotonic() - begun - steady_s))
         after_each(found[-1])
     return found
 
 
 def steady_seconds(minutes: float, workloads: int, device: str) -> float:
-    """Return the labelled seconds of each workload so that all end within `minutes`, with what they take to start.
+    """Return the labelled seconds of each workload so that all end within `minutes`, with what they are expected to take to start.
 
     Raises:
         UsageError: that is too little time.
@@ -144,7 +164,11 @@ def steady_seconds(minutes: float, workloads: int, device: str) -> float:
             allowed=f"{least:.1f} or more",
             next="give more minutes, or choose some workloads with --only",
         )
-    return min(_LONGEST_STEADY_S, each)
+    return _limited(each)
+
+
+def _limited(seconds: float) -> float:
+    return min(_LONGEST_STEADY_S, max(_SHORTEST_STEADY_S, seconds))
 
 
 def find_gpu(python: str) -> dict[str, Any]:
@@ -186,13 +210,24 @@ def environment() -> dict[str, str]:
 
 def this_place() -> dict[str, Any]:
     """Return the machine, the date and the version, for the recordings."""
+    about = {"driver": driver} if (driver := _driver()) else {}
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "processor": cpu_field("/", "model name") or os.uname().machine,
         "cpus": len(os.sched_getaffinity(0)),
         "kernel": os.uname().release.partition("-")[0],
         "version": cordee.__version__,
+        **about,
     }
+
+
+def _driver() -> str:
+    from cordee.hardware.gpus import GpusUnreadable, open_gpus
+
+    try:
+        return open_gpus().driver_version or ""
+    except GpusUnreadable:
+        return ""
 
 
 def _close(recording: Path) -> None:

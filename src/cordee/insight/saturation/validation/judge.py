@@ -107,7 +107,7 @@ def judge(truth: Truth, trace: Trace, marks: Mapping[str, Any], score: Callable[
         text = f"{len(labelled.times)} samples lie in the labelled time; {_LEAST_SAMPLES} are needed"
         return Judgement(truth, UNKNOWN, told=told, text=text)
     if trace.kind != truth.device:
-        text = f"no {truth.device.upper()} was recorded, but {trace.kind.upper()}s: {_why(trace)}"
+        text = f"no {truth.device.upper()} was recorded, but {trace.kind.upper()}s"
         return Judgement(truth, UNKNOWN, told=told, text=text)
     found = score(labelled)
     shares = _class_shares(found)
@@ -219,7 +219,3 @@ def _mean(values: np.ndarray | None, *, axis_sum: bool) -> float | None:
     columns = values[:, np.isfinite(values).any(axis=0)]
     means = np.nanmean(columns.astype(np.float64), axis=0)
     return float(means.sum() if axis_sum else means.mean())
-
-
-def _why(trace: Trace) -> str:
-    return "; ".join(trace.remarks) or "the recorder did not say why"

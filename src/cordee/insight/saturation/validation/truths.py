@@ -73,12 +73,14 @@ _PCIE5 = r"\bH[12]00\b"
 
 
 def _about(quantity: str, told: str, margin: float) -> Band:
+    """Return a band around what the workload tells of itself."""
     return Band(quantity, -margin, margin, "about", told)
 
 
 def _spin(name: str, share: float, half: str, classes: tuple[str, ...]) -> Truth:
     bands = (_about("gpu_sm_ratio", "sm_ratio", 0.02), Band("time", 0.95, 1.0))
-    return Truth(name, f"blocks on {share:.3g} of the SMs", "gpu", "hold", half, classes, bands, {"share": share})
+    title = f"idle blocks on {share:.0%} of the SMs" if share else "one idle block on one SM"
+    return Truth(name, title, "gpu", "hold", half, classes, bands, {"share": share})
 
 
 def _warps(name: str, warps: int, half: str) -> Truth:

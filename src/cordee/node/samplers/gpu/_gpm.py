@@ -6,7 +6,7 @@ import ctypes
 import struct
 from typing import Optional, Sequence
 
-from cordee.node.samplers._base import NAN
+from cordee.node.samplers._base import FIRST, NAN
 from cordee.node.samplers.gpu._nvml import GONE, SUCCESS, GpmSupport, Nvml
 from cordee.node.samplers.gpu._nvml_devices import Device
 
@@ -39,7 +39,6 @@ _HEAD, _ENTRY = struct.Struct("=IIQQ"), struct.Struct("=IId24x")
 _VERSION = 1
 _ROOM = 512  # entries, more than any header's NVML_GPM_METRIC_MAX so far
 _EARLY = f"GPM's samples must lie {LEAST_S:g} s apart"
-_FIRST = "GPM compares two samples"
 
 
 class Gpm:
@@ -139,7 +138,7 @@ class Gpm:
             return reason
         base = self._base()
         if base is None:
-            return _EARLY if sum(at is not None for at in self._taken_at) > 1 else _FIRST
+            return _EARLY if sum(at is not None for at in self._taken_at) > 1 else FIRST
         if not self._learned:
             self.learn()
         code = self._compare(base)

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from typing import Any, Callable, Optional
 
-from cordee.node.samplers._base import NAN
+from cordee.node.samplers._base import FIRST, NAN
 from cordee.node.samplers.gpu._nvml import (
     FOR_GOOD,
     GONE,
@@ -32,7 +32,6 @@ _PCIE_SENT, _PCIE_RECEIVED, _NVLINK_SENT, _NVLINK_RECEIVED = 197, 198, 138, 139
 _ALL_LINKS = 0xFFFFFFFF
 _INTEGERS = (1, 2, 3)  # nvmlValueType_t: unsigned int, long, long long
 _OF_WHOLE_GPU = "NVML tells it of the whole GPU only, not of an instance"
-FIRST = "a rate needs two samples"
 
 # How often what changes slowly or costs much is read: the last value stands in between.
 SLOW_S, PROCESSES_S = 1.0, 10.0

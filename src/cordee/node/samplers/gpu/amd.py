@@ -7,12 +7,11 @@ from typing import Any, Callable, Optional, Sequence, Union
 
 from cordee.hardware.amd import AmdSource
 from cordee.hardware.gpus import Gpu, GpusUnreadable
-from cordee.node.samplers._base import NAN
+from cordee.node.samplers._base import FIRST, NAN
 from cordee.node.samplers.gpu._base import GpuSource, Roots, SourceUnavailable, chosen
 from cordee.node.samplers.gpu._sharing import Sharing
 
 _COARSE = "amdsmi has no counters of it"
-_FIRST = "a rate needs two samples"
 _SLOW_S = 10.0
 # Time with clocks held down, in ticks of `accumulation_counter` (firmware metrics of MI300 and newer).
 _THROTTLE = {
@@ -65,7 +64,7 @@ class AmdSmiSource(GpuSource):
         }
         reasons: dict[str, str] = {}
         given = {metric for device in self._devices.values() for metric in device.read(time.monotonic(), reasons)}
-        given |= {metric for metric, reason in reasons.items() if reason == _FIRST}
+        given |= {metric for metric, reason in reasons.items() if reason == FIRST}
         self.never = {metric: reason for metric, reason in reasons.items() if metric not in given}
         self.give(list(given), _COARSE)
         return None if given else "amdsmi gives no value of any GPU"
@@ -141,7 +140,7 @@ class _Device:
                 reasons[name] = str(error)
                 continue
             if value != value:
-                reasons[name] = _FIRST
+                reasons[name] = FIRST
             else:
                 found[name] = value
         return found

@@ -1,0 +1,50 @@
+"""Recordings that nobody sealed, read in single precision: the same numbers in a third of the memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cordee.runs.blocklog import GRID, BlockLogWriter, encode_grid, encode_record, encode_schema
+from cordee.runs.folder import RunFolder
+from cordee.runs.reader import open_run
+from cordee.runs.tail import Part
+from cordee.testing import recording_faults
+
+
+@pytest.mark.parametrize("fault", ["clock_going_back", "ranks_of_different_lengths", "killed_sampler", "lost_gpu"])
+def test_packed_samples_are_the_samples(fault, tmp_path):
+    getattr(recording_faults, fault)(tmp_path)
+    plain, packed = open_run(tmp_path), open_run(tmp_path, packed=True)
+    for group in plain.groups():
+        names = list(plain.metrics(group))
+        np.testing.assert_array_equal(packed.grid(group).values, plain.grid(group).values)
+        one = packed.grid(group, names[-1:])
+        np.testing.assert_array_equal(one.values, plain.grid(group, names[-1:]).values)
+        assert one.values.dtype == np.float32
+
+
+def test_samples_that_came_after_packing_are_added(tmp_path):
+    folder = RunFolder.create(tmp_path, "t-20260101T000000Z-abcd")
+    writer = BlockLogWriter(folder.telemetry, 1)
+    metrics = [{"name": name, "unit": "ratio", "source": "test"} for name in ("a", "b")]
+    schema, record = encode_schema("n1", "node", 1.0, ["n1"], metrics)
+    writer.append(record + encode_grid(schema, 1_800_000_000.0, [1.0, 2.0]))
+    writer.flush()
+    run = open_run(folder.root, packed=True)
+    assert run.grid("node", ["b"]).values.tolist() == [[[2.0]]]
+    writer.append(encode_grid(schema, 1_800_000_001.0, [3.0, 4.0]))
+    writer.close()
+    assert run.grid("node", ["b"]).values.tolist() == [[[2.0], [4.0]]]
+
+
+def test_records_that_make_no_sense_are_counted_and_the_others_kept(tmp_path):
+    folder = RunFolder.create(tmp_path, "t-20260101T000000Z-abcd")
+    writer = BlockLogWriter(folder.telemetry, 1)
+    schema, record = encode_schema("n1", "node", 1.0, ["n1"], [{"name": "a", "unit": "ratio", "source": "test"}])
+    writer.append(record + encode_record(GRID, b"no") + encode_grid(schema, 1_800_000_000.0, [1.0]))
+    writer.close()
+    part = Part(writer.path)
+    part.read()
+    assert part.malformed_records == 1
+    assert len(part.rows[schema]) == 1
