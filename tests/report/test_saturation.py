@@ -179,6 +179,11 @@ def test_where_the_points_went_adds_up_to_a_hundred():
     assert parts["time"] == pytest.approx(30)
 
 
+def test_memory_that_few_units_fill_costs_no_depth():
+    parts = dict(figures.losses(Shares(40.0, 1.0, 0.2, 2.0, 1.0, 10.0)))
+    assert parts == {"score": pytest.approx(40), "depth": 0, "breadth": pytest.approx(60), "time": pytest.approx(0)}
+
+
 def test_reductions_agree_with_the_samples():
     values = np.random.default_rng(1).random((2000, 7)).astype(np.float32)
     values[:, 3] = np.nan

@@ -28,13 +28,19 @@ PARTS = ("time", "breadth", "depth")
 
 
 def losses(shares: Shares) -> list[tuple[str, float]]:
-    """Return the points of 100 by where they went: the score, then what depth, breadth and time cost; they add up to 100."""
+    """Return the points of 100 by where they went: the score, then what depth, breadth and time cost; they add up to 100.
+
+    Where depth is above 1 (few SMs filled the memory) it cost nothing, and breadth the less.
+    """
     time, breadth, depth = shares.time or 0.0, shares.breadth or 0.0, shares.depth or 0.0
+    score, at_work, in_use = 100 * time * breadth * depth, 100 * time * breadth, 100 * time
+    by_depth = max(0.0, at_work - score)
+    by_breadth = max(0.0, in_use - max(at_work, score))
     return [
-        ("score", 100 * time * breadth * depth),
-        ("depth", 100 * time * breadth * (1 - depth)),
-        ("breadth", 100 * time * (1 - breadth)),
-        ("time", 100 * (1 - time)),
+        ("score", score),
+        ("depth", by_depth),
+        ("breadth", by_breadth),
+        ("time", 100 - score - by_depth - by_breadth),
     ]
 
 
@@ -43,12 +49,13 @@ def score_area(shares: Shares) -> str:
     time, breadth, depth = shares.time or 0.0, shares.breadth or 0.0, shares.depth or 0.0
     left, top, side = 34, 8, _SIDE
     width, height = side * time, side * breadth
+    filled = min(side, height * depth)
     body = (
         f'<rect class="area-time" x="{left}" y="{top}" width="{side}" height="{side}"/>'
         f'<rect class="area-breadth" x="{left}" y="{top}" width="{width:.1f}" height="{side}"/>'
         f'<rect class="area-depth" x="{left}" y="{top + side - height:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
-        f'<rect class="area-score" x="{left}" y="{top + side - height * depth:.1f}" width="{width:.1f}"'
-        f' height="{height * depth:.1f}"/>'
+        f'<rect class="area-score" x="{left}" y="{top + side - filled:.1f}" width="{width:.1f}"'
+        f' height="{filled:.1f}"/>'
         f'<rect class="outline" x="{left}" y="{top}" width="{side}" height="{side}"/>'
         f'<text class="tick" x="{left + side / 2}" y="{top + side + 18}" text-anchor="middle">time in use →</text>'
         f'<text class="tick" transform="translate({left - 10} {top + side / 2}) rotate(-90)" text-anchor="middle">'

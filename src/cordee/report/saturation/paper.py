@@ -107,7 +107,7 @@ class Paper:
             ("time", 1.0, 1.0),
             ("breadth", time, 1.0),
             ("depth", time, breadth),
-            ("score", time, breadth * depth),
+            ("score", time, min(1.0, breadth * depth)),
         ):
             self._box(x, y + side * (1 - height), side * width, side * height, _AREA[name])
         self._outline(x, y, side, side)
