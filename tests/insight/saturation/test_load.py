@@ -102,6 +102,15 @@ def test_a_gpu_that_is_cut_into_instances_is_not_counted_twice(made, tmp_path):
     assert [device.key for device in load(folder.root).devices] == ["MIG-1", "MIG-2"]
 
 
+def test_nodes_that_are_one_machine_share_its_gpu_and_none_is_missed(made, tmp_path):
+    for number in range(2):
+        folder, epoch = made.recording(tmp_path, made.rank(number, devices=["GPU-0"]), node=f"n{number}", world_size=2)
+        made.group(folder, epoch, f"n{number}", "gpu", BUSY, ["GPU-0"], facts={"GPU-0": {"ranks": [number]}})
+    trace = load(folder.root)
+    assert [(device.key, device.node, device.ranks) for device in trace.devices] == [("GPU-0", "n0", (0, 1))]
+    assert not {"node-without-samples", "ranks-without-samples"} & {flag.rule for flag in score(trace).flags}
+
+
 def test_samples_of_hosts_at_another_cadence_come_onto_the_clock_of_the_gpus(made, tmp_path):
     folder, epoch = made.recording(tmp_path, made.rank())
     fast = {name: values * 10 for name, values in BUSY.items()}

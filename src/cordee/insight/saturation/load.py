@@ -181,21 +181,27 @@ def _group(run: Run, groups: list[str], name: str, remarks: list[str]) -> Group 
 
 def _devices(gpus: Group, facts: Facts, recorders: list[Recorder]) -> list[Device]:
     """Return the GPUs in the order of nodes and indices, with what facts and samplers say of them."""
-    about = {device: (node, known) for node, of_node in facts.items() for device, known in of_node["devices"].items()}
+    about: dict[str, tuple[str, dict[str, Any]]] = {}
     owners: dict[str, list[int]] = {}
+    for node, of_node in facts.items():
+        for device, known in of_node["devices"].items():  # "nodes" of one machine may tell of the same GPU
+            about.setdefault(device, (node, known))
+            told = known.get("ranks")
+            owners.setdefault(device, []).extend(told if isinstance(told, list) else ())
+    by_fact = {device for device, ranks in owners.items() if ranks}
     nodes: dict[str, str] = {}
     for recorder in recorders:
         for rank in recorder.ranks:
             for uuid in rank.devices or ():
-                owners.setdefault(uuid, []).append(rank.rank)
                 nodes[uuid] = recorder.node
+                if uuid not in by_fact:
+                    owners.setdefault(uuid, []).append(rank.rank)
     alone = recorders[0].node if len(recorders) == 1 else ""
     found = []
     for at, key in enumerate(map(str, gpus.devices)):
         node, known = about.get(key, (nodes.get(key, alone), {}))
         index, share = number(known.get("index")), number(known.get("share"))
-        told = known.get("ranks")
-        ranks = [number(rank) for rank in (told if isinstance(told, list) and told else owners.get(key, ()))]
+        ranks = [number(rank) for rank in owners.get(key, ())]
         found.append(
             Device(
                 key=key,
