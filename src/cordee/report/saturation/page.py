@@ -57,6 +57,7 @@ def render_page(collected: Sequence[Collected]) -> str:
             title=" · ".join(result.job.name for result in results[:4]),
             jobs=[_job(found) for found in collected],
             side=side_by_side(results, compare(results)) if len(results) > 1 else None,
+            what="saturation of GPUs" if first.kind == "gpu" else "saturation of CPU cores (there was no GPU)",
             reading=reading,
             not_this=words.NOT_THIS,
             colours=range(COLOURS),
