@@ -11,14 +11,26 @@ from cordee.report.axes import MOST_POINTS, extremes, nice_ticks, reduced, tick_
 from cordee.report.clean import one_line
 from cordee.units import format_duration
 
-WIDTH, HEIGHT = 560, 220
-LEFT, RIGHT, TOP, BOTTOM = 74, 14, 12, 32
+HEIGHT = 220
+TOP, BOTTOM = 12, 32
 MOST_LINES = 12
 COLOURS = 8
 _MOST_MARKS = 40
-_TIMELINE_WIDTH, _ROW, _LABELS = 1120, 28, 100
+_TIMELINE_WIDTH, _TIMELINE_RIGHT, _ROW, _LABELS = 1120, 14, 28, 100
 
 Band = tuple[list[float], list[float]]
+
+
+@dataclass(frozen=True)
+class Across:
+    """How wide a chart is, and how much of it is left of its axis and right of its end."""
+
+    width: int = 560
+    left: int = 74
+    right: int = 14
+
+
+NARROW = Across()
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,8 @@ def line_chart(
     y_kind: str = "number",
     zero: bool = False,
     marks: Sequence[tuple[float, str]] = (),
+    x_end: float | None = None,
+    across: Across = NARROW,
 ) -> str:
     """Return a chart as SVG with a legend; what it shows is in its description too.
 
@@ -59,6 +73,7 @@ def line_chart(
         y_kind: number, bytes, rate (bytes per second) or ratio.
         zero: let the y axis begin at zero.
         marks: (x, text) of upright lines such as restarts.
+        x_end: where the x axis ends; None: at the last point.
     """
     lines = [_thinned(line) for line in lines[:MOST_LINES]]
     xs = [value for line in lines for value in line.x if math.isfinite(value)]
@@ -67,12 +82,13 @@ def line_chart(
     if not xs or not ys:
         return f'<p class="none">{text_of(title)}: nothing was measured.</p>'
     y_ticks = nice_ticks(min(0.0, *ys) if zero else min(ys), max(ys))
-    frame = _Frame(min(xs), max(xs) if max(xs) > min(xs) else min(xs) + 1, y_ticks[0], y_ticks[-1])
+    last = max(xs) if x_end is None else x_end
+    frame = _Frame(min(xs), last if last > min(xs) else min(xs) + 1, y_ticks[0], y_ticks[-1], across)
     body = [_grid(frame, y_ticks, y_kind, x_label)]
     for x, text in [mark for mark in marks if frame.x_low < mark[0] < frame.x_high][-_MOST_MARKS:]:
-        across = frame.at(x, frame.y_low)[0]
+        place = frame.at(x, frame.y_low)[0]
         body.append(
-            f'<line class="mark" x1="{across:.1f}" x2="{across:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}">'
+            f'<line class="mark" x1="{place:.1f}" x2="{place:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}">'
             f"<title>{text_of(text)}</title></line>"
         )
     for number, line in enumerate(lines):
@@ -84,7 +100,9 @@ def line_chart(
     said = f"from {tick_text(min(ys), y_kind)} to {tick_text(max(ys), y_kind)}; " + ", ".join(
         line.name for line in lines
     )
-    svg = framed(title, said, WIDTH, HEIGHT, "".join(body))
+    svg = framed(
+        title, said, across.width, HEIGHT, "".join(body), "chart" if across.width < _TIMELINE_WIDTH else "time"
+    )
     return svg + (
         _legend([(line.name, _look(number)) for number, line in enumerate(lines)])
         if len(lines) > 1 or any(line.bands for line in lines)
@@ -107,7 +125,7 @@ def timeline(title: str, rows: Sequence[tuple[str, Sequence[Span]]], colours: Se
     shown = [name for name in names if any(span.name == name for span in spans)]
     rows = [row for row in rows if row[1]]
     height = _ROW * len(rows) + BOTTOM
-    scale = (_TIMELINE_WIDTH - _LABELS - RIGHT) / (last - first)
+    scale = (_TIMELINE_WIDTH - _LABELS - _TIMELINE_RIGHT) / (last - first)
     parts = []
     for index, (label, row) in enumerate(rows):
         top = _ROW * index + 4
@@ -137,11 +155,13 @@ class _Frame:
     x_high: float
     y_low: float
     y_high: float
+    across: Across
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        across = (x - self.x_low) / (self.x_high - self.x_low)
+        along = (x - self.x_low) / (self.x_high - self.x_low)
         up = (y - self.y_low) / (self.y_high - self.y_low)
-        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+        width = self.across.width - self.across.left - self.across.right
+        return self.across.left + along * width, HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
 
 def framed(title: str, said: str, width: int, height: int, body: str, kind: str = "chart") -> str:
@@ -168,12 +188,14 @@ def text_of(value: str) -> str:
 
 
 def _grid(frame: _Frame, y_ticks: list[float], y_kind: str, x_label: str) -> str:
-    parts = []
+    parts, across = [], frame.across
     for tick in y_ticks:
         y = frame.at(frame.x_low, tick)[1]
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(
-            f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(tick_text(tick, y_kind))}</text>'
+            f'<line class="grid" x1="{across.left}" x2="{across.width - across.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
+        parts.append(
+            f'<text class="tick" x="{across.left - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(tick_text(tick, y_kind))}</text>'
         )
     unit, unit_name = time_unit(frame.x_high - frame.x_low) if x_label == "s" else (1.0, x_label)
     ticks = [tick * unit for tick in nice_ticks(frame.x_low / unit, frame.x_high / unit, 5)]
@@ -181,7 +203,7 @@ def _grid(frame: _Frame, y_ticks: list[float], y_kind: str, x_label: str) -> str
     for tick in inside:
         x = frame.at(tick, frame.y_low)[0]
         label = f"{tick_text(tick / unit)} {unit_name}" if tick == inside[-1] else tick_text(tick / unit)
-        anchor = "end" if tick == inside[-1] and x > WIDTH - 70 else "middle"
+        anchor = "end" if tick == inside[-1] and x > across.width - 70 else "middle"
         parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}">{text_of(label)}</text>')
     return "".join(parts)
 

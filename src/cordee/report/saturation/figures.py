@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cordee.insight.saturation.result import CLASSES
 from cordee.report.axes import nice_ticks, tick_text, time_unit
-from cordee.report.charts import framed, text_of
+from cordee.report.charts import Across, framed, text_of
 from cordee.report.saturation.classes import Course, colour_of, per_device
 from cordee.report.saturation.images import LEVELS, MISSING, Colour, data_uri, encode_png, ramp, to_levels
 from cordee.units import format_duration
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cordee.report.saturation.reduce import Layout, Reduced
 
 _WIDTH, _LABELS, _RIGHT, _FOOT = 1120, 150, 16, 30
+MAP_ACROSS = Across(_WIDTH, _LABELS, _RIGHT)  # of charts that stand below a map
 _SIDE = 200
 _LONGEST_LABEL = 22
 _HATCH = (

@@ -159,9 +159,17 @@ def _figure(group: Group, metric: Reduced) -> dict[str, Any]:
     x = group.plan.seconds.tolist()
     bands = [(least, most), (below, above)] if len(group.keys) > 1 else []
     line = Line(title if not bands else "median", x, middle, bands)
-    chart = line_chart(f"{title}: bands", [line], x_label="s", y_kind=kind, zero=metric.unit not in ("GHz", "°C"))
+    chart = line_chart(
+        f"{title}: bands",
+        [line],
+        x_label="s",
+        y_kind=kind,
+        zero=metric.unit not in ("GHz", "°C"),
+        x_end=x[-1] + group.plan.bin_s if x else None,
+        across=figures.MAP_ACROSS,
+    )
     heat = figures.heat_map(metric, group.plan, low, high, kind, title) if len(x) else ""
-    return {"title": title, "heat": Markup(heat), "bands": Markup(chart)}
+    return {"title": title, "heat": Markup(heat), "bands": Markup(f'<div class="wide">{chart}</div>')}
 
 
 def _rows(group: Group | None) -> str:
