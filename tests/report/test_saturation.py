@@ -184,6 +184,20 @@ def test_memory_that_few_units_fill_costs_no_depth():
     assert parts == {"score": pytest.approx(40), "depth": 0, "breadth": pytest.approx(60), "time": pytest.approx(0)}
 
 
+def test_a_gap_of_one_device_is_no_dip_of_the_sum():
+    values = np.full((100, 4), 600, np.float32)
+    values[40:50, 1] = np.nan
+    values[80:, 2] = np.nan  # this one had ended
+    values[60:62] = np.nan
+    plan = layout([("n", at, str(at)) for at in range(4)], START + np.arange(100.0), 1.0)
+    total = reduce_values("gpu_power_watts", "watts", values, plan).total
+    assert len(plan.bins) == 100
+    assert np.isnan(total[60:62]).all()
+    assert (total[:60] == 2400).all()
+    assert (total[62:80] == 2400).all()
+    assert (total[80:] == 1800).all()
+
+
 def test_reductions_agree_with_the_samples():
     values = np.random.default_rng(1).random((2000, 7)).astype(np.float32)
     values[:, 3] = np.nan

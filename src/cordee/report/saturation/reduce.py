@@ -53,7 +53,8 @@ class Reduced:
     Attributes:
         cells: float32 [row, bin], means; NaN where nothing was measured.
         bands: float32 [quantile, bin]: `QUANTILES` over devices of their means in the bin.
-        mean_over: float32 [bin], mean over devices; `total` their sum, NaN where no device was measured.
+        mean_over: float32 [bin], mean over devices. `total` their sum, in which a device that was not measured meanwhile
+            counts as the mean of the others. Both NaN where no device was measured.
         means, most: float64 [device] over all samples; `samples` int64 [device], how many there were.
     """
 
@@ -110,6 +111,7 @@ def reduce_values(name: str, unit: str, values: np.ndarray, plan: Layout) -> Red
     known = np.zeros((len(plan.bins), count), np.float32)
     means, most = np.full(count, np.nan), np.full(count, np.nan)
     samples = np.zeros(count, np.int64)
+    lives = np.zeros(len(plan.bins), np.int64)
     for first in range(0, count, _COLUMNS_AT_ONCE):
         at = plan.order[first : first + _COLUMNS_AT_ONCE]
         part = values[:, at]
@@ -122,13 +124,23 @@ def reduce_values(name: str, unit: str, values: np.ndarray, plan: Layout) -> Red
         total = np.add.reduceat(part, plan.bins, axis=0)
         here = slice(first, first + len(at))
         sums[:, here], known[:, here] = total, there
+        lives += _alive(there > 0).sum(axis=1)
         np.divide(total, there, out=binned[:, here], where=there > 0)
     cells = _quotient(np.add.reduceat(sums, plan.rows, axis=1), np.add.reduceat(known, plan.rows, axis=1))
     number = np.isfinite(binned).sum(axis=1)
-    together = np.where(number > 0, np.nansum(binned, axis=1, dtype=np.float64), np.nan)
-    mean_over = _quotient(together, number)
+    mean_over = _quotient(np.where(number > 0, np.nansum(binned, axis=1, dtype=np.float64), np.nan), number)
+    together = mean_over * lives
     binned.sort(axis=1)  # NaN goes to the end
     return Reduced(name, unit, cells.T, _bands(binned, number), mean_over, together, means, most, samples)
+
+
+def _alive(measured: np.ndarray) -> np.ndarray:
+    """Return bool [bin, device]: between the first and the last bin in which a device was measured."""
+    import numpy as np
+
+    begun: np.ndarray = np.logical_or.accumulate(measured, axis=0)
+    begun &= np.logical_or.accumulate(measured[::-1], axis=0)[::-1]
+    return begun
 
 
 def _bands(ordered: np.ndarray, number: np.ndarray) -> np.ndarray:
