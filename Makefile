@@ -12,12 +12,13 @@ STAMP := $(VENV)/.installed
 TORCH ?= torch==2.13.0
 # COMMAND:DEBIAN-PACKAGE, or a file without its first slash. git: snapshots leave out what .gitignore names; mount, unshare: tests fill and hang disks that only
 # they see; Slurm, MPI, cc: tests put up a Slurm of their own, some with accounting, start MPI programs in it, and compile a
-# fake NVML library, one of faults and the SPANK plugin; the rest: images and containers.
+# fake NVML library, one of faults and the SPANK plugin; chromium: the pages are tested in it; the rest: images and containers.
 SYSTEM_PACKAGES := git:git mount:mount unshare:util-linux \
   slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge \
   slurmdbd:slurmdbd mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core \
   mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential usr/include/slurm/spank.h:libslurm-dev \
-  podman:podman runc:runc newuidmap:uidmap skopeo:skopeo zstd:zstd mksquashfs:squashfs-tools squashfuse:squashfuse fuse-overlayfs:fuse-overlayfs
+  podman:podman runc:runc newuidmap:uidmap skopeo:skopeo zstd:zstd mksquashfs:squashfs-tools squashfuse:squashfuse fuse-overlayfs:fuse-overlayfs \
+  chromium:chromium
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16

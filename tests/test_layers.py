@@ -47,6 +47,7 @@ LAYERS = (
     ("submit", "document", "handing a plan to whatever runs it: one small seam"),
     ("fleet", "document", "what vettings have said over time: history, offenders, actions"),
     ("report", "document", "text, JSON and HTML, rendered once"),
+    ("web", "document", "the pages and the HTTP interface over run folders"),
     ("testing", "document", "contract suites for every seam, and real parts: a disposable Slurm"),
     ("cli", "document", "thin faces"),
 )
