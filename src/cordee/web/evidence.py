@@ -80,6 +80,9 @@ def _link(facts: Mapping[str, Any], at: float | None) -> dict[str, Any] | None:
     }
     if "metric" in query:
         return {"page": "heat", "query": query}
+    ranks = facts.get("ranks")
+    if isinstance(ranks, list) and ranks:
+        return {"page": "rank", "query": {"rank": str(ranks[0])}}
     if facts.get("rank") is not None:
         return {"page": "rank", "query": {"rank": str(facts["rank"])}}
     if facts.get("node"):
