@@ -40,7 +40,7 @@ export function Vetting({ run, doc }) {
           const result = node.results.find((one) => called(one) === check);
           if (!result) return html`<td class="soft" title="not run on this node">–</td>`;
           const value = result.value === null || result.value === undefined || typeof result.value === "object" ? "" : quantity(result.value, result.unit);
-          return html`<td title=${said(result)}><span class=${tone(result.status)}><${Icon} name=${shape(result.status)} /><span class="hidden"> ${result.status} </span></span> <span class="said">${value}</span></td>`;
+          return html`<td title=${said(result)}><span class=${tone(result.status)}><${Icon} name=${shape(result.status)} /><span class="hidden"> ${result.status} </span></span> <span class="value">${value}</span></td>`;
         })}
       </tr>`)}</tbody>
     </table></div>
