@@ -19,9 +19,12 @@ from cordee.errors import CordeeError, UsageError
 from cordee.web.errors import NotFound, status_of
 from cordee.web.guard import Guard
 from cordee.web.live import Hub
-from cordee.web.routes import live, runs, samples
+from cordee.web.openapi import describe
+from cordee.web.routes import judged, live, logged, parts, runs, samples, site
+from cordee.web.scoring import Scores
 from cordee.web.server import Server
 from cordee.web.shelf import Shelf
+from cordee.web.site import Site
 from cordee.web.tables import encode_json
 
 if TYPE_CHECKING:
@@ -41,19 +44,20 @@ def make_app(folders: Sequence[str | Path], *, singles: Iterable[str | Path] = (
         hosts: names beside this machine's own by which the server may be called.
     """
     shelf = Shelf([Path(folder) for folder in folders], map(Path, singles))
-    server = Server(shelf, Hub(shelf))
+    server = Server(shelf, Hub(shelf), Scores(), Site())
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        server.hub.close()
+        server.close()
 
     app = FastAPI(
         title="Cordée", version=cordee.__version__, docs_url=None, redoc_url=None, lifespan=lifespan,
         openapi_url="/openapi.json",
     )  # fmt: skip
     app.state.cordee = server
-    for module in (runs, samples, live):
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    for module in (runs, samples, logged, parts, judged, live, site):
         app.include_router(module.router)
 
     @app.get("/", include_in_schema=False)

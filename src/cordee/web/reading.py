@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from cordee.errors import RunFolderError
 from cordee.runs.folder import RunFolder
 from cordee.runs.reader import Run
-from cordee.runs.recording import is_recording
+from cordee.runs.recording import all_ended, is_recording, read_recorders
 from cordee.runs.state import RunState
 from cordee.web.errors import Busy
 from cordee.web.journal import Journal
@@ -70,3 +70,9 @@ class Reading:
                 return self.journal.read(), None
             except RunFolderError as error:
                 return self.journal.state, error
+
+    def ended(self) -> bool:
+        """Return whether nothing will be added any more."""
+        if self.recording:
+            return all_ended(self.folder, read_recorders(self.folder)[0])
+        return self.state()[0].ended

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cordee.web.scoring import Scores
 from cordee.web.shelf import Shelf
+from cordee.web.site import Site
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -15,10 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Server:
-    """The runs that may be shown, and who follows them."""
+    """The runs that may be shown, who follows them, their scores, and the site around them."""
 
     shelf: Shelf
     hub: Hub
+    scores: Scores
+    site: Site
+
+    def close(self) -> None:
+        """End streams and children."""
+        self.hub.close()
+        self.scores.close()
 
 
 def server_of(request: Request) -> Server:
