@@ -62,7 +62,7 @@ def command(
         users={os.geteuid(), _ROOT} if local else (),
     )
     listener = listen(address, port)
-    name = f"[{address}]" if ":" in address else address
+    name = _names(address, local)[0]
     page = f"#/run/{shown.name}" if shown else ""
     url = f"http://{name}:{listener.getsockname()[1]}/{page}"
 

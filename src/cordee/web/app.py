@@ -17,6 +17,7 @@ import cordee
 from cordee.errors import CordeeError, UsageError
 from cordee.fleet.tokens import Token
 from cordee.web.access import Access
+from cordee.web.cache import Cache
 from cordee.web.errors import NotFound, status_of
 from cordee.web.guard import Guard
 from cordee.web.live import Hub
@@ -52,7 +53,7 @@ def make_app(
         users: user ids whose connections on this machine need no token.
     """
     shelf = Shelf([Path(folder) for folder in folders], map(Path, singles))
-    server = Server(shelf, Hub(shelf), Scores(), Site())
+    server = Server(shelf, Hub(shelf), Scores(), Site(), Cache())
 
     app = FastAPI(
         title="Cordée", version=cordee.__version__, docs_url=None, redoc_url=None,

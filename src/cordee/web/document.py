@@ -60,7 +60,8 @@ def findings_of(reading: Reading, state: RunState) -> list[dict[str, Any]]:
     """Return findings, failures of attempts and what speaks against nodes, with links to their evidence."""
     times = finding_times(reading.journal.events)
     times += [0.0] * (len(state.findings) - len(times))
-    found = [finding_line(one.document(), at or None) for one, at in zip(state.findings, times, strict=False)]
+    nodes = {node.node for node in state.nodes}
+    found = [finding_line(one.document(), at or None, nodes) for one, at in zip(state.findings, times, strict=False)]
     found += [failure_line(failure) for failure in state.failures]
     try:
         with reading.run() as run:

@@ -20,14 +20,15 @@ _PAGE = """<!doctype html>
 
 
 def sign_in_page(error: CordeeError) -> bytes:
-    """Return a page that says why one may not look, and asks for a token."""
+    """Return a page that says why one may not look, and asks for a token where there are any."""
     lines = [f"<h1>Cordée</h1>\n<p>{escape(error.text)}.</p>"]
     if error.next:
         lines.append(f"<p>{escape(error.next[:1].upper() + error.next[1:])}.</p>")
-    lines.append(
-        '<form action="/" method="get"><label for="token">Token</label>'
-        ' <input id="token" name="token" type="password" autocomplete="current-password" required> <button>Look</button></form>'
-    )
+    if error.allowed:
+        lines.append(
+            '<form action="/" method="get"><label for="token">Token</label>'
+            ' <input id="token" name="token" type="password" autocomplete="current-password" required> <button>Look</button></form>'
+        )
     return _PAGE.format(head="", body="\n".join(lines)).encode()
 
 

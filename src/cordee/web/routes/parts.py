@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -11,7 +12,7 @@ from cordee.runs.logframes import LogReader
 from cordee.runs.placement import placement
 from cordee.runs.state import RunState
 from cordee.web import logs
-from cordee.web.answers import document_answer
+from cordee.web.answers import document_answer, run_document_answer
 from cordee.web.devices import describe_devices, facts_of
 from cordee.web.document import findings_of
 from cordee.web.errors import NotFound
@@ -87,16 +88,12 @@ def log_page(
 ) -> Response:
     """Return what ranks printed, the newest page, or the one before a time."""
     reading = server_of(request).shelf.reading(run)
-    reading.state()
-    places = {entry.rank: [entry.node] for entry in reading.journal.state.ranks}
-    for event in reading.journal.events:
-        if event["event"] == "attempt_started" and rank is not None:
-            for placed in event.get("nodes", []):
-                if rank in placed["ranks"]:
-                    places.setdefault(rank, []).append(placed["node"])
-    reader = LogReader(reading.folder.logs, lambda one: places.get(one, []))
-    found = logs.page(reader, lines, rank=rank, node=node, stream=stream, before=before, after=after)
-    return document_answer(request, found)
+
+    def make() -> dict[str, Any]:
+        reader = LogReader(reading.folder.logs, _places(reading))
+        return logs.page(reader, lines, rank=rank, node=node, stream=stream, before=before, after=after)
+
+    return run_document_answer(request, reading, make)
 
 
 @router.get("/findings", response_model=Findings)
@@ -157,3 +154,13 @@ def _last_step(reading: Reading, rank: int) -> int | None:
             if len(of_rank) and of_rank["step"][-1] >= 0:
                 newest = max(newest or 0, int(of_rank["step"][-1]))
     return newest
+
+
+def _places(reading: Reading) -> Callable[[int], Sequence[str]]:
+    """Return what tells the nodes that a rank has ever run on."""
+
+    def places(rank: int) -> list[str]:
+        return [str(attempt["node"]) for attempt in _attempts_of(reading, rank)]
+
+    reading.state()
+    return places
