@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Optional
 
 from cordee.client.channel import ChannelReader, create_channel
+from cordee.node.logged_names import LoggedNames
 from cordee.runs.blocklog import encode_events
 
 _EVENTS_PER_READ = 5000
@@ -29,6 +30,7 @@ class RankChannels:
         self._open: dict[tuple[int, int], ChannelReader] = {}
         self._reported_drops: dict[tuple[int, int], int] = {}
         self._closed: set[tuple[int, int]] = set()
+        self._names = LoggedNames(node)
         for path in sorted(self.folder.glob("*-*.channel")):
             attempt, _, rank = path.stem.partition("-")
             if attempt.isdigit() and rank.isdigit():
@@ -60,8 +62,10 @@ class RankChannels:
                 self._reported_drops[attempt, rank] = dropped
             if cursor != before:
                 cursors[f"{attempt}-{rank}"] = cursor
+                self._names.declared(reader.declared())
             if (attempt, rank) not in self._closed and reader.step is not None:
                 steps[rank] = reader.step
+        records.append(self._names.news())
         return b"".join(records), cursors, steps
 
     def acknowledge(self, cursors: dict[str, int]) -> None:
