@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cordee.errors import DocumentError
+from cordee.runs.places import profile_folders
 from cordee.spec.cluster import list_clusters, load_cluster
 from cordee.spec.machine import this_machine
-from cordee.spec.places import profile_folders
 
 SITE = """
 scheduler = "slurm"

@@ -51,7 +51,7 @@ def runs_folder(given: str | None) -> Path | None:
 
 def runs_folders(given: str | None) -> list[Path]:
     """Return the folders in which runs are looked for: the flag's, CORDEE_RUNS, else `runs` here and those of profiles."""
-    from cordee.spec.places import profile_runs
+    from cordee.runs.places import profile_runs
 
     chosen = runs_folder(given)
     return [chosen] if chosen else list(dict.fromkeys([Path("runs").absolute(), *profile_runs()]))

@@ -30,6 +30,7 @@ _TAIL, _STOP_REQUESTED, _STOP_STEP = 24, 25, 26
 
 FLAG_ATTACHED, FLAG_STOPPING = 1, 2
 
+RESERVED = "cordee/"  # names that are Cordée's own
 _RECORD_MAGIC = 0xC0DE
 _PREFIX = struct.Struct("<HHI")  # magic, length in 8-byte units, CRC-32 of all that follows
 _HEAD_OF_BODY = struct.Struct("<dqQ")  # UTC time, step, number of values
@@ -226,7 +227,7 @@ class ChannelWriter(_Mapping):
         if len(self._shapes) < _MOST_SHAPES:
             self._shapes[names] = shape
         if len(self.names) < _MOST_NAMES:
-            self.names.update(names)
+            self.names.update(name for name in names if not name.startswith(RESERVED))
         return shape
 
 

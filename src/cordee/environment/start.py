@@ -12,8 +12,8 @@ from cordee.environment.document import Environment
 from cordee.environment.edf import resolve, search_folders
 from cordee.environment.engines._base import Launch
 from cordee.findings import Finding
+from cordee.runs.places import profile_folders, profile_names
 from cordee.spec.files import read_toml
-from cordee.spec.places import profile_folders, profile_names
 
 SHELL = "/bin/sh"
 _BUILT_IN = ("local", "slurm")

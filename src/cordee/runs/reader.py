@@ -31,6 +31,7 @@ from cordee.runs.tail import Event, LiveEvents, Tail, merged_packed, merged_rows
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas
     import xarray
 
     from cordee.runs.grids import Axes, Samples
@@ -77,7 +78,9 @@ class Series:
 
 
 def open_run(run: str | os.PathLike[str], *, packed: bool = False) -> Run:
-    """Open a run or a recording by its folder, or a run by its id (or what `cordee runs` takes) below `CORDEE_RUNS` or `runs/`.
+    """Open a run or a recording by its folder, or a run by its id or what else `cordee runs` takes.
+
+    Runs are looked for in `CORDEE_RUNS`; without it in `runs/` and in the folders that cluster profiles name.
 
     Args:
         packed: keep what is not sealed in single precision, in a third of the memory, for large recordings.
@@ -89,9 +92,11 @@ def open_run(run: str | os.PathLike[str], *, packed: bool = False) -> Run:
     if folder.exists() or is_recording(folder):
         return Run(folder, packed=packed)
     from cordee.runs.index import find_run
+    from cordee.runs.places import profile_runs
 
+    chosen = os.environ.get("CORDEE_RUNS")
     try:
-        found = find_run(os.fspath(run), os.environ.get("CORDEE_RUNS") or "runs")
+        found = find_run(os.fspath(run), *([chosen] if chosen else ["runs", *profile_runs()]))
     except RunNotFound as error:
         if not folder.root.is_dir():
             raise
@@ -332,6 +337,24 @@ class Run:
         }
         attributes = {"run": self.id, "group": group, "cadence_seconds": grid.cadence}
         return xarray.Dataset(variables, coords={"time": times, "device": grid.devices}, attrs=attributes)
+
+    def to_pandas(self, what: str, names: Sequence[str] | None = None, **selection: Any) -> pandas.DataFrame:
+        """Return a group's samples, or with `events` what ranks logged, as a tidy DataFrame.
+
+        Samples: one row for each time (UTC) and device, which are the index; a column for each metric, NaN = missing.
+        Events: one row for each value: time, name, rank, attempt, step (NA: none), value; in the order of time.
+        `attrs` holds `run`; of samples also `group`, `cadence_seconds`, and `units` and `sources` by metric.
+
+        Args:
+            names: only these metrics.
+            selection: of samples, what `grid` takes: start, stop, every, statistic; of events start and stop.
+
+        Raises:
+            UsageError: there is no such group or metric, the answer would take over 8 GB, or pandas is not installed.
+        """
+        from cordee.runs.frames import events_frame, samples_frame
+
+        return (events_frame if what == "events" else samples_frame)(self, what, names, **selection)
 
     @property
     def dropped_events(self) -> int:

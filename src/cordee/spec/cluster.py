@@ -12,12 +12,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from cordee.errors import CordeeError, UsageError
+from cordee.runs.places import profile_folders, profile_names
 from cordee.slurm import SlurmError
 from cordee.spec.faults import Place, document_error, findings_of
 from cordee.spec.files import read_toml
 from cordee.spec.machine import this_machine
 from cordee.spec.merge import Merge, Origin
-from cordee.spec.places import profile_folders, profile_names
 from cordee.spec.profile import LOCAL, SHAPE_KEYS, ClusterProfile
 from cordee.spec.slurm_ask import ask_slurm
 from cordee.spec.slurm_site import site_values

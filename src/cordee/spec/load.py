@@ -17,6 +17,7 @@ if typing.TYPE_CHECKING:
 from pydantic import BaseModel, ValidationError
 
 from cordee.findings import Finding
+from cordee.runs.places import config_folder
 from cordee.spec.cluster import load_cluster, profile_files
 from cordee.spec.faults import (
     Place,
@@ -30,7 +31,6 @@ from cordee.spec.faults import (
 from cordee.spec.files import read_toml
 from cordee.spec.job import Job
 from cordee.spec.merge import Merge, Origin
-from cordee.spec.places import config_folder
 from cordee.spec.profile import LOCAL, ClusterProfile
 from cordee.spec.protocol_of_job import protocol_of_job
 from cordee.spec.toml_lines import Keys, find_line

@@ -12,7 +12,7 @@ from typing import Any
 from cordee import __version__
 from cordee.errors import RunFolderError
 from cordee.runs.folder import write_atomically
-from cordee.spec.places import cache_folder
+from cordee.runs.places import cache_folder
 from cordee.spec.rules import load_rules, rule_files
 
 _MOST_KEPT = 8

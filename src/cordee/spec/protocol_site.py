@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cordee.runs.places import config_folder, profile_folders, profile_names
 from cordee.spec.faults import Place, document_error, fault_error, findings_of
 from cordee.spec.files import read_text
-from cordee.spec.places import config_folder, profile_folders, profile_names
 from cordee.spec.protocol_faults import Faults
 from cordee.spec.protocol_rules import rules_of
 

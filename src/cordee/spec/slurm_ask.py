@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cordee.errors import CordeeError
+from cordee.runs.places import cache_folder
 from cordee.slurm import SlurmError, expand_nodes, patiently, run_command
-from cordee.spec.places import cache_folder
 
 KEPT_S = 60.0
 ACCOUNTING_KEPT_S = 600.0

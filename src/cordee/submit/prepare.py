@@ -16,9 +16,9 @@ from cordee.plan.model import EnvironmentPlan, Plan
 from cordee.plan.render import leaves, render_plan, render_provenance
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.runs.journal import client_journal
+from cordee.runs.places import runs_path
 from cordee.runs.snapshot import snapshot_code
 from cordee.spec.load import LoadedJob, load_job
-from cordee.spec.places import runs_path
 from cordee.submit import has_submitter, submitter
 
 

@@ -39,7 +39,7 @@ def command(seconds: float, output: Path | None, python: str, recorded: Path | N
       cordee score calibrate --from validation --output caps.toml
     """
     from cordee.insight.saturation.calibrate import calibrate, caps_of_recordings, write_caps
-    from cordee.spec.places import config_folder
+    from cordee.runs.places import config_folder
 
     if recorded is not None:
         found = caps_of_recordings(recorded)

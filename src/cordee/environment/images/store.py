@@ -42,7 +42,7 @@ from cordee.environment.images.records import (
     read_image,
     read_name,
 )
-from cordee.spec.places import cache_folder, runs_path
+from cordee.runs.places import cache_folder, runs_path
 from cordee.units import utc_text
 
 _LEAST_DIGITS = 6

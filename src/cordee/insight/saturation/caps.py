@@ -15,7 +15,7 @@ from typing import Any
 
 from cordee.errors import DocumentError
 from cordee.insight.saturation.result import Caps
-from cordee.spec.places import config_folder
+from cordee.runs.places import config_folder
 from cordee.spec.toml_lines import error_line, find_line
 
 PACKAGE_FILE = Path(__file__).with_name("data") / "gpu-caps.toml"

@@ -21,7 +21,7 @@ from cordee.findings import Finding
 from cordee.insight.saturation.expression import Condition
 from cordee.insight.saturation.features import FEATURES
 from cordee.insight.saturation.result import CLASSES, UNKNOWN
-from cordee.spec.places import config_folder
+from cordee.runs.places import config_folder
 from cordee.spec.toml_lines import error_line, find_line
 
 PACKAGE_FILE = Path(__file__).with_name("data") / "rules.toml"

@@ -10,7 +10,7 @@ from cordee.cli.options import runs_folder, runs_folders
 from cordee.runs.folder import RunFolder
 from cordee.runs.index import find_run, list_runs
 from cordee.runs.journal import JournalWriter
-from cordee.spec.places import profile_runs, runs_path
+from cordee.runs.places import profile_runs, runs_path
 from cordee.submit.prepare import prepare
 
 
