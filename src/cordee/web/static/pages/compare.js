@@ -42,7 +42,7 @@ function Curves({ metric, by, curves }) {
   const { x, columns } = useMemo(() => aligned(curves), [curves]);
   const lines = useMemo(() => curves.map((curve, index) => ({ name: curve.id, values: columns[index] })), [curves, columns]);
   return html`<${Legend} items=${curves.map((curve) => ({ name: curve.id }))} />
-    <${Chart} x=${x} lines=${lines} height=${380} time=${false} xUnit=${by === "time" ? "seconds" : "step"} label=${`${metric} of ${curves.length} runs over ${by}`} read />`;
+    <${Chart} x=${x} lines=${lines} height=${380} time=${false} xUnit=${by === "time" ? "seconds" : "step"} label=${`${metric} of ${curves.length} runs over ${by}`} />`;
 }
 
 function Settings({ settings, ids }) {

@@ -122,7 +122,6 @@ export default function Run({ run, doc, range, setRange, whole }) {
   const shared = { run, doc, range: range || whole, chosen: range, setRange, marks, live: !ENDED.has(doc.state) };
   return html`<h1 class="hidden">${run}</h1>
     <${Now} doc=${doc} />
-    <${Missing} missing=${doc.missing} />
     ${whole && html`<${Panel} title="Timeline" aside=${html`<span class="soft">${many(doc.phases?.length || 0, "phase")}, ${many(doc.checkpoints?.length || 0, "checkpoint")}, ${many(doc.attempts?.length || 0, "attempt")}</span>`}>
       <${Timeline} ...${shared} /><//>`}
     <${Failures} doc=${doc} />
@@ -130,6 +129,7 @@ export default function Run({ run, doc, range, setRange, whole }) {
     <${Logged} ...${shared} />
     <${Resources} ...${shared} />
     <div class="grid"><${ScoreCard} run=${run} doc=${doc} /><${About} doc=${doc} /></div>
+    ${doc.missing?.length > 0 && html`<${Panel} title="Not shown"><${Missing} missing=${doc.missing} /><//>`}
     <${Vetting} run=${run} doc=${doc} />
     <${Segments} doc=${doc} />`;
 }

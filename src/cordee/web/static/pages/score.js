@@ -4,7 +4,7 @@ import { html } from "../vendor/htm-preact-3.1.1.js";
 import { number, quantity } from "../format.js";
 import { at } from "../routes.js";
 import { NoScore, classParts, scoreFigures, useScore } from "../parts/score_card.js";
-import { Figures, Icon, Loaded, Panel, Shares, Table, Time, sorted } from "../ui.js";
+import { Figures, Icon, Loaded, Panel, Shares, Table, Time, Words, sorted } from "../ui.js";
 
 const percent = (value) => (Number.isFinite(value) ? `${number(100 * value, 3)} %` : "–");
 const MEANS = { graphics: "in use", sm: "SMs", tensor: "tensor", dram: "memory", SOL: "busiest part" };
@@ -27,8 +27,8 @@ function Diagnosis({ diagnosis }) {
     <${Shares} parts=${classParts(diagnosis)} label="Where the time went" />
     <ol class="stack pad">${diagnosis.map((one, place) => html`<li class="logged">
       <h3><i class=${`key c${place % 8}`} aria-hidden="true"></i>${one.class}, ${percent(one.share)} of the time: ${one.title}</h3>
-      ${(one.evidence || []).map((text) => html`<p class="soft">${text}</p>`)}
-      ${(one.advice || []).length > 0 && html`<ul>${one.advice.map((text) => html`<li class="said"><${Icon} name="right" /><span>${text}</span></li>`)}</ul>`}
+      ${(one.evidence || []).map((text) => html`<p class="soft small"><${Words} text=${text} /></p>`)}
+      ${(one.advice || []).length > 0 && html`<ul>${one.advice.map((text) => html`<li class="said"><${Icon} name="right" /><span><${Words} text=${text} /></span></li>`)}</ul>`}
       ${Number.isFinite(one.gain) ? html`<p class="soft">Without it the score would be about ${number(one.gain, 3)} higher.</p>` : ""}
     </li>`)}</ol>
   <//>`;

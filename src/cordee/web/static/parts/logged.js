@@ -33,7 +33,7 @@ export function LoggedChart({ run, metric, by, range, chosen, setRange, marks, l
     return [
       { name: "highest", values: high, role: "edge", fillTo: 1 },
       { name: "lowest", values: low, role: "edge" },
-      { name: metric.name, values: mean, points: mean.length < 40 },
+      { name: metric.name, values: mean, colour: 0, points: mean.length < 40 },
     ];
   }, [found, metric.name]);
   const mean = found?.arrays.mean;
