@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cordee.cli.cancel import cancel
-from cordee.cli.output import run_document
 from cordee.cli.show import describe
+from cordee.report.run_document import run_document
 from cordee.testing.container_runs import edf_with_python, holders, mounts_left
 from cordee.testing.images import busybox_root, squashfs_of
 from cordee.testing.programs import COUNTING

@@ -9,8 +9,9 @@ import click
 from cordee.cli.follow import request_cancel
 from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import json_option, runs_option
-from cordee.cli.output import print_json, run_document
+from cordee.cli.output import print_json
 from cordee.errors import CordeeError
+from cordee.report.run_document import run_document
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
 from cordee.runs.state import RunState

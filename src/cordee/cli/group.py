@@ -17,6 +17,7 @@ COMMANDS = {
     "show": ("cordee.cli.show", "Show one run: state, nodes, ranks, failures."),
     "logs": ("cordee.cli.logs", "Show what the ranks printed."),
     "watch": ("cordee.cli.live", "Watch a run in the terminal."),
+    "serve": ("cordee.cli.serve", "Show runs as web pages, live."),
     "cancel": ("cordee.cli.cancel", "End a run; ranks that can save are asked to first."),
     "resume": ("cordee.cli.resume", "Go on with a run that has ended, from its newest checkpoint."),
     "report": ("cordee.cli.report", "Render a run's report: text, JSON and one HTML file."),

@@ -8,8 +8,9 @@ import click
 
 from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import json_option, runs_option
-from cordee.cli.output import print_json, run_document
+from cordee.cli.output import print_json
 from cordee.cli.standing import stand
+from cordee.report.run_document import run_document
 
 
 @click.command()

@@ -6,8 +6,9 @@ import click
 
 from cordee.cli.follow import Follower
 from cordee.cli.options import cluster_name, flags, json_option, runs_folder, runs_option, spec_arguments
-from cordee.cli.output import print_findings, print_json, run_document
+from cordee.cli.output import print_findings, print_json
 from cordee.errors import EXIT_ABORT, EXIT_BAD, EXIT_DONE, EXIT_INTERNAL
+from cordee.report.run_document import run_document
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
 

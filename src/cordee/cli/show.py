@@ -6,10 +6,11 @@ import click
 
 from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import json_option, runs_option
-from cordee.cli.output import print_json, run_document
+from cordee.cli.output import print_json
 from cordee.cli.standing import stand, words
 from cordee.insight.phases import segment_times
 from cordee.report.container import container_words
+from cordee.report.run_document import run_document
 from cordee.report.segments import segment_words, worth_showing
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState, called

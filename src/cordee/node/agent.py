@@ -28,6 +28,7 @@ from cordee.node.container import Container, ContainerDown
 from cordee.node.gpus import GpuSampling
 from cordee.node.launching import Launch, RankCommand, make_launch
 from cordee.node.output import OutputLog, Tail
+from cordee.node.placing import places_of_command
 from cordee.node.rank_facts import RankFacts
 from cordee.node.ranks import base_environment, rank_command, rank_environment
 from cordee.node.rescue import Rescue, claim_node
@@ -327,7 +328,7 @@ class Agent:
         env = dict(os.environ, PYTHONPATH=str(self.folder.node_zip), CORDEE_NODE=self.node)
         env_of_ranks = dict(self.env, CORDEE_NODE=self.node)
         request = dict(message["request"], env=env_of_ranks, run_folder=str(self.folder.root))
-        request.update(workdir=self.container.workdir, inside=self.container.words())
+        request.update(workdir=self.container.workdir, inside=self.container.words(), asked_at=time.monotonic())
         argv = (sys.executable, "-s", "-m", "cordee.checks")
         task = Task(
             message["id"],
@@ -433,6 +434,7 @@ class Agent:
             ranks.append(RankCommand(rank, argv, env, self.container.cwd, outside))
         ranks = bound(ranks, self.step)
         self.about.begin(world, ranks)
+        self.channels.say_first(places_of_command(world, rank_command(self.step, world), time.time()))
         if not down:
             self.launch.start(ranks)
             return

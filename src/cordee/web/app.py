@@ -1,0 +1,98 @@
+"""The server as an ASGI application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+import cordee
+from cordee.errors import CordeeError, UsageError
+from cordee.web.errors import NotFound, status_of
+from cordee.web.guard import Guard
+from cordee.web.live import Hub
+from cordee.web.openapi import describe
+from cordee.web.routes import judged, live, logged, parts, runs, samples, site
+from cordee.web.scoring import Scores
+from cordee.web.server import Server
+from cordee.web.shelf import Shelf
+from cordee.web.site import Site
+from cordee.web.tables import encode_json
+
+if TYPE_CHECKING:
+    from cordee.web.guard import App
+
+STATIC = Path(__file__).parent / "static"
+LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+_log = logging.getLogger(__name__)
+
+
+def make_app(folders: Sequence[str | Path], *, singles: Iterable[str | Path] = (), hosts: Iterable[str] = ()) -> App:
+    """Return the pages and the HTTP interface over run folders, read-only.
+
+    Args:
+        folders: each holds runs.
+        singles: runs and recordings that are shown wherever they lie.
+        hosts: names beside this machine's own by which the server may be called.
+    """
+    shelf = Shelf([Path(folder) for folder in folders], map(Path, singles))
+    server = Server(shelf, Hub(shelf), Scores(), Site())
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        server.close()
+
+    app = FastAPI(
+        title="Cordée", version=cordee.__version__, docs_url=None, redoc_url=None, lifespan=lifespan,
+        openapi_url="/openapi.json",
+    )  # fmt: skip
+    app.state.cordee = server
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    for module in (runs, samples, logged, parts, judged, live, site):
+        app.include_router(module.router)
+
+    @app.get("/", include_in_schema=False)
+    def page() -> Response:
+        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.add_exception_handler(CordeeError, _told)
+    app.add_exception_handler(RequestValidationError, _wrong_parameter)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unforeseen)
+    return Guard(app, frozenset(name.lower() for name in (*LOCAL_NAMES, *hosts)))
+
+
+def _error(error: CordeeError, status: int, headers: Any = None) -> Response:
+    return Response(encode_json(error.document()), status, headers, "application/json")
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CordeeError)
+    return _error(error, status_of(error))
+
+
+async def _wrong_parameter(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name = str(first["loc"][-1])
+    return _error(UsageError(f"{name}: {first['msg']}", given=str(first.get("input"))[:200]), 400)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(NotFound(str(error.detail), given=request.url.path[:200]), error.status_code, error.headers)
+
+
+async def _unforeseen(request: Request, error: Exception) -> Response:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _error(CordeeError("the server failed at this; its log says more"), 500)

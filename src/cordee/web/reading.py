@@ -1,0 +1,78 @@
+"""One run as the server reads it: opened once, one question at a time, nothing ever written."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from cordee.errors import RunFolderError
+from cordee.runs.folder import RunFolder
+from cordee.runs.reader import Run
+from cordee.runs.recording import all_ended, is_recording, read_recorders
+from cordee.runs.state import RunState
+from cordee.web.errors import Busy
+from cordee.web.journal import Journal
+
+_WAIT_S = 30.0
+_MOST_WAITING = 16
+
+
+class Reading:
+    """A run that is being looked at; questions of many threads take turns.
+
+    Args:
+        folder: the run's folder.
+
+    Attributes:
+        recording: whether it is what `cordee record` left, which has no journal.
+        used: monotonic seconds of the last question.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.recording = is_recording(folder) and not folder.journal.is_dir()
+        self.journal = Journal(folder)
+        self.used = time.monotonic()
+        self._run = Run(folder)
+        self._turn = threading.Lock()
+        self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
+
+    @contextmanager
+    def run(self) -> Iterator[Run]:
+        """Have the run to oneself.
+
+        Raises:
+            Busy: too many wait already, or one took too long.
+        """
+        if not self._waiting.acquire(blocking=False):
+            raise Busy(
+                "too many questions about this run wait already", given=self.folder.id, next="ask again in a second"
+            )
+        try:
+            if not self._turn.acquire(timeout=_WAIT_S):
+                raise Busy(
+                    "another question about this run takes long", given=self.folder.id, next="ask again in a minute"
+                )
+            try:
+                self.used = time.monotonic()
+                yield self._run
+            finally:
+                self._turn.release()
+        finally:
+            self._waiting.release()
+
+    def state(self) -> tuple[RunState, RunFolderError | None]:
+        """Return the state now, and why it is not the whole one, if so."""
+        with self.run():
+            try:
+                return self.journal.read(), None
+            except RunFolderError as error:
+                return self.journal.state, error
+
+    def ended(self) -> bool:
+        """Return whether nothing will be added any more."""
+        if self.recording:
+            return all_ended(self.folder, read_recorders(self.folder)[0])
+        return self.state()[0].ended

@@ -1,0 +1,130 @@
+"""What is sampled: groups, devices, and the views that charts are drawn from."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from cordee.errors import UsageError
+from cordee.runs import views
+from cordee.runs.catalogue import METRICS
+from cordee.web.answers import Format, document_answer, table_answer
+from cordee.web.devices import describe_devices
+from cordee.web.models import BandsView, Devices, Groups, HeatView, LinesView
+from cordee.web.openapi import TABLE
+from cordee.web.server import server_of
+from cordee.web.tables import Table
+
+router = APIRouter(prefix="/api/runs/{run}", tags=["samples"])
+
+_MOST_DEVICES = 64
+GroupName = Annotated[str, Query(max_length=200, description="A group: gpu, node, rank.", examples=["rank"])]
+MetricName = Annotated[str, Query(max_length=500, description="A metric of it.", examples=["memory_rss_bytes"])]
+Start = Annotated[float | None, Query(description="From this time on, UTC epoch seconds.")]
+Stop = Annotated[float | None, Query(description="Before this time, UTC epoch seconds.")]
+Columns = Annotated[int, Query(ge=1, le=4000, description="At most so many columns.")]
+Points = Annotated[int, Query(ge=1, le=5000, description="At most so many points.")]
+Form = Annotated[Format | None, Query(description="frame, json or arrow; default: by the header Accept, else json.")]
+Statistic = Literal["mean", "min", "max", "count"]
+
+
+@router.get("/groups", response_model=Groups)
+def groups(request: Request, run: str) -> Response:
+    """Return the groups that have samples: cadence, first and last time, devices, metrics with unit and source."""
+    found = []
+    with server_of(request).shelf.reading(run).run() as opened:
+        for name in opened.groups():
+            metrics = opened.metrics(name)
+            grid = opened.grid(name, [next(iter(metrics))])
+            found.append(
+                {
+                    "name": name,
+                    "cadence": grid.cadence,
+                    "first": float(grid.times[0]) if len(grid.times) else None,
+                    "last": float(grid.times[-1]) if len(grid.times) else None,
+                    "devices": len(grid.devices),
+                    "metrics": [_described(metric, about) for metric, about in metrics.items()],
+                }
+            )
+    return document_answer(request, {"groups": found})
+
+
+@router.get("/devices", response_model=Devices)
+def devices(request: Request, run: str, group: GroupName) -> Response:
+    """Return who the devices of a group are: node, ranks, model, place; in the order of a heat map's rows."""
+    reading = server_of(request).shelf.reading(run)
+    state, _ = reading.state()
+    with reading.run() as opened:
+        found = describe_devices(opened, group, state)
+    return document_answer(request, {"group": group, "devices": found})
+
+
+@router.get("/heat", response_model=HeatView, responses=TABLE)
+def heat(
+    request: Request,
+    run: str,
+    group: GroupName,
+    metric: MetricName,
+    start: Start = None,
+    stop: Stop = None,
+    columns: Columns = 600,
+    rows: Annotated[int | None, Query(ge=1, le=20_000, description="At most so many rows.")] = None,
+    statistic: Statistic = "mean",
+    format: Form = None,
+) -> Response:
+    """Return one metric of all devices over time: `values` f32 [row, column], NaN where nothing was measured."""
+    with server_of(request).shelf.reading(run).run() as opened:
+        seen = views.heat(opened, group, metric, start, stop, columns, rows, statistic)
+    return table_answer(request, _table(seen, ("times", "values")), format)
+
+
+@router.get("/bands", response_model=BandsView, responses=TABLE)
+def bands(
+    request: Request,
+    run: str,
+    group: GroupName,
+    metric: MetricName,
+    start: Start = None,
+    stop: Stop = None,
+    points: Points = 600,
+    format: Form = None,
+) -> Response:
+    """Return how the devices were spread over time: count, mean, min, p5, p25, p50, p75, p95, max."""
+    with server_of(request).shelf.reading(run).run() as opened:
+        seen = views.bands(opened, group, metric, start, stop, points)
+    names = ("times", "count", "mean", "min", "p5", "p25", "p50", "p75", "p95", "max")
+    return table_answer(request, _table(seen, names), format)
+
+
+@router.get("/lines", response_model=LinesView, responses=TABLE)
+def lines(
+    request: Request,
+    run: str,
+    group: GroupName,
+    metric: MetricName,
+    devices: Annotated[str, Query(max_length=20_000, description="Names, separated by commas.", examples=["0"])],
+    start: Start = None,
+    stop: Stop = None,
+    points: Points = 600,
+    format: Form = None,
+) -> Response:
+    """Return one metric of a few devices over time: mean, low and high f32 [device, point]."""
+    wanted = list(dict.fromkeys(name for name in devices.split(",") if name))
+    if not 0 < len(wanted) <= _MOST_DEVICES:
+        raise UsageError("lines are of a few devices", given=len(wanted), allowed=f"1 to {_MOST_DEVICES}")
+    with server_of(request).shelf.reading(run).run() as opened:
+        seen = views.lines(opened, group, metric, wanted, start, stop, points)
+    return table_answer(request, _table(seen, ("times", "mean", "low", "high")), format)
+
+
+def _table(seen: Any, arrays: tuple[str, ...]) -> Table:
+    """Return a view as a table: these of its attributes as arrays, the others as facts."""
+    facts = {field.name: getattr(seen, field.name) for field in fields(seen) if field.name not in arrays}
+    return Table({name: getattr(seen, name) for name in arrays}, facts)
+
+
+def _described(name: str, about: dict[str, Any]) -> dict[str, Any]:
+    meaning = METRICS[name].meaning if name in METRICS else ""
+    return {"name": name, "unit": about.get("unit", ""), "source": about.get("source", ""), "meaning": meaning}

@@ -1,0 +1,36 @@
+"""What all routes of one server share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cordee.web.scoring import Scores
+from cordee.web.shelf import Shelf
+from cordee.web.site import Site
+
+if TYPE_CHECKING:
+    from fastapi import Request
+
+    from cordee.web.live import Hub
+
+
+@dataclass(frozen=True)
+class Server:
+    """The runs that may be shown, who follows them, their scores, and the site around them."""
+
+    shelf: Shelf
+    hub: Hub
+    scores: Scores
+    site: Site
+
+    def close(self) -> None:
+        """End streams and children."""
+        self.hub.close()
+        self.scores.close()
+
+
+def server_of(request: Request) -> Server:
+    """Return the server that a request came to."""
+    server: Server = request.app.state.cordee
+    return server
