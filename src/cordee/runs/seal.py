@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from cordee.errors import CordeeError, RunFolderError
-from cordee.runs.blocklog import list_parts, merge_facts
+from cordee.runs.blocklog import BESIDE_CHANNEL, list_parts, merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.grids import TURN_SLOTS, Axes, rollup
 from cordee.runs.journal import read_journal
@@ -197,7 +197,7 @@ def _whole_bins(values: np.ndarray, factor: int) -> np.ndarray:
 def _seal_events(telemetry: Path, commit: Commit, events: list[Event]) -> None:
     unique = {(event.attempt, event.rank, event.offset): event for event in reversed(events)}
     known: set[tuple[int, int, int]] = set()
-    if any(offset <= _watermark(commit, attempt, rank) for attempt, rank, offset in unique):
+    if any(offset <= _watermark(commit, attempt, _stream(rank, offset)) for attempt, rank, offset in unique):
         columns = read_events(telemetry, ("attempt", "rank", "offset"), 0, commit.event_rows)
         known = {(int(attempt), int(rank), int(offset)) for attempt, rank, offset in columns.T}
     fresh = [event for key, event in unique.items() if key not in known]
@@ -209,7 +209,8 @@ def _seal_events(telemetry: Path, commit: Commit, events: list[Event]) -> None:
             code = codes.setdefault(name, len(codes))
             rows.append((code, event.attempt, event.rank, event.offset, step, event.time, value))
         marks = commit.watermarks.setdefault(str(event.attempt), {})
-        marks[str(event.rank)] = max(marks.get(str(event.rank), -1), event.offset)
+        stream = _stream(event.rank, event.offset)
+        marks[stream] = max(marks.get(stream, -1), event.offset)
     commit.event_names = list(codes)
     if rows:
         rows.sort(key=lambda row: row[:4])
@@ -226,8 +227,13 @@ def _seal_facts(telemetry: Path, news: list[dict[str, Any]]) -> None:
         write_facts(telemetry, known)
 
 
-def _watermark(commit: Commit, attempt: int, rank: int) -> int:
-    return commit.watermarks.get(str(attempt), {}).get(str(rank), -1)
+def _watermark(commit: Commit, attempt: int, stream: str) -> int:
+    return commit.watermarks.get(str(attempt), {}).get(stream, -1)
+
+
+def _stream(rank: int, offset: int) -> str:
+    """Return the name of what an offset rises in: the rank's channel, or what was taken beside it."""
+    return str(rank) if offset < BESIDE_CHANNEL else f"{rank}+"
 
 
 def _make_durable(store: Path, since: float) -> None:

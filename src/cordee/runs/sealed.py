@@ -49,7 +49,8 @@ class Commit:
         groups: axes by group name.
         event_rows: rows of the events table that count.
         event_names: metric names; the table's first column is an index into them.
-        watermarks: per attempt and rank (as text) the largest event offset that is in.
+        watermarks: per attempt and rank (as text; with a + for what was taken beside its channel) the largest event offset
+            that is in.
         dropped_events: events that ranks had to drop.
         skipped_bytes: damaged bytes of the block log that were passed over.
         malformed_records: records that made no sense and were passed over.
