@@ -328,7 +328,7 @@ class Agent:
         env = dict(os.environ, PYTHONPATH=str(self.folder.node_zip), CORDEE_NODE=self.node)
         env_of_ranks = dict(self.env, CORDEE_NODE=self.node)
         request = dict(message["request"], env=env_of_ranks, run_folder=str(self.folder.root))
-        request.update(workdir=self.container.workdir, inside=self.container.words())
+        request.update(workdir=self.container.workdir, inside=self.container.words(), asked_at=time.monotonic())
         argv = (sys.executable, "-s", "-m", "cordee.checks")
         task = Task(
             message["id"],
