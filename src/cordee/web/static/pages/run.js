@@ -34,7 +34,7 @@ function Now({ doc, newest }) {
   const ended = ENDED.has(doc.state);
   const { step, total, share, remaining, rate } = progressOf(doc, newest);
   const lasted = began === null ? null : (epoch(doc.ended_at) ?? serverNow()) - began;
-  const done = Number.isFinite(share) ? `${Math.floor(100 * Math.min(1, share))} %` : null;
+  const done = Number.isFinite(share) ? `${share >= 1 ? 100 : number(Math.floor(1000 * share) / 10, 3)} %` : null;
   const words = step === null ? "no step was logged yet" : total ? `step ${number(step)} of ${number(total)}` : `step ${number(step)}`;
   const active = doc.nodes.filter((node) => node.role === "active");
   const running = doc.ranks.filter((rank) => rank.status === "running").length;
@@ -95,16 +95,6 @@ function Findings({ run, doc }) {
   <//>`;
 }
 
-function Failures({ doc }) {
-  if (!doc.failures?.length) return null;
-  return html`<${Panel} title="Failures">
-    <ul class="missing">${doc.failures.slice(-5).reverse().map((failure) => html`<li class="note bad"><${Icon} name="cross" /><div>
-      <p class="strong">${failure.text || failure.reason || failure.kind || "a rank failed"}</p>
-      <p class="soft">${[failure.rank !== undefined && failure.rank !== null ? `rank ${failure.rank}` : "", failure.node || "", failure.attempt ? `attempt ${failure.attempt}` : "", failure.signal || (failure.code !== undefined && failure.code !== null ? `code ${failure.code}` : "")].filter(Boolean).join(" · ")}</p>
-    </div></li>`)}</ul>
-  <//>`;
-}
-
 function About({ doc }) {
   const rows = [
     ["submitted", html`<${Time} at=${doc.submitted_at} seconds />`],
@@ -127,7 +117,6 @@ export default function Run({ run, doc, newest, range, setRange, whole }) {
     <${Now} doc=${doc} newest=${newest} />
     ${whole && html`<${Panel} title="Timeline" aside=${html`<span class="soft">${many(doc.phases?.length || 0, "phase")}, ${many(doc.checkpoints?.length || 0, "checkpoint")}, ${many(doc.attempts?.length || 0, "attempt")}</span>`}>
       <${Timeline} ...${shared} /><//>`}
-    <${Failures} doc=${doc} />
     <${Findings} run=${run} doc=${doc} />
     <${Logged} ...${shared} />
     <${Resources} ...${shared} />
