@@ -2,12 +2,12 @@
 
 import { html, useEffect, useMemo, useRef } from "../vendor/htm-preact-3.1.1.js";
 import { ofRun } from "../api.js";
-import { Chart, Legend } from "../charts.js";
+import { Chart, LEFT, Legend } from "../charts.js";
 import { useData } from "../hooks.js";
 import { Loaded, Panel } from "../ui.js";
 
-/** picked: numbers of devices; time: [from, to] of the map; data: what the map knows, whose end says when to ask again. */
-export function PickedLines({ run, group, metric, devices, picked, time, data, onPick, setQuery }) {
+/** picked: numbers of devices; time: [from, to] of the map, which moves as it grows; left: where the map's cells begin, in pixels. */
+export function PickedLines({ run, group, metric, devices, picked, time, left, setQuery }) {
   const names = picked.map((device) => devices.names[device]);
   const asked = useRef({ from: 0, to: 0 });
   if (time) asked.current = { from: time[0], to: time[1] };
@@ -27,9 +27,9 @@ export function PickedLines({ run, group, metric, devices, picked, time, data, o
   return html`<${Panel} title="Picked rows" aside=${aside}>
     <${Legend} items=${items} />
     <${Loaded} state=${{ ...state, data: shown }} what="the lines">
-      ${(seen) => html`<${Chart} x=${seen.arrays.times} lines=${lines} unit=${metric.unit} height=${180} range=${time}
+      ${(seen) => html`<div style=${{ paddingLeft: `${Math.max(0, left - LEFT)}px` }}><${Chart} x=${seen.arrays.times} lines=${lines} unit=${metric.unit} height=${180} range=${time}
         onRange=${(chosen) => setQuery({ last: null, start: chosen?.[0].toFixed(3), stop: chosen?.[1].toFixed(3) })}
-        label=${`${metric.name} of ${items.map((item) => item.name).join(", ")}`} />`}
+        label=${`${metric.name} of ${items.map((item) => item.name).join(", ")}`} /></div>`}
     <//>
   <//>`;
 }

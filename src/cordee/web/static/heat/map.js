@@ -87,7 +87,7 @@ function useHands({ engine, plotRef, look, devices, unit, asking, setTip, setVoi
   const probe = (given) => {
     const plot = plotRef.current;
     return now.current.engine
-      .ask("probe", { view: plot.view, ...plot.pixels, kind: now.current.look.current.kind, ...given })
+      .ask("probe", { view: plot.view, ...plot.pixels, cells: now.current.look.current.kind, ...given })
       .then(({ cell }) => cell);
   };
   const pointed = (x, y) => {

@@ -134,6 +134,7 @@ export class Plot {
     this.groupLabels = groupLabels;
     this.places = new Uint32Array(order.length);
     for (let place = 0; place < order.length; place += 1) this.places[order[place]] = place;
+    if (this.cursor) this.cursor.row = this.places[this.cursor.device];
     this.repaint();
   }
 

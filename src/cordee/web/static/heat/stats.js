@@ -159,11 +159,13 @@ export function rowStats(source, peers, stats) {
     let count = 0;
     let bad = Infinity;
     let last = NaN;
+    let infinite = 0;
     for (let col = 0; col < cols; col += 1) {
       const value = data[base + col];
       const spread = stats.spread[place + col];
       if (value - value !== 0) {
         if (bad === Infinity && (value === value || spread === spread)) bad = col;
+        if (value === value) (far += MOST_Z), (count += 1), (infinite += 1);
         continue;
       }
       const z = Math.min(MOST_Z, Math.abs(value - stats.median[place + col]) / spread);
@@ -174,7 +176,7 @@ export function rowStats(source, peers, stats) {
       last = value;
     }
     if (count) {
-      mean[row] = total / count;
+      mean[row] = total / (count - infinite);
       deviation[row] = far / count;
       latest[row] = last;
     }

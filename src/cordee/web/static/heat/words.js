@@ -1,6 +1,6 @@
 /** A cell, a row, an order in words: for the tip under the pointer and for ears. */
 
-import { local, quantity } from "../format.js";
+import { local, number, quantity } from "../format.js";
 import { placeWords } from "./devices.js";
 
 export const SORTS = {
@@ -18,6 +18,9 @@ export const CELLS = [
   ["min", "lowest"],
 ];
 
+/** Return a value with its unit, also one that is no number. */
+export const said = (value, unit, digits = 3) => (Number.isNaN(value) ? "missing" : Number.isFinite(value) ? quantity(value, unit, digits) : number(value));
+
 /** Return how far a value is from its peers: "4.2 σ above its peers". */
 export function apart(z) {
   if (!Number.isFinite(z)) return "";
@@ -28,7 +31,6 @@ export function apart(z) {
 /** Return {title, lines} of a probed cell. */
 export function cellWords(cell, devices, unit) {
   const device = devices.list[cell.device];
-  const value = Number.isNaN(cell.value) ? "missing" : quantity(cell.value, unit, 4);
   const who = [
     devices.labels[cell.device],
     device.ranks?.length && !devices.group.startsWith("rank") ? `rank ${device.ranks.slice(0, 4).join(", ")}${device.ranks.length > 4 ? " …" : ""}` : "",
@@ -39,7 +41,7 @@ export function cellWords(cell, devices, unit) {
     Number.isNaN(cell.value) ? "" : [apart(cell.z), Number.isFinite(cell.median) ? `median ${quantity(cell.median, unit, 4)}` : ""].filter(Boolean).join(" · "),
     cell.cells > 1 ? `one of ${cell.cells} cells that share this point` : "",
   ].filter(Boolean);
-  return { title: value, who: who.join(" · "), lines };
+  return { title: said(cell.value, unit, 4), who: who.join(" · "), lines };
 }
 
 /** Return a cell as one sentence. */

@@ -214,7 +214,7 @@ function fault(error) {
 }
 
 /** Say what a pixel, or a cell, of the newest view shows, and where it stands among its peers. */
-function probe({ id, view, width, height, x, y, row, time, kind }) {
+function probe({ id, view, width, height, x, y, row, time, cells }) {
   const source = state.base ? sourceFor(view) : null;
   if (!source || !state.order) return tell("probed", { id, cell: null });
   let rows;
@@ -229,7 +229,7 @@ function probe({ id, view, width, height, x, y, row, time, kind }) {
     cols = [column, column + 1];
   }
   if (cols[0] < 0 || cols[0] >= source.cols) return tell("probed", { id, cell: null });
-  const cell = shown(source, state.order, rows, cols, KINDS.includes(kind) ? kind : "far");
+  const cell = shown(source, state.order, rows, cols, KINDS.includes(cells) ? cells : "far");
   if (!cell) return tell("probed", { id, cell: null });
   const at = source.t0 + cell.column * source.step;
   const column = state.base.column(at + source.step / 2);

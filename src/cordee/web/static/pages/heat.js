@@ -1,10 +1,10 @@
 /** The heat map: any metric of any group, time across, devices down. The address holds all of what is looked at. */
 
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact-3.1.1.js";
-import { many, number, quantity, utc } from "../format.js";
+import { many, number, utc } from "../format.js";
 import { useHandler, useTheme } from "../hooks.js";
 import { at, withQuery } from "../routes.js";
-import { Choice, Empty, Fault, Icon, Loading, Panel, Select, Time } from "../ui.js";
+import { Choice, Empty, Fault, Loading, Select, Time } from "../ui.js";
 import { marks, table } from "../heat/colourmaps.js";
 import { rankOf } from "../heat/devices.js";
 import { HeatLegend, isDark } from "../heat/legend.js";
@@ -196,7 +196,7 @@ function Map_({ run, query, setQuery, range, group, metric, devices, choose, onD
         </div>
       </div>
     </section>
-    <${PickedLines} ...${{ run, group: group.name, metric, devices, picked: want.picked, time, data, onPick, setQuery }} />
+    <${PickedLines} ...${{ run, group: group.name, metric, devices, picked: want.picked, time, left: plot.current?.size.left ?? 0, setQuery }} />
     <${WorstTable} ...${{ worst, devices, unit: metric.unit, linkTo, picked: want.picked, onPick }} />`;
 }
 
