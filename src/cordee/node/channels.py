@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Optional
 
 from cordee.client.channel import ChannelReader, create_channel
+from cordee.node.logged_names import LoggedNames
 from cordee.node.placing import split_places
 from cordee.runs.blocklog import encode_events
 
@@ -30,6 +31,7 @@ class RankChannels:
         self._open: dict[tuple[int, int], ChannelReader] = {}
         self._reported_drops: dict[tuple[int, int], int] = {}
         self._closed: set[tuple[int, int]] = set()
+        self._names = LoggedNames(node)
         self._first: list[bytes] = []
         for path in sorted(self.folder.glob("*-*.channel")):
             attempt, _, rank = path.stem.partition("-")
@@ -69,8 +71,10 @@ class RankChannels:
                 self._reported_drops[attempt, rank] = dropped
             if cursor != before:
                 cursors[f"{attempt}-{rank}"] = cursor
+                self._names.declared(reader.declared())
             if (attempt, rank) not in self._closed and reader.step is not None:
                 steps[rank] = reader.step
+        records.append(self._names.news())
         return b"".join(records), cursors, steps
 
     def acknowledge(self, cursors: dict[str, int]) -> None:

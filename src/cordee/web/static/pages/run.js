@@ -5,7 +5,8 @@ import { duration, epoch, many, number, ranges } from "../format.js";
 import { useClock } from "../hooks.js";
 import { serverNow } from "../live.js";
 import { at } from "../routes.js";
-import { Badge, Figures, Given, Icon, Missing, Panel, Progress, Table, Time, shape, tone } from "../ui.js";
+import { Badge, Figures, Icon, Missing, Panel, Progress, Table, Time, shape } from "../ui.js";
+import { Finding, graveFirst } from "../parts/findings.js";
 import { Logged } from "../parts/logged.js";
 import { marksOf } from "../parts/marks.js";
 import { Resources } from "../parts/resources.js";
@@ -20,8 +21,8 @@ function progressOf(doc) {
   const step = given.step ?? doc.step;
   const total = given.total ?? doc.total;
   const known = step !== null && step !== undefined;
-  const share = given.share ?? (known && total ? (step + 1) / total : NaN);
-  return { step: known ? step : null, total, share, remaining: given.remaining_s ?? given.eta_s ?? null, rate: given.steps_per_s ?? null };
+  const share = given.ratio ?? (known && total ? (step + 1) / total : NaN);
+  return { step: known ? step : null, total, share, remaining: given.remaining_s ?? null, rate: given.steps_per_s ?? null };
 }
 
 function Now({ doc }) {
@@ -84,13 +85,10 @@ function Segments({ doc }) {
 }
 
 function Findings({ run, doc }) {
-  const order = { error: 0, warn: 1, info: 2 };
-  const list = [...(doc.findings || [])].sort((a, b) => (order[a.severity] ?? 3) - (order[b.severity] ?? 3));
+  const list = graveFirst(doc.findings || []);
   if (!list.length) return null;
   return html`<${Panel} title="Findings" aside=${html`<a href=${at("run", run, "findings")}>all ${list.length}</a>`}>
-    <ul class="missing">${list.slice(0, 3).map((finding) => html`<li class=${`note ${tone(finding.severity)}`}>
-      <${Icon} name=${shape(finding.severity)} /><div><p class="strong"><span class="hidden">${finding.severity}: </span>${finding.text}</p><${Given} of=${{ next: finding.next }} /></div>
-    </li>`)}</ul>
+    <ul class="missing">${list.slice(0, 3).map((finding) => html`<${Finding} run=${run} finding=${finding} />`)}</ul>
   <//>`;
 }
 
@@ -124,7 +122,6 @@ export default function Run({ run, doc, range, setRange, whole }) {
   const shared = { run, doc, range: range || whole, chosen: range, setRange, marks, live: !ENDED.has(doc.state) };
   return html`<h1 class="hidden">${run}</h1>
     <${Now} doc=${doc} />
-    <${Missing} missing=${doc.missing} />
     ${whole && html`<${Panel} title="Timeline" aside=${html`<span class="soft">${many(doc.phases?.length || 0, "phase")}, ${many(doc.checkpoints?.length || 0, "checkpoint")}, ${many(doc.attempts?.length || 0, "attempt")}</span>`}>
       <${Timeline} ...${shared} /><//>`}
     <${Failures} doc=${doc} />
@@ -132,6 +129,7 @@ export default function Run({ run, doc, range, setRange, whole }) {
     <${Logged} ...${shared} />
     <${Resources} ...${shared} />
     <div class="grid"><${ScoreCard} run=${run} doc=${doc} /><${About} doc=${doc} /></div>
+    ${doc.missing?.length > 0 && html`<${Panel} title="Not shown"><${Missing} missing=${doc.missing} /><//>`}
     <${Vetting} run=${run} doc=${doc} />
     <${Segments} doc=${doc} />`;
 }

@@ -19,7 +19,7 @@ function One({ run, group, about, devices, range, chosen, setRange, marks, live 
   const lines = useMemo(() => {
     if (!found) return [];
     const points = found.arrays.times.length;
-    return (found.devices || devices).map((device, row) => ({ name: String(device), values: found.arrays.values.subarray(row * points, (row + 1) * points) }));
+    return (found.devices || devices).map((device, row) => ({ name: String(device), values: found.arrays.mean.subarray(row * points, (row + 1) * points) }));
   }, [found]);
   const first = lines[0]?.values;
   const last = first ? first.findLast((value) => Number.isFinite(value)) : undefined;

@@ -27,7 +27,7 @@ export function marksOf(doc) {
     }
   }
   for (const finding of doc.findings || []) {
-    add("finding", epoch(finding.time ?? finding.evidence?.time ?? finding.evidence?.query?.start), finding.text);
+    add("finding", epoch(finding.at), finding.text);
   }
   return marks.sort((one, other) => one.x - other.x);
 }
