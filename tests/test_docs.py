@@ -323,7 +323,7 @@ def test_links_between_files_lead_somewhere():
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             rendered = page.parent / target in [
                 ROOT / "docs" / f"{name}.md"
-                for name in ("architecture", "benchmarks", "commands", "slurm-reasons", "vetting-checks")
+                for name in ("architecture", "benchmarks", "commands", "http-api", "slurm-reasons", "vetting-checks")
             ]
             assert rendered or (page.parent / target).exists(), f"{page.name}: {target}"
 
