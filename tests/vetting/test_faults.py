@@ -617,7 +617,7 @@ def test_a_rank_that_never_starts_is_named(tmp_path: Path, library: Path) -> Non
 def test_a_node_that_the_network_does_not_reach_is_silent(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library) as nodes:
         nodes[BAD].prefix += ["unshare", "--map-root-user", "--net"]
-        vetted = nodes.vet(ask("host.memory"), deadline="4s")
+        vetted = nodes.vet(ask("host.memory"), deadline="12s")
     assert (vetted.code, vetted.document["exclude"]) == (3, [BAD])
     assert "node.silent" in vetted.rules(BAD)
 
