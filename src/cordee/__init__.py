@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cordee.checkpoint.save import checkpointer
     from cordee.client.log import log
+    from cordee.client.place import place
     from cordee.client.stopping import stopping
     from cordee.runs.reader import open_run
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "checkpointer", "log", "open_run", "stopping"]
+__all__ = ["__version__", "checkpointer", "log", "open_run", "place", "stopping"]
 
 _HOMES = {
     "checkpointer": "cordee.checkpoint.save",
     "log": "cordee.client.log",
     "open_run": "cordee.runs.reader",
+    "place": "cordee.client.place",
     "stopping": "cordee.client.stopping",
 }
 

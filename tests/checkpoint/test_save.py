@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import cordee
+from cordee.client import rank as client_rank
+from cordee.client.channel import ChannelReader, ChannelWriter, create_channel
 from cordee.errors import CheckpointError
 
 TRAINING = """
@@ -84,6 +87,25 @@ def test_model_optimizer_generators_and_position_come_back(tmp_path):
     assert other.at == 41
     assert torch.equal(torch.rand(3), expected[0])
     assert random.random() == expected[1]
+
+
+def test_a_save_tells_the_run_how_long_it_took_and_what_it_wrote(tmp_path, monkeypatch):
+    create_channel(tmp_path / "1-0.channel")
+    writer = ChannelWriter(tmp_path / "1-0.channel")
+    monkeypatch.setattr(client_rank, "writer", writer)
+    _, _, saver = made(tmp_path / "saved")
+    began = time.time()
+    target = saver.save(9)
+    ended = time.time()
+    reader = ChannelReader(tmp_path / "1-0.channel")
+    ((_, moment, step, said),), _ = reader.read()
+    assert step == 9
+    assert said["cordee/checkpoint_bytes"] == sum(file.stat().st_size for file in Path(target).iterdir())
+    assert 0 < said["cordee/checkpoint_seconds"] <= moment - began + 0.01
+    assert began <= moment <= ended
+    assert said["cordee/checkpoint_blocking"] == 1
+    writer.close()
+    reader.close()
 
 
 def test_only_the_newest_few_stay_and_foreign_files_are_left_alone(tmp_path):

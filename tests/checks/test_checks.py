@@ -290,6 +290,7 @@ def test_a_mistyped_check_is_an_error_before_anything_runs(tmp_path: Path) -> No
         {"checks": [{"check": "host.memory", "requred": True}]},
         {"checks": [], "deadline_s": "soon"},
         {"checks": [], "deadline_s": 0},
+        {"checks": [], "asked_at": "now"},
         {"checks": [], "deadlines": 3},
     ],
 )
@@ -307,6 +308,14 @@ def command(request: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+def test_the_deadline_counts_from_when_it_was_asked() -> None:
+    result = one("host.memory", {"min_bytes": 1}, asked_at=time.monotonic() - 21)
+    assert (result["status"], result["cause"]) == ("unknown", "timeout")
+    assert "no time was left of the 20 s" in result["evidence"]
+    assert one("host.memory", {"min_bytes": 1}, asked_at=time.monotonic() - 5)["status"] == "pass"
+    assert one("host.memory", {"min_bytes": 1}, asked_at=time.monotonic() + 1e6)["status"] == "pass"
 
 
 def test_the_command_writes_one_line_per_check() -> None:

@@ -11,6 +11,7 @@ from cordee.errors import DocumentError
 from .conftest import Faults, Load
 
 HEAD = 'name = "a"\nrun = "python train.py"\n'
+URL = "an address of this node"
 
 WRONG = [
     # text after the head (which has two lines), line, text, given, a part of allowed, next
@@ -57,6 +58,12 @@ WRONG = [
     ("[restart]\nbackoff = '-1s'\n", 4, "restart.backoff is not a duration", "-1s", "seconds", "change restart.backoff"),
     ("[sampling]\ninterval = '10ms'\n", 4, "sampling.interval is too small", "10ms", "at least 0.1", "change sampling.interval"),
     ("[timeouts]\nlost = 1\n", 3, "timeouts is wrong: lost = 1 s is too short for a heartbeat of 1 s", None, "three times", "change timeouts"),
+    ("[metrics]\nadapters = ['wandbx']\n", 4, "metrics.adapters[0] is not one of its values", "wandbx", '"wandb", "tensorboard" or "mlflow"', "change metrics.adapters[0]"),
+    ("[[metrics.scrape]]\nurl = 'http://127.0.0.1:1/m'\nevry = 1\n", 5, "[metrics.scrape[0]] has no key evry", "evry", "every", "did you mean every?"),
+    ("[[metrics.scrape]]\nurl = 'http://10.0.0.1:1/m'\n", 4, "metrics.scrape[0].url does not lead to the node itself", "http://10.0.0.1:1/m", URL, "change metrics.scrape[0].url"),
+    ("[[metrics.scrape]]\nurl = 'https://localhost/m'\n", 4, "metrics.scrape[0].url is not a URL that begins with http://", "https://localhost/m", URL, "change metrics.scrape[0].url"),
+    ("[[metrics.scrape]]\nurl = 'http://127.0.0.1:{prt}/m'\n", 4, "metrics.scrape[0].url holds {prt}, which stands for nothing here", "http://127.0.0.1:{prt}/m", URL, "change metrics.scrape[0].url"),
+    ("[[metrics.scrape]]\nurl = 'http://127.0.0.1:{port}/m'\n", 3, "metrics.scrape[0] is wrong: {port} in url needs port", None, "port = 8000", "change metrics.scrape[0]"),
     ("[steps]\na = { after = 'b' }\n", 3, "steps is wrong: a comes after 'b', which is no other step", None, "a", "change steps"),
     ("[sweep]\nlr = { a = 1 }\n", 4, "sweep.lr is not a range of a parameter", None, "log 1e-5..1e-1", "change sweep.lr"),
     ("on = 3\n", 3, "on is not a table", 3, "[on.local]", "write [on.CLUSTER] above the keys that differ there"),

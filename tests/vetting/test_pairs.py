@@ -135,6 +135,40 @@ def test_when_no_pair_could_be_measured_all_are_unknown_for_one_reason() -> None
     assert (document["verdict"], document["exclude"]) == ("abort", [])
 
 
+def test_a_meeting_for_which_a_node_was_late_says_nothing_of_either() -> None:
+    test = PairTest(names(4), "seed")
+    (late, partner), others = test.next_round()
+    test.record(late, partner, None, f"{late}: no answer in time", late=[late])
+    test.record(*others, 1e9)
+    while pairs := test.next_round():
+        for a, b in pairs:
+            test.record(a, b, 1e9)
+    outcome = test.outcome()
+    assert (off(outcome), outcome.links) == ({}, [])
+
+
+def test_a_node_that_is_always_late_could_not_be_tested_and_is_not_said_to_be_cut_off() -> None:
+    test = PairTest(names(6), "seed")
+    while pairs := test.next_round():
+        for pair in pairs:
+            late = [node for node in pair if node == "n3"]
+            test.record(*pair, None if late else 1e9, "n3: no answer in time" if late else "", late=late)
+    outcome = test.outcome()
+    assert off(outcome) == {"n3": "unknown"}
+    assert (outcome.results["n3"]["cause"], outcome.confused, outcome.links) == ("timeout", [], [])
+    assert outcome.results["n3"]["evidence"] == "it is there, but did not answer in time (n3: no answer in time)"
+
+
+def test_a_node_that_reaches_nobody_is_named_though_it_was_late_once() -> None:
+    test = PairTest(names(4), "seed")
+    while pairs := test.next_round():
+        for pair in pairs:
+            dead = "n1" in pair
+            late = ["n1"] if dead and not test.of_node("n1") else []
+            test.record(*pair, None if dead else 1e9, "connection refused" if dead else "", late=late)
+    assert off(test.outcome()) == {"n1": "fail"}
+
+
 def test_a_node_that_stops_answering_is_silent_and_meets_nobody_again() -> None:
     test, rounds = PairTest(names(6), "seed"), []
     while pairs := test.next_round():

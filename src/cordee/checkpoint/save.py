@@ -15,7 +15,7 @@ import time
 import warnings
 from typing import Any, Iterator, Mapping, Optional, Union
 
-from cordee.checkpoint import random_state
+from cordee.checkpoint import random_state, timing
 from cordee.checkpoint.folder import MANIFEST, SCHEMA, Checkpoint, find_checkpoints, read_manifest
 from cordee.errors import CheckpointError
 
@@ -128,11 +128,14 @@ class Checkpointer:
     def save(self, step: int) -> str:
         """Save the state after `step`; every rank calls this. Returns the checkpoint's path.
 
+        The training waits meanwhile; how long, and how many bytes each rank wrote, goes into the run's telemetry.
+
         Raises:
             CheckpointError: it could not be written; the older ones are untouched.
         """
         import torch.distributed.checkpoint as dcp
 
+        began = time.monotonic()
         rank, _ = _world()
         name = f"step-{step:09d}"
         target = os.path.join(self._folder, name)
@@ -151,6 +154,7 @@ class Checkpointer:
         self._saved_at = time.monotonic()
         if rank == 0:
             self._remove_old()
+        timing.tell(step, time.monotonic() - began, timing.written_bytes(target, rank))
         return target
 
     def _state(self) -> dict[str, Any]:

@@ -105,7 +105,8 @@ def run_checks(request: dict[str, Any]) -> list[dict[str, Any]]:
 
     Args:
         request: `checks` (each with `check`, and perhaps `parameters` and `required`), `deadline_s` for all of them,
-            and perhaps `env`, `workdir` and `run_folder` of the ranks.
+            and perhaps `env`, `workdir` and `run_folder` of the ranks, and `asked_at`, the monotonic time at which it was
+            asked: the deadline counts from then, however long it took until the checks could begin.
 
     Raises:
         UsageError: the request is wrong (a mistyped check or parameter); nothing was run.

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cordee.cli.options import json_option
 from cordee.cli.output import print_json
 from cordee.errors import UsageError
+
+if TYPE_CHECKING:
+    from cordee.runs.folder import RunFolder
 
 folder_argument = click.argument("folder", metavar="[DIR]", required=False)
 
@@ -122,6 +126,46 @@ def down(folder: str | None, as_json: bool) -> None:
         print_json({"schema": "cordee.testing.slurm/1", "folder": str(cluster.folder)})
     else:
         click.echo(f"{cluster.folder} is gone")
+
+
+@command.command("make-run")
+@click.argument("runs", metavar="DIR")
+@click.option(
+    "--gpus", default=10752, show_default=True, metavar="N", help="How many GPUs, four to a node, a rank on each."
+)
+@click.option("--minutes", default=10.0, show_default=True, metavar="M", help="How long it ran, at a sample a second.")
+@click.option("--live", is_flag=True, help="Write on in real time, until interrupted.")
+@click.option("--for", "for_s", type=float, metavar="S", help="With --live: go on for S seconds only, then end well.")
+@json_option
+def make_run(runs: str, gpus: int, minutes: float, live: bool, for_s: float | None, as_json: bool) -> None:
+    """Write a made-up run of many GPUs below DIR: for looking at pages, and for benchmarks. Nothing in it was measured.
+
+    It has a slow node, a rank that stalls, checkpoints, gaps, a GPU that nobody can measure and a restart.
+
+    \b
+    Example:
+      cordee testing make-run /tmp/runs --gpus 1024 --minutes 5
+      cordee serve --runs /tmp/runs
+    """
+    from cordee.testing.made_runs import MadeRun, follow_run, write_run
+
+    if for_s is not None and not live:
+        raise UsageError("--for goes with --live", given=f"--for {for_s:g}", allowed="--live --for SECONDS")
+    made = MadeRun(gpus, round(minutes * 60))
+    if not live:
+        _say_run(write_run(runs, made), made.gpus, as_json)
+        return
+    written = follow_run(runs, made, float("inf") if for_s is None else for_s)
+    _say_run(next(written), made.gpus, as_json)
+    for _ in written:
+        pass
+
+
+def _say_run(folder: RunFolder, gpus: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"schema": "cordee.testing.made-run/1", "run": folder.id, "folder": str(folder.root), "gpus": gpus})
+    else:
+        click.echo(f"{folder.root} has {gpus} GPUs that never were")
 
 
 def _folder(given: str | None) -> Path:

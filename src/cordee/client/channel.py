@@ -9,6 +9,7 @@ trust what a stray pointer, or another core's order of stores, may have put ther
 from __future__ import annotations
 
 import fcntl
+import json
 import mmap
 import os
 import struct
@@ -29,6 +30,7 @@ _TAIL, _STOP_REQUESTED, _STOP_STEP = 24, 25, 26
 
 FLAG_ATTACHED, FLAG_STOPPING = 1, 2
 
+RESERVED = "cordee/"  # names that are Cordée's own
 _RECORD_MAGIC = 0xC0DE
 _PREFIX = struct.Struct("<HHI")  # magic, length in 8-byte units, CRC-32 of all that follows
 _HEAD_OF_BODY = struct.Struct("<dqQ")  # UTC time, step, number of values
@@ -36,10 +38,21 @@ _SMALLEST = _PREFIX.size + _HEAD_OF_BODY.size
 _LARGEST = 65535 * 8
 _NO_STEP = -(1 << 63)
 _MOST_SHAPES = 1024
+_MOST_NAMES = 10_000
+_LONGEST_NAME = 200
 _DAMAGE_PATIENCE_S = 1.0
 
 Path = Union[str, "os.PathLike[str]"]
 Event = tuple[int, float, Optional[int], dict[str, float]]
+Shape = tuple[Any, bytes, int]
+
+
+def bounded_name(name: str) -> str:
+    """Return a metric's name as it is recorded: without NUL, and a very long one cut, with a checksum that tells it apart."""
+    name = name.replace("\0", "\ufffd")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}…{zlib.crc32(name.encode('utf-8', 'replace')):08x}"
 
 
 def create_channel(path: Path, *, stop_wait_s: float = STOP_WAIT_S) -> None:
@@ -102,6 +115,9 @@ class _Mapping:
 class ChannelWriter(_Mapping):
     """The rank's end. Not thread-safe: `cordee.client` guards it.
 
+    Attributes:
+        names: what `cordee.log` has recorded in this process, the first 10,000 names.
+
     Raises:
         BlockingIOError: another living process writes to this channel.
         OSError, ValueError: as `_Mapping`.
@@ -119,7 +135,8 @@ class ChannelWriter(_Mapping):
             head = self.words[_HEAD] = tail
         self._head = head
         self._tail = tail
-        self._shapes: dict[tuple[str, ...], tuple[Any, bytes, int]] = {}
+        self._shapes: dict[tuple[str, ...], Shape] = {}
+        self.names: set[str] = set()
         self.words[_FLAGS] |= FLAG_ATTACHED
 
     @property
@@ -140,25 +157,30 @@ class ChannelWriter(_Mapping):
         """Count values or events that could not be recorded."""
         self.words[_DROPPED] += count
 
-    def write(self, step: Optional[int], values: Mapping[str, Any]) -> None:
-        """Append one event; counted as dropped when the ring is full.
+    def write(self, step: Optional[int], values: Mapping[str, Any], shape: Optional[Shape] = None) -> bool:
+        """Append one event; False, and counted as dropped, when the ring is full.
+
+        Args:
+            shape: of the names, where an adapter writes: see `shape_of`; its steps are not the rank's progress.
 
         Raises:
             struct.error, TypeError, OverflowError: a value is no number, or the step no integer; nothing was written.
         """
-        names = tuple(values)
-        shape = self._shapes.get(names)
+        of_rank = shape is None
         if shape is None:
-            shape = self._shape(names)
+            names = tuple(values)
+            shape = self._shapes.get(names)
+            if shape is None:
+                shape = self._own_shape(names)
         pack, encoded_names, length = shape
-        body = pack(time.time(), _NO_STEP if step is None else step, len(names), *values.values()) + encoded_names
+        body = pack(time.time(), _NO_STEP if step is None else step, len(values), *values.values()) + encoded_names
         head = self._head
         after = head + length
         if after - self._tail > RING_BYTES:
             self._tail = self.words[_TAIL]
             if after - self._tail > RING_BYTES or length > _LARGEST:
                 self.words[_DROPPED] += 1
-                return
+                return False
         record = _PREFIX.pack(_RECORD_MAGIC, length >> 3, zlib.crc32(body)) + body
         position = head & (RING_BYTES - 1)
         end = position + length
@@ -169,7 +191,19 @@ class ChannelWriter(_Mapping):
             self.ring[position:] = record[:first]
             self.ring[: length - first] = record[first:]
         self._head = self.words[_HEAD] = after
-        if step is not None and step >= 0:
+        if of_rank and step is not None and step >= 0:
+            self.words[_STEP] = step + 1
+        return True
+
+    def declare(self, document: Mapping[str, Any]) -> bool:
+        """Append what is known of metrics, as JSON that `ChannelReader.declared` collects; False when the ring is full."""
+        text = json.dumps(document, separators=(",", ":")).encode()
+        length = _SMALLEST + len(text)
+        return self.write(None, {}, (_HEAD_OF_BODY.pack, text + b" " * (-length % 8), length + -length % 8))
+
+    def step_of_adapter(self, step: int) -> None:
+        """Say how far the training is by a step that it gave to another library, unless the rank says so itself."""
+        if not self.names and not self.words[_FLAGS] & FLAG_STOPPING and self.words[_STEP] <= step < 1 << 62:
             self.words[_STEP] = step + 1
 
     def ask(self, step: int) -> bool:
@@ -188,15 +222,21 @@ class ChannelWriter(_Mapping):
         value = self.words[_STOP_STEP]
         return value - 1 if value else None
 
-    def _shape(self, names: tuple[str, ...]) -> tuple[Any, bytes, int]:
-        encoded = "\0".join(names).encode("utf-8", "replace")
-        raw = _SMALLEST + 8 * len(names) + len(encoded)
-        padding = -raw % 8
-        pack = struct.Struct(f"<dqQ{len(names)}d").pack
-        shape = (pack, encoded + b"\0" * padding, raw + padding)
+    def _own_shape(self, names: tuple[str, ...]) -> Shape:
+        shape = shape_of(names)
         if len(self._shapes) < _MOST_SHAPES:
             self._shapes[names] = shape
+        if len(self.names) < _MOST_NAMES:
+            self.names.update(name for name in names if not name.startswith(RESERVED))
         return shape
+
+
+def shape_of(names: tuple[str, ...]) -> Shape:
+    """Return what the events of these names have in common: how numbers are packed, the names' bytes, the event's length."""
+    encoded = "\0".join(map(bounded_name, names)).encode("utf-8", "replace")
+    raw = _SMALLEST + 8 * len(names) + len(encoded)
+    padding = -raw % 8
+    return struct.Struct(f"<dqQ{len(names)}d").pack, encoded + b"\0" * padding, raw + padding
 
 
 class ChannelReader(_Mapping):
@@ -209,6 +249,7 @@ class ChannelReader(_Mapping):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.damaged_bytes = 0
+        self._declared: list[dict[str, Any]] = []
         self._damaged_since: Optional[float] = None
         head, tail = self.words[_HEAD], self.words[_TAIL]
         sane = head % 8 == 0 and tail % 8 == 0 and 0 <= head - tail <= RING_BYTES
@@ -226,7 +267,8 @@ class ChannelReader(_Mapping):
             found = self._event(self.cursor, available)
             if found is not None:
                 event, length = found
-                events.append(event)
+                if event is not None:
+                    events.append(event)
                 self._damaged_since = None
             else:
                 length = self._skip(available)
@@ -236,6 +278,11 @@ class ChannelReader(_Mapping):
             self.cursor += length
             available -= length
         return events, self.cursor
+
+    def declared(self) -> list[dict[str, Any]]:
+        """Return what was declared between the events that were read since the last call."""
+        news, self._declared = self._declared, []
+        return news
 
     def acknowledge(self, cursor: int) -> None:
         """Free everything before `cursor`, a value that `read` returned: it is stored elsewhere."""
@@ -302,7 +349,8 @@ class ChannelReader(_Mapping):
         available = self.words[_HEAD] - self.cursor
         return available if 0 <= available <= RING_BYTES and available % 8 == 0 else 0
 
-    def _event(self, offset: int, available: int) -> Optional[tuple[Event, int]]:
+    def _event(self, offset: int, available: int) -> Optional[tuple[Optional[Event], int]]:
+        """Return the event at an offset and its length, None for one that is a declaration; None where nothing is."""
         magic, units, checksum = _PREFIX.unpack(self._bytes(offset, _PREFIX.size))
         length = units << 3
         if magic != _RECORD_MAGIC or not _SMALLEST <= length <= available:
@@ -314,9 +362,20 @@ class ChannelReader(_Mapping):
         names_at = _HEAD_OF_BODY.size + 8 * count
         if names_at > len(body):
             return None
+        if count == 0 and names_at < len(body):
+            self._declare(body[names_at:])
+            return None, length
         numbers = struct.unpack_from(f"<{count}d", body, _HEAD_OF_BODY.size)
         names = body[names_at:].decode("utf-8", "replace").split("\0")
         return (offset, moment, None if step == _NO_STEP else step, dict(zip(names, numbers))), length
+
+    def _declare(self, text: bytes) -> None:
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError):
+            return
+        if isinstance(document, dict):
+            self._declared.append(document)
 
     def _skip(self, available: int) -> int:
         """Return how far the next event is, 0 to try here again later: stores of another core may still arrive."""

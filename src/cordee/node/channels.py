@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Optional
 
 from cordee.client.channel import ChannelReader, create_channel
+from cordee.node.logged_names import LoggedNames
+from cordee.node.placing import split_places
 from cordee.runs.blocklog import encode_events
 
 _EVENTS_PER_READ = 5000
@@ -29,6 +31,8 @@ class RankChannels:
         self._open: dict[tuple[int, int], ChannelReader] = {}
         self._reported_drops: dict[tuple[int, int], int] = {}
         self._closed: set[tuple[int, int]] = set()
+        self._names = LoggedNames(node)
+        self._first: list[bytes] = []
         for path in sorted(self.folder.glob("*-*.channel")):
             attempt, _, rank = path.stem.partition("-")
             if attempt.isdigit() and rank.isdigit():
@@ -47,21 +51,30 @@ class RankChannels:
         if (attempt, rank) in self._open:
             self._closed.add((attempt, rank))
 
+    def say_first(self, records: bytes) -> None:
+        """Put whole records before what the ranks say from now on."""
+        self._first.append(records)
+
     def read(self) -> tuple[bytes, dict[str, int], dict[int, int]]:
         """Return new events as encoded records, the cursor to acknowledge per channel, and each rank's current step."""
-        records, cursors, steps = [], {}, {}
+        records, cursors, steps = self._first, {}, {}
+        self._first = []
         for (attempt, rank), reader in self._open.items():
             before = reader.cursor
             events, cursor = reader.read(_EVENTS_PER_READ)
             dropped = reader.dropped
             news = dropped - self._reported_drops.get((attempt, rank), 0)
+            events, places = split_places(self._node, rank, attempt, events)
+            records.append(places)
             if events or news:
                 records.append(encode_events(self._node, rank, attempt, news, events))
                 self._reported_drops[attempt, rank] = dropped
             if cursor != before:
                 cursors[f"{attempt}-{rank}"] = cursor
+                self._names.declared(reader.declared())
             if (attempt, rank) not in self._closed and reader.step is not None:
                 steps[rank] = reader.step
+        records.append(self._names.news())
         return b"".join(records), cursors, steps
 
     def acknowledge(self, cursors: dict[str, int]) -> None:

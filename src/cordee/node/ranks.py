@@ -57,6 +57,7 @@ _STALE = frozenset(
         "SLURM_CPU_BIND_VERBOSE",
         "SLURM_DISTRIBUTION",
         "CORDEE_CHANNEL",
+        "CORDEE_ADAPTERS",
         "CORDEE_RESUME_FROM",
     ]
 )
@@ -152,6 +153,9 @@ def _cordee_environment(
         "CORDEE_CHECKPOINT_DIR": step["checkpoint"]["path"],
         "PYTHONPATH": os.pathsep.join(paths),
     }
+    adapters = plan.get("metrics", {}).get("adapters")
+    if adapters:
+        env["CORDEE_ADAPTERS"] = ",".join(adapters)
     if world.resume_from:
         env["CORDEE_RESUME_FROM"] = world.resume_from
     if step["checkpoint"].get("every_s"):

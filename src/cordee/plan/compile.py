@@ -78,10 +78,20 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
             kill_s=job.timeouts.kill,
         ),
         sampling=model.Sampling(interval_s=job.sampling.interval, gpus=job.sampling.gpus, threads=job.sampling.threads),
+        metrics=_metrics(loaded),
         python=cluster.python,
         network_interface=cluster.network_interface,
     )
     return plan, examine(loaded, plan, placement, remarks)
+
+
+def _metrics(loaded: LoadedJob) -> model.Metrics:
+    given = loaded.job.metrics
+    scrape = [
+        model.Scrape(url=one.url, port=one.port, every_s=one.every, per=one.per, metrics=one.metrics)
+        for one in given.scrape
+    ]
+    return model.Metrics(adapters=given.adapters, scrape=tuple(scrape), otlp=given.otlp)
 
 
 def _environment(loaded: LoadedJob, run_folder: Path) -> tuple[model.EnvironmentPlan | None, list[Finding]]:

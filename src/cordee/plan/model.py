@@ -152,6 +152,27 @@ class Sampling(Frozen):
     threads: bool | None = None
 
 
+class Scrape(Frozen):
+    """A Prometheus endpoint that is read; in `url`, {rank}, {local_rank} and {port}, `port` + the local rank, are filled in.
+
+    `per`: once on every node, or once for every rank; `metrics`: patterns of the names that are kept, none: all.
+    """
+
+    url: str
+    port: int | None
+    every_s: float
+    per: Literal["node", "rank"]
+    metrics: tuple[str, ...]
+
+
+class Metrics(Frozen):
+    """What is recorded of a training beside its own `cordee.log`: libraries, endpoints, and whether OTLP is received."""
+
+    adapters: tuple[str, ...] = ()
+    scrape: tuple[Scrape, ...] = ()
+    otlp: bool = False
+
+
 class Plan(Frozen):
     """Everything that will happen, decided before anything is submitted.
 
@@ -171,6 +192,7 @@ class Plan(Frozen):
     steps: tuple[Step, ...]
     timeouts: Timeouts
     sampling: Sampling
+    metrics: Metrics = Metrics.model_construct()
     python: str | None = None
     network_interface: str | None = None
 

@@ -29,6 +29,9 @@ from typing import Any, Deque, Iterable, Iterator, Optional, Sequence, Union
 SCHEMA, GRID64, EVENTS, FACTS, GRID = 1, 2, 3, 4, 5
 GRIDS = frozenset((GRID, GRID64))
 
+# Offsets of events from here on are not places in a rank's channel: what was read or received beside it has its own.
+BESIDE_CHANNEL = 1 << 50
+
 MAGIC = b"CoBk"
 BLOCK_BYTES = 256 << 10
 KEEP_BYTES = 8 << 20

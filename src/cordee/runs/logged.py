@@ -1,129 +1,48 @@
-"""What ranks logged, sealed or not, as one: all of it, or thinned to one value per step without reading the rest."""
+"""Where the metrics of a run that ranks log come from: their sources, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
+if TYPE_CHECKING:
+    from cordee.runs.reader import Run
 
-from cordee.runs.sealed import Commit, read_events, read_steps
-from cordee.runs.series import joined, newest_attempts, thinned
-from cordee.runs.tail import Tail
-
-EVENT = np.dtype(
-    [("attempt", "<i4"), ("rank", "<i4"), ("offset", "<i8"), ("step", "<i8"), ("time", "<f8"), ("value", "<f8")]
-)
-_NOTHING_SEALED = -1
+DEFAULT_SOURCE = "cordee.log"
 
 
-class Logged:
-    """The user metrics of one run.
+class LoggedFacts(NamedTuple):
+    """What is known of a logged metric.
 
-    Args:
-        telemetry: the run's `telemetry/` folder.
-        tail: what is not sealed; its owner reads on.
+    Attributes:
+        source: `cordee.log`, `wandb`, `tensorboard`, `mlflow`, `prometheus` or `otlp`; several, with commas, where ranks
+            differ.
+        also: libraries that were given values of the same name on a rank where another source keeps it; theirs are not
+            recorded a second time.
+        unit: as the source says it, empty when it does not.
     """
 
-    def __init__(self, telemetry: Path, tail: Tail) -> None:
-        self._telemetry = telemetry
-        self._tail = tail
-        self._commit_key: Any = _NOTHING_SEALED
-        self._sealed = joined([])
-        self._thin: dict[Path, tuple[int, np.ndarray]] = {}
-        self._marks: dict[tuple[int, int], float] = {}
-
-    def names(self, commit: Commit) -> list[str]:
-        """Return the metrics' names, in order."""
-        return sorted({*commit.event_names, *(self._tail.names or ())})
-
-    def events(self, commit: Commit, name: str | None) -> dict[str, np.ndarray]:
-        """Return what `Run.events` describes."""
-        found: dict[str, list[np.ndarray]] = {}
-        for metric, table in [*self._tail_rows(name), *self._sealed_rows(commit, name)]:
-            rows = np.zeros(table.shape[1], dtype=EVENT)
-            for column, values in zip(EVENT.names or (), table, strict=True):
-                rows[column] = np.where(np.isnan(values), -1, values) if column == "step" else values
-            found.setdefault(metric, []).append(rows)
-        result = {}
-        for metric in sorted(found):
-            rows = np.concatenate(found[metric])
-            keys = np.unique(rows[["attempt", "rank", "offset"]], return_index=True)[1]
-            result[metric] = rows[keys]
-        return result
-
-    def steps(self, commit: Commit, commit_key: Any, name: str) -> np.ndarray:
-        """Return the table of steps of a metric, newest attempts in the order of steps; none where it has no steps."""
-        if commit.step_rows is None:  # sealed before there was such a table
-            whole = [table for table in self._whole(commit, name) if table.shape[1]]
-            return newest_attempts(joined(thinned(table) for table in whole))
-        self._update(commit, commit_key)
-        pieces = []
-        if name in commit.event_names:
-            pieces.append(self._sealed[:, self._sealed[0] == commit.event_names.index(name)])
-        code = self._tail.names.get(name) if self._tail.names is not None else None
-        if code is not None:
-            pieces += [table[:, table[0] == code] for _, table in self._thin.values()]
-        pieces = [piece.copy() for piece in pieces]
-        for piece in pieces:
-            piece[0] = 0
-        return newest_attempts(joined(pieces))
-
-    def _update(self, commit: Commit, commit_key: Any) -> None:
-        """Thin what is new in the tail; what is sealed is read once per sealing."""
-        if commit_key != self._commit_key:
-            self._sealed = read_steps(self._telemetry, commit.step_rows or 0)
-            self._commit_key = commit_key
-            self._thin.clear()
-            self._marks.clear()
-        for path in [path for path in self._thin if path not in self._tail.tables]:
-            del self._thin[path]
-        for path, tables in self._tail.tables.items():
-            done, thin = self._thin.get(path, (0, joined([])))
-            if done < len(tables):
-                news = [thinned(self._fresh(table, commit)) for table in tables[done:]]
-                self._thin[path] = (len(tables), joined([thin, *news]))
-
-    def _fresh(self, table: np.ndarray, commit: Commit) -> np.ndarray:
-        """Return the rows that were not there before: a supervisor that died may have stored some twice."""
-        table = table[:, np.lexsort((table[0], table[3], table[2], table[1]))]
-        keys = table[:4]
-        table = table[:, np.r_[True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)]]
-        begins = np.flatnonzero(np.r_[True, (table[1:3, 1:] != table[1:3, :-1]).any(axis=0)])
-        ends = np.r_[begins[1:], table.shape[1]]
-        marks = np.empty(len(begins))
-        for at, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
-            key = int(table[1, begin]), int(table[2, begin])
-            if key not in self._marks:
-                self._marks[key] = commit.watermarks.get(str(key[0]), {}).get(str(key[1]), -1)
-            marks[at] = self._marks[key]
-            self._marks[key] = max(self._marks[key], table[3, end - 1])
-        return table[:, table[3] > np.repeat(marks, ends - begins)]
-
-    def _whole(self, commit: Commit, name: str) -> Iterator[np.ndarray]:
-        rows = self.events(commit, name).get(name)
-        if rows is not None:
-            columns = [rows[column].astype(np.float64) for column in EVENT.names or ()]
-            columns[3][columns[3] < 0] = np.nan
-            yield np.stack([np.zeros(len(rows)), *columns])
-
-    def _tail_rows(self, name: str | None) -> Iterator[tuple[str, np.ndarray]]:
-        for tables in self._tail.tables.values():
-            for table in tables:
-                yield from _split(table, list(self._tail.names or ()), name)
-
-    def _sealed_rows(self, commit: Commit, name: str | None) -> Iterator[tuple[str, np.ndarray]]:
-        if commit.event_rows and (name is None or name in commit.event_names):
-            codes = read_events(self._telemetry, ("name",), 0, commit.event_rows)
-            columns = read_events(self._telemetry, EVENT.names or (), 0, commit.event_rows)
-            yield from _split(np.concatenate([codes, columns]), commit.event_names, name)
+    source: str = DEFAULT_SOURCE
+    also: tuple[str, ...] = ()
+    unit: str = ""
 
 
-def _split(table: np.ndarray, names: list[str], name: str | None) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield each metric's rows of a table without the name's column, of all metrics or of one."""
-    order = np.argsort(table[0], kind="stable")
-    codes, begins = np.unique(table[0][order], return_index=True)
-    for code, rows in zip(codes.tolist(), np.split(order, begins[1:]), strict=True):
-        if name in (None, names[int(code)]):
-            yield names[int(code)], table[1:, rows]
+def logged_facts(run: Run) -> dict[str, LoggedFacts]:
+    """Return what is known of the metrics of which anything is; the source of all others is `cordee.log`."""
+    sources: dict[str, set[str]] = {}
+    also: dict[str, set[str]] = {}
+    units: dict[str, str] = {}
+    for of_node in run.facts("logged").values():
+        for name, about in of_node["devices"].items():
+            sources.setdefault(name, set()).update(map(str, about.get("sources", ())))
+            also.setdefault(name, set()).update(map(str, about.get("also", ())))
+            if about.get("unit"):
+                units[name] = str(about["unit"])
+    return {
+        name: LoggedFacts(", ".join(sorted(of_name)) or DEFAULT_SOURCE, tuple(sorted(also[name])), units.get(name, ""))
+        for name, of_name in sources.items()
+    }
+
+
+def unread_endpoints(run: Run) -> dict[str, dict[str, str]]:
+    """Return why the values of an endpoint are missing, by node and endpoint; empty when all are read."""
+    return {node: of_node["missing"] for node, of_node in run.facts("logged").items() if of_node["missing"]}

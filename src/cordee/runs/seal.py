@@ -37,7 +37,7 @@ from cordee.runs.sealed import (
     write_facts,
     write_steps,
 )
-from cordee.runs.series import Names, table_of, thinned
+from cordee.runs.series import Names, stream_of, table_of, thinned
 from cordee.runs.state import replay
 from cordee.runs.tail import Event, Part, is_sealed, take_rows
 from cordee.runs.window import Window
@@ -201,13 +201,14 @@ def _whole_bins(values: np.ndarray, factor: int) -> np.ndarray:
 def _seal_events(telemetry: Path, commit: Commit, events: list[Event]) -> None:
     unique = {(event.attempt, event.rank, event.offset): event for event in reversed(events)}
     known: set[tuple[int, int, int]] = set()
-    if any(offset <= _watermark(commit, attempt, rank) for attempt, rank, offset in unique):
+    if any(offset <= _watermark(commit, attempt, stream_of(rank, offset)) for attempt, rank, offset in unique):
         columns = read_events(telemetry, ("attempt", "rank", "offset"), 0, commit.event_rows)
         known = {(int(attempt), int(rank), int(offset)) for attempt, rank, offset in columns.T}
     fresh = [event for key, event in unique.items() if key not in known]
     for event in fresh:
         marks = commit.watermarks.setdefault(str(event.attempt), {})
-        marks[str(event.rank)] = max(marks.get(str(event.rank), -1), event.offset)
+        stream = stream_of(event.rank, event.offset)
+        marks[stream] = max(marks.get(stream, -1), event.offset)
     names = Names(commit.event_names)
     table = table_of(fresh, names)
     commit.event_names = list(names)
@@ -231,8 +232,8 @@ def _seal_facts(telemetry: Path, news: list[dict[str, Any]]) -> None:
         write_facts(telemetry, known)
 
 
-def _watermark(commit: Commit, attempt: int, rank: int) -> int:
-    return commit.watermarks.get(str(attempt), {}).get(str(rank), -1)
+def _watermark(commit: Commit, attempt: int, stream: str) -> int:
+    return commit.watermarks.get(str(attempt), {}).get(stream, -1)
 
 
 def _make_durable(store: Path, since: float) -> None:

@@ -40,7 +40,7 @@ _CHUNK_DEVICES = 1024
 _SHARD_DEVICES = 16 * _CHUNK_DEVICES
 _SHARD_S = 1200
 # Chunk and shard of the rollups, in bins, by the bin's length.
-_LEVEL_BINS = {5: (120, 360), 60: (60, 120)}
+_LEVEL_BINS = {5: (24, 360), 60: (10, 120)}
 _EVENT_CHUNK, _EVENT_SHARD = 1 << 16, 1 << 20
 
 
@@ -54,7 +54,8 @@ class Commit:
         groups: axes by group name.
         event_rows: rows of the events table that count.
         event_names: metric names; the table's first column is an index into them.
-        watermarks: per attempt and rank (as text) the largest event offset that is in.
+        watermarks: per attempt and rank (as text; with a + for what was taken beside its channel) the largest event offset
+            that is in.
         dropped_events: events that ranks had to drop.
         skipped_bytes: damaged bytes of the block log that were passed over.
         malformed_records: records that made no sense and were passed over.
@@ -235,7 +236,9 @@ class SealedGroup:
         from cordee.runs.shards import ShardedArray
 
         if name not in self._opened:
-            self._opened[name] = ShardedArray(self._path / name)
+            array = self._opened[name] = ShardedArray(self._path / name)
+            if "statistic" in array.dims:  # means have noise in their last bits, in which bitshuffle finds nothing
+                array.byte_shuffled = frozenset({STATISTICS.index("mean")})
         return self._opened[name]
 
     def _create(self, name: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cordee.runs.blocklog import BESIDE_CHANNEL
 from cordee.runs.sealed import EVENT_COLUMNS, STEP_COLUMNS
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class Names:
                 return None
             at = self._places[name] = len(self._places)
         return at
+
+
+def stream_of(rank: int, offset: float) -> str:
+    """Return the name of what an offset rises in: the rank's channel, or what was taken beside it."""
+    return str(rank) if offset < BESIDE_CHANNEL else f"{rank}+"
 
 
 def table_of(events: Iterable[Event], names: Names) -> np.ndarray:

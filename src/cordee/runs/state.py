@@ -124,6 +124,8 @@ class RunState:
     chain: list[dict[str, Any]] = field(default_factory=list)
     segment_states: list[SegmentState] = field(default_factory=list)
     vetting: Optional[dict[str, Any]] = None
+    _places: dict[str, NodeState] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _starting: int = field(default=0, init=False, repr=False, compare=False)
 
     @property
     def ended(self) -> bool:
@@ -131,12 +133,19 @@ class RunState:
 
     def node(self, name: str) -> NodeState:
         """Return the node's entry, made when it is new."""
-        for entry in self.nodes:
-            if entry.node == name:
-                return entry
-        entry = NodeState(name)
-        self.nodes.append(entry)
+        if len(self._places) != len(self.nodes):
+            self._places = {entry.node: entry for entry in self.nodes}
+        entry = self._places.get(name)
+        if entry is None:
+            entry = self._places[name] = NodeState(name)
+            self.nodes.append(entry)
         return entry
+
+    def rank(self, number: int) -> Optional[RankState]:
+        """Return the rank's entry, None when the newest attempt has no such rank."""
+        if 0 <= number < len(self.ranks) and self.ranks[number].rank == number:
+            return self.ranks[number]
+        return next((entry for entry in self.ranks if entry.rank == number), None)
 
 
 def called(result: dict[str, Any]) -> str:
@@ -238,7 +247,7 @@ def _no_sooner(state: RunState, at: float) -> float:
 def _begin_segment(state: RunState, event: dict[str, Any], at: float) -> None:
     state.segments = event["segment"]
     state.segment_checkpoint = event.get("checkpoint")
-    state.nodes = []
+    state.nodes, state._places = [], {}
     if not state.segment_states or state.segment_states[-1].ended_at is not None:
         state.segment_states.append(SegmentState(state.segments))
     began = event.get("began")  # on the clock of the allocation's first node, which is the supervisor's too
@@ -327,22 +336,25 @@ def _attempt_started(state: RunState, event: dict[str, Any], at: float) -> None:
         node.ranks, node.role = list(placed["ranks"]), "active"
         state.ranks.extend(RankState(rank, placed["node"], "starting") for rank in placed["ranks"])
     state.ranks.sort(key=lambda rank: rank.rank)
+    state._starting = len(state.ranks)
     _enter(state, "start", at)
 
 
 def _rank_started(state: RunState, event: dict[str, Any], at: float) -> None:
-    for rank in state.ranks:
-        if rank.rank == event["rank"]:
-            rank.status, rank.pid = "running", event.get("pid")
-    if all(rank.status != "starting" for rank in state.ranks):
+    rank = state.rank(event["rank"])
+    if rank is not None:
+        state._starting -= rank.status == "starting"
+        rank.status, rank.pid = "running", event.get("pid")
+    if state._starting <= 0:
         _enter(state, "train", at)
 
 
 def _rank_exited(state: RunState, event: dict[str, Any], at: float) -> None:
-    for rank in state.ranks:
-        if rank.rank == event["rank"]:
-            rank.code, rank.signal = event.get("code"), event.get("signal")
-            rank.status = "exited" if event.get("code") == 0 and not event.get("signal") else "failed"
+    rank = state.rank(event["rank"])
+    if rank is not None:
+        rank.code, rank.signal = event.get("code"), event.get("signal")
+        state._starting -= rank.status == "starting"
+        rank.status = "exited" if event.get("code") == 0 and not event.get("signal") else "failed"
 
 
 def _attempt_ended(state: RunState, event: dict[str, Any], at: float) -> None:

@@ -8,7 +8,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cordee.runs.blocklog import EVENTS, FACTS, GRID, GRIDS, RECORD, SCHEMA, BlockReader, decode_json, list_parts
+from cordee.runs.blocklog import (
+    BESIDE_CHANNEL,
+    EVENTS,
+    FACTS,
+    GRID,
+    GRIDS,
+    RECORD,
+    SCHEMA,
+    BlockReader,
+    decode_json,
+    list_parts,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -212,7 +223,7 @@ class LiveEvents:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._parts: dict[Path, Part] = {}
-        self._seen: dict[tuple[int, int], int] = {}
+        self._seen: dict[tuple[int, int, bool], int] = {}
 
     def read(self) -> list[Event]:
         """Return the events written since the last call."""
@@ -224,8 +235,9 @@ class LiveEvents:
             except OSError:
                 continue
             for event in part.events:
-                if event.offset > self._seen.get((event.attempt, event.rank), -1):
-                    self._seen[event.attempt, event.rank] = event.offset
+                stream = event.attempt, event.rank, event.offset >= BESIDE_CHANNEL
+                if event.offset > self._seen.get(stream, -1):
+                    self._seen[stream] = event.offset
                     news.append(event)
             part.events.clear()
             part.rows.clear()

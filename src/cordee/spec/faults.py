@@ -123,6 +123,8 @@ def annotation_at(model: type[BaseModel], path: Keys) -> Any:
             current = _inner(fields[str(part)].annotation)
         elif typing.get_origin(current) is dict:
             current = _inner(typing.get_args(current)[1])
+        elif typing.get_origin(current) is tuple and isinstance(part, int):
+            current = _inner(typing.get_args(current)[0])
         else:
             return None
     return current

@@ -22,6 +22,7 @@ from cordee.spec.fields import (
     VariableText,
     wrong,
 )
+from cordee.spec.metrics import Metrics
 
 
 def _ranks(value: Any) -> Any:
@@ -199,6 +200,7 @@ class Job(Document):
     checkpoint: Checkpoint | None = None
     restart: Restart = Restart.model_construct()
     sampling: Sampling = Sampling.model_construct()
+    metrics: Metrics = Metrics.model_construct()
     timeouts: Timeouts = Timeouts.model_construct()
     sweep: dict[str, Annotated[Any, BeforeValidator(_sweep_value)]] = Field(default_factory=dict)
     steps: dict[Name, StepDocument] = Field(default_factory=dict)

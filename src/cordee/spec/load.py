@@ -36,7 +36,7 @@ from cordee.spec.protocol_of_job import protocol_of_job
 from cordee.spec.toml_lines import Keys, find_line
 
 FILE_NAME = "cordee.toml"
-_WATCHED = ("CORDEE_NEED_", "CORDEE_VET_", "CORDEE_RESTART_", "CORDEE_SAMPLING_", "CORDEE_TIMEOUTS_")
+_WATCHED = ("CORDEE_NEED_", "CORDEE_VET_", "CORDEE_RESTART_", "CORDEE_SAMPLING_", "CORDEE_METRICS_", "CORDEE_TIMEOUTS_")
 _INSIDE_A_RUN = "CORDEE_RUN_ID"
 
 __all__ = ["FILE_NAME", "LoadedJob", "Origin", "load_job"]

@@ -59,6 +59,10 @@ def node_side_files() -> list[Path]:
     return found
 
 
+# Python itself looks for this name when it starts.
+_AT_THE_TOP = {"sitecustomize.py": "client/adapters/sitecustomize.py"}
+
+
 def bundled_files() -> dict[str, Path]:
     """Return other people's modules that travel with the node side, by their name in the zip; each keeps its licence.
 
@@ -98,7 +102,8 @@ def _cache_path() -> Path:
 
 def _sources() -> dict[str, Path]:
     package = Path(cordee.__file__).parent
-    return {**{f"cordee/{path.relative_to(package)}": path for path in node_side_files()}, **bundled_files()}
+    ours = {f"cordee/{path.relative_to(package)}": path for path in node_side_files()}
+    return {**ours, **{name: package / path for name, path in _AT_THE_TOP.items()}, **bundled_files()}
 
 
 def _build(target: Path) -> None:

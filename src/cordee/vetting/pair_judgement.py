@@ -13,6 +13,7 @@ from cordee.vetting.peers import ALONE, LEAST_PEERS
 
 _CHECK = "pair.bandwidth"
 _MOST_PARTNERS = 4
+_LATE = "it is there, but did not answer in time"
 
 
 def judge(test: PairTest) -> PairOutcome:
@@ -65,7 +66,7 @@ def _cut_off(test: PairTest) -> dict[str, list[Measurement]]:
     """Return the nodes that exchanged data with nobody, though one they should have met did with others."""
     found = {}
     for node in test.nodes:
-        meetings = test.of_node(node)
+        meetings = [one for one in test.of_node(node) if not one.late]
         if node in test.out or not meetings or test.score(node) is not None:
             continue
         if any(test.score(one.partner(node)) is not None for one in meetings):
@@ -115,7 +116,9 @@ def _result(
             _CHECK, status, value=0.0, unit="bytes/s", evidence=_failures(node, cut_off[node]), facts=_facts(test, node)
         )
     if score is None or reference is None:
-        return Result(_CHECK, "unknown", evidence=_nothing(test, node), cause="error", facts=_facts(test, node))
+        late = next((one for one in test.of_node(node) if node in one.late), None)
+        evidence, cause = (f"{_LATE} ({late.reason})", "timeout") if late else (_nothing(test, node), "error")
+        return Result(_CHECK, "unknown", evidence=evidence, cause=cause, facts=_facts(test, node))
     threshold = max(test.policy.ratio * reference["value"], test.policy.min_bytes_per_s or 0.0)
     result = Result(
         _CHECK,

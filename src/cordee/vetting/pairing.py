@@ -13,17 +13,22 @@ from cordee.vetting.pairs import Out, PairOutcome, PairPolicy, PairTest
 _CHECK = "pair.bandwidth"
 _ROUND_SLACK_S = 10.0
 _ANSWER_S = 1.0
-_LEAST_S = 1.0
+_LEAST_S = 2.0
+# What nodes leave of a round so that their answers are here at its end, however busy they are: at most so long, and so much
+# of what a round has beyond its sending.
+_RESERVE_S = 1.0
+_RESERVE_SHARE = 0.25
 # Causes for which a node cannot be tested whoever its partner is.
 _OWN_CAUSES = ("closed", "absent")
 
 
 class _Meeting(NamedTuple):
-    """What one pair said: its rate, or why there is none, and which of its nodes take part no longer."""
+    """What one pair said: its rate, or why there is none, and which of its nodes take part no longer or were late."""
 
     bytes_per_s: Optional[float]
     reason: str = ""
     out: Optional[dict[str, Out]] = None
+    late: tuple[str, ...] = ()
 
 
 async def run_pairs(
@@ -40,7 +45,7 @@ async def run_pairs(
     """Have the nodes measure each other in pairs and return what that says of nodes and links; never raises.
 
     A round takes what its sending takes and a few seconds; there is none for which the time does not suffice, and the
-    verdict is made of those that were.
+    verdict is made of those that were. A node that is there but did not answer in time is met again: it may be busy.
 
     Args:
         members: those that take part, by name.
@@ -63,7 +68,7 @@ async def run_pairs(
         round_s = _round_s(settings["seconds"], until - time.monotonic() - _ANSWER_S)
         meetings = await asyncio.gather(*(_meet(members[a], members[b], settings, round_s, request) for a, b in pairs))
         for (a, b), meeting in zip(pairs, meetings):
-            test.record(a, b, meeting.bytes_per_s, meeting.reason, meeting.out)
+            test.record(a, b, meeting.bytes_per_s, meeting.reason, meeting.out, meeting.late)
     outcome = test.outcome()
     for result in outcome.results.values():
         result["seconds"] = round(time.monotonic() - began, 4)
@@ -99,7 +104,8 @@ async def _meet(
         port = None
     if port is None:
         why = f"{listener.name} did not name a port to meet at"
-        return _Meeting(None, why, {listener.name: Out("did not answer when asked for a port", "silent")})
+        silent = _Meeting(None, why, {listener.name: Out("did not answer when asked for a port", "silent")})
+        return await _apart(silent, listener)
     common = {
         "address": listener.address,
         "port": port,
@@ -113,12 +119,25 @@ async def _meet(
         _ask(listener, {**common, "role": "listen", "peer": connector.name}, left_s, request),
         _ask(connector, {**common, "role": "connect", "peer": listener.name}, left_s, request),
     )
-    return _reading({listener.name: here, connector.name: there})
+    return await _apart(_reading({listener.name: here, connector.name: there}), listener, connector)
 
 
 async def _ask(member: Member, parameters: dict[str, Any], left_s: float, request: dict[str, Any]) -> dict[str, Any]:
-    entry = {"check": _CHECK, "parameters": parameters, "deadline_s": left_s}
-    return (await member.check([entry], left_s, patience_s=_ANSWER_S, **request))[0]
+    reserve_s = min(_RESERVE_S, _RESERVE_SHARE * max(0.0, left_s - parameters["seconds"]))
+    entry = {"check": _CHECK, "parameters": parameters, "deadline_s": left_s - reserve_s}
+    patience_s = reserve_s + _ANSWER_S
+    return (await member.check([entry], left_s - reserve_s, patience_s=patience_s, **request))[0]
+
+
+async def _apart(meeting: _Meeting, *members: Member) -> _Meeting:
+    """Return the meeting with the silent ones told apart: one who still says what time it is, is there and was late."""
+    out = meeting.out or {}
+    silent = [member for member in members if member.name in out and out[member.name].cause == "silent"]
+    clocks = await asyncio.gather(*(member.clock() for member in silent))
+    there = tuple(member.name for member, clock in zip(silent, clocks) if clock is not None)
+    return meeting._replace(
+        out={node: why for node, why in out.items() if node not in there}, late=(*meeting.late, *there)
+    )
 
 
 def _reading(results: dict[str, dict[str, Any]]) -> _Meeting:
@@ -131,7 +150,8 @@ def _reading(results: dict[str, dict[str, Any]]) -> _Meeting:
     if out:
         told = [(node, result) for node, result in told if node in out]
     node, result = told[-1]
-    return _Meeting(None, f"{node}: {result['evidence']}", out)
+    late = tuple(node for node, result in results.items() if _is_late(result))
+    return _Meeting(None, f"{node}: {result['evidence']}", out, late)
 
 
 def _is_out(result: dict[str, Any]) -> bool:
@@ -143,3 +163,8 @@ def _is_out(result: dict[str, Any]) -> bool:
         return False
     silent = result["cause"] == "silent" and "peer" not in (result["facts"] or {})
     return silent or result["cause"] in _OWN_CAUSES
+
+
+def _is_late(result: dict[str, Any]) -> bool:
+    """Return whether a node's time was over before it could say anything of its partner."""
+    return result["status"] == "unknown" and result["cause"] == "timeout" and "peer" not in (result["facts"] or {})

@@ -47,12 +47,13 @@ class PairOutcome:
 
 
 class Measurement(NamedTuple):
-    """One meeting of two nodes; without a rate, the reason says why."""
+    """One meeting of two nodes; without a rate, the reason says why, and `late` who is there but did not answer in time."""
 
     round: int
     nodes: Pair
     bytes_per_s: Optional[float]
     reason: str = ""
+    late: tuple[str, ...] = ()
 
     def partner(self, node: str) -> str:
         """Return whom `node` met."""
@@ -146,6 +147,7 @@ class PairTest:
         bytes_per_s: Optional[float],
         reason: str = "",
         out: Optional[dict[str, Out]] = None,
+        late: Iterable[str] = (),
     ) -> None:
         """Take what a pair of the round measured.
 
@@ -154,9 +156,10 @@ class PairTest:
             bytes_per_s: of the slower direction; None: it could not be measured.
             reason: why it could not.
             out: which of the two take part no longer.
+            late: which of the two are there, but did not answer in time: such a meeting says nothing of either.
         """
         self.out = {**(out or {}), **self.out}
-        measurement = Measurement(self._round, (a, b), bytes_per_s, reason)
+        measurement = Measurement(self._round, (a, b), bytes_per_s, reason, tuple(late))
         self.measured.append(measurement)
         for node in (a, b):
             self._of_node[node].append(measurement)
@@ -189,7 +192,8 @@ class PairTest:
         """Return the pairs that were slow or broken whenever they met, though both nodes are well with others."""
         of_pair: dict[frozenset[str], list[Measurement]] = defaultdict(list)
         for one in self.measured:
-            of_pair[frozenset(one.nodes)].append(one)
+            if not one.late:
+                of_pair[frozenset(one.nodes)].append(one)
         slow = {}
         for meetings in of_pair.values():
             if any((one.bytes_per_s or 0.0) >= self.policy.ratio * reference for one in meetings):

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cordee.web.cache import Cache
+from cordee.web.scoring import Scores
 from cordee.web.shelf import Shelf
+from cordee.web.site import Site
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -15,10 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Server:
-    """The runs that may be shown, and who follows them."""
+    """The runs that may be shown, who follows them, their scores, the site around them, and answers to give again."""
 
     shelf: Shelf
     hub: Hub
+    scores: Scores
+    site: Site
+    cache: Cache
+
+    def close(self) -> None:
+        """End streams and children."""
+        self.hub.close()
+        self.scores.close()
 
 
 def server_of(request: Request) -> Server:

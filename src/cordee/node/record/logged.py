@@ -6,6 +6,7 @@ import os
 from typing import Optional
 
 from cordee.client.channel import ChannelReader
+from cordee.node.placing import split_places
 from cordee.node.record.meeting import Registration
 from cordee.runs.blocklog import encode_events
 
@@ -35,15 +36,16 @@ class Logged:
                 self._reader = None
 
     def read(self) -> bytes:
-        """Return new events as a record, empty when there are none; `stored` frees their place."""
+        """Return new events as records, empty when there are none; `stored` frees their place."""
         if self._reader is None:
             return b""
         events, self._cursor = self._reader.read(_EVENTS_PER_READ)
         news = self._reader.dropped - self._dropped
+        events, places = split_places(self._node, self._rank, self._attempt, events)
         if not events and not news:
-            return b""
+            return places
         self._dropped += news
-        return encode_events(self._node, self._rank, self._attempt, news, events)
+        return places + encode_events(self._node, self._rank, self._attempt, news, events)
 
     def stored(self) -> None:
         """Free the place of what was read: it is in the recording."""

@@ -95,7 +95,7 @@ class Hands:
             return
         run = self._runs[key] = _Run(message["id"])
         self._count += 1
-        here = {"env": dict(os.environ), "workdir": os.getcwd()}
+        here = {"env": dict(os.environ), "workdir": os.getcwd(), "asked_at": time.monotonic()}
         task = Task(
             f"checks-{self._count}",
             (sys.executable, "-m", "cordee.checks"),

@@ -2,68 +2,161 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import fields
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
+from cordee.errors import UsageError
+from cordee.runs import views
 from cordee.runs.catalogue import METRICS
-from cordee.web.answers import Format, document_answer, table_answer
+from cordee.runs.reader import Run
+from cordee.web.answers import Format, run_document_answer, table_answer
+from cordee.web.devices import describe_devices
+from cordee.web.models import BandsView, Devices, Groups, HeatView, LinesView
+from cordee.web.openapi import TABLE
 from cordee.web.server import server_of
 from cordee.web.tables import Table
 
-router = APIRouter(prefix="/api/runs/{run}")
+router = APIRouter(prefix="/api/runs/{run}", tags=["samples"])
+
+_MOST_DEVICES = 64
+_MOST_VALUES = 16_000_000
+GroupName = Annotated[str, Query(max_length=200, description="A group: gpu, node, rank.", examples=["rank"])]
+MetricName = Annotated[str, Query(max_length=500, description="A metric of it.", examples=["memory_rss_bytes"])]
+Start = Annotated[float | None, Query(description="From this time on, UTC epoch seconds.")]
+Stop = Annotated[float | None, Query(description="Before this time, UTC epoch seconds.")]
+Columns = Annotated[int, Query(ge=1, le=4000, description="At most so many columns.")]
+Points = Annotated[int, Query(ge=1, le=5000, description="At most so many points.")]
+Form = Annotated[Format | None, Query(description="frame, json or arrow; default: by the header Accept, else json.")]
+Statistic = Literal["mean", "min", "max", "count"]
 
 
-@router.get("/groups")
+@router.get("/groups", response_model=Groups)
 def groups(request: Request, run: str) -> Response:
-    """Return the groups that have samples, with their metrics."""
-    found = []
-    with server_of(request).shelf.reading(run).run() as opened:
-        for name in opened.groups():
-            metrics = opened.metrics(name)
-            grid = opened.grid(name, [next(iter(metrics))])
-            described = [
-                {**about, "meaning": METRICS[metric].meaning if metric in METRICS else ""}
-                for metric, about in metrics.items()
-            ]
-            found.append(
-                {
-                    "name": name,
-                    "cadence": grid.cadence,
-                    "first": float(grid.times[0]) if len(grid.times) else None,
-                    "last": float(grid.times[-1]) if len(grid.times) else None,
-                    "devices": len(grid.devices),
-                    "metrics": described,
-                }
-            )
-    return document_answer(request, {"groups": found})
+    """Return the groups that have samples: cadence, first and last time, devices, metrics with unit and source."""
+    reading = server_of(request).shelf.reading(run)
+
+    def make() -> dict[str, Any]:
+        with reading.run() as opened:
+            return {"groups": [_group(opened, name) for name in opened.groups()]}
+
+    return run_document_answer(request, reading, make)
 
 
-@router.get("/heat")
+@router.get("/devices", response_model=Devices)
+def devices(request: Request, run: str, group: GroupName) -> Response:
+    """Return who the devices of a group are: node, ranks, model, place; in the order of a heat map's rows."""
+    reading = server_of(request).shelf.reading(run)
+
+    def make() -> dict[str, Any]:
+        state, _ = reading.state()
+        with reading.run() as opened:
+            return {"group": group, "devices": describe_devices(opened, group, state)}
+
+    return run_document_answer(request, reading, make)
+
+
+@router.get("/heat", response_model=HeatView, responses=TABLE)
 def heat(
     request: Request,
     run: str,
-    group: str,
-    metric: str,
-    start: float | None = None,
-    stop: float | None = None,
-    columns: Annotated[int, Query(ge=1, le=4000)] = 600,
-    format: Format | None = None,
+    group: GroupName,
+    metric: MetricName,
+    start: Start = None,
+    stop: Stop = None,
+    columns: Columns = 600,
+    rows: Annotated[int | None, Query(ge=1, le=20_000, description="At most so many rows.")] = None,
+    statistic: Statistic = "mean",
+    format: Form = None,
 ) -> Response:
-    """Return one metric of all devices over time."""
-    import numpy as np
+    """Return one metric of all devices over time: `values` f32 [row, column], NaN where nothing was measured."""
+    reading = server_of(request).shelf.reading(run)
 
-    with server_of(request).shelf.reading(run).run() as opened:
-        grid = opened.grid(group, [metric], start, stop)
-    step = max(1, -(-len(grid.times) // columns))
-    values = grid.values[0][::step].T
-    finite = values[np.isfinite(values)]
-    facts = {
-        "devices": grid.devices,
-        "low": float(finite.min()) if finite.size else None,
-        "high": float(finite.max()) if finite.size else None,
-        "unit": grid.units[metric],
-        "source": grid.sources[metric],
-        "cadence": grid.cadence * step,
+    def make() -> Table:
+        with reading.run() as opened:
+            return _table(views.heat(opened, group, metric, start, stop, columns, rows, statistic), ("times", "values"))
+
+    return table_answer(request, reading, format, make)
+
+
+@router.get("/bands", response_model=BandsView, responses=TABLE)
+def bands(
+    request: Request,
+    run: str,
+    group: GroupName,
+    metric: MetricName,
+    start: Start = None,
+    stop: Stop = None,
+    points: Points = 600,
+    format: Form = None,
+) -> Response:
+    """Return how the devices were spread over time: count, mean, min, p5, p25, p50, p75, p95, max."""
+    reading = server_of(request).shelf.reading(run)
+    names = ("times", "count", "mean", "min", "p5", "p25", "p50", "p75", "p95", "max")
+
+    def make() -> Table:
+        with reading.run() as opened:
+            return _table(views.bands(opened, group, metric, start, stop, points), names)
+
+    return table_answer(request, reading, format, make)
+
+
+@router.get("/lines", response_model=LinesView, responses=TABLE)
+def lines(
+    request: Request,
+    run: str,
+    group: GroupName,
+    metric: MetricName,
+    devices: Annotated[str, Query(max_length=20_000, description="Names, separated by commas.", examples=["0"])],
+    start: Start = None,
+    stop: Stop = None,
+    points: Points = 600,
+    format: Form = None,
+) -> Response:
+    """Return one metric of a few devices over time: mean, low and high f32 [device, point]."""
+    wanted = list(dict.fromkeys(name for name in devices.split(",") if name))
+    if not 0 < len(wanted) <= _MOST_DEVICES:
+        raise UsageError("lines are of a few devices", given=len(wanted), allowed=f"1 to {_MOST_DEVICES}")
+    reading = server_of(request).shelf.reading(run)
+
+    def make() -> Table:
+        with reading.run() as opened:
+            return _table(
+                views.lines(opened, group, metric, wanted, start, stop, points), ("times", "mean", "low", "high")
+            )
+
+    return table_answer(request, reading, format, make)
+
+
+def _table(seen: Any, arrays: tuple[str, ...]) -> Table:
+    """Return a view as a table: these of its attributes as arrays, the others as facts.
+
+    Raises:
+        UsageError: it is larger than what is sent at once.
+    """
+    size = sum(getattr(seen, name).size for name in arrays)
+    if size > _MOST_VALUES:
+        raise UsageError(
+            "this view is too large", given=f"{size} values", allowed=_MOST_VALUES, next="ask for fewer rows or columns"
+        )
+    facts = {field.name: getattr(seen, field.name) for field in fields(seen) if field.name not in arrays}
+    return Table({name: getattr(seen, name) for name in arrays}, facts)
+
+
+def _described(name: str, about: dict[str, Any]) -> dict[str, Any]:
+    meaning = METRICS[name].meaning if name in METRICS else ""
+    return {"name": name, "unit": about.get("unit", ""), "source": about.get("source", ""), "meaning": meaning}
+
+
+def _group(run: Run, name: str) -> dict[str, Any]:
+    metrics = run.metrics(name)
+    grid = run.grid(name, [next(iter(metrics))])
+    return {
+        "name": name,
+        "cadence": grid.cadence,
+        "first": float(grid.times[0]) if len(grid.times) else None,
+        "last": float(grid.times[-1]) if len(grid.times) else None,
+        "devices": len(grid.devices),
+        "metrics": [_described(metric, about) for metric, about in metrics.items()],
     }
-    return table_answer(request, Table({"times": grid.times[::step], "values": values}, facts), format)

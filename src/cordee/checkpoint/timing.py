@@ -1,0 +1,35 @@
+"""How long a save took on this rank and what it wrote, told to the run."""
+
+from __future__ import annotations
+
+import os
+
+from cordee.checkpoint.folder import MANIFEST
+from cordee.client.log import log
+
+SECONDS, BYTES, BLOCKING = "cordee/checkpoint_seconds", "cordee/checkpoint_bytes", "cordee/checkpoint_blocking"
+_OF_ALL = (".metadata", MANIFEST)
+
+
+def tell(step: int, seconds: float, written: int, *, blocking: bool = True) -> None:
+    """Record one save of this rank, which ends now; never raises, and does nothing outside a run.
+
+    Args:
+        step: the checkpoint's.
+        seconds: from its begin on this rank.
+        written: bytes that this rank wrote.
+        blocking: whether the training waited for it.
+    """
+    log(step, **{SECONDS: seconds, BYTES: float(written), BLOCKING: float(blocking)})
+
+
+def written_bytes(folder: str, rank: int) -> int:
+    """Return the bytes of the files that a rank wrote into a checkpoint; rank 0 wrote those of all, too."""
+    names = [f"__{rank}_0.distcp", f"rank-{rank}.pt", *(_OF_ALL if rank == 0 else ())]
+    total = 0
+    for name in names:
+        try:
+            total += os.stat(os.path.join(folder, name)).st_size
+        except OSError:
+            continue
+    return total

@@ -1,0 +1,116 @@
+"""`cordee.place`: where a rank stands in the training's parallelism, so that pictures can be sorted and grouped by it."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Optional
+
+from cordee.client import megatron
+from cordee.client import rank as _rank
+from cordee.client.log import log
+
+PREFIX = "cordee/place"
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,31}$")
+_MOST_DIMENSIONS = 8
+_ACCEPTED = "indices by name (dp=3, tp=1), or (index, size); a torch DeviceMesh; Megatron's args or megatron.core.parallel_state"
+
+_said: Optional[dict[str, float]] = None
+
+
+def place(where: Any = None, /, **dimensions: Any) -> None:
+    """Say where this rank stands: `cordee.place(dp=3, tp=1)`; kept with the rank, never waits, never raises.
+
+    Every rank calls it once, when its groups are made; a later call replaces the earlier. Outside a run it does nothing.
+    What cannot be understood is warned of once and shows as a finding of the run.
+
+    Args:
+        where: instead of names: a torch `DeviceMesh` (its named dimensions and this rank's coordinate), Megatron's `args`,
+            or the module `megatron.core.parallel_state` after `initialize_model_parallel`.
+        dimensions: an index from 0, or `(index, size)`, by dimension: dp, tp, pp, ep, cp, or any other name.
+    """
+    try:
+        found, source = _coordinates(where, dimensions)
+        numbers = encoded(found, source)
+    except Exception as error:
+        _rank.tell_once(f"cordee.place: {error}; accepted are {_ACCEPTED}; this rank's place is not recorded")
+        numbers = {f"{PREFIX}/refused": 1.0}
+    say(numbers)
+
+
+def say(numbers: dict[str, float]) -> None:
+    """Record a place as `encoded` has it, unless it was the last that was said."""
+    global _said
+    if numbers != _said:
+        _said = numbers
+        log(None, **numbers)
+
+
+def encoded(found: megatron.Coordinates, source: str) -> dict[str, float]:
+    """Return a place as numbers by reserved names: what travels in the channel.
+
+    Raises:
+        ValueError: a name or a number is not one.
+    """
+    if not 0 < len(found) <= _MOST_DIMENSIONS:
+        raise ValueError(f"{len(found)} dimensions were given, 1 to {_MOST_DIMENSIONS} are kept")
+    numbers: dict[str, float] = {f"{PREFIX}d_by/{source}": 1.0}
+    for name, (index, size) in found.items():
+        if not _NAME.match(name):
+            raise ValueError(f"{name!r} is no name of a dimension")
+        numbers[f"{PREFIX}/{name}"] = float(_whole(index, name))
+        if size is not None:
+            numbers[f"{PREFIX}/{name}/size"] = float(_whole(size, name))
+    return numbers
+
+
+def mesh_coordinates(mesh: Any) -> megatron.Coordinates:
+    """Return this rank's (index, size) by the names of a DeviceMesh's dimensions; `dim0` and so on where they have none.
+
+    Raises:
+        ValueError: the rank is not in the mesh.
+    """
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        raise ValueError("this rank is not in the mesh")
+    names = mesh.mesh_dim_names or [f"dim{at}" for at in range(len(coordinate))]
+    return {str(name): (int(index), int(mesh.size(at))) for at, (name, index) in enumerate(zip(names, coordinate))}
+
+
+def _coordinates(where: Any, dimensions: dict[str, Any]) -> tuple[megatron.Coordinates, str]:
+    if where is None:
+        return {name: _pair(value, name) for name, value in dimensions.items()}, "call"
+    if dimensions:
+        raise ValueError("both an object and names were given")
+    if hasattr(where, "get_coordinate"):
+        return mesh_coordinates(where), "mesh"
+    settings = megatron.settings_of_namespace(where)
+    if settings:
+        return megatron.coordinates(settings, *_number_and_world(where)), "megatron"
+    found = megatron.coordinates_of_state(where)
+    if found:
+        return found, "megatron"
+    raise ValueError(f"{type(where).__name__} tells no place")
+
+
+def _pair(value: Any, name: str) -> tuple[int, Optional[int]]:
+    if isinstance(value, (tuple, list)):
+        if len(value) != 2:
+            raise ValueError(f"{name} has {len(value)} numbers, not (index, size)")
+        return _whole(value[0], name), _whole(value[1], name)
+    return _whole(value, name), None
+
+
+def _whole(value: Any, name: str) -> int:
+    whole = int(value)
+    if whole != value or isinstance(value, (str, bool)):
+        raise ValueError(f"{name} is {value!r}, no integer")
+    return whole
+
+
+def _number_and_world(namespace: Any) -> tuple[int, int]:
+    """Return this rank's number and the size of its world: Megatron's own, else the launcher's."""
+    rank, world = getattr(namespace, "rank", None), getattr(namespace, "world_size", None)
+    rank = os.environ.get("RANK", "0") if rank is None else rank
+    world = os.environ.get("WORLD_SIZE", "1") if world is None else world
+    return int(rank), int(world)

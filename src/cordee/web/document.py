@@ -1,0 +1,133 @@
+"""The document that a run's page begins with."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from cordee.errors import CordeeError, RunFolderError
+from cordee.report.run_document import run_document
+from cordee.runs.placement import placement, placement_findings
+from cordee.runs.reader import Run
+from cordee.runs.state import RunState
+from cordee.units import parse_utc
+from cordee.web.evidence import failure_line, finding_line, finding_times, node_lines
+from cordee.web.missing import missing_of
+from cordee.web.reading import Reading
+
+_RATE_EVENTS = 12
+
+
+def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:
+    """Return everything that `cordee show --json` tells, with phases, attempts, checkpoints, progress and what is missing.
+
+    Args:
+        brief: without ranks and the results of each node's vetting, which are long in large runs.
+    """
+    state, fault = reading.state()
+    events = reading.journal.events
+    document = run_document(reading.folder, state)
+    document["kind"] = "recording" if reading.recording else "run"
+    if fault is not None and not reading.recording:
+        document["state"], document["text"] = "unreadable", fault.text
+    document["rank_counts"] = dict(Counter(rank.status for rank in state.ranks))
+    document["phases"] = [vars(phase) for phase in state.phases]
+    document["attempts"] = state.attempts
+    document["vetting"] = state.vetting
+    document["progress"] = progress_of(events, state)
+    document["findings"] = findings_of(reading, state)
+    missing, checkpoints = _faults(reading, fault), []
+    try:
+        with reading.run() as run:
+            checkpoints = checkpoints_of(events, run)
+            groups, names, placed = run.groups(), run.events(), bool(placement(run))
+        missing += missing_of(reading, state, groups, names, placed)
+    except (CordeeError, OSError, ValueError) as error:
+        missing.append(
+            {"what": "samples", "why": _said(error), "next": "the other files of the run may still be on their way"}
+        )
+    document["checkpoints"], document["missing"] = checkpoints, missing
+    if brief:
+        document.pop("ranks")
+        for node in document["nodes"]:
+            node.pop("results")
+    document["now"] = time.time()
+    return document
+
+
+def findings_of(reading: Reading, state: RunState) -> list[dict[str, Any]]:
+    """Return findings, failures of attempts and what speaks against nodes, with links to their evidence."""
+    times = finding_times(reading.journal.events)
+    times += [0.0] * (len(state.findings) - len(times))
+    nodes = {node.node for node in state.nodes}
+    found = [finding_line(one.document(), at or None, nodes) for one, at in zip(state.findings, times, strict=False)]
+    found += [failure_line(failure) for failure in state.failures]
+    try:
+        with reading.run() as run:
+            found += [finding_line(one.document()) for one in placement_findings(placement(run), state.world_size)]
+    except CordeeError:
+        pass  # the page says among what is missing why samples cannot be read
+    return found + node_lines([vars(node) for node in state.nodes])
+
+
+def progress_of(events: list[dict[str, Any]], state: RunState) -> dict[str, Any] | None:
+    """Return how far the run is and how long the rest takes at the rate of its last reports; None: no rank said a step."""
+    if state.step is None:
+        return None
+    reports: list[tuple[float, int]] = []
+    for event in events:
+        if event["event"] == "attempt_started":
+            reports.clear()
+        elif event["event"] == "progress" and isinstance(event.get("step"), int):
+            reports.append((parse_utc(event["time"]), event["step"]))
+    recent = reports[-_RATE_EVENTS:]
+    rate = None
+    if len(recent) > 1 and recent[-1][0] > recent[0][0]:
+        rate = max(0.0, (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0]))
+    left = state.total - 1 - state.step if state.total else None
+    return {
+        "step": state.step,
+        "total": state.total,
+        "ratio": min(1.0, (state.step + 1) / state.total) if state.total else None,
+        "steps_per_s": rate,
+        "remaining_s": max(0, left) / rate if rate and left is not None and not state.ended else None,
+        "at": reports[-1][0] if reports else None,
+    }
+
+
+def checkpoints_of(events: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
+    """Return the complete checkpoints as they were seen, with the seconds and bytes of their saving where ranks told."""
+    seconds = _saves(run, "cordee/checkpoint_seconds", max)
+    sizes = _saves(run, "cordee/checkpoint_bytes", sum)
+    found = []
+    for event in events:
+        if event["event"] == "checkpoint_seen":
+            step = event.get("step")
+            row = {"step": step, "name": str(event.get("name")), "time": parse_utc(event["time"])}
+            row |= {"seconds": seconds.get(step), "bytes": sizes.get(step)}
+            found.append(row)
+    return found
+
+
+def _saves(run: Run, name: str, reduce: Any) -> dict[Any, float]:
+    """Return a reserved metric by step over the ranks."""
+    by_step: dict[int, list[float]] = {}
+    rows = run.events(name).get(name)
+    for row in () if rows is None else rows:
+        by_step.setdefault(int(row["step"]), []).append(float(row["value"]))
+    return {step: reduce(values) for step, values in by_step.items()}
+
+
+def _faults(reading: Reading, fault: RunFolderError | None) -> list[dict[str, Any]]:
+    """Return what of the folder cannot be read."""
+    found = []
+    if fault is not None and not reading.recording:
+        found.append({"what": "the journal", "why": fault.text, "next": fault.next})
+    if not reading.recording and not reading.folder.plan.is_file():
+        found.append({"what": "the plan", "why": "plan.json is not there", "next": "copy the whole folder of the run"})
+    return found
+
+
+def _said(error: Exception) -> str:
+    return error.text if isinstance(error, CordeeError) else str(error)

@@ -1,0 +1,106 @@
+"""From a finding to the page that shows what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from cordee.units import parse_utc
+
+
+def finding_line(document: Mapping[str, Any], at: float | None = None, nodes: Collection[str] = ()) -> dict[str, Any]:
+    """Return a finding as pages show it, with a link to its evidence where its facts name a place.
+
+    Args:
+        document: as `Finding.document()` gives it.
+        at: when it was written, UTC epoch seconds.
+        nodes: the run's, to know one by its name.
+    """
+    facts = document.get("evidence")
+    link = _link(facts if isinstance(facts, Mapping) else {})
+    if link is None and isinstance(document.get("given"), str) and document["given"] in nodes:
+        link = {"page": "node", "query": {"node": document["given"]}}
+    return {
+        "severity": document.get("severity", "info"),
+        "code": document.get("rule", ""),
+        "text": document.get("text", ""),
+        "given": document.get("given"),
+        "allowed": document.get("allowed"),
+        "next": document.get("next"),
+        "at": at,
+        "evidence": link,
+        "facts": facts,
+    }
+
+
+def failure_line(failure: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a failure of an attempt as a finding, with the log of the rank that failed first."""
+    rank, node = failure.get("rank"), failure.get("node")
+    who = f"rank {rank}" if rank is not None else "the attempt"
+    where = f" on {node}" if node else ""
+    what = failure.get("text") or failure.get("message") or "failed"
+    at = failure.get("time")
+    query = {"rank": str(rank)} if rank is not None else {}
+    return {
+        "severity": "error",
+        "code": "attempt-failed",
+        "text": f"attempt {failure.get('attempt')}: {what}"
+        if failure.get("text")
+        else f"attempt {failure.get('attempt')}: {who}{where}: {what}",
+        "given": None,
+        "allowed": None,
+        "next": None,
+        "at": at,
+        "evidence": {"page": "logs", "query": {**query, **({"before": str(at + 1.0)} if at else {})}},
+        "facts": dict(failure),
+    }
+
+
+def node_lines(nodes: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what speaks against nodes as findings: excluded, lost, bad."""
+    found = []
+    for node in nodes:
+        if node["verdict"] not in ("bad", "suspect") and node["role"] not in ("excluded", "lost"):
+            continue
+        found.append(
+            {
+                "severity": "warn",
+                "code": f"node-{node['role'] if node['role'] in ('excluded', 'lost') else node['verdict']}",
+                "text": f"{node['node']} is {node['verdict']} and {node['role']}"
+                + (f": {node['reason']}" if node["reason"] else ""),
+                "given": None,
+                "allowed": None,
+                "next": None,
+                "at": None,
+                "evidence": {"page": "node", "query": {"node": node["node"]}},
+                "facts": None,
+            }
+        )
+    return found
+
+
+def _link(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return `{page, query}` of the most particular place that the facts name."""
+    query = {
+        key: str(facts[key]) for key in ("group", "metric", "start", "stop", "sort", "by") if facts.get(key) is not None
+    }
+    if "metric" in query:
+        return {"page": "heat", "query": query}
+    ranks = facts.get("ranks")
+    if isinstance(ranks, list) and ranks:
+        return {"page": "rank", "query": {"rank": str(ranks[0])}}
+    if facts.get("rank") is not None:
+        return {"page": "rank", "query": {"rank": str(facts["rank"])}}
+    if facts.get("node"):
+        return {"page": "node", "query": {"node": str(facts["node"])}}
+    if facts.get("page"):
+        return {
+            "page": str(facts["page"]),
+            "query": {str(k): str(v) for k, v in dict(facts.get("query") or {}).items()},
+        }
+    return None
+
+
+def finding_times(events: list[dict[str, Any]]) -> list[float]:
+    """Return when each finding of a journal was written, in their order."""
+    return [parse_utc(event["time"]) for event in events if event["event"] == "finding"]

@@ -1,0 +1,295 @@
+"""The shapes of JSON answers; they are the documentation in /openapi.json, and tests hold answers against them.
+
+Times are UTC epoch seconds unless a field says otherwise; ratios are 0-1; what is not known is null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Moment = float | None
+
+
+class Answer(BaseModel):
+    """An answer may grow new keys; those that are here stay."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class ErrorFacts(Answer):
+    kind: str = Field(description="A stable word: `usage`, `run_not_found`, `not_allowed`, ...")
+    text: str = Field(description="What is wrong, one sentence.")
+    given: Any = Field(None, description="What was given.")
+    allowed: Any = Field(None, description="What would have been accepted.")
+    next: str | None = Field(None, description="What to do now.")
+
+
+class ErrorAnswer(Answer):
+    """Every error has this shape."""
+
+    error: ErrorFacts
+
+
+class About(Answer):
+    version: str
+    now: float = Field(description="The server's clock.")
+    folders: list[str] = Field(description="The folders of runs that are shown.")
+    poll_s: float = Field(description="How often the folder of a run that somebody follows is looked at, in seconds.")
+
+
+class RunLine(Answer):
+    id: str
+    name: str
+    kind: str = Field(description="`run`, or `recording` for what `cordee record` left.")
+    state: str = Field(description="queued, running, finished, failed, cancelled; `unreadable`: see `reason`.")
+    submitted_at: Moment
+    started_at: Moment
+    ended_at: Moment
+    nodes: int
+    ranks: int
+    step: int | None
+    total: int | None
+    restarts: int
+    exit_code: int | None
+    reason: str
+    findings: dict[str, int] | None = Field(description="How many there are, by severity.")
+    job: str | None = Field(description="The scheduler's job.")
+    folder: str
+    score: float | None = Field(None, description="0-100, where it was computed already.")
+
+
+class RunList(Answer):
+    runs: list[RunLine] = Field(description="The newest first.")
+    total: int = Field(description="How many there are without `limit`.")
+    now: float
+
+
+class Missing(Answer):
+    what: str = Field(description="What cannot be shown.")
+    why: str
+    next: str | None = Field(None, description="How to give it.")
+
+
+class Evidence(Answer):
+    page: str = Field(description="The page that shows it: heat, node, rank, logs, storage, score.")
+    query: dict[str, str] = Field(description="What to open it with.")
+
+
+class FindingLine(Answer):
+    severity: str = Field(description="info, warn or error.")
+    code: str = Field(description="A stable identifier such as `log-dropped`.")
+    text: str
+    given: Any = None
+    next: str | None = None
+    at: Moment = Field(None, description="When it was written, where that is known.")
+    evidence: Evidence | None = None
+    facts: Any = Field(None, description="Machine-readable facts behind the sentence.")
+
+
+class RunPage(Answer):
+    run: str
+    kind: str
+    state: str
+    now: float
+    nodes: list[dict[str, Any]]
+    phases: list[dict[str, Any]] = Field(description="`name`, `start`, `end` (null: goes on), `segment`.")
+    attempts: list[dict[str, Any]]
+    segment_list: list[dict[str, Any]]
+    checkpoints: list[dict[str, Any]] = Field(description="`step`, `name`, `time`, and where known `seconds`, `bytes`.")
+    vetting: dict[str, Any] | None
+    rank_counts: dict[str, int] = Field(description="Ranks of the newest attempt by status.")
+    findings: list[FindingLine]
+    progress: dict[str, Any] | None = Field(description="`step`, `total`, `ratio`, `steps_per_s`, `remaining_s`, `at`.")
+    missing: list[Missing]
+
+
+class MetricLine(Answer):
+    name: str
+    unit: str
+    source: str = Field(description="What measured it.")
+    meaning: str
+
+
+class Group(Answer):
+    name: str
+    cadence: float = Field(description="Seconds between samples.")
+    first: Moment
+    last: Moment
+    devices: int
+    metrics: list[MetricLine]
+
+
+class Groups(Answer):
+    groups: list[Group]
+
+
+class DeviceLine(Answer):
+    name: Any = Field(description="As in heat maps: a GPU's UUID, a node's name, a rank's number.")
+    node: str | None = None
+    ranks: list[int] = Field(default_factory=list)
+    model: str | None = None
+    place: dict[str, int] | None = Field(None, description="Coordinates by dimension: dp, tp, pp, ...")
+    sizes: dict[str, int] | None = Field(None, description="Sizes by dimension.")
+
+
+class Devices(Answer):
+    group: str
+    devices: list[DeviceLine] = Field(description="In the order of a heat map's rows.")
+
+
+class HeatView(Answer):
+    """In a frame or in Arrow `times` and `values` are arrays; NaN is missing there, null here."""
+
+    times: list[float] = Field(description="When each column begins.")
+    values: list[list[float | None]] = Field(description="[row][column].")
+    devices: list[Any] = Field(description="Each row's device, or the first of those that share it.")
+    counts: list[int] = Field(description="How many devices share each row.")
+    low: float | None = Field(description="Least finite value.")
+    high: float | None = Field(description="Greatest finite value.")
+    unit: str
+    source: str
+    cadence: float = Field(description="Seconds of a column.")
+    statistic: str
+
+
+class BandsView(Answer):
+    times: list[float]
+    count: list[float | None] = Field(description="Devices that were measured.")
+    mean: list[float | None]
+    min: list[float | None]
+    p5: list[float | None]
+    p25: list[float | None]
+    p50: list[float | None]
+    p75: list[float | None]
+    p95: list[float | None]
+    max: list[float | None]
+    unit: str
+    source: str
+    cadence: float
+
+
+class LinesView(Answer):
+    times: list[float]
+    devices: list[Any]
+    mean: list[list[float | None]] = Field(description="[device][point].")
+    low: list[list[float | None]]
+    high: list[list[float | None]]
+    unit: str
+    source: str
+    cadence: float
+
+
+class LoggedLine(Answer):
+    name: str
+    ranks: int = Field(description="How many ranks logged it.")
+    steps: int = Field(description="How many steps it was logged at; without steps, calls.")
+    last: float | None = Field(description="The newest value, mean over ranks.")
+    at: Moment = Field(description="When that was logged.")
+    source: str
+    rank0_only: bool
+
+
+class Logged(Answer):
+    metrics: list[LoggedLine]
+    capped: int = Field(0, description="Names that are left out, because there are too many.")
+
+
+class LoggedView(Answer):
+    x: list[float] = Field(description="Steps, or times with by=time.")
+    mean: list[float | None]
+    low: list[float | None]
+    high: list[float | None]
+    ranks: list[float | None] = Field(description="How many ranks logged it there.")
+    name: str
+    by: str
+
+
+class LogLine(Answer):
+    time: float = Field(description="When the line was finished.")
+    node: str
+    rank: int = Field(description="-1: set-up lines of the node.")
+    stream: str = Field(description="out, err, or own for Cordée's own words.")
+    attempt: int
+    text: str
+    cut: bool = Field(False, description="Whether the line is longer than what is here.")
+
+
+class LogPage(Answer):
+    lines: list[LogLine] = Field(description="The oldest first.")
+    before: float | None = Field(description="Give it back as `before` for older lines; null: there are none.")
+
+
+class NodePage(Answer):
+    node: str
+    verdict: str
+    role: str
+    ranks: list[int]
+    results: list[dict[str, Any]] = Field(description="What its vetting found, one for each check.")
+    gpus: list[dict[str, Any]]
+    attempts: list[int] = Field(description="Attempts that it took part in.")
+
+
+class RankPage(Answer):
+    rank: int
+    node: str | None
+    status: str
+    place: dict[str, int] | None
+    sizes: dict[str, int] | None
+    gpus: list[Any]
+    attempts: list[dict[str, Any]] = Field(description="Where it ran in each attempt and how that ended.")
+    step: int | None
+
+
+class Findings(Answer):
+    findings: list[FindingLine]
+
+
+class ScoreAnswer(Answer):
+    status: str = Field(description="`ready`, `computing` (ask again), or `impossible`: see `missing`.")
+    computed_at: Moment
+    score: dict[str, Any] | None = Field(description="The document of `cordee score --json`.")
+    missing: list[Missing]
+
+
+class StorageAnswer(Answer):
+    missing: list[Missing]
+
+
+class Curve(Answer):
+    id: str
+    name: str
+    state: str
+    x: list[float]
+    mean: list[float | None]
+    low: list[float | None]
+    high: list[float | None]
+
+
+class Comparison(Answer):
+    metric: str
+    by: str
+    runs: list[Curve]
+    settings: dict[str, dict[str, Any]] = Field(description="Settings that differ: by key, each run's value.")
+    missing: list[Missing]
+
+
+class FleetNode(Answer):
+    node: str
+    state: str = Field(description="What the scheduler says of it, else `in use` or `seen`.")
+    runs: list[dict[str, Any]] = Field(description="What ran on it: `id`, `state`, `start`, `end`; the newest first.")
+    partition: str | None = None
+    verdicts: dict[str, int] = Field(description="Vettings of the last 30 days by verdict.")
+
+
+class Fleet(Answer):
+    nodes: list[FleetNode]
+    runs: list[dict[str, Any]] = Field(description="Runs that are going on.")
+    jobs: list[dict[str, Any]] = Field(description="What else the scheduler runs.")
+    missing: list[Missing]
+    now: float
+
+
+class Catalogue(Answer):
+    datasets: list[dict[str, Any]]

@@ -1,0 +1,19 @@
+"""The site: its nodes with all that ran on them, and what data sets there are."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from cordee.web.answers import document_answer
+from cordee.web.fleet import fleet_document
+from cordee.web.models import Fleet
+from cordee.web.server import server_of
+
+router = APIRouter(prefix="/api", tags=["site"])
+
+
+@router.get("/fleet", response_model=Fleet)
+def fleet(request: Request) -> Response:
+    """Return all nodes with what runs and ran on them, other jobs where Slurm is asked, and what vettings said."""
+    server = server_of(request)
+    return document_answer(request, fleet_document(server.shelf.summaries(), server.site))

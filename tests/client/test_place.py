@@ -1,0 +1,188 @@
+"""`cordee.place` in processes of their own: named indices, DeviceMesh, Megatron's settings and state, and what is none of these."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cordee.client import megatron
+from cordee.client.channel import ChannelReader, create_channel
+
+MESH = """
+import os, sys, tempfile
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+import cordee
+
+folder = sys.argv[1]
+children = []
+for rank in range(4):
+    pid = os.fork()
+    if pid == 0:
+        os.environ["CORDEE_CHANNEL"] = f"{folder}/1-{rank}.channel"
+        dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=4)
+        cordee.place(init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp")))
+        dist.destroy_process_group()
+        os._exit(0)
+    children.append(pid)
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children))
+"""
+
+
+@pytest.fixture
+def channel(tmp_path):
+    path = tmp_path / "1-0.channel"
+    create_channel(path)
+    return path
+
+
+def said(program, channel, **more):
+    """Run a program and return what it recorded and what it printed on standard error."""
+    env = {**os.environ, "CORDEE_CHANNEL": str(channel), **more}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    events, _ = ChannelReader(channel).read()
+    return [event[3] for event in events], done.stderr
+
+
+def test_named_indices_arrive_with_the_sizes_that_were_given(channel):
+    events, words = said("import cordee\ncordee.place(dp=(3, 8), tp=1)", channel)
+    assert events == [
+        {"cordee/placed_by/call": 1, "cordee/place/dp": 3, "cordee/place/dp/size": 8, "cordee/place/tp": 1}
+    ]
+    assert words == ""
+
+
+def test_the_same_place_is_said_once_and_another_one_again(channel):
+    program = "import cordee\nfor step in range(1000): cordee.place(dp=step // 500)"
+    events, _ = said(program, channel)
+    assert [event["cordee/place/dp"] for event in events] == [0, 1]
+
+
+def test_outside_a_run_nothing_happens_and_nothing_is_said():
+    done = subprocess.run([sys.executable, "-c", "import cordee\ncordee.place(dp=1)"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "dp='three'",
+        "dp=1.5",
+        "dp=True",
+        "dp=(1, 2, 3)",
+        "dp=float('nan')",
+        "",
+        "object()",
+        "object(), dp=1",
+        "**{'d p': 1}",
+        "**{'<b>': 1}",
+        "**{f'd{n}': 1 for n in range(9)}",
+    ],
+)
+def test_what_is_no_place_warns_and_is_recorded_as_refused_and_never_raises(channel, call):
+    events, words = said(f"import cordee\ncordee.place({call})", channel)
+    assert events == [{"cordee/place/refused": 1}]
+    assert "cordee.place" in words
+    assert "DeviceMesh" in words
+
+
+def test_integers_of_numpy_are_integers(channel):
+    events, _ = said("import cordee, numpy\ncordee.place(dp=(numpy.int64(1), numpy.int32(2)))", channel)
+    assert events[0]["cordee/place/dp/size"] == 2
+
+
+@pytest.mark.slow
+def test_a_device_mesh_tells_the_coordinate_of_each_of_four_ranks(tmp_path):
+    for rank in range(4):
+        create_channel(tmp_path / f"1-{rank}.channel")
+    done = subprocess.run([sys.executable, "-c", MESH, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = [ChannelReader(tmp_path / f"1-{rank}.channel").read()[0][0][3] for rank in range(4)]
+    assert [(event["cordee/place/dp"], event["cordee/place/tp"]) for event in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(event["cordee/place/dp/size"] == 2 and "cordee/placed_by/mesh" in event for event in found)
+
+
+def test_megatrons_arguments_place_a_rank_by_its_rank_order(channel):
+    program = (
+        "import cordee\n"
+        "class args: tensor_model_parallel_size, pipeline_model_parallel_size, rank, world_size = 2, 4, 9, 16\n"
+        "cordee.place(args)"
+    )
+    (event,), _ = said(program, channel)
+    assert {name: value for name, value in event.items() if not name.endswith("/size")} == {
+        "cordee/placed_by/megatron": 1,
+        "cordee/place/tp": 1,
+        "cordee/place/dp": 0,
+        "cordee/place/pp": 2,
+    }
+
+
+def test_megatrons_state_is_asked_for_what_it_knows(channel):
+    program = (
+        "import cordee\n"
+        "def not_made(): raise AssertionError('tensor model parallel group is not initialized')\n"
+        "class state:\n"
+        "    get_tensor_model_parallel_rank = staticmethod(lambda: 1)\n"
+        "    get_tensor_model_parallel_world_size = staticmethod(lambda: 2)\n"
+        "    get_data_parallel_rank = staticmethod(lambda: 3)\n"
+        "    get_data_parallel_world_size = staticmethod(lambda: 4)\n"
+        "    get_pipeline_model_parallel_rank = staticmethod(not_made)\n"
+        "    get_context_parallel_rank = staticmethod(lambda: 0)\n"
+        "    get_context_parallel_world_size = staticmethod(lambda: 1)\n"
+        "cordee.place(state)"
+    )
+    (event,), _ = said(program, channel)
+    assert sorted(event) == [
+        "cordee/place/dp",
+        "cordee/place/dp/size",
+        "cordee/place/tp",
+        "cordee/place/tp/size",
+        "cordee/placed_by/megatron",
+    ]
+
+
+def groups(settings, world, dimension):
+    """Return the sets of ranks that differ in one dimension only."""
+    found = {}
+    for rank in range(world):
+        place = megatron.coordinates(settings, rank, world)
+        key = tuple(index for name, (index, _) in place.items() if name != dimension)
+        found.setdefault(key, []).append(rank)
+    return sorted(found.values())
+
+
+def test_groups_are_those_of_megatrons_own_example_of_16_gpus():
+    # The docstring of initialize_model_parallel in megatron/core/parallel_state.py lists them.
+    settings = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 4}
+    assert groups(settings, 16, "tp") == [[rank, rank + 1] for rank in range(0, 16, 2)]
+    assert groups(settings, 16, "pp") == [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]]
+    assert groups(settings, 16, "dp") == [[0, 2], [1, 3], [4, 6], [5, 7], [8, 10], [9, 11], [12, 14], [13, 15]]
+
+
+def test_pipeline_may_be_numbered_before_data_and_experts_have_a_numbering_of_their_own():
+    settings = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "use_tp_pp_dp_mapping": True}
+    assert groups(settings, 8, "pp") == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    settings = {"tensor_model_parallel_size": 2, "expert_model_parallel_size": 4, "expert_tensor_parallel_size": 1}
+    assert [megatron.coordinates(settings, rank, 8)["ep"][0] for rank in range(8)] == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("command", "settings"),
+    [
+        ("python pretrain_gpt.py --tensor-model-parallel-size 4 --lr 1", {"tensor_model_parallel_size": 4}),
+        ("python p.py --pipeline-model-parallel-size=2", {"pipeline_model_parallel_size": 2}),
+        ("python p.py --tensor-model-parallel-size x", {}),
+        ("python p.py --tensor-model-parallel-size", {}),
+        ("python p.py --tensor-model-parallel-size 0", {}),
+        ("torchrun --nproc-per-node 4 p.py --tensor-model-parallel-size 4", {}),
+        ("python -m torch.distributed.run p.py --tensor-model-parallel-size 4", {}),
+        ("python train.py", {}),
+    ],
+)
+def test_sizes_are_read_from_a_command_line_that_makes_no_ranks_of_its_own(command, settings):
+    found = megatron.settings_of_command(command.split())
+    assert found == ({**settings, "use_tp_pp_dp_mapping": False} if settings else {})
