@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from cordee.runs.gridread import Source
     from cordee.runs.grids import Samples
-    from cordee.runs.values import LoggedValues
+    from cordee.runs.logged_values import Logged
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Run:
         self._commit = Commit()
         self._commit_key: Any = None
         self._sources: dict[str, tuple[Any, Source]] = {}
-        self._of_logged: LoggedValues | None = None
+        self._of_logged: Logged | None = None
 
     def __repr__(self) -> str:
         return f"<cordee run {self.id}>"
@@ -371,11 +371,11 @@ class Run:
         found = [Samples(schema, packed[key]) for key, schema in schemas.items() if key in packed]
         return [samples for samples in found if len(samples.times)]
 
-    def _logged(self) -> LoggedValues:
-        from cordee.runs.values import LoggedValues
+    def _logged(self) -> Logged:
+        from cordee.runs.logged_values import Logged
 
         if self._of_logged is None:
-            self._of_logged = LoggedValues(self.folder.telemetry, self._tail)
+            self._of_logged = Logged(self.folder.telemetry, self._tail)
         return self._of_logged
 
     def _places(self, rank: int) -> list[str]:

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 MOST_NAMES = 20_000
 
 
+def stream_of(rank: int, offset: int) -> str:
+    """Return the name of what an offset rises in: the rank's channel, or what was taken beside it."""
+    return str(rank) if offset < BESIDE_CHANNEL else f"{rank}+"
+
+
 class Names:
     """The places of metric names in their list.
 
@@ -51,11 +56,6 @@ class Names:
                 return None
             at = self._places[name] = len(self._places)
         return at
-
-
-def stream_of(rank: int, offset: float) -> str:
-    """Return the name of what an offset rises in: the rank's channel, or what was taken beside it."""
-    return str(rank) if offset < BESIDE_CHANNEL else f"{rank}+"
 
 
 def table_of(events: Iterable[Event], names: Names) -> np.ndarray:

@@ -19,7 +19,7 @@ EVENT = np.dtype(
 _NOTHING_SEALED = -1
 
 
-class LoggedValues:
+class Logged:
     """The user metrics of one run.
 
     Args:
@@ -33,7 +33,7 @@ class LoggedValues:
         self._commit_key: Any = _NOTHING_SEALED
         self._sealed = joined([])
         self._thin: dict[Path, tuple[int, np.ndarray]] = {}
-        self._marks: dict[tuple[str, str], float] = {}
+        self._marks: dict[tuple[int, str], float] = {}
 
     def names(self, commit: Commit) -> list[str]:
         """Return the metrics' names, in order."""
@@ -91,16 +91,17 @@ class LoggedValues:
         table = table[:, np.lexsort((table[0], table[3], table[2], table[1]))]
         keys = table[:4]
         table = table[:, np.r_[True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)]]
-        streams = np.stack([table[1], table[2], table[3] >= BESIDE_CHANNEL])
+        streams = np.vstack([table[1:3], table[3] >= BESIDE_CHANNEL])
         begins = np.flatnonzero(np.r_[True, (streams[:, 1:] != streams[:, :-1]).any(axis=0)])
         ends = np.r_[begins[1:], table.shape[1]]
         marks = np.empty(len(begins))
         for at, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
-            attempt, stream = str(int(table[1, begin])), stream_of(int(table[2, begin]), table[3, begin])
-            if (attempt, stream) not in self._marks:
-                self._marks[attempt, stream] = commit.watermarks.get(attempt, {}).get(stream, -1)
-            marks[at] = self._marks[attempt, stream]
-            self._marks[attempt, stream] = max(self._marks[attempt, stream], table[3, end - 1])
+            attempt, stream = int(table[1, begin]), stream_of(int(table[2, begin]), int(table[3, begin]))
+            key = attempt, stream
+            if key not in self._marks:
+                self._marks[key] = commit.watermarks.get(str(attempt), {}).get(stream, -1)
+            marks[at] = self._marks[key]
+            self._marks[key] = max(self._marks[key], table[3, end - 1])
         return table[:, table[3] > np.repeat(marks, ends - begins)]
 
     def _whole(self, commit: Commit, name: str) -> Iterator[np.ndarray]:
