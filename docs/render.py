@@ -13,6 +13,7 @@ import click
 from cordee.cli.group import COMMANDS, LazyGroup
 from cordee.insight.advise.limits import explain
 from cordee.insight.advise.reasons import OUTLOOKS, REASONS, STATES
+from cordee.report.datasets import DataSet, datasets
 from cordee.spec.protocol_schema import check_list, kind_text
 
 
@@ -25,6 +26,7 @@ def write_all(docs: Path) -> None:
         "benchmarks.md": benchmarks(root),
         "slurm-reasons.md": slurm_reasons(),
         "vetting-checks.md": vetting_checks(),
+        "data-sets.md": data_sets(),
     }
     for name, text in pages.items():
         path = docs / name
@@ -189,6 +191,46 @@ _VETNODE = """A protocol that was written for vetnode is read as it is; each cla
 
 | class | becomes |
 |---|---|"""
+
+
+def data_sets() -> str:
+    """Return the catalogue page: every data set, field, unit and source."""
+    return "\n".join([_DATA_SETS, *(_data_set(one) for one in datasets())])
+
+
+_DATA_SETS = """# Data sets
+
+Everything that Cordée leaves for others to read, rendered from the code that writes it. Programs get the same from
+`/api/catalogue` of `cordee serve`. Numbers that were not measured are NaN
+in arrays and null in JSON, never zero; times are UTC.
+"""
+
+
+def _data_set(one: DataSet) -> str:
+    typed = any(field.kind for field in one.fields)
+    sourced = any(field.source for field in one.fields)
+    heads = ["field", *(["type"] if typed else []), "unit", *(["source"] if sourced else []), "meaning"]
+    rows = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    for field in one.fields:
+        kind = [_cell(f"`{field.kind}`" if field.kind else "")] if typed else []
+        source = [_cell(field.source)] if sourced else []
+        rows.append(
+            "| " + " | ".join([f"`{field.name}`", *kind, _cell(field.unit), *source, _cell(field.meaning)]) + " |"
+        )
+    where = f"In `{one.where}`" if "/" in one.where and " " not in one.where else f"In {one.where}"
+    return "\n".join(
+        [
+            f"## {one.title}\n",
+            f"`{one.name}`. {one.meaning}\n",
+            f"{where}: {one.form}. Read by {one.read}.\n",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def benchmarks(root: Path) -> str:

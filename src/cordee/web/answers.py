@@ -1,20 +1,27 @@
-"""From a document or a table to an HTTP answer: form, compression, and 304 for what the client has already."""
+"""From a document or a table to an HTTP answer: its form, compression, and 304 for what the client has already."""
 
 from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import AsyncIterator, Callable, Hashable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+
+from cordee.web.cache import Body
+from cordee.web.server import server_of
 from cordee.web.tables import ARROW_TYPE, FORMATS, FRAME_TYPE, JSON_TYPE, Table, encode, encode_json
 
 if TYPE_CHECKING:
-    from fastapi import Request, Response
+    from cordee.web.reading import Reading
 
 _LEAST_BYTES = 2048
 _PROBE_BYTES = 32 << 10
 _PAYS = 0.75
+_PIECE_BYTES = 256 << 10
 
 
 class Format(StrEnum):
@@ -27,42 +34,87 @@ class Format(StrEnum):
 
 def document_answer(request: Request, document: Any) -> Response:
     """Return a document as JSON, with an ETag of its content."""
-    return _answer(request, encode_json(document), JSON_TYPE)
+    data = encode_json(document)
+    tag = _tag(data)
+    return _unchanged(request, tag) or _respond(request, packed(data), JSON_TYPE, tag)
 
 
-def table_answer(request: Request, table: Table, form: Format | None) -> Response:
+def run_document_answer(
+    request: Request, reading: Reading, make: Callable[[], Any], *, often: Hashable = None
+) -> Response:
+    """Return what `make` gives as JSON; it is called once for each state of the run's folder, whoever asks.
+
+    Args:
+        often: what the document depends on beside the folder.
+    """
+    tag = _state_tag(request, reading, JSON_TYPE, often)
+    answer = _unchanged(request, tag)
+    if answer is None:
+        body = server_of(request).cache.get(tag, lambda: packed(encode_json(make())))
+        answer = _respond(request, body, JSON_TYPE, tag)
+    return answer
+
+
+def table_answer(request: Request, reading: Reading, form: Format | None, make: Callable[[], Table]) -> Response:
     """Return a table in the form that was asked for by `format` or by the header Accept; JSON unless said otherwise.
 
     Raises:
         NotAcceptable: Arrow is asked for and pyarrow is not installed.
     """
     chosen = form.value if form is not None else _accepted(request)
-    return _answer(request, encode(table, chosen), FORMATS[chosen])
+    tag = _state_tag(request, reading, FORMATS[chosen])
+    answer = _unchanged(request, tag)
+    if answer is None:
+        body = server_of(request).cache.get(tag, lambda: packed(encode(make(), chosen)))
+        answer = _respond(request, body, FORMATS[chosen], tag)
+    return answer
 
 
-def unchanged(request: Request, tag: str) -> Response | None:
-    """Return 304 where the client has what `tag` stands for, before any work is done."""
-    from fastapi import Response
-
-    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept, Accept-Encoding"}
-    return Response(status_code=304, headers=headers) if _has(request, tag) else None
-
-
-def _answer(request: Request, data: bytes, media_type: str) -> Response:
-    from fastapi import Response
-
-    tag = f'W/"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
-    headers = {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept, Accept-Encoding"}
-    if _has(request, tag):
-        return Response(status_code=304, headers=headers)
-    if "gzip" in request.headers.get("accept-encoding", "") and _pays(data):
-        data, headers["Content-Encoding"] = _gzip(data), "gzip"
-    return Response(data, media_type=media_type, headers=headers)
+def packed(data: bytes) -> Body:
+    """Return bytes with the same compressed, where that makes them clearly smaller: noise in float32 hardly shrinks."""
+    if len(data) < _LEAST_BYTES:
+        return Body(data)
+    begin = max(0, len(data) // 2 - _PROBE_BYTES // 2)
+    piece = data[begin : begin + _PROBE_BYTES]
+    if len(zlib.compress(piece, 1)) > _PAYS * len(piece):
+        return Body(data)
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    return Body(data, packer.compress(data) + packer.flush())
 
 
-def _has(request: Request, tag: str) -> bool:
+def _state_tag(request: Request, reading: Reading, media_type: str, often: Hashable = None) -> str:
+    about = (reading.folder.root, reading.stamp(), request.url.path, request.url.query, media_type, often)
+    return _tag(repr(about).encode())
+
+
+def _tag(data: bytes) -> str:
+    return f'W/"{hashlib.blake2b(data, digest_size=12).hexdigest()}"'
+
+
+def _headers(tag: str) -> dict[str, str]:
+    return {"ETag": tag, "Cache-Control": "no-cache", "Vary": "Accept, Accept-Encoding"}
+
+
+def _unchanged(request: Request, tag: str) -> Response | None:
     given = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-    return tag.removeprefix("W/") in given
+    return Response(status_code=304, headers=_headers(tag)) if tag.removeprefix("W/") in given else None
+
+
+def _respond(request: Request, body: Body, media_type: str, tag: str) -> Response:
+    headers, data = _headers(tag), body.data
+    if body.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        headers["Content-Encoding"], data = "gzip", body.packed
+    if len(data) <= _PIECE_BYTES:
+        return Response(data, media_type=media_type, headers=headers)
+    headers["Content-Length"] = str(len(data))
+    return StreamingResponse(_pieces(data), media_type=media_type, headers=headers)
+
+
+async def _pieces(data: bytes) -> AsyncIterator[memoryview]:
+    """Yield large bodies in pieces, so that a slow client holds one of them and not a copy of the whole."""
+    view = memoryview(data)
+    for begin in range(0, len(view), _PIECE_BYTES):
+        yield view[begin : begin + _PIECE_BYTES]
 
 
 def _accepted(request: Request) -> str:
@@ -70,17 +122,3 @@ def _accepted(request: Request) -> str:
     if FRAME_TYPE in accept:
         return "frame"
     return "arrow" if ARROW_TYPE in accept else "json"
-
-
-def _pays(data: bytes) -> bool:
-    """Return whether compressing makes it clearly smaller, by a piece from its middle: noise in float32 hardly shrinks."""
-    if len(data) < _LEAST_BYTES:
-        return False
-    begin = max(0, len(data) // 2 - _PROBE_BYTES // 2)
-    piece = data[begin : begin + _PROBE_BYTES]
-    return len(zlib.compress(piece, 1)) < _PAYS * len(piece)
-
-
-def _gzip(data: bytes) -> bytes:
-    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-    return packer.compress(data) + packer.flush()

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 import cordee
 from cordee.errors import CordeeError, UsageError
+from cordee.fleet.tokens import Token
+from cordee.web.access import Access
+from cordee.web.cache import Cache
 from cordee.web.errors import NotFound, status_of
 from cordee.web.guard import Guard
 from cordee.web.live import Hub
 from cordee.web.openapi import describe
+from cordee.web.peers import Peers
 from cordee.web.routes import judged, live, logged, parts, runs, samples, site
 from cordee.web.scoring import Scores
 from cordee.web.server import Server
@@ -27,32 +31,33 @@ from cordee.web.shelf import Shelf
 from cordee.web.site import Site
 from cordee.web.tables import encode_json
 
-if TYPE_CHECKING:
-    from cordee.web.guard import App
-
 STATIC = Path(__file__).parent / "static"
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 _log = logging.getLogger(__name__)
 
 
-def make_app(folders: Sequence[str | Path], *, singles: Iterable[str | Path] = (), hosts: Iterable[str] = ()) -> App:
-    """Return the pages and the HTTP interface over run folders, read-only.
+def make_app(
+    folders: Sequence[str | Path],
+    *,
+    singles: Iterable[str | Path] = (),
+    hosts: Iterable[str] = (),
+    tokens: Sequence[Token] = (),
+    users: Iterable[int] = (),
+) -> Guard:
+    """Return the pages and the HTTP interface over run folders, read-only; its `close` ends streams and children.
 
     Args:
         folders: each holds runs.
         singles: runs and recordings that are shown wherever they lie.
         hosts: names beside this machine's own by which the server may be called.
+        tokens: those with the scope read may look.
+        users: user ids whose connections on this machine need no token.
     """
     shelf = Shelf([Path(folder) for folder in folders], map(Path, singles))
-    server = Server(shelf, Hub(shelf), Scores(), Site())
-
-    @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        yield
-        server.close()
+    server = Server(shelf, Hub(shelf), Scores(), Site(), Cache())
 
     app = FastAPI(
-        title="Cordée", version=cordee.__version__, docs_url=None, redoc_url=None, lifespan=lifespan,
+        title="Cordée", version=cordee.__version__, docs_url=None, redoc_url=None,
         openapi_url="/openapi.json",
     )  # fmt: skip
     app.state.cordee = server
@@ -64,12 +69,22 @@ def make_app(folders: Sequence[str | Path], *, singles: Iterable[str | Path] = (
     def page() -> Response:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static", _Static(directory=STATIC), name="static")
     app.add_exception_handler(CordeeError, _told)
     app.add_exception_handler(RequestValidationError, _wrong_parameter)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unforeseen)
-    return Guard(app, frozenset(name.lower() for name in (*LOCAL_NAMES, *hosts)))
+    names = frozenset(name.lower() for name in (*LOCAL_NAMES, *hosts))
+    return Guard(app, names, Access(tokens, frozenset(users)), Peers(), server.close)
+
+
+class _Static(StaticFiles):
+    """The pages' files; browsers ask each time whether they are new, so that an upgrade is seen at once."""
+
+    def file_response(self, *arguments: Any, **named: Any) -> Response:
+        response = super().file_response(*arguments, **named)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
 
 def _error(error: CordeeError, status: int, headers: Any = None) -> Response:
@@ -94,5 +109,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=499)
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return _error(CordeeError("the server failed at this; its log says more"), 500)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cordee.errors import CordeeError
+from cordee.runs.placement import placement
 from cordee.runs.reader import Run
 from cordee.runs.state import RunState
 
@@ -16,8 +17,8 @@ def describe_devices(run: Run, group: str, state: RunState) -> list[dict[str, An
         UsageError: there is no such group.
     """
     metric = next(iter(run.metrics(group)))
-    known = _facts(run, group)
-    ranks = _facts(run, "rank") if group != "rank" else known
+    known = facts_of(run, group)
+    places = placement(run)
     homes = {rank.rank: rank.node for rank in state.ranks}
     by_node: dict[str, list[int]] = {}
     for rank, node in homes.items():
@@ -34,18 +35,13 @@ def describe_devices(run: Run, group: str, state: RunState) -> list[dict[str, An
             row["ranks"] = sorted(by_node.get(str(device), []))
         else:
             row["ranks"] = sorted(int(rank) for rank in facts.get("ranks") or [] if str(rank).isdigit())
-        place = facts if group == "rank" else ranks.get(str(row["ranks"][0]), {}) if len(row["ranks"]) == 1 else {}
+        place = places.get(row["ranks"][0], {}) if len(row["ranks"]) == 1 else {}
         row["place"], row["sizes"] = place.get("place"), place.get("sizes")
         found.append(row)
     return found
 
 
-def placement(run: Run) -> dict[int, dict[str, Any]]:
-    """Return what is known of ranks by rank: node, pid, GPUs, place, sizes."""
-    return {int(rank): facts for rank, facts in _facts(run, "rank").items() if rank.lstrip("-").isdigit()}
-
-
-def _facts(run: Run, group: str) -> dict[str, dict[str, Any]]:
+def facts_of(run: Run, group: str) -> dict[str, dict[str, Any]]:
     """Return what is known of a group's devices by device, with the node."""
     try:
         known = run.facts(group)

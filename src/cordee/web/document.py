@@ -8,10 +8,10 @@ from typing import Any
 
 from cordee.errors import CordeeError, RunFolderError
 from cordee.report.run_document import run_document
+from cordee.runs.placement import placement, placement_findings
 from cordee.runs.reader import Run
 from cordee.runs.state import RunState
 from cordee.units import parse_utc
-from cordee.web.devices import placement
 from cordee.web.evidence import failure_line, finding_line, finding_times, node_lines
 from cordee.web.missing import missing_of
 from cordee.web.reading import Reading
@@ -41,7 +41,7 @@ def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:
     try:
         with reading.run() as run:
             checkpoints = checkpoints_of(events, run)
-            groups, names, placed = run.groups(), run.events(), any(who.get("place") for who in placement(run).values())
+            groups, names, placed = run.groups(), run.events(), bool(placement(run))
         missing += missing_of(reading, state, groups, names, placed)
     except (CordeeError, OSError, ValueError) as error:
         missing.append(
@@ -60,8 +60,14 @@ def findings_of(reading: Reading, state: RunState) -> list[dict[str, Any]]:
     """Return findings, failures of attempts and what speaks against nodes, with links to their evidence."""
     times = finding_times(reading.journal.events)
     times += [0.0] * (len(state.findings) - len(times))
-    found = [finding_line(one.document(), at or None) for one, at in zip(state.findings, times, strict=False)]
+    nodes = {node.node for node in state.nodes}
+    found = [finding_line(one.document(), at or None, nodes) for one, at in zip(state.findings, times, strict=False)]
     found += [failure_line(failure) for failure in state.failures]
+    try:
+        with reading.run() as run:
+            found += [finding_line(one.document()) for one in placement_findings(placement(run), state.world_size)]
+    except CordeeError:
+        pass  # the page says among what is missing why samples cannot be read
     return found + node_lines([vars(node) for node in state.nodes])
 
 

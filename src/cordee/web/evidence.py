@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from cordee.units import parse_utc
 
 
-def finding_line(document: Mapping[str, Any], at: float | None = None) -> dict[str, Any]:
+def finding_line(document: Mapping[str, Any], at: float | None = None, nodes: Collection[str] = ()) -> dict[str, Any]:
     """Return a finding as pages show it, with a link to its evidence where its facts name a place.
 
     Args:
         document: as `Finding.document()` gives it.
         at: when it was written, UTC epoch seconds.
+        nodes: the run's, to know one by its name.
     """
     facts = document.get("evidence")
+    link = _link(facts if isinstance(facts, Mapping) else {})
+    if link is None and isinstance(document.get("given"), str) and document["given"] in nodes:
+        link = {"page": "node", "query": {"node": document["given"]}}
     return {
         "severity": document.get("severity", "info"),
         "code": document.get("rule", ""),
@@ -24,7 +28,7 @@ def finding_line(document: Mapping[str, Any], at: float | None = None) -> dict[s
         "allowed": document.get("allowed"),
         "next": document.get("next"),
         "at": at,
-        "evidence": _link(facts if isinstance(facts, Mapping) else {}, at),
+        "evidence": link,
         "facts": facts,
     }
 
@@ -34,13 +38,15 @@ def failure_line(failure: Mapping[str, Any]) -> dict[str, Any]:
     rank, node = failure.get("rank"), failure.get("node")
     who = f"rank {rank}" if rank is not None else "the attempt"
     where = f" on {node}" if node else ""
-    what = failure.get("message") or failure.get("reason") or failure.get("kind") or "failed"
+    what = failure.get("text") or failure.get("message") or "failed"
     at = failure.get("time")
     query = {"rank": str(rank)} if rank is not None else {}
     return {
         "severity": "error",
         "code": "attempt-failed",
-        "text": f"attempt {failure.get('attempt')}: {who}{where}: {what}",
+        "text": f"attempt {failure.get('attempt')}: {what}"
+        if failure.get("text")
+        else f"attempt {failure.get('attempt')}: {who}{where}: {what}",
         "given": None,
         "allowed": None,
         "next": None,
@@ -73,13 +79,16 @@ def node_lines(nodes: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _link(facts: Mapping[str, Any], at: float | None) -> dict[str, Any] | None:
+def _link(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return `{page, query}` of the most particular place that the facts name."""
     query = {
         key: str(facts[key]) for key in ("group", "metric", "start", "stop", "sort", "by") if facts.get(key) is not None
     }
     if "metric" in query:
         return {"page": "heat", "query": query}
+    ranks = facts.get("ranks")
+    if isinstance(ranks, list) and ranks:
+        return {"page": "rank", "query": {"rank": str(ranks[0])}}
     if facts.get("rank") is not None:
         return {"page": "rank", "query": {"rank": str(facts["rank"])}}
     if facts.get("node"):

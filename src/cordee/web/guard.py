@@ -1,19 +1,31 @@
-"""The gate in front of every route: by which name, from which page, by whom."""
+"""The gate in front of every route: called by which name, from which page, by whom; nothing behind it needs to ask."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import ClientDisconnect
 
 from cordee.errors import CordeeError
-from cordee.web.errors import Forbidden, status_of
+from cordee.web.access import Access, cookie_name, cookies
+from cordee.web.errors import Forbidden, NotAllowed, status_of
 from cordee.web.headers import SECURITY_HEADERS
+from cordee.web.peers import Peers
+from cordee.web.signin import moved_page, sign_in_page
 from cordee.web.tables import encode_json
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_PATIENCE_S = 60.0
+_log = logging.getLogger(__name__)
 
 
 class Guard:
@@ -21,32 +33,62 @@ class Guard:
 
     Args:
         app: what is guarded.
-        hosts: names by which the server may be called, as in the header Host.
+        hosts: names by which the server may be called, as in the header Host without a port.
+        access: who may look.
+        peers: the server's open connections.
+        close: ends open streams and children.
+        patience_s: how long a client may take nothing of its answer.
     """
 
-    def __init__(self, app: App, hosts: frozenset[str]) -> None:
-        self._app, self._hosts = app, hosts
+    def __init__(
+        self,
+        app: App,
+        hosts: frozenset[str],
+        access: Access,
+        peers: Peers,
+        close: Callable[[], None],
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        self.app, self.peers, self.close = app, peers, close
+        self._patience_s = patience_s
+        self._hosts, self._access = hosts, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
             return
 
-        async def sealed(message: MutableMapping[str, Any]) -> None:
+        async def sealed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
-            await send(message)
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    await send(message)
+            except TimeoutError:
+                raise ClientDisconnect("it takes nothing any more") from None
 
+        headers = _Headers(scope)
         try:
-            self._check_name(_headers(scope, b"host"))
+            self._check_name(headers)
+            _check_page(scope, headers)
+            if await self._signed_in(scope, headers, sealed):
+                return
         except CordeeError as error:
-            await _refuse(sealed, error)
+            await _refuse(scope, headers, sealed, error)
             return
-        await self._app(scope, receive, sealed)
+        try:
+            await self.app(scope, receive, sealed)
+        except Exception:  # the application has answered and logged it
+            return
 
-    def _check_name(self, given: list[str]) -> None:
-        name = given[0].rpartition(":")[0] if given and given[0].rpartition(":")[2].isdigit() else "".join(given)
-        if len(given) != 1 or name.lower() not in self._hosts:
+    def _check_name(self, headers: _Headers) -> None:
+        """Refuse what was sent to another name: a page elsewhere can have its own name lead to this machine."""
+        given = headers.all(b"host")
+        if len(given) != 1 or _without_port(given[0]).lower() not in self._hosts:
             raise Forbidden(
                 "this server is not called by this name",
                 given=", ".join(given)[:200],
@@ -54,13 +96,87 @@ class Guard:
                 next="start it with --host NAME to have it answer to another name",
             )
 
+    async def _signed_in(self, scope: Scope, headers: _Headers, send: Send) -> bool:
+        """Check who asks; True: they were answered already, with a cookie for their token.
 
-def _headers(scope: Scope, name: bytes) -> list[str]:
-    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
+        Raises:
+            NotAllowed, Forbidden: they may not look.
+        """
+        client = scope["client"][0] if scope.get("client") else ""
+        query = scope.get("query_string", b"").decode("latin-1")
+        authorization = headers.all(b"authorization")
+        if authorization:
+            self._access.by_header(authorization[0])
+            return False
+        if query.startswith("token=") or "&token=" in query:
+            kept, value = self._access.by_address(query, client)
+            await _move(scope, headers, send, kept, value)
+            return True
+        if not self._access.users or await self.peers.owner(scope) not in self._access.users:
+            name = cookie_name(scope["server"][1] or 0) if scope.get("server") else ""
+            value = cookies("; ".join(headers.all(b"cookie"))).get(name, "")
+            if not self._access.by_cookie(value, client):
+                raise self._access.refusal()
+        return False
 
 
-async def _refuse(send: Send, error: CordeeError) -> None:
-    body = encode_json(error.document())
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status_of(error), "headers": headers})
+class _Headers:
+    """A request's headers."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._pairs = scope["headers"]
+
+    def all(self, name: bytes) -> list[str]:
+        return [value.decode("latin-1") for key, value in self._pairs if key == name]
+
+    def first(self, name: bytes) -> str:
+        return next(iter(self.all(name)), "")
+
+
+def _check_page(scope: Scope, headers: _Headers) -> None:
+    """Refuse what a page of another site asks for; a link that leads here may open the pages themselves."""
+    origin, host = headers.first(b"origin"), headers.first(b"host")
+    if origin and urlsplit(origin).netloc.lower() != host.lower():
+        raise Forbidden("this was asked by a page of another site", given=origin[:200], allowed=f"http://{host}")
+    site = headers.first(b"sec-fetch-site")
+    opened = scope["path"] == "/" and headers.first(b"sec-fetch-dest") == "document"
+    if site not in ("", "same-origin", "none") and not opened:
+        raise Forbidden(
+            "this was asked by a page of another site", given=f"Sec-Fetch-Site: {site[:50]}", allowed="same-origin"
+        )
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host
+
+
+async def _move(scope: Scope, headers: _Headers, send: Send, query: str, value: str) -> None:
+    """Answer with the cookie, and lead to the same address without the token."""
+    where = scope["path"].replace("\\", "%5C") if scope["path"].isascii() else "/"
+    target = "/" + where.lstrip("/") + (f"?{query}" if query else "")
+    secure = "; Secure" if headers.first(b"x-forwarded-proto") == "https" else ""
+    cookie = f"{cookie_name(scope['server'][1] or 0)}={value}; Path=/; Max-Age={30 * 86400}; HttpOnly; SameSite=Strict{secure}"
+    answer = [(b"set-cookie", cookie.encode("latin-1")), (b"cache-control", b"no-store")]
+    if headers.first(b"sec-fetch-site") in ("", "same-origin", "none"):
+        await _send(send, 303, b"", [*answer, (b"location", target.encode("latin-1", "replace"))])
+    else:  # browsers send no strict cookie along a redirection that another site began
+        await _send(send, 200, moved_page(target), [*answer, (b"content-type", b"text/html; charset=utf-8")])
+
+
+async def _refuse(scope: Scope, headers: _Headers, send: Send, error: CordeeError) -> None:
+    answer = [(b"cache-control", b"no-store")]
+    if isinstance(error, NotAllowed):
+        answer.append((b"www-authenticate", b"Bearer"))
+    _log.info("refused %s: %s", scope["path"], error.text)
+    if isinstance(error, NotAllowed) and "text/html" in headers.first(b"accept"):
+        body, kind = sign_in_page(error), b"text/html; charset=utf-8"
+    else:
+        body, kind = encode_json(error.document()), b"application/json"
+    await _send(send, status_of(error), body, [*answer, (b"content-type", kind)])
+
+
+async def _send(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})

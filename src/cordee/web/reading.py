@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from cordee.errors import RunFolderError
 from cordee.runs.folder import RunFolder
@@ -71,8 +73,29 @@ class Reading:
             except RunFolderError as error:
                 return self.journal.state, error
 
+    def stamp(self) -> tuple[Hashable, ...]:
+        """Return what is different whenever anything in the folder is that answers are made from; costs no reading."""
+        folder = self.folder
+        places = (folder.journal, folder.telemetry, folder.logs, folder.root / "recorders", folder.report)
+        found: list[Hashable] = [_status(folder.plan), _status(folder.telemetry / "sealed.zarr" / "zarr.json")]
+        for place in places:
+            try:
+                with os.scandir(place) as entries:
+                    found.append(tuple(sorted((entry.name, *_status(entry)) for entry in entries)))
+            except OSError:
+                found.append(None)
+        return tuple(found)
+
     def ended(self) -> bool:
         """Return whether nothing will be added any more."""
         if self.recording:
             return all_ended(self.folder, read_recorders(self.folder)[0])
         return self.state()[0].ended
+
+
+def _status(entry: os.DirEntry[str] | Path) -> tuple[int, ...]:
+    try:
+        status = entry.stat()
+    except OSError:
+        return ()
+    return status.st_size, status.st_mtime_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cordee.web.cache import Cache
 from cordee.web.scoring import Scores
 from cordee.web.shelf import Shelf
 from cordee.web.site import Site
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Server:
-    """The runs that may be shown, who follows them, their scores, and the site around them."""
+    """The runs that may be shown, who follows them, their scores, the site around them, and answers to give again."""
 
     shelf: Shelf
     hub: Hub
     scores: Scores
     site: Site
+    cache: Cache
 
     def close(self) -> None:
         """End streams and children."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from cordee.errors import CordeeError, UsageError
-from cordee.web.answers import Format, document_answer, table_answer
+from cordee.web.answers import Format, document_answer, run_document_answer, table_answer
 from cordee.web.logged import curve, list_logged
 from cordee.web.models import Comparison, Logged, LoggedView
 from cordee.web.openapi import TABLE
@@ -25,9 +25,13 @@ Points = Annotated[int, Query(ge=1, le=20_000, description="At most so many poin
 @router.get("/runs/{run}/logged", response_model=Logged)
 def logged(request: Request, run: str) -> Response:
     """Return the names under which ranks logged something, with how many ranks and steps and the newest value."""
-    with server_of(request).shelf.reading(run).run() as opened:
-        found = list_logged(opened.events())
-    return document_answer(request, found)
+    reading = server_of(request).shelf.reading(run)
+
+    def make() -> dict[str, Any]:
+        with reading.run() as opened:
+            return list_logged(opened.events())
+
+    return run_document_answer(request, reading, make)
 
 
 @router.get("/runs/{run}/logged/{name:path}", response_model=LoggedView, responses=TABLE)
@@ -41,9 +45,14 @@ def logged_curve(
     format: Annotated[Format | None, Query(description="frame, json or arrow.")] = None,
 ) -> Response:
     """Return a logged metric over steps or time: mean, least and greatest over ranks, and how many logged it."""
-    with server_of(request).shelf.reading(run).run() as opened:
-        columns = curve(opened, name, by=by, rank=rank, points=points)
-    return table_answer(request, Table(columns, {"name": name, "by": by, "rank": rank}), format)
+    reading = server_of(request).shelf.reading(run)
+
+    def make() -> Table:
+        with reading.run() as opened:
+            columns = curve(opened, name, by=by, rank=rank, points=points)
+        return Table(columns, {"name": name, "by": by, "rank": rank})
+
+    return table_answer(request, reading, format, make)
 
 
 @router.get("/compare", response_model=Comparison)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from cordee.errors import CordeeError
 from cordee.runs.logframes import LogReader
+from cordee.runs.placement import placement
 from cordee.runs.state import RunState
 from cordee.web import logs
-from cordee.web.answers import document_answer
-from cordee.web.devices import describe_devices, placement
+from cordee.web.answers import document_answer, run_document_answer
+from cordee.web.devices import describe_devices, facts_of
 from cordee.web.document import findings_of
 from cordee.web.errors import NotFound
 from cordee.web.models import Findings, LogPage, NodePage, RankPage
@@ -49,13 +51,13 @@ def rank(request: Request, run: str, rank: Annotated[int, Path(ge=0, le=_LARGEST
     reading = server_of(request).shelf.reading(run)
     state, _ = reading.state()
     with reading.run() as opened:
-        placed = placement(opened)
+        known, places = facts_of(opened, "rank"), placement(opened)
     now = next((entry for entry in state.ranks if entry.rank == rank), None)
-    if now is None and rank not in placed:
-        most = max([entry.rank for entry in state.ranks] + list(placed), default=None)
+    if now is None and str(rank) not in known:
+        most = max([entry.rank for entry in state.ranks] + [int(one) for one in known if one.isdigit()], default=None)
         allowed = "no rank yet" if most is None else f"0 to {most}"
         raise NotFound("this run has no such rank", given=rank, allowed=allowed)
-    facts = placed.get(rank, {})
+    facts, place = known.get(str(rank), {}), places.get(rank, {})
     document = {
         "rank": rank,
         "node": now.node if now is not None else facts.get("node"),
@@ -63,8 +65,8 @@ def rank(request: Request, run: str, rank: Annotated[int, Path(ge=0, le=_LARGEST
         "pid": now.pid if now is not None else facts.get("pid"),
         "code": now.code if now is not None else None,
         "signal": now.signal if now is not None else None,
-        "place": facts.get("place"),
-        "sizes": facts.get("sizes"),
+        "place": place.get("place"),
+        "sizes": place.get("sizes"),
         "gpus": facts.get("gpus") or [],
         "facts": facts,
         "attempts": _attempts_of(reading, rank),
@@ -86,16 +88,12 @@ def log_page(
 ) -> Response:
     """Return what ranks printed, the newest page, or the one before a time."""
     reading = server_of(request).shelf.reading(run)
-    reading.state()
-    places = {entry.rank: [entry.node] for entry in reading.journal.state.ranks}
-    for event in reading.journal.events:
-        if event["event"] == "attempt_started" and rank is not None:
-            for placed in event.get("nodes", []):
-                if rank in placed["ranks"]:
-                    places.setdefault(rank, []).append(placed["node"])
-    reader = LogReader(reading.folder.logs, lambda one: places.get(one, []))
-    found = logs.page(reader, lines, rank=rank, node=node, stream=stream, before=before, after=after)
-    return document_answer(request, found)
+
+    def make() -> dict[str, Any]:
+        reader = LogReader(reading.folder.logs, _places(reading))
+        return logs.page(reader, lines, rank=rank, node=node, stream=stream, before=before, after=after)
+
+    return run_document_answer(request, reading, make)
 
 
 @router.get("/findings", response_model=Findings)
@@ -156,3 +154,13 @@ def _last_step(reading: Reading, rank: int) -> int | None:
             if len(of_rank) and of_rank["step"][-1] >= 0:
                 newest = max(newest or 0, int(of_rank["step"][-1]))
     return newest
+
+
+def _places(reading: Reading) -> Callable[[int], Sequence[str]]:
+    """Return what tells the nodes that a rank has ever run on."""
+
+    def places(rank: int) -> list[str]:
+        return [str(attempt["node"]) for attempt in _attempts_of(reading, rank)]
+
+    reading.state()
+    return places

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 import cordee
-from cordee.web.answers import document_answer
+from cordee.web.answers import document_answer, run_document_answer
 from cordee.web.document import page_document
 from cordee.web.live import POLL_S
 from cordee.web.models import About, RunList, RunPage
@@ -54,4 +54,6 @@ def run(
     brief: Annotated[bool, Query(description="Without `ranks` and the results of each node, which are long.")] = False,
 ) -> Response:
     """Return one run: all of `cordee show --json`, with phases, attempts, checkpoints, progress and what is missing."""
-    return document_answer(request, page_document(server_of(request).shelf.reading(run), brief=brief))
+    reading = server_of(request).shelf.reading(run)
+    often = None if reading.ended() else int(time.time())
+    return run_document_answer(request, reading, lambda: page_document(reading, brief=brief), often=often)

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query, Request, Response
 from cordee.errors import UsageError
 from cordee.runs import views
 from cordee.runs.catalogue import METRICS
-from cordee.web.answers import Format, document_answer, table_answer
+from cordee.runs.reader import Run
+from cordee.web.answers import Format, run_document_answer, table_answer
 from cordee.web.devices import describe_devices
 from cordee.web.models import BandsView, Devices, Groups, HeatView, LinesView
 from cordee.web.openapi import TABLE
@@ -20,6 +21,7 @@ from cordee.web.tables import Table
 router = APIRouter(prefix="/api/runs/{run}", tags=["samples"])
 
 _MOST_DEVICES = 64
+_MOST_VALUES = 16_000_000
 GroupName = Annotated[str, Query(max_length=200, description="A group: gpu, node, rank.", examples=["rank"])]
 MetricName = Annotated[str, Query(max_length=500, description="A metric of it.", examples=["memory_rss_bytes"])]
 Start = Annotated[float | None, Query(description="From this time on, UTC epoch seconds.")]
@@ -33,32 +35,26 @@ Statistic = Literal["mean", "min", "max", "count"]
 @router.get("/groups", response_model=Groups)
 def groups(request: Request, run: str) -> Response:
     """Return the groups that have samples: cadence, first and last time, devices, metrics with unit and source."""
-    found = []
-    with server_of(request).shelf.reading(run).run() as opened:
-        for name in opened.groups():
-            metrics = opened.metrics(name)
-            grid = opened.grid(name, [next(iter(metrics))])
-            found.append(
-                {
-                    "name": name,
-                    "cadence": grid.cadence,
-                    "first": float(grid.times[0]) if len(grid.times) else None,
-                    "last": float(grid.times[-1]) if len(grid.times) else None,
-                    "devices": len(grid.devices),
-                    "metrics": [_described(metric, about) for metric, about in metrics.items()],
-                }
-            )
-    return document_answer(request, {"groups": found})
+    reading = server_of(request).shelf.reading(run)
+
+    def make() -> dict[str, Any]:
+        with reading.run() as opened:
+            return {"groups": [_group(opened, name) for name in opened.groups()]}
+
+    return run_document_answer(request, reading, make)
 
 
 @router.get("/devices", response_model=Devices)
 def devices(request: Request, run: str, group: GroupName) -> Response:
     """Return who the devices of a group are: node, ranks, model, place; in the order of a heat map's rows."""
     reading = server_of(request).shelf.reading(run)
-    state, _ = reading.state()
-    with reading.run() as opened:
-        found = describe_devices(opened, group, state)
-    return document_answer(request, {"group": group, "devices": found})
+
+    def make() -> dict[str, Any]:
+        state, _ = reading.state()
+        with reading.run() as opened:
+            return {"group": group, "devices": describe_devices(opened, group, state)}
+
+    return run_document_answer(request, reading, make)
 
 
 @router.get("/heat", response_model=HeatView, responses=TABLE)
@@ -75,9 +71,13 @@ def heat(
     format: Form = None,
 ) -> Response:
     """Return one metric of all devices over time: `values` f32 [row, column], NaN where nothing was measured."""
-    with server_of(request).shelf.reading(run).run() as opened:
-        seen = views.heat(opened, group, metric, start, stop, columns, rows, statistic)
-    return table_answer(request, _table(seen, ("times", "values")), format)
+    reading = server_of(request).shelf.reading(run)
+
+    def make() -> Table:
+        with reading.run() as opened:
+            return _table(views.heat(opened, group, metric, start, stop, columns, rows, statistic), ("times", "values"))
+
+    return table_answer(request, reading, format, make)
 
 
 @router.get("/bands", response_model=BandsView, responses=TABLE)
@@ -92,10 +92,14 @@ def bands(
     format: Form = None,
 ) -> Response:
     """Return how the devices were spread over time: count, mean, min, p5, p25, p50, p75, p95, max."""
-    with server_of(request).shelf.reading(run).run() as opened:
-        seen = views.bands(opened, group, metric, start, stop, points)
+    reading = server_of(request).shelf.reading(run)
     names = ("times", "count", "mean", "min", "p5", "p25", "p50", "p75", "p95", "max")
-    return table_answer(request, _table(seen, names), format)
+
+    def make() -> Table:
+        with reading.run() as opened:
+            return _table(views.bands(opened, group, metric, start, stop, points), names)
+
+    return table_answer(request, reading, format, make)
 
 
 @router.get("/lines", response_model=LinesView, responses=TABLE)
@@ -114,13 +118,28 @@ def lines(
     wanted = list(dict.fromkeys(name for name in devices.split(",") if name))
     if not 0 < len(wanted) <= _MOST_DEVICES:
         raise UsageError("lines are of a few devices", given=len(wanted), allowed=f"1 to {_MOST_DEVICES}")
-    with server_of(request).shelf.reading(run).run() as opened:
-        seen = views.lines(opened, group, metric, wanted, start, stop, points)
-    return table_answer(request, _table(seen, ("times", "mean", "low", "high")), format)
+    reading = server_of(request).shelf.reading(run)
+
+    def make() -> Table:
+        with reading.run() as opened:
+            return _table(
+                views.lines(opened, group, metric, wanted, start, stop, points), ("times", "mean", "low", "high")
+            )
+
+    return table_answer(request, reading, format, make)
 
 
 def _table(seen: Any, arrays: tuple[str, ...]) -> Table:
-    """Return a view as a table: these of its attributes as arrays, the others as facts."""
+    """Return a view as a table: these of its attributes as arrays, the others as facts.
+
+    Raises:
+        UsageError: it is larger than what is sent at once.
+    """
+    size = sum(getattr(seen, name).size for name in arrays)
+    if size > _MOST_VALUES:
+        raise UsageError(
+            "this view is too large", given=f"{size} values", allowed=_MOST_VALUES, next="ask for fewer rows or columns"
+        )
     facts = {field.name: getattr(seen, field.name) for field in fields(seen) if field.name not in arrays}
     return Table({name: getattr(seen, name) for name in arrays}, facts)
 
@@ -128,3 +147,16 @@ def _table(seen: Any, arrays: tuple[str, ...]) -> Table:
 def _described(name: str, about: dict[str, Any]) -> dict[str, Any]:
     meaning = METRICS[name].meaning if name in METRICS else ""
     return {"name": name, "unit": about.get("unit", ""), "source": about.get("source", ""), "meaning": meaning}
+
+
+def _group(run: Run, name: str) -> dict[str, Any]:
+    metrics = run.metrics(name)
+    grid = run.grid(name, [next(iter(metrics))])
+    return {
+        "name": name,
+        "cadence": grid.cadence,
+        "first": float(grid.times[0]) if len(grid.times) else None,
+        "last": float(grid.times[-1]) if len(grid.times) else None,
+        "devices": len(grid.devices),
+        "metrics": [_described(metric, about) for metric, about in metrics.items()],
+    }

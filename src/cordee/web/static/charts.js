@@ -3,7 +3,7 @@
 import uPlot from "./vendor/uplot-1.6.32.js";
 import { html, useEffect, useMemo, useRef } from "./vendor/htm-preact-3.1.1.js";
 import { colour, series as looks } from "./colours.js";
-import { quantity } from "./format.js";
+import { duration, number, quantity } from "./format.js";
 import { useHandler, useTheme, useWidth } from "./hooks.js";
 
 /** Pixels left and right of every plot and of the timeline above: all have one axis of time. */
@@ -45,8 +45,8 @@ function marker(marks) {
   };
 }
 
-function options({ lines, width, height, unit, time, low, high, marks, sync, onZoom, onCursor, legend }) {
-  const font = `${legend === "big" ? 13 : 11}px system-ui, sans-serif`;
+function options({ lines, width, height, unit, time, xUnit, axis: labelled, low, high, marks, sync, onZoom, onCursor }) {
+  const font = `${Math.round(0.73 * parseFloat(getComputedStyle(document.documentElement).fontSize))}px system-ui, sans-serif`;
   const axis = { stroke: colour("soft"), font, grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
   const spec = [{}];
   const bands = [];
@@ -71,7 +71,7 @@ function options({ lines, width, height, unit, time, low, high, marks, sync, onZ
     height,
     series: spec,
     bands,
-    padding: [8, RIGHT, 0, 0],
+    padding: [8, RIGHT, labelled ? 0 : 8, 0],
     legend: { show: false },
     cursor: {
       drag: { x: true, y: false, setScale: false },
@@ -85,7 +85,7 @@ function options({ lines, width, height, unit, time, low, high, marks, sync, onZ
       y: { range: (plot, least, most) => span(least, most, low, high) },
     },
     axes: [
-      { ...axis, size: 26, space: 70 },
+      { ...axis, size: labelled ? 26 : 0, space: 70, ...xAxis(time, xUnit), ...(labelled ? {} : { values: (plot, ticks) => ticks.map(() => "") }) },
       { ...axis, size: LEFT, space: 26, values: (plot, ticks) => ticks.map((value) => quantity(value, unit, 3)) },
     ],
     hooks: {
@@ -101,6 +101,20 @@ function options({ lines, width, height, unit, time, low, high, marks, sync, onZ
         },
       ],
     },
+  };
+}
+
+/** Times as in all of these pages: 24 hours, and the date at midnight; steps as whole numbers. */
+function xAxis(time, xUnit) {
+  if (!time) return { values: (plot, ticks) => ticks.map((tick) => (xUnit === "seconds" ? duration(tick) : Number.isInteger(tick) ? number(tick) : "")) };
+  const pad = (part) => String(part).padStart(2, "0");
+  return {
+    values: (plot, ticks, axis, space, step) =>
+      ticks.map((tick) => {
+        const at = new Date(tick * 1000);
+        if (step >= 86_400 || (at.getHours() === 0 && at.getMinutes() === 0 && step >= 60)) return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+        return `${pad(at.getHours())}:${pad(at.getMinutes())}${step < 60 ? `:${pad(at.getSeconds())}` : ""}`;
+      }),
   };
 }
 
@@ -123,10 +137,10 @@ function span(least, most, low, high) {
  *
  * x: numbers, epoch seconds when `time`; lines: `[{name, values, role?, fillTo?, colour?, points?}]` (`role: "edge"`: the
  * invisible edge of a band; `fillTo`: the number of the line that it is filled to); unit: of all values; range: [from, to]
- * or null; onRange: a stretch was chosen; marks: `[{x, width?, colour?, dash?}]`; sync: charts of one name share a cursor;
- * label: what a screen reader is told.
+ * or null; xUnit: "step" or "seconds" where x is no time; onRange: a stretch was chosen; marks: `[{x, width?, colour?, dash?}]`; sync: charts of one name share a cursor;
+ * axis: whether x is labelled; label: what a screen reader is told.
  */
-export function Chart({ x, lines, unit = "", height = 160, time = true, range, onRange, marks, sync, low, high, label, read }) {
+export function Chart({ x, lines, unit = "", height = 160, time = true, range, onRange, marks, sync, low, high, label, xUnit = "step", axis = true }) {
   const [place, width] = useWidth();
   const theme = useTheme();
   const plot = useRef(null);
@@ -137,19 +151,19 @@ export function Chart({ x, lines, unit = "", height = 160, time = true, range, o
   const cursor = useHandler((at) => {
     if (words.current) words.current.textContent = at === null ? "" : say(at);
   });
-  const visible = lines.filter((line) => line.role !== "edge" || read);
+  const visible = lines.filter((line) => line.role !== "edge");
   function say(at) {
     if (x[at] === undefined) return "";
-    const where = time ? new Date(x[at] * 1000).toLocaleTimeString("en-GB") : `step ${x[at]}`;
+    const where = time ? new Date(x[at] * 1000).toLocaleTimeString("en-GB") : xUnit === "seconds" ? `after ${duration(x[at])}` : `step ${number(x[at], 6)}`;
     const parts = visible.slice(0, 8).map((line) => `${line.name} ${quantity(line.values[at], unit)}`);
     return [where, ...parts].join("  ·  ");
   }
-  const kind = JSON.stringify(lines.map(({ values, ...line }) => line)) + unit + time + low + high + sync;
+  const kind = JSON.stringify(lines.map(({ values, ...line }) => line)) + unit + time + low + high + sync + axis;
   const data = useMemo(() => [x, ...lines.map((line) => gaps(line.values))], [x, lines]);
   useEffect(() => {
     if (!width || !place.current) return undefined;
     const made = new uPlot(
-      options({ lines, width, height, unit, time, low, high, marks: shownMarks, sync, onZoom: zoom, onCursor: cursor }),
+      options({ lines, width, height, unit, time, xUnit, axis, low, high, marks: shownMarks, sync, onZoom: zoom, onCursor: cursor }),
       data,
       place.current,
     );

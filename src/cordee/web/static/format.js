@@ -44,6 +44,8 @@ export function quantity(value, unit, digits = 3) {
       return prefixed(value, "J", digits);
     case "celsius":
       return `${number(value, digits)} °C`;
+    case "CPU seconds per second":
+      return `${number(value, digits)} cores`;
     case "seconds":
       return duration(value);
     default:

@@ -6,42 +6,71 @@ import { live } from "./live.js";
 
 const RETRY_MS = [1_000, 2_000, 4_000, 8_000, 15_000];
 
+/** Asks for one path: again when told, never twice at once, and with growing pauses while the server does not answer. */
+class Reader {
+  constructor(path, read, tell) {
+    Object.assign(this, { path, read, tell, busy: false, again: false, tries: 0, control: new AbortController() });
+  }
+
+  ask() {
+    if (this.busy) {
+      this.again = true; // what is under way may have been read before the change
+      return;
+    }
+    clearTimeout(this.timer);
+    this.busy = true;
+    this.read(this.path, { signal: this.control.signal })
+      .then(
+        (data) => {
+          this.tries = 0;
+          this.tell({ data, error: null, loading: false, at: Date.now() / 1000 });
+        },
+        (error) => {
+          if (this.control.signal.aborted) return;
+          this.tell({ error, loading: false });
+          if (error.status !== 0 && error.status !== 503 && error.status !== 429) return;
+          this.timer = setTimeout(() => this.ask(), RETRY_MS[Math.min(this.tries, RETRY_MS.length - 1)]);
+          this.tries += 1;
+        },
+      )
+      .finally(() => {
+        this.busy = false;
+        if (this.again && !this.control.signal.aborted) {
+          this.again = false;
+          this.ask();
+        }
+      });
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.control.abort();
+  }
+}
+
+const NOTHING = { data: null, error: null, loading: false, at: 0 };
+
 /**
  * Return `{data, error, loading, at}` of the document at `path` (null: nothing is asked).
  *
- * What was read stays while it is asked for again (`tick` changed) and when that fails. A server that does not answer is
- * asked again with growing pauses. `as` is "json" or "frame".
+ * It is asked for again when `tick` changes; what was read stays meanwhile, and when that fails. `as` is "json" or "frame".
  */
 export function useData(path, { tick = 0, as = "json" } = {}) {
-  const [state, setState] = useState({ data: null, error: null, loading: path !== null, at: 0, path });
-  const tries = useRef(0);
-  const [again, setAgain] = useState(0);
+  const [state, setState] = useState({ ...NOTHING, path });
+  const reader = useRef(null);
   useEffect(() => {
     if (path === null) return undefined;
-    const control = new AbortController();
-    let timer = 0;
-    setState((old) => (old.path === path ? { ...old, loading: true } : { data: null, error: null, loading: true, at: 0, path }));
-    const read = as === "frame" ? frame : get;
-    read(path, { signal: control.signal }).then(
-      (data) => {
-        tries.current = 0;
-        setState({ data, error: null, loading: false, at: Date.now() / 1000, path });
-      },
-      (error) => {
-        if (control.signal.aborted) return;
-        setState((old) => ({ ...old, error, loading: false, path }));
-        if (error.status !== 0 && error.status !== 503 && error.status !== 429) return;
-        const wait = RETRY_MS[Math.min(tries.current, RETRY_MS.length - 1)];
-        tries.current += 1;
-        timer = setTimeout(() => setAgain((number) => number + 1), wait);
-      },
+    const made = new Reader(path, as === "frame" ? frame : get, (news) =>
+      setState((old) => ({ ...(old.path === path ? old : NOTHING), ...news, path })),
     );
+    reader.current = made;
     return () => {
-      clearTimeout(timer);
-      control.abort();
+      made.stop();
+      reader.current = null;
     };
-  }, [path, tick, again, as]);
-  return state.path === path ? state : { data: null, error: null, loading: path !== null, at: 0, path };
+  }, [path, as]);
+  useEffect(() => reader.current?.ask(), [path, as, tick]);
+  return state.path === path ? state : { ...NOTHING, loading: path !== null };
 }
 
 /**
@@ -121,10 +150,12 @@ export function useWidth() {
   return [ref, width];
 }
 
-/** Return `[ref, seen]`: whether the element is on the screen, or close to it. */
+/** Return `[ref, seen, ever]`: whether the element is on the screen, or close to it; and whether it ever was. */
 export function useSeen() {
   const ref = useRef(null);
   const [seen, setSeen] = useState(false);
+  const ever = useRef(false);
+  ever.current ||= seen;
   useEffect(() => {
     const observer = new IntersectionObserver((entries) => setSeen(entries.some((entry) => entry.isIntersecting)), {
       rootMargin: "200px",
@@ -132,7 +163,7 @@ export function useSeen() {
     observer.observe(ref.current);
     return () => observer.disconnect();
   }, []);
-  return [ref, seen];
+  return [ref, seen, ever.current];
 }
 
 /** Return a number that grows when the theme changes: canvases are drawn again with its colours. */

@@ -94,6 +94,13 @@ export function Loading({ what = "" }) {
   return html`<p class="loading" role="status"><span class="spinner" aria-hidden="true"></span>Loading${what ? ` ${what}` : ""}…</p>`;
 }
 
+/** A sentence; what stands between backticks is code. */
+export function Words({ text }) {
+  const parts = String(text ?? "").split("`");
+  if (parts.length % 2 === 0) return text;
+  return parts.map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
+}
+
 /** What went wrong, in the server's words. */
 export function Fault({ error, what = "this" }) {
   return html`<div class="note bad" role="alert">
@@ -109,7 +116,7 @@ export function Fault({ error, what = "this" }) {
 export function Given({ of }) {
   const rows = ["given", "allowed", "next"].filter((key) => of[key] !== null && of[key] !== undefined && of[key] !== "");
   if (!rows.length) return null;
-  return html`<dl class="given">${rows.map((key) => html`<dt>${key}</dt><dd>${plain(of[key])}</dd>`)}</dl>`;
+  return html`<dl class="given">${rows.map((key) => html`<dt>${key}</dt><dd><${Words} text=${plain(of[key])} /></dd>`)}</dl>`;
 }
 
 /** Return any JSON value as words. */
@@ -130,8 +137,8 @@ export function Missing({ missing }) {
         <${Icon} name="ask" />
         <div>
           <p class="strong">Missing: ${entry.what}</p>
-          ${entry.why && html`<p>${entry.why}</p>`}
-          ${entry.next && html`<p class="soft">To have it: ${entry.next}</p>`}
+          ${entry.why && html`<p><${Words} text=${entry.why} /></p>`}
+          ${entry.next && html`<p class="soft">To have it: <${Words} text=${entry.next} /></p>`}
         </div>
       </li>`,
     )}

@@ -5,7 +5,8 @@ import { duration, epoch, many, number, ranges } from "../format.js";
 import { useClock } from "../hooks.js";
 import { serverNow } from "../live.js";
 import { at } from "../routes.js";
-import { Badge, Figures, Given, Icon, Missing, Panel, Progress, Table, Time, shape, tone } from "../ui.js";
+import { Badge, Figures, Icon, Missing, Panel, Progress, Table, Time, shape } from "../ui.js";
+import { Finding, graveFirst } from "../parts/findings.js";
 import { Logged } from "../parts/logged.js";
 import { marksOf } from "../parts/marks.js";
 import { Resources } from "../parts/resources.js";
@@ -15,22 +16,25 @@ import { Vetting } from "../parts/vetting.js";
 
 const ENDED = new Set(["finished", "failed", "cancelled"]);
 
-function progressOf(doc) {
+function progressOf(doc, newest) {
   const given = doc.progress || {};
-  const step = given.step ?? doc.step;
+  const fresh = newest && newest.at > (given.at ?? 0) && !ENDED.has(doc.state);
+  const step = fresh ? newest.step : (given.step ?? doc.step);
   const total = given.total ?? doc.total;
   const known = step !== null && step !== undefined;
-  const share = given.share ?? (known && total ? (step + 1) / total : NaN);
-  return { step: known ? step : null, total, share, remaining: given.remaining_s ?? given.eta_s ?? null, rate: given.steps_per_s ?? null };
+  const share = known && total ? (step + 1) / total : (given.ratio ?? NaN);
+  const rate = given.steps_per_s ?? null;
+  const remaining = fresh && rate > 0 && total ? (total - step - 1) / rate : (given.remaining_s ?? null);
+  return { step: known ? step : null, total, share, remaining, rate };
 }
 
-function Now({ doc }) {
+function Now({ doc, newest }) {
   useClock(1);
   const began = epoch(doc.started_at);
   const ended = ENDED.has(doc.state);
-  const { step, total, share, remaining, rate } = progressOf(doc);
+  const { step, total, share, remaining, rate } = progressOf(doc, newest);
   const lasted = began === null ? null : (epoch(doc.ended_at) ?? serverNow()) - began;
-  const done = Number.isFinite(share) ? `${Math.floor(100 * Math.min(1, share))} %` : null;
+  const done = Number.isFinite(share) ? `${share >= 1 ? 100 : number(Math.floor(1000 * share) / 10, 3)} %` : null;
   const words = step === null ? "no step was logged yet" : total ? `step ${number(step)} of ${number(total)}` : `step ${number(step)}`;
   const active = doc.nodes.filter((node) => node.role === "active");
   const running = doc.ranks.filter((rank) => rank.status === "running").length;
@@ -84,23 +88,10 @@ function Segments({ doc }) {
 }
 
 function Findings({ run, doc }) {
-  const order = { error: 0, warn: 1, info: 2 };
-  const list = [...(doc.findings || [])].sort((a, b) => (order[a.severity] ?? 3) - (order[b.severity] ?? 3));
+  const list = graveFirst(doc.findings || []);
   if (!list.length) return null;
   return html`<${Panel} title="Findings" aside=${html`<a href=${at("run", run, "findings")}>all ${list.length}</a>`}>
-    <ul class="missing">${list.slice(0, 3).map((finding) => html`<li class=${`note ${tone(finding.severity)}`}>
-      <${Icon} name=${shape(finding.severity)} /><div><p class="strong"><span class="hidden">${finding.severity}: </span>${finding.text}</p><${Given} of=${{ next: finding.next }} /></div>
-    </li>`)}</ul>
-  <//>`;
-}
-
-function Failures({ doc }) {
-  if (!doc.failures?.length) return null;
-  return html`<${Panel} title="Failures">
-    <ul class="missing">${doc.failures.slice(-5).reverse().map((failure) => html`<li class="note bad"><${Icon} name="cross" /><div>
-      <p class="strong">${failure.text || failure.reason || failure.kind || "a rank failed"}</p>
-      <p class="soft">${[failure.rank !== undefined && failure.rank !== null ? `rank ${failure.rank}` : "", failure.node || "", failure.attempt ? `attempt ${failure.attempt}` : "", failure.signal || (failure.code !== undefined && failure.code !== null ? `code ${failure.code}` : "")].filter(Boolean).join(" · ")}</p>
-    </div></li>`)}</ul>
+    <ul class="missing">${list.slice(0, 3).map((finding) => html`<${Finding} run=${run} finding=${finding} />`)}</ul>
   <//>`;
 }
 
@@ -119,19 +110,18 @@ function About({ doc }) {
   return html`<${Panel} title="About this run"><dl class="facts">${rows.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl><//>`;
 }
 
-export default function Run({ run, doc, range, setRange, whole }) {
+export default function Run({ run, doc, newest, range, setRange, whole }) {
   const marks = marksOf(doc);
   const shared = { run, doc, range: range || whole, chosen: range, setRange, marks, live: !ENDED.has(doc.state) };
   return html`<h1 class="hidden">${run}</h1>
-    <${Now} doc=${doc} />
-    <${Missing} missing=${doc.missing} />
+    <${Now} doc=${doc} newest=${newest} />
     ${whole && html`<${Panel} title="Timeline" aside=${html`<span class="soft">${many(doc.phases?.length || 0, "phase")}, ${many(doc.checkpoints?.length || 0, "checkpoint")}, ${many(doc.attempts?.length || 0, "attempt")}</span>`}>
       <${Timeline} ...${shared} /><//>`}
-    <${Failures} doc=${doc} />
     <${Findings} run=${run} doc=${doc} />
     <${Logged} ...${shared} />
     <${Resources} ...${shared} />
     <div class="grid"><${ScoreCard} run=${run} doc=${doc} /><${About} doc=${doc} /></div>
+    ${doc.missing?.length > 0 && html`<${Panel} title="Not shown"><${Missing} missing=${doc.missing} /><//>`}
     <${Vetting} run=${run} doc=${doc} />
     <${Segments} doc=${doc} />`;
 }

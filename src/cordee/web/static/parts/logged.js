@@ -5,7 +5,7 @@ import { ofRun } from "../api.js";
 import { Chart } from "../charts.js";
 import { many, number } from "../format.js";
 import { useData, useSeen, useTick } from "../hooks.js";
-import { Choice, Empty, Fault, Loaded, Loading, Panel, Search } from "../ui.js";
+import { Choice, Empty, Fault, Icon, Loaded, Loading, Panel, Search } from "../ui.js";
 
 const PAGE = 12;
 const FIRST = [/(^|[/_.])loss/i, /per_s(ec)?(ond)?\b|_per_s|throughput|tokens|samples_s/i, /grad/i, /(^|[/_.])(lr|learning)/i, /acc/i];
@@ -23,9 +23,9 @@ export function ordered(metrics) {
 
 /** One logged metric: mean over ranks, and the lowest and highest of them shaded. */
 export function LoggedChart({ run, metric, by, range, chosen, setRange, marks, live, height = 150 }) {
-  const [place, seen] = useSeen();
+  const [place, seen, ever] = useSeen();
   const tick = useTick(live && seen ? run : null, ["logged"], 1_500);
-  const state = useData(seen ? ofRun(run, `logged/${metric.name}`, { by, points: 600 }) : null, { tick, as: "frame" });
+  const state = useData(ever ? ofRun(run, `logged/${metric.name}`, { by, points: 600 }) : null, { tick, as: "frame" });
   const found = state.data;
   const lines = useMemo(() => {
     if (!found) return [];
@@ -33,7 +33,7 @@ export function LoggedChart({ run, metric, by, range, chosen, setRange, marks, l
     return [
       { name: "highest", values: high, role: "edge", fillTo: 1 },
       { name: "lowest", values: low, role: "edge" },
-      { name: metric.name, values: mean, points: mean.length < 40 },
+      { name: metric.name, values: mean, colour: 0, points: mean.length < 40 },
     ];
   }, [found, metric.name]);
   const mean = found?.arrays.mean;
@@ -43,7 +43,7 @@ export function LoggedChart({ run, metric, by, range, chosen, setRange, marks, l
     ${!found && (state.error ? html`<${Fault} error=${state.error} />` : html`<${Loading} />`)}
     ${found && html`<${Chart} x=${found.arrays.x} lines=${lines} height=${height} time=${by === "time"} range=${by === "time" ? range : null} onRange=${by === "time" ? setRange : undefined}
       marks=${by === "time" ? marks : undefined} sync=${by === "time" ? `time-${run}` : `step-${run}`} label=${`${metric.name} over ${by}`} />`}
-    <p class="soft tiny">${many(metric.ranks ?? 1, "rank")}${metric.rank0_only ? ", rank 0 only" : ""}${metric.source && metric.source !== "cordee" ? `, through ${metric.source}` : ""}</p>
+    <p class="soft tiny">${many(metric.ranks ?? 1, "rank")}${metric.rank0_only ? ", rank 0 only" : ""}${metric.source && metric.source !== "cordee.log" ? `, through ${metric.source}` : ""}</p>
   </div>`;
 }
 
@@ -61,7 +61,7 @@ export function Logged(shared) {
       }
       const rows = all.filter((metric) => metric.name.toLowerCase().includes(text.toLowerCase()));
       return html`${all.length > 4 && html`<div class="bar"><${Search} label="Metric" value=${text} placeholder="loss …" onInput=${setText} /></div>`}
-        ${capped && html`<p class="note warn"><span>${typeof capped === "string" ? capped : "More names were logged than are kept; findings say which."}</span></p>`}
+        ${capped > 0 && html`<p class="note warn"><${Icon} name="warn" /><span>${many(capped, "more name")} ${capped === 1 ? "is" : "are"} not listed: there are too many. The findings say which ranks logged them.</span></p>`}
         <div class="grid pad">${rows.slice(0, shown).map((metric) => html`<${LoggedChart} key=${metric.name} ...${shared} metric=${metric} by=${by} />`)}</div>
         ${rows.length > shown && html`<p class="pad"><button type="button" onClick=${() => setShown(shown + 2 * PAGE)}>Show more (${number(rows.length - shown)})</button></p>`}`;
     }}<//>

@@ -7,61 +7,65 @@ import { useEvery } from "../hooks.js";
 import { Choice, Empty, Fault, Icon, Loading, Search } from "../ui.js";
 
 const MOST = 400_000;
-const BATCH = 500;
+const FIRST = 1_000;
 const MORE = 5_000;
+const LATE_S = 3;
 const SHORT = 4_000;
 const ROOM = 20;
 // eslint-disable-next-line no-control-regex
 const ESCAPES = /\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f]/g;
 
 const clean = (text) => text.replace(ESCAPES, "");
-const same = (one, other) => one.time === other.time && one.rank === other.rank && one.text === other.text;
+/** Return how many of the `lines` were finished by `time`. */
+function until(lines, time) {
+  let at = lines.length;
+  while (at > 0 && lines[at - 1].time > time) at -= 1;
+  return at;
+}
 
-/** Return where `news` goes on after `known`: the number of its lines that are known, -1 where nothing is. */
-export function overlap(known, news) {
-  if (!known.length) return 0;
-  const last = known.at(-1);
-  for (let at = news.length - 1; at >= 0; at -= 1) {
-    if (!same(news[at], last)) continue;
-    let back = 1;
-    while (back < 30 && at - back >= 0 && known.length - 1 - back >= 0 && same(news[at - back], known[known.length - 1 - back])) back += 1;
-    if (back === 30 || at - back < 0 || known.length - 1 - back < 0) return at + 1;
-  }
-  return -1;
+/**
+ * Return the lines held after `news`, which is what was finished after `since`; what is held of that time is replaced:
+ * ranks deliver late, and the server's order counts. A page that is full leaves a gap, which is said.
+ */
+export function joined(held, news, since) {
+  const kept = held.slice(0, until(held, since));
+  if (news.length >= MORE && kept.length) kept.push({ time: news[0].time, gap: true, text: "lines are left out here: they came faster than this page asked" });
+  return kept.concat(news);
 }
 
 /** Hold the newest lines of a rank or of all, ask for new ones while the run goes on, and for older ones when told. */
 function useLines({ run, rank, stream, live }) {
   const [state, setState] = useState({ lines: [], before: null, error: null, loading: true, dropped: 0 });
   const key = `${run} ${rank} ${stream}`;
-  const newest = useRef({ key: null, lines: [] });
-  const tick = useEvery(2);
+  const held = useRef({ key: null, lines: [], before: null });
   const busy = useRef(false);
+  const tick = useEvery(2);
   const ask = (values) => get(ofRun(run, "logs", { rank, stream, ...values }));
   const keep = (lines, before, older) => {
     const dropped = Math.max(0, lines.length - MOST);
     const kept = dropped ? (older ? lines.slice(0, MOST) : lines.slice(dropped)) : lines;
-    newest.current = { key, lines: kept };
+    held.current = { key, lines: kept, before };
     setState((old) => ({ lines: kept, before, error: null, loading: false, dropped: old.dropped + dropped }));
   };
   useEffect(() => {
+    const known = held.current.key === key;
+    if (known && (!live || busy.current)) return undefined;
     let here = true;
-    const known = newest.current.key === key ? newest.current.lines : [];
-    if (known.length && !live) return undefined;
-    if (busy.current && known.length) return undefined;
     busy.current = true;
-    (async () => {
-      let found = await ask({ lines: BATCH });
-      let at = overlap(known, found.lines);
-      if (at < 0) {
-        found = await ask({ lines: MORE });
-        at = overlap(known, found.lines);
+    const read = async () => {
+      const last = held.current.lines.at(-1)?.time;
+      if (!known || last === undefined) {
+        const found = await ask({ lines: FIRST });
+        if (here) keep(found.lines, found.before ?? null, false);
+        return;
       }
-      if (!here) return;
-      if (at < 0 || !known.length) keep(found.lines, found.before ?? null, false);
-      else if (at < found.lines.length) keep([...known, ...found.lines.slice(at)], state.before, false);
-      else setState((old) => (old.error || old.loading ? { ...old, error: null, loading: false } : old));
-    })()
+      const since = last - LATE_S;
+      const found = await ask({ after: since, lines: MORE });
+      const lines = joined(held.current.lines, found.lines, since);
+      if (here && (lines.length !== held.current.lines.length || lines.at(-1)?.text !== held.current.lines.at(-1)?.text)) keep(lines, held.current.before, false);
+      else if (here) setState((old) => (old.error ? { ...old, error: null } : old));
+    };
+    read()
       .catch((error) => here && setState((old) => ({ ...old, error, loading: false })))
       .finally(() => {
         busy.current = false;
@@ -71,11 +75,12 @@ function useLines({ run, rank, stream, live }) {
     };
   }, [key, live ? tick : 0]);
   const older = async () => {
-    if (state.before === null || busy.current) return 0;
+    const { before } = held.current;
+    if (before === null || busy.current) return 0;
     busy.current = true;
     try {
-      const found = await ask({ lines: MORE, before: state.before });
-      keep([...found.lines, ...newest.current.lines], found.lines.length ? (found.before ?? null) : null, true);
+      const found = await ask({ lines: MORE, before });
+      keep([...found.lines, ...held.current.lines], found.lines.length ? (found.before ?? null) : null, true);
       return found.lines.length;
     } catch (error) {
       setState((old) => ({ ...old, error }));
@@ -106,15 +111,15 @@ function Line({ line, top, withRank, text }) {
   const shown = clean(line.text);
   const cut = shown.length > SHORT ? `${shown.slice(0, SHORT)} … ${number(shown.length - SHORT)} more characters` : shown;
   const at = text && !text.startsWith("/") ? cut.toLowerCase().indexOf(text.toLowerCase()) : -1;
-  return html`<div class=${`line${line.stream === "stderr" ? " err" : ""}`} style=${{ top: `${top}px` }}>
-    ${line.time ? html`<time title=${utc(line.time)}>${new Date(line.time * 1000).toLocaleTimeString("en-GB")}</time>` : ""}
-    ${withRank ? html`<span class="of">${line.rank ?? ""}</span>` : ""}
+  return html`<div class=${`line${line.stream === "err" ? " err" : line.stream === "own" ? " own" : ""}`} style=${{ top: `${top}px` }}>
+    ${line.gap ? html`<span class="warn">…</span>` : ""}${line.time ? html`<time title=${utc(line.time)}>${new Date(line.time * 1000).toLocaleTimeString("en-GB")}</time>` : ""}
+    ${withRank ? html`<span class="of" title=${line.node}>${line.rank >= 0 ? line.rank : (line.node ?? "")}</span>` : ""}
     <span>${at < 0 ? cut : html`${cut.slice(0, at)}<mark>${cut.slice(at, at + text.length)}</mark>${cut.slice(at + text.length)}`}</span>
   </div>`;
 }
 
 /** The lines of `rank` (undefined: of all ranks). */
-export function LogView({ run, rank, live, query, setQuery }) {
+export function LogView({ run, rank, live, query, setQuery, first }) {
   const stream = query.stream || "";
   const text = query.text || "";
   const [state, older] = useLines({ run, rank, stream, live });
@@ -155,11 +160,12 @@ export function LogView({ run, rank, live, query, setQuery }) {
   const from = Math.max(0, Math.floor(view.top / view.line) - ROOM);
   const to = Math.min(lines.length, Math.ceil((view.top + view.height) / view.line) + ROOM);
   return html`<div class="bar">
+      ${first}
       <${Search} label="Lines with (or /pattern/)" value=${text} placeholder="error" onInput=${(value) => setQuery({ text: value })} />
-      <${Choice} label="Stream" options=${[["", "both"], ["stdout", "output"], ["stderr", "errors"]]} value=${stream} onChange=${(value) => setQuery({ stream: value })} />
+      <${Choice} label="Stream" options=${[["", "all"], ["out", "output"], ["err", "errors"], ["own", "Cordée"]]} value=${stream} onChange=${(value) => setQuery({ stream: value })} />
       <label class="check"><input type="checkbox" checked=${follow} onChange=${(event) => setFollow(event.target.checked)} /> follow</label>
       <button type="button" disabled=${state.before === null} onClick=${more}>Older lines</button>
-      <span class="soft" role="status">${many(lines.length, "line")}${test ? ` of ${number(state.lines.length)}` : ""}${state.before === null && !state.loading ? ", from the beginning" : ""}</span>
+      <span class="soft small lone" role="status">${many(lines.length, "line")}${test ? ` of ${number(state.lines.length)}` : ""}${state.before === null && !state.loading ? ", from the beginning" : ""}</span>
     </div>
     ${state.error && html`<${Fault} error=${state.error} />`}
     ${state.dropped > 0 && html`<p class="note warn"><${Icon} name="warn" /><span>This page holds ${number(MOST)} lines; ${number(state.dropped)} are no longer in it. All are in <code>cordee logs</code>.</span></p>`}

@@ -1,6 +1,6 @@
 /** One row per resource: how it was over time on all devices, now, and on the device that stands out. */
 
-import { html, useRef } from "../vendor/htm-preact-3.1.1.js";
+import { html } from "../vendor/htm-preact-3.1.1.js";
 import { ofRun } from "../api.js";
 import { Chart, bandLines } from "../charts.js";
 import { many, quantity } from "../format.js";
@@ -47,32 +47,32 @@ function figures(bands) {
  *
  * `frame(inside, bands)` draws what stands around it; `bands` is null before they are there.
  */
-export function Band({ run, group, metric, range, chosen, setRange, marks, live, height = HEIGHT, frame = (inside) => inside }) {
-  const [place, seen] = useSeen();
+export function Band({ run, group, metric, range, chosen, setRange, marks, live, height = HEIGHT, axis = true, frame = (inside) => inside }) {
+  const [place, seen, ever] = useSeen();
   const tick = useTick(live && seen ? run : null, ["samples"], PACE_MS);
   const asked = chosen ? { start: chosen[0], stop: chosen[1] } : {};
-  const path = ofRun(run, "bands", { group, metric, ...asked, points: 400 });
-  const wanted = useRef(null);
-  if (seen) wanted.current = path;
-  const state = useData(wanted.current, { tick, as: "frame" });
+  const state = useData(ever ? ofRun(run, "bands", { group, metric, ...asked, points: 400 }) : null, { tick, as: "frame" });
   const bands = state.data?.arrays.times?.length ? state.data : null;
   let inside = html`<${Loading} />`;
   if (state.error && !state.data) inside = html`<${Fault} error=${state.error} />`;
   else if (state.data && !bands) inside = html`<p class="soft pad">No samples in this time.</p>`;
   else if (bands) {
-    inside = html`<${Chart} x=${bands.arrays.times} lines=${bandLines(bands)} unit=${bands.unit} height=${height} range=${range} onRange=${setRange}
+    inside = html`<${Chart} x=${bands.arrays.times} lines=${bandLines(bands)} unit=${bands.unit} height=${axis ? height + 26 : height} axis=${axis} range=${range} onRange=${setRange}
       marks=${marks} sync=${`time-${run}`} low=${0} high=${bands.unit === "ratio" ? 1 : undefined} label=${`${metric} over time: mean, and the middle 50 and 90 % of devices`} />`;
   }
   return html`<div ref=${place} class="band">${frame(inside, bands)}</div>`;
 }
 
-function Row({ title, group, about, ...shared }) {
+function Row({ title, group, about, last, ...shared }) {
   const link = withQuery(at("run", shared.run, "heat"), { group: group.name, metric: about.name, start: shared.chosen?.[0], stop: shared.chosen?.[1] });
-  return html`<div data-row=${about.name}><${Band} ...${shared} group=${group.name} metric=${about.name} frame=${(inside, bands) => html`<div class="resource">
-    <div><h3><a href=${link}>${title}</a></h3><p class="soft" title=${about.meaning}>${about.name}<br />${many(group.devices, group.name === "gpu" ? "GPU" : group.name)}, ${about.source || "source unknown"}</p></div>
-    <div>${inside}</div>
-    ${bands ? html`<${Numbers} bands=${bands} live=${shared.live} />` : html`<div></div>`}
-  </div>`} /></div>`;
+  const frame = (inside, bands) => html`<div class="resource">
+    <div class="line"><h3><a href=${link} title="The heat map of it">${title}</a></h3>
+      <p class="soft tiny" title=${about.meaning}><span class="mono">${about.name}</span> · ${many(group.devices, group.name === "gpu" ? "GPU" : group.name)} · ${about.source || "source unknown"}</p>
+      ${bands && html`<${Numbers} bands=${bands} live=${shared.live} />`}
+    </div>
+    ${inside}
+  </div>`;
+  return html`<div data-row=${about.name}><${Band} ...${shared} group=${group.name} metric=${about.name} axis=${last} frame=${frame} /></div>`;
 }
 
 function Numbers({ bands, live }) {
@@ -81,7 +81,7 @@ function Numbers({ bands, live }) {
   return html`<dl class="figures">
     <div><dt>${live ? "now" : "last"}</dt><dd>${quantity(now, bands.unit)}</dd></div>
     <div><dt>mean</dt><dd>${quantity(mean, bands.unit)}</dd></div>
-    <div title="over devices, at that moment"><dt>lowest – highest</dt><dd>${spread}</dd></div>
+    <div title="the lowest and the highest device, at that moment"><dt>devices</dt><dd>${spread}</dd></div>
   </dl>`;
 }
 
@@ -102,7 +102,7 @@ export function Resources(shared) {
       if (!rows.length) {
         return html`<${Empty} title="Nothing was sampled yet."><p>Samplers start with the ranks; the first samples are here a few seconds later.</p><//>`;
       }
-      return rows.map((row) => html`<${Row} key=${row.about.name} ...${shared} ...${row} />`);
+      return rows.map((row, index) => html`<${Row} key=${row.about.name} ...${shared} ...${row} last=${index === rows.length - 1} />`);
     }}<//>
   <//>`;
 }

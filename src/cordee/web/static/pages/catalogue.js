@@ -1,0 +1,38 @@
+/** Every data set, field, unit and source that Cordée has. */
+
+import { html } from "../vendor/htm-preact-3.1.1.js";
+import { useData } from "../hooks.js";
+import { Empty, Loaded, Panel, Search, Table, plain } from "../ui.js";
+
+const FIRST = ["name", "field", "unit", "type", "meaning", "source"];
+
+function columnsOf(fields) {
+  const names = [...new Set(fields.flatMap(Object.keys))];
+  const place = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
+  names.sort((one, other) => place(one) - place(other));
+  return names.map((name, index) => ({
+    name,
+    of: (field) => (field[name] === null || field[name] === undefined || field[name] === "" ? html`<span class="soft">–</span>` : index === 0 ? html`<code class="name">${plain(field[name])}</code>` : plain(field[name])),
+  }));
+}
+
+export default function Catalogue({ query, setQuery }) {
+  const state = useData("api/catalogue");
+  const text = (query.text || "").toLowerCase();
+  return html`<h1>Catalogue</h1>
+    <p class="soft">Everything that a run records, with its unit and what measures it. It is read from the code that writes it.</p>
+    <div class="bar"><${Search} label="Field, unit, source" value=${query.text || ""} onInput=${(value) => setQuery({ text: value })} /></div>
+    <${Loaded} state=${state} what="the catalogue">${({ datasets }) => {
+      const found = datasets
+        .map((one) => ({ ...one, fields: (one.fields || []).filter((field) => JSON.stringify([one.name, Object.values(field)]).toLowerCase().includes(text)) }))
+        .filter((one) => one.fields.length || (!one.fields && plain(one).toLowerCase().includes(text)));
+      if (!found.length) return html`<${Empty} title="Nothing matches." />`;
+      return found.map((one) => {
+        const rest = Object.entries(one).filter(([name, value]) => !["name", "title", "fields", "meaning", "text"].includes(name) && value !== null && value !== "");
+        return html`<${Panel} key=${one.name} title=${one.title || one.name} note=${one.meaning || one.text}>
+          ${rest.length > 0 && html`<dl class="facts">${rest.map(([name, value]) => html`<dt>${name}</dt><dd>${plain(value)}</dd>`)}</dl>`}
+          <div class="pad"><${Table} caption=${`Fields of ${one.name}`} columns=${columnsOf(one.fields)} rows=${one.fields} id=${(field) => JSON.stringify(field)} /></div>
+        <//>`;
+      });
+    }}<//>`;
+}
