@@ -29,7 +29,7 @@ Stop = Annotated[float | None, Query(description="Before this time, UTC epoch se
 Columns = Annotated[int, Query(ge=1, le=4000, description="At most so many columns.")]
 Points = Annotated[int, Query(ge=1, le=5000, description="At most so many points.")]
 Form = Annotated[Format | None, Query(description="frame, json or arrow; default: by the header Accept, else json.")]
-Statistic = Literal["mean", "min", "max", "count"]
+Statistic = Annotated[Literal["mean", "min", "max", "count"], Query(description="Of the samples in a cell.")]
 
 
 @router.get("/groups", response_model=Groups)
