@@ -150,13 +150,13 @@ def _described(name: str, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _group(run: Run, name: str) -> dict[str, Any]:
-    metrics = run.metrics(name)
-    grid = run.grid(name, [next(iter(metrics))])
+    source = run.source(name)
+    first, stop = source.extent()
     return {
         "name": name,
-        "cadence": grid.cadence,
-        "first": float(grid.times[0]) if len(grid.times) else None,
-        "last": float(grid.times[-1]) if len(grid.times) else None,
-        "devices": len(grid.devices),
-        "metrics": [_described(metric, about) for metric, about in metrics.items()],
+        "cadence": source.cadence,
+        "first": first * source.cadence if stop > first else None,
+        "last": (stop - 1) * source.cadence if stop > first else None,
+        "devices": len(source.devices),
+        "metrics": [_described(metric, about) for metric, about in source.metrics.items()],
     }
