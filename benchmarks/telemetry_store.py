@@ -64,7 +64,9 @@ def messages(data: np.ndarray, per_node: int) -> list[bytes]:
         for first in range(0, devices, per_node):
             ranks = list(range(first, min(devices, first + per_node)))
             schema, record = encode_schema(f"node-{first // per_node}", "rank", 1.0, ranks, described)
-            grid = encode_grid(schema, START + second + 0.1, data[second, first : first + per_node].tobytes())
+            grid = encode_grid(
+                schema, START + second + 0.1, data[second, first : first + per_node].astype("<f4").tobytes()
+            )
             encoded.append(record + grid if second == 0 else grid)
     return encoded
 

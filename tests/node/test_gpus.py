@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from cordee.hardware.presence import gpu_device_file
-from cordee.node import binding, gpus
+from cordee.node import binding, gpus, recording_child
 from cordee.node.binding import addresses_of, bound
 from cordee.node.gpu_sampler import GpuSampler
-from cordee.node.gpus import GpuSampling, _whole
+from cordee.node.gpus import GpuSampling
 from cordee.node.launching import RankCommand
 from cordee.node.rank_facts import RankFacts, read_ranks
+from cordee.node.recording_child import whole_records
 from cordee.node.samplers.gpu._base import GpuSource
 from cordee.node.samplers.gpu.attribution import Seen, View
 from cordee.node.tasks import Task, TaskRunner
@@ -128,7 +129,7 @@ def test_where_slurm_names_no_gpus_only_a_job_of_whole_nodes_has_all(sample, fak
 def test_a_driver_that_hangs_is_killed_tried_again_and_given_up_with_words(sample, fake_nvml, tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "_FIRST_S", 0.5)
     monkeypatch.setattr(gpus, "_SILENT_S", 0.1)
-    monkeypatch.setattr(gpus, "_PAUSES_S", (0.01,))
+    monkeypatch.setattr(recording_child, "_PAUSES_S", (0.01,))
     fake = FakeGpus(tmp_path / "fake", count=1, library=fake_nvml).hang("nvmlDeviceGetCount_v2")
     host = sample(lambda host: len(host.remarks()) == 2, **fake.env)
     assert host.remarks()[0].startswith("the sampler of GPUs was started again: it was silent for")
@@ -152,10 +153,10 @@ def test_a_node_without_gpus_starts_nothing_and_one_without_a_wish_says_so(sampl
 
 def test_records_are_passed_on_whole_and_what_is_none_is_known():
     record = encode_record(FACTS, b"{}")
-    assert _whole(b"") == 0
-    assert _whole(record + record[:-1]) == len(record)
-    assert _whole(record[:3]) == 0
-    assert _whole(b"WARNING: the driver says hello") == -1
+    assert whole_records(b"") == 0
+    assert whole_records(record + record[:-1]) == len(record)
+    assert whole_records(record[:3]) == 0
+    assert whole_records(b"WARNING: the driver says hello") == -1
 
 
 class TwoGpus(GpuSource):
@@ -215,7 +216,8 @@ def test_the_agent_tells_its_ranks_through_a_file_that_is_whole_at_any_time(tmp_
     environments = [{"CUDA_VISIBLE_DEVICES": str(rank), "SECRET": "x"} for rank in range(2)]
     facts.begin(world, [RankCommand(rank, (), env, "/") for rank, env in enumerate(environments)])
     facts.write({0: 10, 1: 11})
-    assert read_ranks(facts.path)[1] == {"pid": 11, "env": {"CUDA_VISIBLE_DEVICES": "1"}}
+    env = {"CUDA_VISIBLE_DEVICES": "1"}
+    assert read_ranks(facts.path)[1] == {"pid": 11, "env": env, "attempt": 1, "local_rank": 1}
     assert facts.facts()["1"] == {"node": "n", "local_rank": 1, "bound": "not bound"}
     facts.path.unlink()
     facts.write({0: 10, 1: 11})

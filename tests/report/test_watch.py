@@ -8,7 +8,8 @@ import time
 import pytest
 from rich.console import Console
 
-from cordee.cli.watch import View, sparkline, watch
+from cordee.cli.blocks import sparkline
+from cordee.cli.watch import View, watch
 from cordee.cli.watch_reading import OutputTail
 from cordee.errors import RunFolderError
 from cordee.runs.blocklog import BlockLogWriter, encode_events, encode_grid, encode_schema
@@ -67,7 +68,7 @@ def made(tmp_path):
 def drawn(view, height=30, width=100):
     console = Console(width=width, height=height, force_terminal=False)
     with console.capture() as capture:
-        console.print(view.picture(height))
+        console.print(view.picture(height, width))
     return capture.get()
 
 

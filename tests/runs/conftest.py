@@ -35,7 +35,7 @@ class KnownRun:
         for node in range(2):
             ranks = [2 * node, 2 * node + 1]
             schema, encoded = encode_schema(f"local-{node}", "rank", 1.0, ranks, METRICS)
-            values = self.want[:, second, ranks].T.astype("<f8")
+            values = self.want[:, second, ranks].T.astype("<f4")
             records += encoded + encode_grid(schema, T0 + second + 0.1, values.tobytes())
             for rank in ranks:
                 event = (second * 64, T0 + second, second, {"loss": rank + 1.0 / (second + 1)})

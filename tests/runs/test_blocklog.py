@@ -173,9 +173,9 @@ def test_tick_flushes_what_is_older_than_two_seconds(tmp_path):
 
 def test_a_large_buffer_is_written_at_once(tmp_path):
     writer = BlockLogWriter(tmp_path, 1)
-    writer.append(grid(1.0) * 11_000)
+    writer.append(grid(1.0) * 13_000)
     assert writer.pending_bytes == 0
-    assert len(seconds_in(parts(tmp_path))) == 11_000
+    assert len(seconds_in(parts(tmp_path))) == 13_000
 
 
 def test_malformed_records_are_left_out_and_counted(tmp_path):

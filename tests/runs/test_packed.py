@@ -30,7 +30,7 @@ def test_samples_in_a_file_are_the_samples(fault, tmp_path, monkeypatch):
     monkeypatch.setattr("cordee.runs.tail._SPOOLED_BYTES", 0)
     getattr(recording_faults, fault)(tmp_path)
     plain, spooled = open_run(tmp_path), open_run(tmp_path, packed=True)
-    assert all(isinstance(of.values, SpooledValues) for of in spooled._group("gpu")[1])
+    assert all(isinstance(of.values, SpooledValues) for of in spooled.source("gpu").samples)
     for group in plain.groups():
         np.testing.assert_array_equal(spooled.grid(group).values, plain.grid(group).values)
         assert spooled.clock_jumps(group) == plain.clock_jumps(group)

@@ -15,6 +15,28 @@ if TYPE_CHECKING:
     from cordee.testing.slurm import DisposableSlurm
 
 
+class Training:
+    """A training of 60 steps at least, 20 in a second, that does not end before it may.
+
+    Attributes:
+        run: the command.
+    """
+
+    def __init__(self, gate: Path) -> None:
+        self._gate = gate
+        self.run = f"python train.py 60 0.05 {gate}"
+
+    def may_end(self) -> None:
+        """Let it end as soon as it has counted to 60."""
+        self._gate.touch()
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Training:
+    """A training that is still there when something is to befall it, however slow the machine is."""
+    return Training(tmp_path / "gate")
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., Path]:
     """Write a job folder: `job(run, toml_lines, script)`."""

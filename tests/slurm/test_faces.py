@@ -9,7 +9,6 @@ import sys
 import pytest
 
 pytestmark = pytest.mark.slow
-LONG = "python train.py 200 0.05"
 CHAIN = '[need]\nnodes = 2\ntime = "2h"\n[on.slurm.need]\npartition = "debug"'
 HELD = '[need]\nnodes = 1\n[slurm]\noptions = ["--hold"]'
 
@@ -25,8 +24,8 @@ def cordee(tmp_path):
     return call
 
 
-def test_a_chain_is_seen_between_its_segments_and_after_its_end(job, start, slurm, cordee):
-    run = start(job(LONG, CHAIN))
+def test_a_chain_is_seen_between_its_segments_and_after_its_end(job, start, slurm, cordee, training):
+    run = start(job(training.run, CHAIN))
     node = run.wait(lambda state: state.step is not None and state.step > 20).nodes[1].node
     assert cordee("shell", "last", "--node", node, "--", "sh", "-c", "echo $SLURMD_NODENAME").stdout.split() == [node]
     # The next segment begins when all has been looked at.
@@ -42,6 +41,7 @@ def test_a_chain_is_seen_between_its_segments_and_after_its_end(job, start, slur
     assert "its time limit was near; step-0000" in shown.stdout
     assert "waits for its nodes" in shown.stdout
     assert f"job {run.job}" in picture.stdout
+    training.may_end()
     state = run.wait_end(120)
     assert (state.state, state.segments) == ("finished", 2), state.text
     document = json.loads(cordee("show", "--json").stdout)
@@ -53,11 +53,13 @@ def test_a_chain_is_seen_between_its_segments_and_after_its_end(job, start, slur
     assert "waiting between segments" in cordee("report").stdout
 
 
-def test_time_after_a_lost_batch_script_is_no_training(job, start, slurm):
-    run = start(job(LONG, "[need]\nnodes = 1"))
+def test_time_after_a_lost_batch_script_is_no_training(job, start, slurm, training):
+    run = start(job(training.run, "[need]\nnodes = 1"))
     run.wait(lambda state: state.step is not None and state.step > 20)
     slurm.command("scontrol", "requeue", run.job)
     run.kill("supervisor")
+    run.wait(lambda state: state.segments == 2, 120)
+    training.may_end()
     state = run.wait_end(120)
     assert (state.state, state.segments) == ("finished", 2), state.text
     first, second = state.segment_states
@@ -66,8 +68,8 @@ def test_time_after_a_lost_batch_script_is_no_training(job, start, slurm):
     assert sum(phase.end - phase.start for phase in queued) > 1
 
 
-def test_a_run_that_waits_says_why_and_a_cancelled_one_holds_nobody_up(job, start, slurm, cordee):
-    run = start(job(LONG, HELD))
+def test_a_run_that_waits_says_why_and_a_cancelled_one_holds_nobody_up(job, start, slurm, cordee, training):
+    run = start(job(training.run, HELD))
     assert "waiting in the queue: JobHeldUser" in cordee("watch", "--once").stdout
     assert "`cordee advise" in cordee("show").stdout
     slurm.command("scancel", run.job)

@@ -20,7 +20,6 @@ from cordee.testing.runs import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 
 pytestmark = pytest.mark.slow
-LONG = "python train.py 200 0.05"
 SPARE = "[need]\nnodes = 2\nspare_nodes = 1"
 
 
@@ -28,36 +27,45 @@ def under_way(state: RunState) -> bool:
     return state.step is not None and state.step > 20
 
 
-def test_the_daemon_of_a_middle_node_may_die(job, start, slurm):
-    run = start(job(LONG, SPARE))
+def end_far_later(run, training) -> None:
+    """Let the training end when it has gone on for 180 steps."""
+    run.wait(lambda state: state.step is not None and state.step > 200, 120)
+    training.may_end()
+
+
+def test_the_daemon_of_a_middle_node_may_die(job, start, slurm, training):
+    run = start(job(training.run, SPARE))
     run.wait(under_way)
     host = job_record(run.job)["BatchHost"]
     slurm.kill_slurmd(next(node for node in ("n1", "n2", "n3") if node != host))
+    end_far_later(run, training)
     state = run.wait(lambda state: state.ended, 120)
     assert (state.state, state.segments) == ("finished", 1), state.text
-    assert b"counted to 200" in run.output(0)
+    assert b"counted to 60" in run.output(0)
 
 
-def test_the_daemon_of_the_batch_host_may_die(job, start, slurm):
-    run = start(job(LONG))
+def test_the_daemon_of_the_batch_host_may_die(job, start, slurm, training):
+    run = start(job(training.run))
     run.wait(under_way)
     slurm.kill_slurmd(job_record(run.job)["BatchHost"])
+    end_far_later(run, training)
     state = run.wait(lambda state: state.ended, 120)
     assert state.state == "finished", state.text
-    assert b"counted to 200" in run.output(0)
+    assert b"counted to 60" in run.output(0)
 
 
-def test_the_controller_may_be_away_while_the_run_ends(job, start, slurm):
-    run = start(job("python train.py 60 0.05"))
+def test_the_controller_may_be_away_while_the_run_ends(job, start, slurm, training):
+    run = start(job(training.run))
     run.wait(under_way)
     slurm.stop_controller()
+    training.may_end()
     state = run.wait(lambda state: state.ended, 60)
     assert state.state == "finished", state.text
     slurm.start_controller()
 
 
-def test_a_chain_goes_on_when_the_controller_was_away_at_the_end_of_a_segment(job, start, slurm):
-    run = start(job(LONG, '[need]\nnodes = 2\ntime = "2h"\npartition = "debug"'))
+def test_a_chain_goes_on_when_the_controller_was_away_at_the_end_of_a_segment(job, start, slurm, training):
+    run = start(job(training.run, '[need]\nnodes = 2\ntime = "2h"\npartition = "debug"'))
     run.wait(under_way)
     slurm.command("scancel", "--signal=USR1", "--batch", run.job)
     run.wait(lambda state: run.events("stop_requested"))
@@ -65,14 +73,17 @@ def test_a_chain_goes_on_when_the_controller_was_away_at_the_end_of_a_segment(jo
     run.wait(lambda state: state.chain, 60)
     time.sleep(5)
     slurm.start_controller()
+    run.wait(lambda state: state.segments == 2, 180)
+    training.may_end()
     state = run.wait_end(180)
     assert (state.state, state.segments) == ("finished", 2), state.text
 
 
-def test_following_outlasts_a_controller_that_is_away(job, start, slurm):
-    run = start(job("python train.py 60 0.05"))
+def test_following_outlasts_a_controller_that_is_away(job, start, slurm, training):
+    run = start(job(training.run))
     run.wait(under_way)
     slurm.stop_controller()
+    training.may_end()
     back = threading.Timer(8.0, slurm.start_controller)
     back.start()
     state = Follower(run.folder, quiet=True).follow()
@@ -80,13 +91,13 @@ def test_following_outlasts_a_controller_that_is_away(job, start, slurm):
     assert (state.state, state.exit_code) == ("finished", 0)
 
 
-def test_a_run_whose_job_slurm_has_forgotten_is_over(job, tmp_path, monkeypatch):
+def test_a_run_whose_job_slurm_has_forgotten_is_over(job, tmp_path, monkeypatch, training):
     with DisposableSlurm(Path(tempfile.mkdtemp(prefix="cordee-slurm-")), nodes=1, settings={"MinJobAge": "2"}) as slurm:
         for name, value in slurm.env.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         slurm.drain("n1", "test")
-        run = SlurmRun(job(LONG, "[need]\nnodes = 1"), tmp_path / "runs")
+        run = SlurmRun(job(training.run, "[need]\nnodes = 1"), tmp_path / "runs")
         run.start()
         slurm.command("scancel", run.job)
         deadline = time.monotonic() + 60
@@ -98,10 +109,10 @@ def test_a_run_whose_job_slurm_has_forgotten_is_over(job, tmp_path, monkeypatch)
         assert "does not know" in state.text
 
 
-def test_a_job_that_was_cancelled_while_it_waited_is_over(job, start, slurm):
+def test_a_job_that_was_cancelled_while_it_waited_is_over(job, start, slurm, training):
     for node in slurm.node_names:
         slurm.drain(node, "test")
-    run = start(job(LONG))
+    run = start(job(training.run))
     slurm.command("scancel", run.job)
     state = Follower(run.folder, quiet=True).follow()
     assert (state.state, state.exit_code) == ("cancelled", 1)
@@ -119,8 +130,8 @@ def test_a_held_job_says_so_and_runs_when_it_is_released(job, start, slurm):
     assert run.wait_end(60).state == "finished"
 
 
-def test_a_refused_job_leaves_a_run_that_failed(job, start, tmp_path):
-    folder = job(LONG, '[need]\nnodes = 1\n[slurm]\noptions = ["--licenses=none:1"]')
+def test_a_refused_job_leaves_a_run_that_failed(job, start, tmp_path, training):
+    folder = job(training.run, '[need]\nnodes = 1\n[slurm]\noptions = ["--licenses=none:1"]')
     with pytest.raises(SubmitError, match="Slurm refused the job") as caught:
         start(folder)
     assert caught.value.next

@@ -10,7 +10,6 @@ import pytest
 from cordee.slurm import job_record
 
 pytestmark = pytest.mark.slow
-LONG = "python train.py 200 0.05"
 
 
 def counted(run) -> list[str]:
@@ -19,6 +18,12 @@ def counted(run) -> list[str]:
 
 def starts(run) -> list[int]:
     return [int(line.split()[1]) for line in run.output(0).decode().splitlines() if line.startswith("from")]
+
+
+def end_in_segment(run, training, segment: int) -> None:
+    """Let the training end once this segment has begun, and no earlier."""
+    run.wait(lambda state: state.segments == segment, 180)
+    training.may_end()
 
 
 def test_a_run_ends_as_it_does_on_a_laptop(job, start):
@@ -38,87 +43,95 @@ def test_a_failing_run_is_a_failed_job(job, start):
     assert job_record(run.job)["JobState"] == "FAILED"
 
 
-def test_three_segments_make_one_run(job, start, slurm):
-    run = start(job(LONG, '[need]\nnodes = 2\ntime = "2h"\n[on.slurm.need]\npartition = "debug"'))
+def test_three_segments_make_one_run(job, start, slurm, training):
+    run = start(job(training.run, '[need]\nnodes = 2\ntime = "2h"\n[on.slurm.need]\npartition = "debug"'))
     run.wait(lambda state: state.step is not None and state.step > 20)
     slurm.command("scancel", "--signal=USR1", "--batch", run.job)
     run.wait(lambda state: state.segments == 2 and state.resume_step and state.step > state.resume_step + 20)
     slurm.command("scancel", "--signal=USR1", "--batch", run.job)
+    end_in_segment(run, training, 3)
     state = run.wait_end(120)
     assert (state.state, state.segments, state.restarts) == ("finished", 3, 0), state.text
     assert [segment["reason"] for segment in state.chain] == ["time_limit", "time_limit"]
     assert all(segment["progress"] for segment in state.chain)
     stopped = [int(line.split()[-1]) for line in counted(run) if line.startswith("stopped")]
     assert starts(run) == [0, *(step + 1 for step in stopped)]
-    assert counted(run)[-1] == "counted to 200"
+    assert counted(run)[-1] == "counted to 60"
     assert int(job_record(run.job)["Restarts"]) == 2
 
 
-def test_killed_parts_come_back_in_the_same_job(job, start):
-    run = start(job(LONG))
+def test_killed_parts_come_back_in_the_same_job(job, start, training):
+    run = start(job(training.run))
     for attempt, part in enumerate(("supervisor", "agent", "rank 1"), 1):
         run.wait_training(attempt)
         run.kill(f"agent {sorted(node.node for node in run.state.nodes)[1]}" if part == "agent" else part)
     run.wait_training(4)
+    training.may_end()
     state = run.wait_end(120)
     assert (state.state, state.segments) == ("finished", 1), state.text
-    assert counted(run)[-1] == "counted to 200"
+    assert counted(run)[-1] == "counted to 60"
 
 
-def test_the_run_survives_its_batch_script(job, start):
-    run = start(job(LONG))
+def test_the_run_survives_its_batch_script(job, start, training):
+    run = start(job(training.run))
     run.wait(lambda state: state.step is not None and state.step > 20)
     run.kill("script")
+    end_in_segment(run, training, 2)
     state = run.wait_end(120)
     assert (state.state, state.segments) == ("finished", 2), state.text
-    assert counted(run)[-1] == "counted to 200"
+    assert counted(run)[-1] == "counted to 60"
 
 
-def test_the_run_survives_the_batch_host(job, start, slurm):
-    run = start(job(LONG, "[need]\nnodes = 2\nspare_nodes = 1"))
+def test_the_run_survives_the_batch_host(job, start, slurm, training):
+    run = start(job(training.run, "[need]\nnodes = 2\nspare_nodes = 1"))
     run.wait(lambda state: state.step is not None and state.step > 20)
     host = job_record(run.job)["BatchHost"]
     slurm.kill_node(host)
+    end_in_segment(run, training, 2)
     state = run.wait(lambda state: state.ended, 180)
     assert (state.state, state.segments) == ("finished", 2), state.text
-    assert counted(run)[-1] == "counted to 200"
+    assert counted(run)[-1] == "counted to 60"
 
 
-def test_a_middle_node_is_replaced_by_the_spare(job, start, slurm):
-    run = start(job(LONG, "[need]\nnodes = 2\nspare_nodes = 1"))
+def test_a_middle_node_is_replaced_by_the_spare(job, start, slurm, training):
+    run = start(job(training.run, "[need]\nnodes = 2\nspare_nodes = 1"))
     state = run.wait(lambda state: state.step is not None and state.step > 20)
     host = job_record(run.job)["BatchHost"]
     lost = next(rank.node for rank in state.ranks if rank.node != host)
     slurm.kill_node(lost)
+    run.wait_training(2, 120)
+    training.may_end()
     # Not until the job is gone: Slurm waits for the lost node then.
     state = run.wait(lambda state: state.ended, 120)
     assert (state.state, state.segments, state.restarts) == ("finished", 1, 1), state.text
 
 
-def test_scancel_ends_the_run(job, start, slurm):
-    run = start(job(LONG))
+def test_scancel_ends_the_run(job, start, slurm, training):
+    run = start(job(training.run))
     run.wait(lambda state: state.step is not None and state.step > 10)
     slurm.command("scancel", run.job)
     state = run.wait_end(60)
     assert (state.state, state.exit_code) == ("cancelled", 1), state.text
 
 
-def test_scontrol_requeue_is_another_segment(job, start, slurm):
-    run = start(job(LONG))
+def test_scontrol_requeue_is_another_segment(job, start, slurm, training):
+    run = start(job(training.run))
     run.wait(lambda state: state.step is not None and state.step > 20)
     slurm.command("scontrol", "requeue", run.job)
+    end_in_segment(run, training, 2)
     state = run.wait_end(120)
     assert (state.state, state.segments) == ("finished", 2), state.text
     assert state.chain[0]["reason"] in ("requeued", "lost")
 
 
-def test_a_preempted_run_goes_on_later(job, start, slurm):
-    run = start(job(LONG, "[need]\nnodes = 3"))
+def test_a_preempted_run_goes_on_later(job, start, slurm, training):
+    run = start(job(training.run, "[need]\nnodes = 3"))
     run.wait(lambda state: state.step is not None and state.step > 20)
     slurm.command("sbatch", "--partition=debug", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 3")
+    end_in_segment(run, training, 2)
     state = run.wait_end(120)
     assert (state.state, state.segments) == ("finished", 2), state.text
-    assert counted(run)[-1] == "counted to 200"
+    assert counted(run)[-1] == "counted to 60"
 
 
 def test_a_segment_without_progress_ends_the_chain(job, start, slurm):
@@ -131,20 +144,21 @@ def test_a_segment_without_progress_ends_the_chain(job, start, slurm):
     assert (state.state, state.reason) == ("failed", "no_progress"), state.text
 
 
-def test_a_second_job_of_the_run_leaves_it_alone(job, start, slurm):
-    run = start(job(LONG))
+def test_a_second_job_of_the_run_leaves_it_alone(job, start, slurm, training):
+    run = start(job(training.run))
     run.wait(lambda state: state.step is not None and state.step > 5)
     second = slurm.command("sbatch", "--parsable", str(run.folder.submit / "job.sbatch")).strip()
     deadline = time.monotonic() + 60
     while job_record(second)["JobState"] != "COMPLETED" and time.monotonic() < deadline:
         time.sleep(0.2)
     assert job_record(second)["JobState"] == "COMPLETED"
+    training.may_end()
     state = run.wait_end(120)
     assert (state.state, state.segments, state.restarts) == ("finished", 1, 0), state.text
 
 
-def test_submitting_again_does_not_place_it_twice(job, start, slurm):
-    run = start(job(LONG))
+def test_submitting_again_does_not_place_it_twice(job, start, slurm, training):
+    run = start(job(training.run))
     run.start()
     assert len(slurm.command("squeue", "--noheader", "--format=%i").split()) == 1
     assert [event["job"] for event in run.events("placed")] == [run.job] * 2
@@ -160,28 +174,30 @@ def resubmitting(tmp_path, monkeypatch):
     monkeypatch.setenv("CORDEE_CLUSTERS_PATH", str(profiles))
 
 
-def test_where_requeueing_is_forbidden_the_next_segment_is_a_new_job(job, start, slurm, resubmitting):
-    run = start(job(LONG, '[need]\nnodes = 2\ntime = "2h"\npartition = "debug"'))
+def test_where_requeueing_is_forbidden_the_next_segment_is_a_new_job(job, start, slurm, resubmitting, training):
+    run = start(job(training.run, '[need]\nnodes = 2\ntime = "2h"\npartition = "debug"'))
     run.wait(lambda state: state.step is not None and state.step > 20)
     first = run.job
     assert job_record(first)["Requeue"] == "0"
     slurm.command("scancel", "--signal=USR1", "--batch", first)
+    end_in_segment(run, training, 2)
     state = run.wait_end(120)
     assert (state.state, state.segments, state.restarts) == ("finished", 2, 0), state.text
     assert run.job != first
     assert job_record(first)["JobState"] == "COMPLETED"
-    assert counted(run)[-1] == "counted to 200"
+    assert counted(run)[-1] == "counted to 60"
 
 
-def test_there_too_the_run_survives_the_batch_host(job, start, slurm, resubmitting):
-    run = start(job(LONG))
+def test_there_too_the_run_survives_the_batch_host(job, start, slurm, resubmitting, training):
+    run = start(job(training.run))
     run.wait(lambda state: state.step is not None and state.step > 20)
     first = run.job
     host = job_record(first)["BatchHost"]
     slurm.kill_node(host)
     # What Slurm says by itself when SlurmdTimeout has passed.
     slurm.command("scontrol", "update", f"NodeName={host}", "State=DOWN", "Reason=Not responding")
+    end_in_segment(run, training, 2)
     state = run.wait(lambda state: state.ended, 180)
     assert (state.state, state.segments) == ("finished", 2), state.text
     assert run.job != first
-    assert counted(run)[-1] == "counted to 200"
+    assert counted(run)[-1] == "counted to 60"

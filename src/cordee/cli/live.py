@@ -6,11 +6,9 @@ import sys
 
 import click
 
-from cordee.cli.found import found, run_argument, state_of
+from cordee.cli.found import found, run_argument
 from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json
-from cordee.cli.standing import stand
-from cordee.report.run_document import run_document
 
 
 @click.command()
@@ -19,16 +17,22 @@ from cordee.report.run_document import run_document
 @runs_option
 @json_option
 def command(run: str, once: bool, runs: str | None, as_json: bool) -> None:
-    """Watch RUN (default: the last one): state, nodes, ranks, step, throughput, last messages. q leaves; the run goes on.
+    """Watch RUN (default: the last one): its state, resources over all ranks, throughput and loss, who differs, output.
+
+    Keys: n and p turn to the next view (resources, ranks, findings, heat map, output), f, r, h and o go to one, j and k
+    scroll; in the heat map m changes the metric, s the statistic, z the time. q leaves; the run goes on.
 
     \b
     Example:
       cordee watch last
+      cordee watch last --once
     """
     folder = found(run, runs)
-    if as_json:
-        print_json(run_document(folder, stand(folder, state_of(folder))[0]))
-        return
-    from cordee.cli.watch import watch
+    from cordee.cli.watch import View, watch
 
+    if as_json:
+        view = View(folder)
+        view.read()
+        print_json(view.document())
+        return
     watch(folder.root, once=once or not sys.stdout.isatty())

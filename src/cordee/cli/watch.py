@@ -1,51 +1,39 @@
-"""The live terminal view of a run."""
+"""The live terminal view of a run: what is read, which view is shown, and the keys."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import sys
-import termios
+import math
 import time
-import tty
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.rule import Rule
-from rich.table import Table
 from rich.text import Text
 
+from cordee.cli import watch_heat, watch_views
 from cordee.cli.standing import stand, words
-from cordee.cli.watch_reading import JournalTail, OutputTail, UsageTail
-from cordee.insight.phases import phase_shares
-from cordee.report.clean import one_line, ranges
-from cordee.report.text import failure_text
+from cordee.cli.watch_keys import keys
+from cordee.cli.watch_reading import JournalTail, OutputTail
+from cordee.cli.watch_samples import Samples
+from cordee.errors import CordeeError
+from cordee.report.clean import one_line
 from cordee.runs.folder import RunFolder
-from cordee.runs.state import NodeState, RunState
+from cordee.runs.sealed import read_commit
+from cordee.runs.state import RunState
 from cordee.runs.tail import LiveEvents
-from cordee.units import format_duration, format_size
+from cordee.web.scoring import Scores
 
 _REFRESH_S = 0.5
 _STANDING_S = 5.0
-_MOST_LINES = 60
+_MOST_LINES = 200
 _MOST_VALUES = 240
+_MOST_EVENTS = 500_000
 _PIPE_HEIGHT = 50
-_SPARKS = "▁▂▃▄▅▆▇█"
-_RATES = ("_per_s", "_per_second", "throughput")
-_STYLES = {"finished": "green", "running": "cyan", "queued": "yellow", "failed": "bold red", "cancelled": "yellow"}
-_STYLES |= {
-    "healthy": "green",
-    "suspect": "yellow",
-    "bad": "bold red",
-    "unknown": "yellow",
-    "lost": "red",
-    "excluded": "red",
-}
+_PAGE_LINES = 20
+VIEWS = ("overview", "resources", "ranks", "findings", "heat", "output")
+_OWN = "cordee/"
 
 
 def watch(folder: Path, *, once: bool = False) -> None:
@@ -58,15 +46,23 @@ def watch(folder: Path, *, once: bool = False) -> None:
     console = Console()
     view.read()
     if once:
-        console.print(view.picture(console.height if console.is_terminal else _PIPE_HEIGHT))
+        height = console.height if console.is_terminal else _PIPE_HEIGHT
+        console.print(view.picture(height, console.width, colours=_has_colours(console)))
         return
-    with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            live.update(view.picture(console.height), refresh=True)
-            if view.state.ended or pressed(_REFRESH_S):
-                break
-            view.read()
-    console.print(view.picture(console.height))
+    view.scores = Scores()
+    try:
+        with keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(view.picture(console.height, console.width, colours=_has_colours(console)), refresh=True)
+                typed = pressed(_REFRESH_S)
+                if "q" in typed.lower() or (view.state.ended and not typed and view.page == "overview"):
+                    break
+                view.press(typed)
+                view.read()
+    finally:
+        view.scores.close()
+    view.page = "overview"
+    console.print(view.picture(console.height, console.width, colours=_has_colours(console)))
 
 
 class View:
@@ -74,222 +70,181 @@ class View:
 
     Args:
         folder: the run's folder.
+
+    Attributes:
+        state: the run's state when the journal was last read.
+        samples: rows over all devices.
+        messages: the last lines of output, (rank, line); `last_of`: each rank's last.
+        steps: the last step of each rank in the newest attempt.
+        values: what the lowest rank logged, by name.
+        standing: what the scheduler says while the run waits.
+        score: the score's document; None: see `score_text`.
+        page: one of `VIEWS`; scroll: how many of its lines are above the screen.
+        heat: what the heat map shows.
     """
 
     def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
         self.state = RunState()
-        self._folder = folder
+        self.samples = Samples(folder)
+        self.output = OutputTail(folder.logs)
+        self.messages: deque[tuple[int, bytes]] = deque(maxlen=_MOST_LINES)
+        self.last_of: dict[int, bytes] = {}
+        self.steps: dict[int, int] = {}
+        self.values: dict[str, deque[float]] = {}
+        self.standing = ""
+        self.scores: Scores | None = None
+        self.score: dict[str, Any] | None = None
+        self.score_text = ""
+        self.page = VIEWS[0]
+        self.scroll = 0
+        self.heat = watch_heat.Choice()
         self._journal = JournalTail(folder)
         self._events = LiveEvents(folder.telemetry)
-        self._usage = UsageTail(folder.telemetry)
-        self._output = OutputTail(folder.logs)
-        self._messages: deque[tuple[int, bytes]] = deque(maxlen=_MOST_LINES)
-        self._last_of: dict[int, bytes] = {}
-        self._steps: dict[int, int] = {}
-        self._values: dict[str, deque[float]] = {}
-        self._standing, self._next_standing = "", 0.0
+        self._next_standing = 0.0
         self._shown_rank: int | None = None
+        self._begun = False
         self._attempt = 0
 
     def read(self) -> RunState:
         """Read what is new and return the run's state."""
+        ended_before = self.state.ended
         self.state = self._journal.read()
         self._ask_scheduler()
         if self.state.attempt != self._attempt:
             self._attempt = self.state.attempt
-            self._steps.clear()
+            self.steps.clear()
+        self._read_events()
+        ended = self.state.ended
+        self.samples.read(self.state.started_at, ended=ended, now=ended and not ended_before)
+        self._read_score()
+        for rank, line in self.output.read():
+            self.messages.append((rank, line))
+            self.last_of[rank] = line
+        return self.state
+
+    def _read_events(self) -> None:
         for event in self._events.read():
+            values = {name: value for name, value in event.values.items() if not name.startswith(_OWN)}
+            if not values:
+                continue
             if event.attempt == self.state.attempt and event.step is not None:
-                self._steps[event.rank] = event.step
+                self.steps[event.rank] = event.step
             self._shown_rank = event.rank if self._shown_rank is None else min(self._shown_rank, event.rank)
             if event.rank == self._shown_rank:
-                for name, value in event.values.items():
-                    self._values.setdefault(name, deque(maxlen=_MOST_VALUES)).append(value)
-        self._usage.read()
-        for rank, line in self._output.read():
-            self._messages.append((rank, line))
-            self._last_of[rank] = line
-        return self.state
+                for name, value in values.items():
+                    self.values.setdefault(name, deque(maxlen=_MOST_VALUES)).append(value)
+        if not self._begun:
+            self._begun = True
+            self._read_sealed()
+
+    def _read_sealed(self) -> None:
+        """Begin with what was logged before: of a run that goes on the last of it, of one that has ended all."""
+        sealed = read_commit(self.folder.telemetry).event_rows
+        if not 0 < sealed <= _MOST_EVENTS:
+            return
+        try:
+            for name, rows in self.samples.run.events().items():
+                if name.startswith(_OWN):
+                    continue
+                mean = self.samples.run.series(name).mean
+                every = max(1, -(-len(mean) // _MOST_VALUES)) if self.state.ended else 1
+                self.values[name] = deque(mean[::-1][::every][::-1].tolist(), maxlen=_MOST_VALUES)
+                newest = rows[(rows["attempt"] == self.state.attempt) & (rows["step"] >= 0)]
+                for rank, step in zip(newest["rank"].tolist(), newest["step"].tolist(), strict=True):
+                    self.steps[rank] = max(step, self.steps.get(rank, step))
+        except (CordeeError, OSError) as error:
+            self.samples.trouble = one_line(str(error).partition("\n")[0])
+
+    def _read_score(self) -> None:
+        """Ask for the score, which a process of its own computes now and then while the run is watched."""
+        if self.scores is None or not self.samples.rows:
+            self.score_text = f"`cordee score {self.folder.id}` computes it" if self.samples.rows else ""
+            return
+        found, pending = self.scores.ask(self.folder.id, self.folder, ended=self.state.ended)
+        if found is not None:
+            self.score, self.score_text = found.score, found.why
+        elif pending:
+            self.score_text = "is being computed"
 
     def _ask_scheduler(self) -> None:
         """Learn why the run waits, and that its job is gone when nobody in it could say so."""
         if self.state.ended or time.monotonic() < self._next_standing:
             return
         self._next_standing = time.monotonic() + _STANDING_S
-        state, standing = stand(self._folder, self.state)
+        state, standing = stand(self.folder, self.state)
         waits = standing is not None and state.state == "queued"
-        self._standing = words(standing) if standing is not None and waits else ""
+        self.standing = words(standing) if standing is not None and waits else ""
         if state.ended:
             self.state = self._journal.read()
 
-    def picture(self, height: int) -> RenderableType:
-        """Return the whole screen, at most `height` rows; what does not fit is counted, the worst comes first."""
-        state = self.state
-        head, now, troubles = self._head(), self._now()[: max(0, height - 12)], self._troubles()[: max(0, height - 15)]
-        foot = [] if state.ended else [Text("q leaves; the run goes on", style="dim")]
-        room = height - len(head) - len(now) - len(troubles) - len(foot) - 3  # two headings, one rule
-        most_nodes = min(len(state.nodes), max(1, room // 4))
-        room -= most_nodes + (len(state.nodes) > most_nodes)
-        lines = max(1, room // 2)
-        most_ranks = min(len(state.ranks), max(1, room - lines - 1))
-        lines = max(1, room - most_ranks - (len(state.ranks) > most_ranks))
-        parts = [*head, *now]
-        parts += [self._nodes(most_nodes)] if state.nodes else []
-        parts += [self._ranks(most_ranks)] if state.ranks else []
-        parts += troubles
-        parts += [Rule("output", align="left", style="dim"), *self._shown_lines(lines), *foot]
-        return Group(*parts)
+    def press(self, typed: str) -> None:
+        """Do what the keys say: n and p turn to the next view and the one before, j and k scroll, f, h, r and o go to views."""
+        goes = {"f": "findings", "h": "heat", "r": "ranks", "o": "overview", "0": "overview"}
+        moves = {"j": 1, "k": -1, "J": _PAGE_LINES, "K": -_PAGE_LINES}
+        for key in typed:
+            turned = {"n": 1, "p": -1}.get(key)
+            if turned is not None:
+                self.page, self.scroll = VIEWS[(VIEWS.index(self.page) + turned) % len(VIEWS)], 0
+            elif key in goes:
+                self.page, self.scroll = goes[key], 0
+            elif key in moves:
+                self.scroll = max(0, self.scroll + moves[key])
+            elif self.page == "heat":
+                self.heat.press(key)
 
-    def _head(self) -> list[RenderableType]:
-        state = self.state
-        head = _line(self._folder.id, "bold")
-        head.append("  ").append(state.state, _STYLES.get(state.state, ""))
-        if state.text:
-            head.append(f"  {one_line(state.text)}")
-        spent = "  ".join(f"{share.name} {format_duration(share.seconds)}" for share in phase_shares(state))
-        job = f"  job {state.job}" if state.job else ""
-        counts = f"segment {state.segments}  attempt {state.attempt}  restarts {state.restarts}{job}"
-        lines: list[RenderableType] = [head, _line(counts, "dim"), _line(spent, "dim")]
-        if state.state == "queued" and self._standing:
-            lines.append(_line(f"{self._standing}; `cordee advise` says more", "yellow"))
-        return lines
+    def picture(self, height: int, width: int = 100, *, colours: bool = True) -> RenderableType:
+        """Return the whole screen, at most `height` rows."""
+        if self.page == "overview":
+            return watch_views.overview(self, height, width)
+        head = watch_views.head(self)
+        foot = [Text(watch_views.keys_of(self), style="dim", no_wrap=True, overflow="ellipsis")]
+        room = max(1, height - len(head) - len(foot) - 1)
+        if self.page == "heat":
+            lines = watch_heat.lines(self.samples, self.heat, room, width, colours=colours)
+        else:
+            lines = watch_views.lines(self, width)
+            self.scroll = max(0, min(self.scroll, len(lines) - room))
+            lines = lines[self.scroll : self.scroll + room]
+        return Group(*head, *lines, *foot)
 
-    def _now(self) -> list[RenderableType]:
-        """Return the bar of steps, and what a rank logs now with how it went."""
-        state = self.state
-        step = min(self._steps.values(), default=state.step)
-        parts: list[RenderableType] = []
-        if step is not None:
-            table = Table.grid(padding=(0, 2))
-            cells: list[RenderableType] = [_line(f"step {step}" + (f" of {state.total}" if state.total else ""))]
-            if state.total:
-                cells.insert(0, ProgressBar(total=state.total, completed=min(step + 1, state.total), width=40))
-            table.add_row(*cells)
-            parts.append(table)
-        rates = [name for name in self._values if name.endswith(_RATES)]
-        for name in [name for name in ("loss", *sorted(rates)[:2]) if name in self._values]:
-            values = self._values[name]
-            parts.append(_line(f"{sparkline(list(values)):40}  {one_line(name, 30)} {values[-1]:.5g}"))
-        return parts
+    def document(self) -> dict[str, Any]:
+        """Return what the view shows as one JSON document, `cordee.watch/1`."""
+        from cordee.report.run_document import run_document
 
-    def _nodes(self, most: int) -> RenderableType:
-        table = _table("node", "verdict", "role", "ranks", "why")
-        ordered = sorted(self.state.nodes, key=_worst_node)
-        for node in ordered[:most]:
-            table.add_row(
-                _line(node.node),
-                _line(node.verdict, _STYLES.get(node.verdict, "")),
-                _line(node.role, _STYLES.get(node.role, "")),
-                _line(ranges(node.ranks)),
-                _line(_why(node), "dim"),
-            )
-        if len(ordered) > most:
-            table.add_row(_line(f"and {len(ordered) - most} more", "dim"))
-        return table
-
-    def _ranks(self, most: int) -> RenderableType:
-        table = _table("rank", "node", "status", "step", "cores", "memory", "last message")
-        silent_last = 2 * len(self._steps) <= len(self.state.ranks)  # as when only rank 0 logs
-        unlogged = sys.maxsize if silent_last else -1
-        ordered = sorted(
-            self.state.ranks,
-            key=lambda rank: (rank.status != "failed", self._steps.get(rank.rank, unlogged), rank.rank),
-        )
-        for rank in ordered[:most]:
-            used = self._usage.of.get(rank.rank, {})
-            cores, memory = used.get("cpu_cores_ratio"), used.get("memory_rss_bytes")
-            table.add_row(
-                str(rank.rank),
-                _line(rank.node),
-                _line(rank.status, _STYLES.get(rank.status, "")),
-                str(self._steps.get(rank.rank, "-")),
-                "-" if cores is None else f"{cores:.2f}",
-                "-" if memory is None else format_size(memory),
-                _line(_printed(self._output.partial.get(rank.rank) or self._last_of.get(rank.rank, b""))),
-            )
-        if len(ordered) > most:
-            table.add_row("", _line(f"and {len(ordered) - most} further on", "dim"))
-        return table
-
-    def _troubles(self) -> list[RenderableType]:
-        lines = [f"{finding.severity}: {finding.text}" for finding in self.state.findings[-3:]]
-        lines += [f"attempt {failure.get('attempt')}: {failure_text(failure)}" for failure in self.state.failures[-3:]]
-        return [_line(text, "yellow") for text in lines]
-
-    def _shown_lines(self, most: int) -> list[RenderableType]:
-        several = self.state.world_size > 1
-        names = {rank: "[set-up] " if rank < 0 else f"[{rank}] " if several else "" for rank, _ in self._messages}
-        return [_line(names[rank] + _printed(line)) for rank, line in list(self._messages)[-most:]]
+        samples = self.samples
+        return run_document(self.folder, self.state) | {
+            "schema": "cordee.watch/1",
+            "waits": self.standing or None,
+            "score": self.score.get("score") if self.score else None,
+            "score_text": self.score_text or None,
+            "steps": {str(rank): step for rank, step in sorted(self.steps.items())},
+            "logged": {
+                name: {"last": _plain(values[-1]), "values": len(values)} for name, values in self.values.items()
+            },
+            "rows": [watch_views.row_document(samples, row) for row in samples.rows],
+            "differing": [
+                {
+                    "rank": one.rank,
+                    "in": one.title,
+                    "unit": one.unit,
+                    "value": _plain(one.value),
+                    "median": _plain(one.median),
+                    "deviations": _plain(one.deviations),
+                }
+                for one in samples.differing()
+            ],
+            "stages": [
+                {"stage": one.name, "ranks": one.ranks, "of": one.title, "unit": one.unit, "mean": _plain(one.value)}
+                for one in samples.stages()
+            ],
+            "trouble": samples.trouble or None,
+        }
 
 
-def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """Return the last values as a line of blocks, from the least to the greatest; values that are no numbers are blank."""
-    values = values[-width:]
-    known = [value for value in values if _finite(value)]
-    if not known:
-        return ""
-    low, high = min(known), max(known)
-    scale = (len(_SPARKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_SPARKS[round((value - low) * scale)] if _finite(value) else " " for value in values)
+def _plain(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
-def _finite(value: float) -> bool:
-    return value == value and abs(value) != float("inf")
-
-
-def _line(text: str, style: str = "") -> Text:
-    """Return one row of the screen, cut at its edge; nothing in it is read as markup or by the terminal."""
-    return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis", end="\n")
-
-
-def _printed(line: bytes) -> str:
-    """Return what a terminal would show of a line that was drawn over with carriage returns."""
-    return one_line(line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace"))
-
-
-def _table(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
-    for name in names[:-1]:
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
-    table.add_column(names[-1], no_wrap=True, overflow="ellipsis", ratio=1)
-    return table
-
-
-def _worst_node(node: NodeState) -> tuple[bool, bool, int, str]:
-    return node.role in ("active", "spare"), node.verdict == "healthy", len(node.node), node.node
-
-
-def _why(node: NodeState) -> str:
-    wanting = [result for result in node.results if result.get("status") not in ("pass", "skip")]
-    return node.reason or "; ".join(f"{result.get('check')}: {result.get('evidence')}" for result in wanting)
-
-
-def _sleep(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False
-
-
-@contextlib.contextmanager
-def _keys() -> Iterator[Callable[[float], bool]]:
-    """Give a function that waits some seconds and returns whether q was pressed; the terminal is as before afterwards."""
-    if not sys.stdin.isatty():
-        with contextlib.suppress(KeyboardInterrupt):
-            yield _sleep
-        return
-    descriptor = sys.stdin.fileno()
-    saved = termios.tcgetattr(descriptor)
-
-    def pressed(seconds: float) -> bool:
-        ready, _, _ = select.select([descriptor], [], [], seconds)
-        if not ready:
-            return False
-        keys = os.read(descriptor, 64)
-        return not keys or any(key in b"qQ\x03\x04" for key in keys)
-
-    try:
-        tty.setcbreak(descriptor)
-        yield pressed
-    except KeyboardInterrupt:
-        pass
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, saved)
+def _has_colours(console: Console) -> bool:
+    return console.color_system is not None and not console.no_color

@@ -6,16 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cordee.runs.blocklog import list_parts
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import parse_lines, read_journal
 from cordee.runs.logframes import read_frames
 from cordee.runs.state import RunState, replay
-from cordee.runs.tail import Part
 
 _BEGIN_BYTES = 256 << 10
 _LONGEST_LINE = 4096
-_NEWEST_PARTS = 2
 
 
 class JournalTail:
@@ -99,46 +96,3 @@ class OutputTail:
                 continue
         timed.sort(key=lambda line: line[0])
         return [(rank, line) for _, rank, line in timed]
-
-
-class UsageTail:
-    """The newest sample of each rank, from the newest parts of the block log.
-
-    Args:
-        folder: the run's `telemetry/` folder.
-
-    Attributes:
-        of: by rank, its metrics by name; a metric that was not measured is left out.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.of: dict[int, dict[str, float]] = {}
-        self._folder = folder
-        self._parts: dict[Path, Part] = {}
-
-    def read(self) -> None:
-        """Take in what was written since the last time."""
-        paths = [path for _, _, path in list_parts(self._folder)[-_NEWEST_PARTS:]]
-        self._parts = {path: self._parts.get(path) or Part(path) for path in paths}
-        for part in self._parts.values():
-            try:
-                part.read()
-            except OSError:
-                continue
-            for identity, rows in part.rows.items():
-                schema = part.schemas.get(identity)
-                if schema is not None and schema["group"] == "rank":
-                    self._take(schema, rows[-1])
-            part.rows.clear()
-            part.events.clear()
-
-    def _take(self, schema: dict[str, Any], row: bytes) -> None:
-        values = memoryview(row)[8:].cast("d")
-        names = [metric["name"] for metric in schema["metrics"]]
-        if len(values) != len(names) * len(schema["devices"]):
-            return
-        for place, device in enumerate(schema["devices"]):
-            of_device = values[place * len(names) : (place + 1) * len(names)]
-            measured = {name: value for name, value in zip(names, of_device, strict=True) if value == value}
-            if isinstance(device, int):
-                self.of[device] = measured

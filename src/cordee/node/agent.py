@@ -27,6 +27,7 @@ from cordee.node.channels import RankChannels
 from cordee.node.container import Container, ContainerDown
 from cordee.node.gpus import GpuSampling
 from cordee.node.launching import Launch, RankCommand, make_launch
+from cordee.node.metrics.side import OfferedMetrics
 from cordee.node.output import OutputLog, Tail
 from cordee.node.placing import places_of_command
 from cordee.node.rank_facts import RankFacts
@@ -114,6 +115,7 @@ class Agent:
         self.telemetry = Telemetry(self.node, self.channels, pids, sampling, sharing, facts)
         add, path = self.telemetry.add, self.about.path
         self.gpus = GpuSampling(self, node, sampling, self.step, folder.node_zip, path, add)
+        self.offered = OfferedMetrics(self, node, self.plan.get("metrics", {}), folder.node_zip, path, add)
         self._handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             "welcome": self._welcome,
             "setup": self._setup,
@@ -137,6 +139,7 @@ class Agent:
             self._loop.add_signal_handler(number, self._terminated)
         ticker = asyncio.ensure_future(self._tick())
         self.gpus.start()
+        self.offered.start()
         code = 0
         try:
             while not self.ending.is_set():
@@ -431,6 +434,7 @@ class Agent:
             self.ranks[rank] = {"status": "starting"}
             channel = self.channels.create(world.attempt, rank)
             env = rank_environment(self.env, self.plan, self.step, world, rank, channel)
+            env = self.offered.environment(env, rank)
             ranks.append(RankCommand(rank, argv, env, self.container.cwd, outside))
         ranks = bound(ranks, self.step)
         self.about.begin(world, ranks)

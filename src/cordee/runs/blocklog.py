@@ -4,9 +4,10 @@ A part is `telemetry/blocks-<epoch>-<part>.log`: blocks of a 20-byte header (mag
 sequence and payload, sequence) and a payload. A payload is whole records: `<I B` (body length, kind) and a body.
 
     kind 1 SCHEMA   UTF-8 JSON: id, node, group, cadence, devices, metrics, attempt
-    kind 2 GRID     `<I d` (schema id, UTC epoch seconds), float64 LE [devices x metrics], NaN = missing
+    kind 2 GRID64   `<I d` (schema id, UTC epoch seconds), float64 LE [devices x metrics], NaN = missing: in older logs
     kind 3 EVENTS   UTF-8 JSON: node, rank, attempt, dropped, events [[offset, UTC seconds, step or null, {name: value}]]
     kind 4 FACTS    UTF-8 JSON: node, group, time, devices {device: {key: value}}, missing {metric: reason}, remarks
+    kind 5 GRID     as kind 2 with float32
 
 Every part starts with the schemas known so far, so that it can be read alone. Readers pass over unknown kinds.
 """
@@ -17,6 +18,7 @@ import json
 import os
 import re
 import struct
+import sys
 import time
 import zlib
 from array import array
@@ -24,7 +26,11 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Deque, Iterable, Iterator, Optional, Sequence, Union
 
-SCHEMA, GRID, EVENTS, FACTS = 1, 2, 3, 4
+SCHEMA, GRID64, EVENTS, FACTS, GRID = 1, 2, 3, 4, 5
+GRIDS = frozenset((GRID, GRID64))
+
+# Offsets of events from here on are not places in a rank's channel: what was read or received beside it has its own.
+BESIDE_CHANNEL = 1 << 50
 
 MAGIC = b"CoBk"
 BLOCK_BYTES = 256 << 10
@@ -88,9 +94,16 @@ def encode_schema(
 
 
 def encode_grid(schema: int, moment: float, values: Union[Sequence[float], bytes]) -> bytes:
-    """Return the record of one sample: float values [devices x metrics], flat, device by device, taken at UTC `moment`."""
+    """Return the record of one sample: values [devices x metrics], flat, device by device, taken at UTC `moment`.
+
+    Args:
+        values: numbers, or the bytes of float32 LE. What single precision cannot hold becomes infinite.
+    """
     if not isinstance(values, (bytes, bytearray, memoryview)):
-        values = struct.pack(f"<{len(values)}d", *values)
+        single = array("f", values)
+        if sys.byteorder == "big":
+            single.byteswap()
+        values = single.tobytes()
     return encode_record(GRID, _GRID.pack(schema, moment) + values)
 
 
@@ -166,10 +179,10 @@ def decode_json(body: Union[bytes, memoryview]) -> dict[str, Any]:
     return document
 
 
-def decode_grid(body: memoryview) -> tuple[int, float, array]:
-    """Return (schema id, UTC epoch seconds, float64 values [devices x metrics], flat) of a GRID body."""
+def decode_grid(body: memoryview, kind: int = GRID) -> tuple[int, float, array]:
+    """Return (schema id, UTC epoch seconds, values [devices x metrics], flat) of a GRID or GRID64 body."""
     schema, moment = _GRID.unpack_from(body)
-    values = array("d")
+    values = array("f" if kind == GRID else "d")
     values.frombytes(bytes(body[_GRID.size :]))
     return schema, moment, values
 
@@ -278,16 +291,17 @@ class BlockLogWriter:
         """Buffer whole records; their schemas are remembered."""
         if not records:
             return
-        taken = 0
-        try:
-            for kind, body in iter_records(records):
-                whole = RECORD.size + len(body)
-                if kind == SCHEMA:
-                    self.remember_schema(records[taken : taken + whole])
-                taken += whole
-        except ValueError:
-            self.malformed_bytes += len(records) - taken
-            records = records[:taken]
+        at, size, header = 0, len(records), RECORD.size
+        while at + header <= size:
+            length, kind = RECORD.unpack_from(records, at)
+            if at + header + length > size:
+                break
+            if kind == SCHEMA:
+                self.remember_schema(records[at : at + header + length])
+            at += header + length
+        if at < size:
+            self.malformed_bytes += size - at
+            records = records[:at]
         if not self._buffer:
             self._buffered_at = time.monotonic()
         self._buffer.append(bytes(records))

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
     from cordee.runs.tail import Packed
 
-SHARD_SLOTS = 3600
+TURN_SLOTS = 1200
 LEVELS_S = (5, 60)
 STATISTICS = ("mean", "min", "max", "count")
 
 _DAY_S = 86400
+_ORIGIN_SLOTS = 3600
 _LONGEST_S = 400 * _DAY_S
 
 
@@ -33,7 +34,7 @@ class Axes:
 
     Attributes:
         cadence: seconds per slot.
-        origin: the absolute slot of index 0; a multiple of every rollup's and of the shard's length.
+        origin: the absolute slot of index 0; a multiple of every rollup's length and of `TURN_SLOTS`.
         first, stop: the absolute slots between which there are samples.
         outside: samples left out because their clock was wrong.
     """
@@ -69,50 +70,53 @@ class Axes:
                     metrics.add(metric["name"])
                     self.metrics.append(metric)
 
-    def settle(self, samples: Sequence[Samples]) -> None:
-        """Choose the origin, once, from the first samples."""
+    @property
+    def end(self) -> int:
+        """The slot from which on samples come from a wrong clock."""
+        return self.origin + int(_LONGEST_S / self.cadence)
+
+    def settle(self, times: np.ndarray, counts: np.ndarray) -> None:
+        """Choose the origin, once, from the times of the first samples, of which there are so many at each."""
         import numpy as np
 
-        times = np.concatenate([of_schema.times for of_schema in samples])
-        earliest = times[times >= np.median(times) - 7 * _DAY_S].min()
-        unit = math.lcm(SHARD_SLOTS, *self.levels.values())
+        order = np.argsort(times)
+        median = times[order][np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)]
+        earliest = times[times >= median - 7 * _DAY_S].min()
+        unit = math.lcm(_ORIGIN_SLOTS, *self.levels.values())
         self.origin = int((earliest // _DAY_S - 1) * _DAY_S / self.cadence) // unit * unit
         self.first = self.stop = self.origin
 
     def include(self, samples: Sequence[Samples]) -> None:
         """Leave out samples of wrong clocks and widen [first, stop) to the others."""
-        end = self.origin + int(_LONGEST_S / self.cadence)
-        empty = self.stop == self.first
         for of_schema in samples:
-            self.outside += of_schema.limit(self.origin, end)
+            self.outside += of_schema.limit(self.origin, self.end)
             if len(of_schema.slots):
-                low, high = int(of_schema.slots.min()), int(of_schema.slots.max()) + 1
-                self.first, self.stop = (low, high) if empty else (min(self.first, low), max(self.stop, high))
-                empty = False
+                self.widen(int(of_schema.slots.min()), int(of_schema.slots.max()) + 1)
+
+    def widen(self, low: int, high: int) -> None:
+        """Widen [first, stop) to the slots [low, high)."""
+        empty = self.stop == self.first
+        self.first, self.stop = (low, high) if empty else (min(self.first, low), max(self.stop, high))
 
 
 class Samples:
-    """All samples of one schema: times float64 [n], slots int64 [n], values float64 [n, devices, metrics].
+    """All packed samples of one schema: times float64 [n], slots int64 [n], values float32 [n, devices, metrics].
 
     Args:
-        rows: as `cordee.runs.tail.Part` keeps them.
-        packed: those that it keeps packed, which came before; values are float32 where there are any.
+        packed: as `cordee.runs.tail.Part` keeps them, in the order of writing.
     """
 
-    def __init__(self, schema: dict[str, Any], rows: Sequence[bytes], packed: Sequence[Packed] = ()) -> None:
+    def __init__(self, schema: dict[str, Any], packed: Sequence[Packed]) -> None:
         import numpy as np
 
         self.schema = schema
-        shape = (len(schema["devices"]), len(schema["metrics"]))
-        kind = np.dtype([("time", "<f8"), ("values", "<f8", shape)])
-        records = np.frombuffer(b"".join(row for row in rows if len(row) == kind.itemsize), dtype=kind)
+        self.times: np.ndarray
         self.values: Any
-        self.times, self.values = records["time"], records["values"]
-        if packed and not len(records) and len(packed) == 1:
+        if len(packed) == 1:
             self.times, self.values = packed[0]
-        elif packed:
-            self.times = np.concatenate([*(times for times, _ in packed), self.times])
-            self.values = np.concatenate([*(values for _, values in packed), self.values.astype(np.float32)])
+        else:
+            self.times = np.concatenate([times for times, _ in packed])
+            self.values = np.concatenate([np.asarray(values) for _, values in packed])
         known = np.isfinite(self.times)
         if not known.all():
             self.times, self.values = self.times[known], self.values[known]
@@ -155,28 +159,35 @@ def group_name(schema: dict[str, Any]) -> str:
     return schema["group"] if cadence == 1.0 else f"{schema['group']}-{cadence:g}s"
 
 
-def by_group(schemas: dict[int, dict[str, Any]], rows: dict[int, list[bytes]]) -> dict[str, list[Samples]]:
-    """Return the samples per group; rows whose schema is unknown are passed over."""
-    groups: dict[str, list[Samples]] = {}
-    for identity, of_schema in rows.items():
-        if identity in schemas:
-            samples = Samples(schemas[identity], of_schema)
-            if len(samples.times):
-                groups.setdefault(group_name(samples.schema), []).append(samples)
-    return groups
+def rollup(values: np.ndarray, factor: int, statistics: Sequence[str] = STATISTICS) -> np.ndarray:
+    """Return float32 (statistic, metric, bin, device) of values (metric, slot, device); the slots are a multiple of `factor`.
 
-
-def rollup(values: np.ndarray, factor: int) -> np.ndarray:
-    """Return (statistic, metric, bin, device) of values (metric, slot, device); the slots are a multiple of `factor`."""
+    Only where something is missing is the slower way taken that passes over it.
+    """
     import numpy as np
 
     metrics, slots, devices = values.shape
-    bins = values.reshape(metrics, slots // factor, factor, devices)
-    count = np.count_nonzero(~np.isnan(bins), axis=2)
-    total = np.nansum(bins, axis=2, dtype=np.float64)
-    mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-    low, high = np.fmin.reduce(bins, axis=2), np.fmax.reduce(bins, axis=2)
-    return np.stack([mean.astype(np.float32), low, high, np.where(count > 0, count, np.nan).astype(np.float32)])
+    found = np.empty((len(statistics), metrics, slots // factor, devices), dtype=np.float32)
+    for metric in range(metrics):
+        bins = values[metric].reshape(slots // factor, factor, devices)
+        missing = np.isnan(bins)
+        some = bool(missing.any())
+        count = np.float32(factor)
+        if some:
+            count = factor - np.count_nonzero(missing, axis=1).astype(np.float32)
+        for at, statistic in enumerate(statistics):
+            into = found[at, metric]
+            if statistic == "count":
+                into[:] = np.where(count > 0, count, np.nan)
+            elif statistic == "mean":
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    into[:] = (
+                        np.add.reduce(np.where(missing, 0, bins) if some else bins, axis=1, dtype=np.float64) / count
+                    )
+            else:
+                reduce = (np.fmin if some else np.minimum) if statistic == "min" else (np.fmax if some else np.maximum)
+                reduce.reduce(bins, axis=1, out=into)
+    return found
 
 
 @lru_cache(maxsize=1 << 16)

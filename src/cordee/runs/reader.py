@@ -25,16 +25,17 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
 from cordee.runs.recording import all_ended, is_recording, read_recorders
-from cordee.runs.sealed import Commit, read_commit, read_events, read_facts
+from cordee.runs.sealed import Commit, commit_key, read_commit, read_events, read_facts
 from cordee.runs.state import RunState, replay
-from cordee.runs.tail import Event, LiveEvents, Tail, merged_packed, merged_rows
+from cordee.runs.tail import Event, LiveEvents, Tail, merged_packed
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas
     import xarray
 
-    from cordee.runs.grids import Axes, Samples
+    from cordee.runs.gridread import Source
+    from cordee.runs.grids import Samples
 
 
 @dataclass
@@ -123,6 +124,8 @@ class Run:
         self._tail = Tail(folder.telemetry, packed=packed)
         self._live = LiveEvents(folder.telemetry)
         self._commit = Commit()
+        self._commit_key: Any = None
+        self._sources: dict[str, tuple[Any, Source]] = {}
 
     def __repr__(self) -> str:
         return f"<cordee run {self.id}>"
@@ -171,8 +174,9 @@ class Run:
         from cordee.runs.grids import group_name
 
         self._look()
-        rows = {identity for part in self._tail.parts for identity in (*part.rows, *part.packed)}
-        unsealed = {group_name(schema) for identity, schema in self._tail.schemas.items() if identity in rows}
+        packed = merged_packed(self._tail.parts)
+        unsealed = {group_name(schema) for identity, schema in self._tail.schemas.items() if identity in packed}
+        unsealed |= {name for name, window in self._tail.windows.items() if not window.empty}
         return sorted(unsealed | set(self._commit.groups))
 
     def metrics(self, group: str) -> dict[str, dict[str, Any]]:
@@ -181,13 +185,7 @@ class Run:
         Raises:
             UsageError: there is no such group.
         """
-        sealed, samples = self._group(group)
-        known = [*(sealed.metrics if sealed is not None else ())]
-        known += [metric for of_schema in samples for metric in of_schema.schema["metrics"]]
-        found: dict[str, dict[str, Any]] = {}
-        for metric in known:
-            found.setdefault(metric["name"], metric)
-        return found
+        return dict(self.source(group).metrics)
 
     def clock_jumps(self, group: str) -> dict[str, float]:
         """Return by how many seconds the clock of a node went back while it measured, where it did; of what is not sealed.
@@ -197,8 +195,11 @@ class Run:
         """
         import numpy as np
 
+        self.source(group)
+        if group in self._tail.windows:
+            return dict(self._tail.windows[group].jumps)
         found: dict[str, float] = {}
-        for of_schema in self._group(group)[1]:
+        for of_schema in self._packed(group):
             times = of_schema.times
             if not (np.diff(times) < -of_schema.schema["cadence"]).any():
                 continue
@@ -233,8 +234,29 @@ class Run:
         """
         from cordee.runs.gridread import read_grid
 
-        sealed, samples = self._group(group)
-        return read_grid(self.folder.telemetry, group, sealed, samples, metrics, start, stop, every, statistic)
+        return read_grid(self.source(group), metrics, start, stop, every, statistic)
+
+    def source(self, group: str) -> Source:
+        """Return what is sealed of a group and its tail as one, as it is now: what `grid` and views read.
+
+        Raises:
+            UsageError: there is no such group.
+        """
+        from cordee.runs.gridread import Source
+
+        self._look()
+        window = self._tail.windows.get(group)
+        if window is not None and window.empty:
+            window = None
+        sealed, packed = self._commit.groups.get(group), self._packed(group)
+        if sealed is None and window is None and not packed:
+            raise UsageError("there are no samples of this group", given=group, allowed=self.groups() or "no group yet")
+        key: Any = (self._commit_key, id(window))
+        if window is not None:  # what the first samples say of the time may change with more of them
+            key += (len(window.devices), len(window.metrics), window.length if sealed is None else 0)
+        if packed or group not in self._sources or self._sources[group][0] != key:
+            self._sources[group] = (key, Source(self.folder.telemetry, group, sealed, window, packed))
+        return self._sources[group][1]
 
     def facts(self, group: str) -> dict[str, dict[str, Any]]:
         """Return what is known of a group's devices, by node: `{devices: {device: {...}}, missing: {metric: reason}, remarks}`.
@@ -365,32 +387,25 @@ class Run:
     def _look(self) -> None:
         """Bring commit and tail up to date, as one: no part is in both or in none."""
         for _ in range(10):
-            before = read_commit(self.folder.telemetry)
+            key = commit_key(self.folder.telemetry)
+            if key != self._commit_key:
+                self._commit = read_commit(self.folder.telemetry)
+                self._commit_key = key
             try:
-                self._tail.refresh(before.parts)
+                self._tail.refresh(self._commit.parts)
             except FileNotFoundError:
                 continue
-            self._commit = read_commit(self.folder.telemetry)
-            if self._commit == before:
+            if commit_key(self.folder.telemetry) == key:
                 return
         raise RunFolderError("the telemetry changes faster than it can be read", given=str(self.folder.telemetry))
 
-    def _group(self, name: str) -> tuple[Axes | None, list[Samples]]:
+    def _packed(self, group: str) -> list[Samples]:
         from cordee.runs.grids import Samples, group_name
 
-        self._look()
-        schemas = {key: schema for key, schema in self._tail.schemas.items() if group_name(schema) == name}
-        rows, packed = merged_rows(self._tail.parts), merged_packed(self._tail.parts)
-        samples = [
-            Samples(schema, rows.get(key, ()), packed.get(key, ()))
-            for key, schema in schemas.items()
-            if key in rows or key in packed
-        ]
-        samples = [of_schema for of_schema in samples if len(of_schema.times)]
-        sealed = self._commit.groups.get(name)
-        if sealed is None and not samples:
-            raise UsageError("there are no samples of this group", given=name, allowed=self.groups() or "no group yet")
-        return sealed, samples
+        schemas = {key: schema for key, schema in self._tail.schemas.items() if group_name(schema) == group}
+        packed = merged_packed(self._tail.parts)
+        found = [Samples(schema, packed[key]) for key, schema in schemas.items() if key in packed]
+        return [samples for samples in found if len(samples.times)]
 
     def _sealed_events(self, name: str | None) -> dict[str, np.ndarray]:
         """Return (attempt, rank, offset, step, time, value) x rows by metric name."""

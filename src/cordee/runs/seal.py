@@ -16,12 +16,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from cordee.errors import CordeeError, RunFolderError
-from cordee.runs.blocklog import list_parts, merge_facts
+from cordee.runs.blocklog import BESIDE_CHANNEL, list_parts, merge_facts
 from cordee.runs.folder import RunFolder
-from cordee.runs.grids import SHARD_SLOTS, Axes, Samples, by_group, rollup
+from cordee.runs.grids import TURN_SLOTS, Axes, rollup
 from cordee.runs.journal import read_journal
 from cordee.runs.sealed import (
     STORE,
@@ -35,10 +37,8 @@ from cordee.runs.sealed import (
     write_facts,
 )
 from cordee.runs.state import replay
-from cordee.runs.tail import Event, Part, is_sealed, merged_rows, merged_schemas
-
-if TYPE_CHECKING:
-    import numpy as np
+from cordee.runs.tail import Event, Part, is_sealed, take_rows
+from cordee.runs.window import Window
 
 _TURN_BYTES = 256 << 20
 _LOCK = ".sealing"
@@ -117,90 +117,87 @@ def _turns(paths: list[Path]) -> Iterator[list[Path]]:
 def _seal_parts(telemetry: Path, commit: Commit, paths: list[Path]) -> None:
     started = time.time()
     (telemetry / STORE).mkdir(mode=0o700, exist_ok=True)
-    parts = [Part(path) for path in paths]
     sizes = {path: path.stat().st_size for path in paths}  # before reading: a part that grows meanwhile is sealed again
+    windows: dict[str, Window] = {}
+    known: dict[bytes, dict[str, Any]] = {}
+    parts, times = [Part(path, known) for path in paths], []
     for part in parts:
         part.read()
-    groups = by_group(merged_schemas(parts), merged_rows(parts))
-    for name, samples in groups.items():
-        _seal_group(telemetry, commit, name, samples)
+        times.append(take_rows(windows, part))
+    for name, window in windows.items():
+        moments = [of_part[name] for of_part in times if name in of_part]
+        _seal_group(telemetry, commit, name, window, np.concatenate(moments))
     _seal_events(telemetry, commit, [event for part in parts for event in part.events])
     _seal_facts(telemetry, [facts for part in parts for facts in part.facts])
-    untils: dict[Path, float | None] = {part.path: _newest(part, commit) for part in parts}
-    for part in parts:
-        commit.parts[part.path.name] = {"size": sizes[part.path], "until": untils[part.path]}
+    for part, of_part in zip(parts, times, strict=True):
+        commit.parts[part.path.name] = {"size": sizes[part.path], "until": _newest(part, of_part, commit)}
         commit.dropped_events += part.dropped_events
         commit.skipped_bytes += part.skipped_bytes
         commit.malformed_records += part.malformed_records
-    commit.sealed_until = max(
-        (until for until in (commit.sealed_until, *untils.values()) if until is not None), default=None
-    )
+    untils = (commit.sealed_until, *(commit.parts[path.name]["until"] for path in paths))
+    commit.sealed_until = max((until for until in untils if until is not None), default=None)
     _make_durable(telemetry / STORE, started)
     write_commit(telemetry, commit)
 
 
-def _newest(part: Part, commit: Commit) -> float | None:
-    times = [event.time for event in part.events]
-    for name, samples in by_group(part.schemas, part.rows).items():
+def _newest(part: Part, times: dict[str, np.ndarray], commit: Commit) -> float | None:
+    newest = [max(event.time for event in part.events)] if part.events else []
+    for name, moments in times.items():
         axes = commit.groups[name]
-        for of_schema in samples:
-            of_schema.limit(axes.origin, axes.stop)
-            times += of_schema.times.tolist()
-    return max(times, default=None)
+        slots = np.floor(moments / axes.cadence + 0.5)
+        inside = moments[(slots >= axes.origin) & (slots < axes.stop)]
+        newest += [float(inside.max())] if len(inside) else []
+    return max(newest, default=None)
 
 
-def _seal_group(telemetry: Path, commit: Commit, name: str, samples: list[Samples]) -> None:
+def _seal_group(telemetry: Path, commit: Commit, name: str, window: Window, times: np.ndarray) -> None:
+    if not len(times):
+        return
     old = commit.groups.get(name)
     if old is None:
-        axes = Axes(samples[0].schema["cadence"])
-        axes.settle(samples)
+        axes = Axes(window.cadence)
+        axes.settle(times, np.ones(len(times), dtype=np.int64))
     else:
         axes = Axes(**{**vars(old), "devices": list(old.devices), "metrics": list(old.metrics)})
-    axes.extend(of_schema.schema for of_schema in samples)
-    axes.include(samples)
+    axes.extend([{"devices": list(window.devices), "metrics": list(window.metrics.values())}])
+    slots = np.floor(times / axes.cadence + 0.5).astype(np.int64)
+    slots = slots[(slots >= axes.origin) & (slots < axes.end)]
+    axes.outside += len(times) - len(slots) + window.refused
     group = SealedGroup(telemetry, name, axes)
-    windows = {int(shard) for of_schema in samples for shard in of_schema.slots // SHARD_SLOTS}
-    for window in sorted(windows):
-        _seal_window(group, old, samples, window * SHARD_SLOTS)
+    if len(slots):
+        axes.widen(int(slots.min()), int(slots.max()) + 1)
+    for at in np.unique(slots // TURN_SLOTS).tolist():
+        inside = slots[slots // TURN_SLOTS == at]
+        _seal_window(group, old, window, int(inside.min()), int(inside.max()) + 1)
     group.write_coordinates()
     commit.groups[name] = axes
 
 
-def _seal_window(group: SealedGroup, old: Axes | None, samples: list[Samples], window: int) -> None:
-    """Write the samples between the slots `window` and `window` + one shard, and the rollups over them."""
-    import numpy as np
-
+def _seal_window(group: SealedGroup, old: Axes | None, window: Window, low: int, high: int) -> None:
+    """Write the samples of the slots [low, high), which lie in one shard, and the rollups over them."""
     axes = group.axes
-    inside = [of.slots[(of.slots >= window) & (of.slots < window + SHARD_SLOTS)] for of in samples]
-    low, high = min(s.min() for s in inside if len(s)), max(s.max() for s in inside if len(s)) + 1
     unit = max(axes.levels.values(), default=1)
-    first, stop = int(low // unit * unit), int(-(-high // unit) * unit)
+    first, stop = low // unit * unit, -(-high // unit) * unit
     values = np.full((len(axes.metrics), stop - first, len(axes.devices)), np.nan, dtype=np.float32)
     if old is not None and first < old.stop and stop > old.first:
         known = SealedGroup(group.telemetry, group.name, old).read(range(len(old.metrics)), first, stop)
         values[: known.shape[0], :, : known.shape[2]] = known
-    devices = {device: at for at, device in enumerate(axes.devices)}
-    metrics = {name: at for at, name in enumerate(axes.names)}
-    for of_schema in samples:
-        of_schema.paint(values, first, devices, metrics)
+    columns = {device: at for at, device in enumerate(axes.devices)}
+    window.paint(values, first, axes.names, np.array([columns[device] for device in window.devices], dtype=np.int64))
     group.write(values, first)
     for level, factor in axes.levels.items():
         group.write_level(level, rollup(_whole_bins(values, factor), factor), first // factor)
 
 
 def _whole_bins(values: np.ndarray, factor: int) -> np.ndarray:
-    import numpy as np
-
     spare = -values.shape[1] % factor
     return np.pad(values, ((0, 0), (0, spare), (0, 0)), constant_values=np.nan) if spare else values
 
 
 def _seal_events(telemetry: Path, commit: Commit, events: list[Event]) -> None:
-    import numpy as np
-
     unique = {(event.attempt, event.rank, event.offset): event for event in reversed(events)}
     known: set[tuple[int, int, int]] = set()
-    if any(offset <= _watermark(commit, attempt, rank) for attempt, rank, offset in unique):
+    if any(offset <= _watermark(commit, attempt, _stream(rank, offset)) for attempt, rank, offset in unique):
         columns = read_events(telemetry, ("attempt", "rank", "offset"), 0, commit.event_rows)
         known = {(int(attempt), int(rank), int(offset)) for attempt, rank, offset in columns.T}
     fresh = [event for key, event in unique.items() if key not in known]
@@ -212,7 +209,8 @@ def _seal_events(telemetry: Path, commit: Commit, events: list[Event]) -> None:
             code = codes.setdefault(name, len(codes))
             rows.append((code, event.attempt, event.rank, event.offset, step, event.time, value))
         marks = commit.watermarks.setdefault(str(event.attempt), {})
-        marks[str(event.rank)] = max(marks.get(str(event.rank), -1), event.offset)
+        stream = _stream(event.rank, event.offset)
+        marks[stream] = max(marks.get(stream, -1), event.offset)
     commit.event_names = list(codes)
     if rows:
         rows.sort(key=lambda row: row[:4])
@@ -229,8 +227,13 @@ def _seal_facts(telemetry: Path, news: list[dict[str, Any]]) -> None:
         write_facts(telemetry, known)
 
 
-def _watermark(commit: Commit, attempt: int, rank: int) -> int:
-    return commit.watermarks.get(str(attempt), {}).get(str(rank), -1)
+def _watermark(commit: Commit, attempt: int, stream: str) -> int:
+    return commit.watermarks.get(str(attempt), {}).get(stream, -1)
+
+
+def _stream(rank: int, offset: int) -> str:
+    """Return the name of what an offset rises in: the rank's channel, or what was taken beside it."""
+    return str(rank) if offset < BESIDE_CHANNEL else f"{rank}+"
 
 
 def _make_durable(store: Path, since: float) -> None:

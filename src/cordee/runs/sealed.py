@@ -1,6 +1,6 @@
 """The sealed series: a Zarr v3 store `telemetry/sealed.zarr` that xarray and any Zarr reader can open.
 
-    <group>/values        float32 (metric, time, device), NaN = missing; shards of an hour
+    <group>/values        float32 (metric, time, device), NaN = missing; shards of 20 minutes
     <group>/values_5s     float32 (statistic, metric, time_5s, device): mean, min, max, count; also values_60s
     <group>/time, ...     coordinates
     facts.json            what is known of devices, by node and group
@@ -12,6 +12,7 @@ Arrays may be longer than what holds: the `cordee` attribute of the root says wh
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.errors import RunFolderError
 from cordee.runs.folder import write_atomically
-from cordee.runs.grids import SHARD_SLOTS, STATISTICS, Axes
+from cordee.runs.grids import STATISTICS, TURN_SLOTS, Axes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,8 +29,13 @@ STORE = "sealed.zarr"
 SCHEMA = "cordee.sealed/1"
 EVENT_COLUMNS = ("name", "attempt", "rank", "offset", "step", "time", "value")
 
-_CHUNK_SLOTS = 600
+# A sealing takes in some minutes at a time: it encodes the chunks they lie in, and writes their shards anew.
+_CHUNK_SLOTS = 120
 _CHUNK_DEVICES = 1024
+_SHARD_DEVICES = 16 * _CHUNK_DEVICES
+_SHARD_S = 1200
+# Chunk and shard of the rollups, in bins, by the bin's length.
+_LEVEL_BINS = {5: (120, 360), 60: (60, 120)}
 _EVENT_CHUNK, _EVENT_SHARD = 1 << 16, 1 << 20
 
 
@@ -43,7 +49,8 @@ class Commit:
         groups: axes by group name.
         event_rows: rows of the events table that count.
         event_names: metric names; the table's first column is an index into them.
-        watermarks: per attempt and rank (as text) the largest event offset that is in.
+        watermarks: per attempt and rank (as text; with a + for what was taken beside its channel) the largest event offset
+            that is in.
         dropped_events: events that ranks had to drop.
         skipped_bytes: damaged bytes of the block log that were passed over.
         malformed_records: records that made no sense and were passed over.
@@ -58,6 +65,15 @@ class Commit:
     dropped_events: int = 0
     skipped_bytes: int = 0
     malformed_records: int = 0
+
+
+def commit_key(telemetry: Path) -> tuple[int, int, int] | None:
+    """Return what changes whenever the commit does; None when nothing is sealed."""
+    try:
+        found = os.stat(telemetry / STORE / "zarr.json")
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def read_commit(telemetry: Path) -> Commit:
@@ -137,6 +153,7 @@ class SealedGroup:
         self.name = name
         self.axes = axes
         self._path = telemetry / STORE / name
+        self._opened: dict[str, Any] = {}
 
     def read(self, metrics: Sequence[int], first: int, stop: int) -> np.ndarray:
         """Return float32 (metric, slot, device) of the metrics with these indices in the slots [first, stop)."""
@@ -187,29 +204,36 @@ class SealedGroup:
     def _array(self, name: str, *, create: bool = False) -> Any:
         import zarr
 
-        if not create or (self._path / name / "zarr.json").exists():
-            return zarr.open_array(str(self._path / name), mode="r+" if create else "r", zarr_format=3)
+        if not create:
+            if name not in self._opened:
+                self._opened[name] = zarr.open_array(str(self._path / name), mode="r", zarr_format=3)
+            return self._opened[name]
+        if (self._path / name / "zarr.json").exists():
+            return zarr.open_array(str(self._path / name), mode="r+", zarr_format=3)
         group = zarr.open_group(str(self._path), mode="a", zarr_format=3)
         metrics, devices = len(self.axes.metrics), len(self.axes.devices)
         chunk_d = min(_CHUNK_DEVICES, 1 << max(3, (devices - 1).bit_length()))
-        shard_d = chunk_d * (4 if devices > _CHUNK_DEVICES else 1)
+        shard_d = chunk_d if devices <= _CHUNK_DEVICES else _SHARD_DEVICES
         shard_m = -(-metrics // 8) * 8
         level = int(name[len("values_") : -1]) if "_" in name else 0
-        slots = _CHUNK_SLOTS if not level else 360
-        hours = 6 if level >= 60 else 1
-        shard_t = -(-SHARD_SLOTS * hours // (self.axes.levels[level] if level else 1))
-        shard_t = max(slots, shard_t // slots * slots)
+        chunk_t, shard_t = _LEVEL_BINS.get(level) or (_CHUNK_SLOTS, max(TURN_SLOTS, _shard_slots(self.axes.cadence)))
         outer = (len(STATISTICS),) if level else ()
         dims = (("statistic",) if level else ()) + ("metric", "time" + name[len("values") :], "device")
         return _create(
             group,
             name,
             shape=(*outer, metrics, 0, devices),
-            chunks=(*(1 for _ in outer), 1, slots, chunk_d),
+            chunks=(*(1 for _ in outer), 1, chunk_t, chunk_d),
             shards=(*outer, shard_m, shard_t, shard_d),
             dtype="float32",
             dims=dims,
+            transposed=True,
         )
+
+
+def _shard_slots(cadence: float) -> int:
+    """Return how many slots a shard needs that holds 20 minutes, in whole chunks."""
+    return -(-int(_SHARD_S / cadence) // _CHUNK_SLOTS) * _CHUNK_SLOTS
 
 
 def read_events(telemetry: Path, columns: Sequence[str], start: int, stop: int) -> np.ndarray:
@@ -247,12 +271,21 @@ def write_events(telemetry: Path, table: np.ndarray, start: int) -> None:
     array[:, start : start + table.shape[1]] = table
 
 
-def _create(group: Any, name: str, *, dims: tuple[str, ...], **layout: Any) -> Any:
-    from zarr.codecs import BloscCodec
+def _create(group: Any, name: str, *, dims: tuple[str, ...], transposed: bool = False, **layout: Any) -> Any:
+    """Make an array; `transposed`: within a chunk a device's samples follow one another, which compresses better."""
+    from zarr.codecs import BloscCodec, TransposeCodec
 
+    outer = range(len(dims) - 2)
+    filters = [TransposeCodec(order=(*outer, len(dims) - 1, len(dims) - 2))] if transposed else None
     compressor = BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle")
     return group.create_array(
-        name, fill_value=float("nan"), compressors=compressor, dimension_names=dims, overwrite=True, **layout
+        name,
+        fill_value=float("nan"),
+        filters=filters,
+        compressors=compressor,
+        dimension_names=dims,
+        overwrite=True,
+        **layout,
     )
 
 

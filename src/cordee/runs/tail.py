@@ -8,12 +8,24 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cordee.runs.blocklog import EVENTS, FACTS, GRID, RECORD, SCHEMA, BlockReader, decode_json, list_parts
+from cordee.runs.blocklog import (
+    BESIDE_CHANNEL,
+    EVENTS,
+    FACTS,
+    GRID,
+    GRIDS,
+    RECORD,
+    SCHEMA,
+    BlockReader,
+    decode_json,
+    list_parts,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
     from cordee.runs.spool import Spool, SpooledValues
+    from cordee.runs.window import Window
 
     Packed = tuple[np.ndarray, np.ndarray | SpooledValues]
 
@@ -37,9 +49,13 @@ class Event(NamedTuple):
 class Part:
     """The rows of one part of the block log, read further at every `read`.
 
+    Args:
+        known: schemas by the bytes that they are written as, which all parts repeat; read once for all parts that share it.
+
     Attributes:
         schemas: schema documents by id.
-        rows: per schema id the samples in the order of writing, each time f64 and values f64 [devices x metrics].
+        rows: per schema id the samples in the order of writing, each time f64 and values f32 (f64 in older logs) [devices x
+            metrics]; see `cordee.runs.rows`.
         events: user events in the order of writing.
         packed: instead of rows, by schema id, pairs of times f64 [n] and values f32 [n, devices, metrics]; see `pack`.
         facts: FACTS documents in the order of writing.
@@ -48,9 +64,10 @@ class Part:
         malformed_records: records that make no sense, passed over.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, known: dict[bytes, dict[str, Any]] | None = None) -> None:
         self.path = path
         self.offset = 0
+        self._known = {} if known is None else known
         self.skipped_bytes = 0
         self.malformed_records = 0
         self.dropped_events = 0
@@ -76,16 +93,14 @@ class Part:
         """Keep the rows in single precision, each metric in one piece since it is read alone; in a file where one is given."""
         import numpy as np
 
+        from cordee.runs.rows import decode_rows
+
         for identity in [identity for identity in self.rows if identity in self.schemas]:
             schema = self.schemas[identity]
-            shape = (len(schema["devices"]), len(schema["metrics"]))
-            double = np.dtype([("time", "<f8"), ("values", "<f8", shape)])
-            rows = np.frombuffer(
-                b"".join(row for row in self.rows.pop(identity) if len(row) == double.itemsize), double
-            )
-            values = rows["values"].transpose(2, 0, 1).astype(np.float32, order="C")
+            times, rows = decode_rows(self.rows.pop(identity), len(schema["devices"]), len(schema["metrics"]))
+            values = rows.transpose(2, 0, 1).astype(np.float32, order="C")
             kept = values.transpose(1, 2, 0) if spool is None else spool.put(values)
-            self.packed.setdefault(identity, []).append((rows["time"].copy(), kept))
+            self.packed.setdefault(identity, []).append((times.copy(), kept))
 
     def _take_all(self, payload: bytes) -> None:
         """Take the records of a block. There are millions of samples in a large recording: they get no call of their own."""
@@ -94,9 +109,10 @@ class Part:
             begin = at + RECORD.size
             length, kind = RECORD.unpack_from(payload, at) if begin <= size else (size, GRID)
             at = begin + length
-            if at > size or (kind == GRID and length < skip):
+            grid = kind in GRIDS
+            if at > size or (grid and length < skip):
                 self.malformed_records += 1
-            elif kind == GRID:
+            elif grid:
                 identity = _SCHEMA_ID.unpack_from(payload, begin)[0]
                 if identity in rows:
                     rows[identity].append(payload[begin + skip : at])
@@ -110,8 +126,11 @@ class Part:
 
     def _take(self, kind: int, body: bytes) -> None:
         if kind == SCHEMA:
-            document = decode_json(body)
-            _check_schema(document)
+            document = self._known.get(body)
+            if document is None:
+                document = decode_json(body)
+                _check_schema(document)
+                self._known[body] = document
             self.schemas[document["id"]] = document
         elif kind == FACTS:
             document = decode_json(body)
@@ -132,7 +151,10 @@ class Tail:
 
     Args:
         folder: the run's `telemetry/` folder.
-        packed: keep rows packed; see `Part.pack`.
+        packed: keep rows packed instead of in windows; see `Part.pack`.
+
+    Attributes:
+        windows: the samples by group; empty when they are packed.
     """
 
     def __init__(self, folder: Path, *, packed: bool = False) -> None:
@@ -140,6 +162,8 @@ class Tail:
         self._packed = packed
         self._spool: Spool | None = None
         self._parts: dict[Path, Part] = {}
+        self._known: dict[bytes, dict[str, Any]] = {}
+        self.windows: dict[str, Window] = {}
 
     def refresh(self, sealed: dict[str, Any]) -> None:
         """Read on; parts named in `sealed` with their present size are left out.
@@ -148,7 +172,10 @@ class Tail:
             FileNotFoundError: a part was dropped meanwhile: what is sealed has to be looked up again.
         """
         paths = [path for _, _, path in list_parts(self._folder) if not is_sealed(path, sealed)]
-        self._parts = {path: self._parts.get(path) or Part(path) for path in paths}
+        gone = [path for path in self._parts if path not in set(paths)]
+        for window in self.windows.values() if gone else ():
+            window.drop(gone)
+        self._parts = {path: self._parts.get(path) or Part(path, self._known) for path in paths}
         if self._packed and self._spool is None and sum(path.stat().st_size for path in paths) > _SPOOLED_BYTES:
             from cordee.runs.spool import Spool
 
@@ -157,6 +184,8 @@ class Tail:
             part.read()
             if self._packed and part.rows:
                 part.pack(self._spool)
+            elif part.rows:
+                take_rows(self.windows, part)
 
     @property
     def parts(self) -> list[Part]:
@@ -184,7 +213,7 @@ class LiveEvents:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._parts: dict[Path, Part] = {}
-        self._seen: dict[tuple[int, int], int] = {}
+        self._seen: dict[tuple[int, int, bool], int] = {}
 
     def read(self) -> list[Event]:
         """Return the events written since the last call."""
@@ -196,8 +225,9 @@ class LiveEvents:
             except OSError:
                 continue
             for event in part.events:
-                if event.offset > self._seen.get((event.attempt, event.rank), -1):
-                    self._seen[event.attempt, event.rank] = event.offset
+                stream = event.attempt, event.rank, event.offset >= BESIDE_CHANNEL
+                if event.offset > self._seen.get(stream, -1):
+                    self._seen[stream] = event.offset
                     news.append(event)
             part.events.clear()
             part.rows.clear()
@@ -225,6 +255,23 @@ def _check_facts(facts: dict[str, Any]) -> None:
     if not all(isinstance(reason, str) for reason in facts["missing"].values()):
         raise ValueError("no reasons")
     float(facts["time"]), list(facts["remarks"])
+
+
+def take_rows(windows: dict[str, Window], part: Part) -> dict[str, np.ndarray]:
+    """Move a part's rows into the windows of their groups and return their times by group.
+
+    Rows without a schema stay: it may yet come.
+    """
+    from cordee.runs.grids import group_name
+    from cordee.runs.window import Window
+
+    groups: dict[str, dict[int, list[bytes]]] = {}
+    for identity in [identity for identity in part.rows if identity in part.schemas]:
+        schema = part.schemas[identity]
+        name = group_name(schema)
+        windows.setdefault(name, Window(schema["cadence"])).place(identity, schema)
+        groups.setdefault(name, {})[identity] = part.rows.pop(identity)
+    return {name: windows[name].take(rows, part.path) for name, rows in groups.items()}
 
 
 def is_sealed(path: Path, sealed: dict[str, Any]) -> bool:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cordee.errors import UsageError
+from cordee.runs.gridread import chosen
 from cordee.runs.grids import STATISTICS
-from cordee.runs.reduce import counted, merged
+from cordee.runs.reduce import counted, merged, weighted
 
 if TYPE_CHECKING:
     from cordee.runs.reader import Run
@@ -232,35 +233,54 @@ class _Cells:
         for moment in (start, stop):
             if moment is not None and not abs(moment) < 1e11:
                 raise UsageError("this is no time", given=moment, allowed="UTC epoch seconds")
-        self._run, self._group, self._metric = run, group, metric
-        found = run.grid(group, [metric])
-        self.unit, self.source = found.units[metric], found.sources[metric]
-        self.devices = found.devices
-        begins = float(found.times[0]) if start is None and len(found.times) else start or 0.0
-        ends = float(found.times[-1]) + found.cadence if stop is None and len(found.times) else stop or begins
+        self._source = source = run.source(group)
+        self._metric = metric
+        chosen([metric], list(source.metrics), "there is no such metric in this group")
+        described = source.metrics[metric]
+        self.unit, self.source = described.get("unit", ""), described.get("source", "")
+        self.devices = source.devices
+        known = source.extent()
+        begins = known[0] * source.cadence if start is None else start
+        ends = max(begins, known[1] * source.cadence) if stop is None else stop
         if ends < begins:
             raise UsageError("the time ends before it begins", given=f"{start} to {stop}", allowed="start before stop")
-        self.step = step_for(found.cadence, ends - begins, columns)
-        first = math.floor(begins / self.step + 1e-6)
-        count = math.ceil(ends / self.step - 1e-6) - first
-        if count > columns:  # it begins or ends within a column
-            self.step = step_for(found.cadence, (ends - begins) * (columns + 1) / columns, columns)
-            first = math.floor(begins / self.step + 1e-6)
-            count = math.ceil(ends / self.step - 1e-6) - first
-        self.times = np.arange(first, first + count, dtype=np.float64) * self.step
-        self._grid = found
-        self._first, self._count = first, count
+        self.step = step_for(source.cadence, ends - begins, columns)
+        first, last = self._bounds(begins, ends)
+        if last - first > columns:  # it begins or ends within a column
+            self.step = step_for(source.cadence, (ends - begins) * (columns + 1) / columns, columns)
+            first, last = self._bounds(begins, ends)
+        self.times = np.arange(first, last, dtype=np.float64) * self.step
+        self._first, self._count = first, last - first
+        # What lies outside the samples is not looked for.
+        self._factor = round(self.step / source.cadence)
+        self._low = min(last, max(first, known[0] // self._factor))
+        self._high = max(self._low, min(last, -(-known[1] // self._factor)))
 
     def values(self, statistic: str) -> np.ndarray:
         """Return float32 [column, device]."""
-        factor = round(self.step / self._grid.cadence)
-        slots = np.full((self._count * factor, len(self.devices)), np.nan, dtype=np.float32)
-        if len(self._grid.times):
-            offset = round(self._grid.times[0] / self._grid.cadence) - self._first * factor
-            low, high = max(0, offset), min(len(slots), offset + len(self._grid.times))
-            if high > low:
-                slots[low:high] = self._grid.values[0, low - offset : high - offset]
-        return merged(counted(slots) if statistic == "count" else slots, factor, statistic)
+        found = np.full((self._count, len(self.devices)), np.nan, dtype=np.float32)
+        if self._high > self._low:
+            found[self._low - self._first : self._high - self._first] = self._known(statistic)
+        return found
+
+    def _bounds(self, begins: float, ends: float) -> tuple[int, int]:
+        first = math.floor(begins / self.step + 1e-6)
+        return first, max(first, math.ceil(ends / self.step - 1e-6))
+
+    def _known(self, statistic: str) -> np.ndarray:
+        """Return the columns in which there may be samples, from the longest bins that fit into a column."""
+        low, high, metric = self._low, self._high, [self._metric]
+        for level, bin_slots in sorted(self._source.levels.items(), reverse=True):
+            if self._factor % bin_slots:
+                continue
+            each = self._factor // bin_slots
+            if statistic == "mean" and each > 1:
+                means, counts = self._source.bins(level, ("mean", "count"), metric, low * each, high * each)
+                return weighted(means[0], counts[0], each)
+            found = self._source.bins(level, (statistic,), metric, low * each, high * each)
+            return merged(found[0, 0], each, statistic)
+        slots = self._source.slots(metric, low * self._factor, high * self._factor)[0]
+        return merged(counted(slots) if statistic == "count" else slots, self._factor, statistic)
 
 
 def _finite_range(values: np.ndarray) -> tuple[float, float]:

@@ -50,6 +50,7 @@ def faulty(
     read_pause_s: float = 0.0,
     send_pause_s: float = 0.0,
     slow_peers: Sequence[str] = (),
+    slow_node: str | None = None,
     slow_pause_s: float = 0.0,
     own_address: str | None = None,
     cut_off: str | None = None,
@@ -62,6 +63,7 @@ def faulty(
         read_pause_s: how much longer each positioned read takes.
         send_pause_s: it sends more than 4 KiB only once in that time.
         slow_peers: addresses to which `slow_pause_s` holds instead.
+        slow_node: a node of Slurm on which `slow_pause_s` holds to everybody.
         own_address: it connects from this address, such as 127.0.0.3.
         cut_off: processes with this word on their command line can neither connect nor listen.
     """
@@ -70,6 +72,7 @@ def faulty(
         "FAULT_READ_PAUSE_US": _microseconds(read_pause_s),
         "FAULT_SEND_PAUSE_US": _microseconds(send_pause_s),
         "FAULT_SLOW_PEERS": "".join(f"{peer}," for peer in slow_peers),
+        "FAULT_SLOW_NODE": slow_node or "",
         "FAULT_SLOW_PAUSE_US": _microseconds(slow_pause_s),
         "FAULT_OWN_ADDRESS": own_address or "",
         "FAULT_NO_PEERS": cut_off or "",

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-# `train.py STEPS PAUSE_S`: counts, saves every five steps and when it is asked to stop, goes on from a checkpoint.
+# `train.py STEPS PAUSE_S [GATE]`: counts, saves every five steps and when it is asked to stop, goes on from a checkpoint.
+# With a GATE it counts on after STEPS until there is such a file: what befalls it meanwhile finds it training, however slow the
+# machine is.
 COUNTING = """
-import json, os, pathlib, sys, time
+import itertools, json, os, pathlib, sys, time
 import cordee
 steps, pause = int(sys.argv[1]), float(sys.argv[2])
+gate = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
 rank = int(os.environ["RANK"])
 folder = pathlib.Path(os.environ["CORDEE_CHECKPOINT_DIR"])
 start = 0
 if os.environ.get("CORDEE_RESUME_FROM"):
     start = json.loads(pathlib.Path(os.environ["CORDEE_RESUME_FROM"]).read_text())["next"]
 print("from", start, flush=True)
-for step in range(start, steps):
+for step in itertools.count(start):
+    if step >= steps and (gate is None or gate.exists()):
+        print("counted to", steps, flush=True)
+        break
     stop = cordee.stopping(step)
-    cordee.log(step=step, steps=steps, loss=1.0 / (step + 1))
+    cordee.log(step=step, steps=max(steps, step + 1), loss=1.0 / (step + 1))
     time.sleep(pause)
     if rank == 0 and (stop or step % 5 == 4):
         partial = folder / ".partial"
@@ -24,6 +30,4 @@ for step in range(start, steps):
     if stop:
         print("stopped at", step, flush=True)
         break
-else:
-    print("counted to", steps, flush=True)
 """

@@ -197,7 +197,7 @@ def _append(
             metrics = [{"name": name, "unit": _unit(name), "source": source} for name in values]
             schema, record = encode_schema(node.name, group, cadence_s, devices, metrics)
             writer.append(record)
-            table = np.stack([np.asarray(of, dtype="<f8").reshape(len(times), len(devices)) for of in values.values()])
+            table = np.stack([np.asarray(of, dtype="<f4").reshape(len(times), len(devices)) for of in values.values()])
             grids.append((schema, np.ascontiguousarray(table.transpose(1, 2, 0))))
     late = {at: (about, why) for at, about, why in node.late_facts}
     for at, moment in enumerate(times):

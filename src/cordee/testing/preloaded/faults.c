@@ -4,6 +4,7 @@
  *   FAULT_READ_PAUSE_US    every positioned read takes that many microseconds longer
  *   FAULT_SEND_PAUSE_US    it sends more than 4 KiB only once in that many microseconds
  *   FAULT_SLOW_PEERS       addresses to which FAULT_SLOW_PAUSE_US holds instead
+ *   FAULT_SLOW_NODE        a node of Slurm on which it holds to everybody
  *   FAULT_SLOW_PAUSE_US
  *   FAULT_OWN_ADDRESS      it connects from this address
  *   FAULT_NO_PEERS         processes whose command line has this word can neither connect nor listen
@@ -86,6 +87,11 @@ static void wait_turn(double us) {
   while (next.tv_nsec >= 1000000000) next.tv_nsec -= 1000000000, next.tv_sec++;
 }
 
+static int is_slow_node(void) {
+  const char *slow = getenv("FAULT_SLOW_NODE"), *here = getenv("SLURMD_NODENAME");
+  return slow && here && strcmp(slow, here) == 0;
+}
+
 static int is_slow_peer(int file) {
   const char *peers = getenv("FAULT_SLOW_PEERS");
   struct sockaddr_in peer;
@@ -97,7 +103,7 @@ static int is_slow_peer(int file) {
 }
 
 ssize_t send(int file, const void *data, size_t size, int flags) {
-  double us = given(is_slow_peer(file) ? "FAULT_SLOW_PAUSE_US" : "FAULT_SEND_PAUSE_US");
+  double us = given(is_slow_node() || is_slow_peer(file) ? "FAULT_SLOW_PAUSE_US" : "FAULT_SEND_PAUSE_US");
   if (size > LEAST_SENT && us > 0) wait_turn(us);
   return NEXT(send)(file, data, size, flags);
 }

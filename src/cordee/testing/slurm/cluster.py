@@ -10,7 +10,6 @@ from cordee.node import processes
 from cordee.slurm import ENDED_STATES, parse_records
 from cordee.testing.slurm import files
 from cordee.testing.slurm.life import WAIT_S, Cluster
-from cordee.testing.slurm.slow import SlowNode
 
 _READY = frozenset(["IDLE", "MIXED", "ALLOCATED", "COMPLETING"])
 _DRAINED = frozenset(["DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"])
@@ -115,10 +114,6 @@ class DisposableSlurm(Cluster):
             return not left
 
         self._wait(gone, f"processes of {node} did not die")
-
-    def slow(self, node: str, share: float = 0.2) -> SlowNode:
-        """Return a context in which whatever jobs run on a node runs only this share of the time."""
-        return SlowNode(self.conf, self._require_node(node), self.folder / "log" / f"{node}.log", share)
 
     def start_node(self, node: str) -> None:
         """Start a node's slurmd and wait until the controller has it back."""

@@ -192,7 +192,7 @@ def _append_samples(
         [device.key for device in devices],
         [described(name, found.source) for name in names],
     )
-    cube = np.full((stop - first, len(devices), len(names)), np.nan)
+    cube = np.full((stop - first, len(devices), len(names)), np.nan, dtype="<f4")
     for column, device in enumerate(devices):
         for row, name in enumerate(names):
             if name in device.metrics and len(device.metrics[name][0]):

@@ -12,7 +12,7 @@ from cordee.node.samplers._base import NAN
 from cordee.node.samplers.gpu._base import ORDER, GpuSource, Roots, SourceUnavailable, chosen
 from cordee.runs.blocklog import (
     FACTS,
-    GRID,
+    GRIDS,
     SCHEMA,
     decode_grid,
     decode_json,
@@ -139,8 +139,8 @@ def _read(folder: Path) -> tuple[list[_Row], dict[str, dict[str, Any]]]:
                     news = decode_json(body)
                     if news["group"] == _GROUP:
                         merge_facts(known, news)
-                elif kind == GRID:
-                    identity, moment, values = decode_grid(body)
+                elif kind in GRIDS:
+                    identity, moment, values = decode_grid(body, kind)
                     if schemas.get(identity, {}).get("group") == _GROUP:
                         rows.append(_Row(moment, schemas[identity], values))
     return rows, known
