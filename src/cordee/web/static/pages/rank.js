@@ -40,9 +40,9 @@ export default function Rank({ run, doc, params, query, setQuery, range, setRang
         ["CPUs", rank.cpus === undefined || rank.cpus === null ? null : plain(rank.cpus)],
         ["GPUs", rank.gpus?.length ? plain(rank.gpus) : null],
       ]} /></section>
-      <${Missing} missing=${rank.missing} />`}<//>
-    <${Lines} ...${shared} title="What it uses" wanted=${[["rank", params.rank]]} />
+      <${Missing} missing=${rank.missing} />
+    <${Lines} ...${shared} title="What it uses" wanted=${[["gpu", ...(rank.gpus || [])], ["rank", params.rank]]} />
     <section class="panel" aria-labelledby="h-printed"><header><h2 id="h-printed">What it printed</h2></header>
       <div class="stack"><${LogView} key=${params.rank} run=${run} rank=${params.rank} live=${live} query=${query} setQuery=${setQuery} /></div>
-    </section>`;
+    </section>`}<//>`;
 }
