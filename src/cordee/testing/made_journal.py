@@ -191,7 +191,7 @@ def made_plan(folder: RunFolder, name: str, story: Story) -> Plan:
         nodes=layout.nodes, spare_nodes=0, min_nodes=layout.nodes, gpus_per_node=layout.per_node,
         ranks_per_node=layout.per_node, cpus_per_rank=72, memory_bytes=None, time_s=None, gpu=None, scheduler=Scheduler(),
     )  # fmt: skip
-    argv = ("python", "train.py", "--tensor-model-parallel-size", str(layout.sizes["tp"]))
+    argv: tuple[str, ...] = ("python", "train.py", "--tensor-model-parallel-size", str(layout.sizes["tp"]))
     argv += ("--pipeline-model-parallel-size", str(layout.sizes["pp"]), "--made-up")
     step = Step(
         name="main",
