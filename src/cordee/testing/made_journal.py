@@ -51,7 +51,7 @@ class MadeJournal:
         submitted = {"backend": "local", "nodes": len(self._names), "ranks": self._story.layout.gpus}
         self._write("client", 0, [(-2 * _BEFORE_S, "submitted", submitted)])
         self._sequence = 0
-        self.add(self._before())
+        self.add(list(self._before()))
 
     def until(self, first: int, stop: int) -> None:
         """Write what happened in the seconds [first, stop) after the ranks started."""
@@ -181,7 +181,7 @@ def write_output(folder: RunFolder, story: Story, names: Sequence[str], started_
 
 def loss(step: int) -> float:
     """Return a loss that falls with the steps."""
-    return 1.9 + 9.1 / (1 + step / 25) ** 0.6
+    return float(1.9 + 9.1 / (1 + step / 25) ** 0.6)
 
 
 def made_plan(folder: RunFolder, name: str, story: Story) -> Plan:
