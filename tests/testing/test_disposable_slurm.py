@@ -348,7 +348,7 @@ class TestFaults:
         slurm.drain("n1", "x")
         slurm.kill_node("n2")
         slurm.stop_controller()
-        processes.kill_all([int((slurm.folder / "pid" / "munged").read_text().split()[0])])
+        slurm._daemons.end(["munged"], signal.SIGKILL)
         assert slurm.heal() == ["munged was dead", "slurmctld was dead", "n2 was dead", "n1 was IDLE+DRAIN"]
         assert slurm.heal() == []
 

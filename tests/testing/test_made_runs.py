@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import cordee
 from cordee.cli import cordee as command
 from cordee.errors import UsageError
+from cordee.runs.placement import placement, placement_findings, sizes_of
 from cordee.runs.reader import Run
 from cordee.testing.made_journal import step_at
 from cordee.testing.made_runs import MadeRun, follow_run, write_run
@@ -54,11 +55,11 @@ def test_its_samples_have_the_structure_that_its_story_tells(run: Run) -> None:
 
 
 def test_ranks_have_places_whose_sizes_multiply_to_the_world(run: Run) -> None:
-    ranks = {rank: about for facts in run.facts("rank").values() for rank, about in facts["devices"].items()}
-    sizes = ranks["0"]["sizes"]
+    places = placement(run)
+    sizes = sizes_of(places)
     assert sizes["tp"] * sizes["pp"] * sizes["dp"] == 64
-    places = {tuple(about["place"][name] for name in ("tp", "dp", "pp")) for about in ranks.values()}
-    assert len(places) == 64
+    assert len({tuple(told["place"][name] for name in ("tp", "dp", "pp")) for told in places.values()}) == 64
+    assert placement_findings(places, 64) == []
 
 
 def test_what_its_ranks_logged_and_printed_can_be_read(run: Run) -> None:

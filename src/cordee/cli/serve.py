@@ -54,7 +54,7 @@ def command(
     shown = _found(run, parents) if run else None
     local = _is_local(address)
     known = _tokens(tokens, address, local)
-    app, close = make_app(
+    app = make_app(
         parents,
         singles=[shown] if shown else [],
         hosts=[*hosts, *_names(address, local)],
@@ -75,7 +75,7 @@ def command(
         if browse:
             click.launch(url)
 
-    serve(app, listener, close, ready)
+    serve(app, listener, ready)
 
 
 def _found(run: str, parents: list[Path]) -> Path:

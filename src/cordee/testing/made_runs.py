@@ -231,7 +231,7 @@ class _Writer:
             gpus[uuid] = {**known, "ranks": [rank], "shared": "", "numa": local}
             about = {**made_rank(at, local, rank, [uuid], 72), "node": name}
             if self.made.placed:
-                about.update(place=layout.place(rank), sizes=layout.sizes)
+                about.update(place=layout.place(rank), sizes=layout.sizes, place_attempt=1, place_source="call")
             ranks[str(rank)] = about
         return {"gpu": gpus, "node": {name: {"cpus": 288}}, "rank": ranks}
 

@@ -120,8 +120,10 @@ class Story:
 
     @property
     def stall(self) -> tuple[int, int]:
-        """From when to when it stalls."""
-        return round(self.seconds * 0.7), round(self.seconds * 0.75)
+        """From when to when it stalls: between two checkpoints of the second attempt."""
+        every = self.checkpoint_every
+        begin = -(-3 * self.seconds // (5 * every)) * every + _CHECKPOINT_S + 2
+        return begin, begin + max(4, every // 3)
 
     @property
     def silent_node(self) -> int:

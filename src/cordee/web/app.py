@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 import cordee
 from cordee.errors import CordeeError, UsageError
@@ -42,8 +43,8 @@ def make_app(
     hosts: Iterable[str] = (),
     tokens: Sequence[Token] = (),
     users: Iterable[int] = (),
-) -> tuple[Guard, Callable[[], None]]:
-    """Return the pages and the HTTP interface over run folders, read-only, and what ends its streams and children.
+) -> Guard:
+    """Return the pages and the HTTP interface over run folders, read-only; its `close` ends streams and children.
 
     Args:
         folders: each holds runs.
@@ -68,13 +69,22 @@ def make_app(
     def page() -> Response:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static", _Static(directory=STATIC), name="static")
     app.add_exception_handler(CordeeError, _told)
     app.add_exception_handler(RequestValidationError, _wrong_parameter)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unforeseen)
     names = frozenset(name.lower() for name in (*LOCAL_NAMES, *hosts))
-    return Guard(app, names, Access(tokens, frozenset(users)), Peers()), server.close
+    return Guard(app, names, Access(tokens, frozenset(users)), Peers(), server.close)
+
+
+class _Static(StaticFiles):
+    """The pages' files; browsers ask each time whether they are new, so that an upgrade is seen at once."""
+
+    def file_response(self, *arguments: Any, **named: Any) -> Response:
+        response = super().file_response(*arguments, **named)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
 
 def _error(error: CordeeError, status: int, headers: Any = None) -> Response:
@@ -99,5 +109,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=499)
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return _error(CordeeError("the server failed at this; its log says more"), 500)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
+
+from starlette.requests import ClientDisconnect
 
 from cordee.errors import CordeeError
 from cordee.web.access import Access, cookie_name, cookies
@@ -21,6 +24,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_PATIENCE_S = 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -32,10 +36,21 @@ class Guard:
         hosts: names by which the server may be called, as in the header Host without a port.
         access: who may look.
         peers: the server's open connections.
+        close: ends open streams and children.
+        patience_s: how long a client may take nothing of its answer.
     """
 
-    def __init__(self, app: App, hosts: frozenset[str], access: Access, peers: Peers) -> None:
-        self.app, self.peers = app, peers
+    def __init__(
+        self,
+        app: App,
+        hosts: frozenset[str],
+        access: Access,
+        peers: Peers,
+        close: Callable[[], None],
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        self.app, self.peers, self.close = app, peers, close
+        self._patience_s = patience_s
         self._hosts, self._access = hosts, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +65,11 @@ class Guard:
         async def sealed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
-            await send(message)
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    await send(message)
+            except TimeoutError:
+                raise ClientDisconnect("it takes nothing any more") from None
 
         headers = _Headers(scope)
         try:
@@ -61,7 +80,10 @@ class Guard:
         except CordeeError as error:
             await _refuse(scope, headers, sealed, error)
             return
-        await self.app(scope, receive, sealed)
+        try:
+            await self.app(scope, receive, sealed)
+        except Exception:  # the application has answered and logged it
+            return
 
     def _check_name(self, headers: _Headers) -> None:
         """Refuse what was sent to another name: a page elsewhere can have its own name lead to this machine."""

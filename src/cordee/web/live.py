@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ POLL_S = 0.5
 PING_S = 15.0
 RETRY_MS = 2000
 _MOST_LISTENERS = 256
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -146,13 +148,19 @@ class Channel:
                     follower = await asyncio.to_thread(lambda: Follower(self._shelf.reading(self._run)))
                 look = await asyncio.to_thread(follower.look)
             except CordeeError as error:
-                look = Look(kinds={"state": ("gone", {"state": "unreadable", "text": error.text, "now": time.time()})})
-                follower = None
-            if look != self._look:
+                look, follower = _unreadable(error.text), None
+            except Exception:
+                _log.exception("following %s failed", self._run)
+                look, follower = _unreadable("the server failed at reading this run; its log says more"), None
+            if look is not self._look:
                 self._look = look
                 self.wake_all()
             spent = time.monotonic() - began
             await asyncio.sleep(max(POLL_S, 2 * spent))
+
+
+def _unreadable(text: str) -> Look:
+    return Look({"state": (f"unreadable:{text}", {"state": "unreadable", "text": text, "now": time.time()})})
 
 
 def _event(kind: str, content: Any, cursor: str) -> bytes:

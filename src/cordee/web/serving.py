@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from cordee.errors import UsageError
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from cordee.web.guard import Guard
     from cordee.web.peers import Ends, Peers
 
@@ -40,13 +42,20 @@ def listen(address: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(app: Guard, listener: socket.socket, close: Callable[[], None], ready: Callable[[], None]) -> None:
+def serve(app: Guard, listener: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until SIGTERM or SIGINT, which also end open streams.
 
     Args:
-        close: called when told to stop, before open connections are waited for.
         ready: called once requests are taken.
     """
+    try:
+        make_server(app, ready).run(sockets=[listener])
+    except KeyboardInterrupt:
+        return
+
+
+def make_server(app: Guard, ready: Callable[[], None]) -> uvicorn.Server:
+    """Return what serves; its `should_exit` ends it."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -56,25 +65,23 @@ def serve(app: Guard, listener: socket.socket, close: Callable[[], None], ready:
                 ready()
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            close()
+            app.close()
             await super().shutdown(sockets)
 
-    config = uvicorn.Config(
-        app,
-        http=_protocol(app.peers),
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_DRAIN_S,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        limit_concurrency=_MOST_REQUESTS,
+    return Server(
+        uvicorn.Config(
+            app,
+            http=_protocol(app.peers),
+            ws="none",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_DRAIN_S,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            limit_concurrency=_MOST_REQUESTS,
+        )
     )
-    try:
-        Server(config).run(sockets=[listener])
-    except KeyboardInterrupt:
-        return
 
 
 def _protocol(peers: Peers) -> type[asyncio.Protocol]:

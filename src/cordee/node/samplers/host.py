@@ -13,6 +13,8 @@ from cordee.node.samplers.pressure import PressureSampler
 from cordee.node.samplers.proc import NodeSampler, RankSampler
 from cordee.node.samplers.rank_part import RankPart
 from cordee.node.samplers.share import CoreShares
+from cordee.node.samplers.storage import StorageSampler
+from cordee.node.samplers.storage_disks import JobDiskSampler
 from cordee.node.samplers.threads import BusiestThread
 
 _DEEP_FROM_S = 1.0
@@ -78,7 +80,7 @@ class HostSampler(Sampler):
 
 
 def node_sampler(node: str, proc: str = "/proc", sys: str = "/sys") -> HostSampler:
-    """Return the sampler of a node: processors, memory, disks, network, fabric, pressure, power.
+    """Return the sampler of a node: processors, memory, disks, network, fabric, pressure, shared storage, power.
 
     Args:
         node: the node's name.
@@ -97,6 +99,8 @@ def node_sampler(node: str, proc: str = "/proc", sys: str = "/sys") -> HostSampl
         NodeSampler(node, proc, sys),
         FabricSampler(node, sys),
         PressureSampler(node, proc),
+        JobDiskSampler(node, proc, sys),
+        StorageSampler(node, proc, sys),
         PowerSampler(node, sys),
     ]
     return HostSampler(node, parts, about)

@@ -190,6 +190,8 @@ class Cluster:
         munge = self.folder / "munge"
         options = [f"--key-file={munge}/key", f"--socket={munge}/socket", f"--seed-file={munge}/seed"]
         options.append(f"--pid-file={munge}/pid")
+        # One that was killed has left its socket, which says nothing of the next.
+        (munge / "socket").unlink(missing_ok=True)
         self._daemons.start("munged", ["munged", "--foreground", "--force", "--num-threads=4", *options], {})
         self._wait_until(deadline, (munge / "socket").exists, "munged did not start", "munged")
 

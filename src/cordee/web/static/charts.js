@@ -71,7 +71,7 @@ function options({ lines, width, height, unit, time, xUnit, axis: labelled, low,
     height,
     series: spec,
     bands,
-    padding: [8, RIGHT, 0, 0],
+    padding: [8, RIGHT, labelled ? 0 : 8, 0],
     legend: { show: false },
     cursor: {
       drag: { x: true, y: false, setScale: false },

@@ -38,7 +38,7 @@ function Fresh({ run, ended }) {
     [run],
   );
   const seconds = heard.current ? Math.round((Date.now() - heard.current) / 1000) : null;
-  const age = seconds === null ? "" : seconds < 2 ? " · now" : ` · as of ${duration(seconds)} ago`;
+  const age = seconds === null ? "" : seconds < 2 ? " · now" : ` · as of ${seconds < 60 ? `${seconds} s` : duration(seconds)} ago`;
   const words = { live: ended ? "complete" : "live", connecting: "connecting", stale: "stale", disconnected: "disconnected", paused: "paused" }[status];
   return html`<span class="fresh" title="The stream of this run's changes: ${status}">
     <${Badge} state=${status} text=${words} /><span class="soft age">${status === "live" && ended ? "" : age}</span>
@@ -68,6 +68,24 @@ function Stretch({ range, query, setQuery }) {
   </div>`;
 }
 
+/** The newest step that any rank logged, `{step, at}`, as the stream says it. */
+function useNewest(run) {
+  const [newest, setNewest] = useState(null);
+  useEffect(() => {
+    setNewest(null);
+    let shown = 0;
+    return live(run, (kind, data) => {
+      if (kind !== "logged" || !data || Date.now() - shown < 500) return;
+      const steps = Object.values(data).filter((row) => Array.isArray(row) && row[0] >= 0);
+      if (!steps.length) return;
+      shown = Date.now();
+      const [step, at] = steps.reduce((most, row) => (row[0] > most[0] ? row : most));
+      setNewest({ step, at });
+    });
+  }, [run]);
+  return newest;
+}
+
 /** The frame; `children(given)` draws the page inside. */
 export function RunFrame({ place, params, query, setQuery, children }) {
   const run = params.run;
@@ -75,6 +93,7 @@ export function RunFrame({ place, params, query, setQuery, children }) {
   useTick(query.last ? run : null, ["samples"], 2_000);
   const document_ = useData(ofRun(run), { tick });
   const doc = document_.data;
+  const newest = useNewest(run);
   const [spoken, setSpoken] = useState("");
   const state = doc?.state;
   const before = useRef(null);
@@ -105,6 +124,6 @@ export function RunFrame({ place, params, query, setQuery, children }) {
     <p class="hidden" role="status" aria-live="polite">${spoken}</p>
     <main id="main" tabindex="-1">
       ${document_.error && html`<${Fault} error=${document_.error} what="the run" />`}
-      ${doc ? children({ params, query, setQuery, run, doc, range, setRange, whole }) : !document_.error && html`<${Loading} what="the run" />`}
+      ${doc ? children({ params, query, setQuery, run, doc, newest, range, setRange, whole }) : !document_.error && html`<${Loading} what="the run" />`}
     </main>`;
 }

@@ -150,10 +150,12 @@ export function useWidth() {
   return [ref, width];
 }
 
-/** Return `[ref, seen]`: whether the element is on the screen, or close to it. */
+/** Return `[ref, seen, ever]`: whether the element is on the screen, or close to it; and whether it ever was. */
 export function useSeen() {
   const ref = useRef(null);
   const [seen, setSeen] = useState(false);
+  const ever = useRef(false);
+  ever.current ||= seen;
   useEffect(() => {
     const observer = new IntersectionObserver((entries) => setSeen(entries.some((entry) => entry.isIntersecting)), {
       rootMargin: "200px",
@@ -161,7 +163,7 @@ export function useSeen() {
     observer.observe(ref.current);
     return () => observer.disconnect();
   }, []);
-  return [ref, seen];
+  return [ref, seen, ever.current];
 }
 
 /** Return a number that grows when the theme changes: canvases are drawn again with its colours. */

@@ -16,22 +16,25 @@ import { Vetting } from "../parts/vetting.js";
 
 const ENDED = new Set(["finished", "failed", "cancelled"]);
 
-function progressOf(doc) {
+function progressOf(doc, newest) {
   const given = doc.progress || {};
-  const step = given.step ?? doc.step;
+  const fresh = newest && newest.at > (given.at ?? 0) && !ENDED.has(doc.state);
+  const step = fresh ? newest.step : (given.step ?? doc.step);
   const total = given.total ?? doc.total;
   const known = step !== null && step !== undefined;
-  const share = given.ratio ?? (known && total ? (step + 1) / total : NaN);
-  return { step: known ? step : null, total, share, remaining: given.remaining_s ?? null, rate: given.steps_per_s ?? null };
+  const share = known && total ? (step + 1) / total : (given.ratio ?? NaN);
+  const rate = given.steps_per_s ?? null;
+  const remaining = fresh && rate > 0 && total ? (total - step - 1) / rate : (given.remaining_s ?? null);
+  return { step: known ? step : null, total, share, remaining, rate };
 }
 
-function Now({ doc }) {
+function Now({ doc, newest }) {
   useClock(1);
   const began = epoch(doc.started_at);
   const ended = ENDED.has(doc.state);
-  const { step, total, share, remaining, rate } = progressOf(doc);
+  const { step, total, share, remaining, rate } = progressOf(doc, newest);
   const lasted = began === null ? null : (epoch(doc.ended_at) ?? serverNow()) - began;
-  const done = Number.isFinite(share) ? `${Math.floor(100 * Math.min(1, share))} %` : null;
+  const done = Number.isFinite(share) ? `${share >= 1 ? 100 : number(Math.floor(1000 * share) / 10, 3)} %` : null;
   const words = step === null ? "no step was logged yet" : total ? `step ${number(step)} of ${number(total)}` : `step ${number(step)}`;
   const active = doc.nodes.filter((node) => node.role === "active");
   const running = doc.ranks.filter((rank) => rank.status === "running").length;
@@ -92,16 +95,6 @@ function Findings({ run, doc }) {
   <//>`;
 }
 
-function Failures({ doc }) {
-  if (!doc.failures?.length) return null;
-  return html`<${Panel} title="Failures">
-    <ul class="missing">${doc.failures.slice(-5).reverse().map((failure) => html`<li class="note bad"><${Icon} name="cross" /><div>
-      <p class="strong">${failure.text || failure.reason || failure.kind || "a rank failed"}</p>
-      <p class="soft">${[failure.rank !== undefined && failure.rank !== null ? `rank ${failure.rank}` : "", failure.node || "", failure.attempt ? `attempt ${failure.attempt}` : "", failure.signal || (failure.code !== undefined && failure.code !== null ? `code ${failure.code}` : "")].filter(Boolean).join(" · ")}</p>
-    </div></li>`)}</ul>
-  <//>`;
-}
-
 function About({ doc }) {
   const rows = [
     ["submitted", html`<${Time} at=${doc.submitted_at} seconds />`],
@@ -117,14 +110,13 @@ function About({ doc }) {
   return html`<${Panel} title="About this run"><dl class="facts">${rows.map(([name, value]) => html`<dt>${name}</dt><dd>${value}</dd>`)}</dl><//>`;
 }
 
-export default function Run({ run, doc, range, setRange, whole }) {
+export default function Run({ run, doc, newest, range, setRange, whole }) {
   const marks = marksOf(doc);
   const shared = { run, doc, range: range || whole, chosen: range, setRange, marks, live: !ENDED.has(doc.state) };
   return html`<h1 class="hidden">${run}</h1>
-    <${Now} doc=${doc} />
+    <${Now} doc=${doc} newest=${newest} />
     ${whole && html`<${Panel} title="Timeline" aside=${html`<span class="soft">${many(doc.phases?.length || 0, "phase")}, ${many(doc.checkpoints?.length || 0, "checkpoint")}, ${many(doc.attempts?.length || 0, "attempt")}</span>`}>
       <${Timeline} ...${shared} /><//>`}
-    <${Failures} doc=${doc} />
     <${Findings} run=${run} doc=${doc} />
     <${Logged} ...${shared} />
     <${Resources} ...${shared} />

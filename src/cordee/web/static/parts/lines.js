@@ -11,10 +11,10 @@ import { Empty, Fault, Loaded, Loading, Panel, Search } from "../ui.js";
 const MOST_LINES = 8;
 
 function One({ run, group, about, devices, range, chosen, setRange, marks, live }) {
-  const [place, seen] = useSeen();
+  const [place, seen, ever] = useSeen();
   const tick = useTick(live && seen ? run : null, ["samples"], 2_000);
   const asked = chosen ? { start: chosen[0], stop: chosen[1] } : {};
-  const state = useData(seen ? ofRun(run, "lines", { group, metric: about.name, devices: devices.join(","), ...asked, points: 400 }) : null, { tick, as: "frame" });
+  const state = useData(ever ? ofRun(run, "lines", { group, metric: about.name, devices: devices.join(","), ...asked, points: 400 }) : null, { tick, as: "frame" });
   const found = state.data;
   const lines = useMemo(() => {
     if (!found) return [];

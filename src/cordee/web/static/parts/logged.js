@@ -23,9 +23,9 @@ export function ordered(metrics) {
 
 /** One logged metric: mean over ranks, and the lowest and highest of them shaded. */
 export function LoggedChart({ run, metric, by, range, chosen, setRange, marks, live, height = 150 }) {
-  const [place, seen] = useSeen();
+  const [place, seen, ever] = useSeen();
   const tick = useTick(live && seen ? run : null, ["logged"], 1_500);
-  const state = useData(seen ? ofRun(run, `logged/${metric.name}`, { by, points: 600 }) : null, { tick, as: "frame" });
+  const state = useData(ever ? ofRun(run, `logged/${metric.name}`, { by, points: 600 }) : null, { tick, as: "frame" });
   const found = state.data;
   const lines = useMemo(() => {
     if (!found) return [];

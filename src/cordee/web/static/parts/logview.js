@@ -119,7 +119,7 @@ function Line({ line, top, withRank, text }) {
 }
 
 /** The lines of `rank` (undefined: of all ranks). */
-export function LogView({ run, rank, live, query, setQuery }) {
+export function LogView({ run, rank, live, query, setQuery, first }) {
   const stream = query.stream || "";
   const text = query.text || "";
   const [state, older] = useLines({ run, rank, stream, live });
@@ -160,11 +160,12 @@ export function LogView({ run, rank, live, query, setQuery }) {
   const from = Math.max(0, Math.floor(view.top / view.line) - ROOM);
   const to = Math.min(lines.length, Math.ceil((view.top + view.height) / view.line) + ROOM);
   return html`<div class="bar">
+      ${first}
       <${Search} label="Lines with (or /pattern/)" value=${text} placeholder="error" onInput=${(value) => setQuery({ text: value })} />
       <${Choice} label="Stream" options=${[["", "all"], ["out", "output"], ["err", "errors"], ["own", "Cordée"]]} value=${stream} onChange=${(value) => setQuery({ stream: value })} />
       <label class="check"><input type="checkbox" checked=${follow} onChange=${(event) => setFollow(event.target.checked)} /> follow</label>
       <button type="button" disabled=${state.before === null} onClick=${more}>Older lines</button>
-      <span class="soft" role="status">${many(lines.length, "line")}${test ? ` of ${number(state.lines.length)}` : ""}${state.before === null && !state.loading ? ", from the beginning" : ""}</span>
+      <span class="soft small lone" role="status">${many(lines.length, "line")}${test ? ` of ${number(state.lines.length)}` : ""}${state.before === null && !state.loading ? ", from the beginning" : ""}</span>
     </div>
     ${state.error && html`<${Fault} error=${state.error} />`}
     ${state.dropped > 0 && html`<p class="note warn"><${Icon} name="warn" /><span>This page holds ${number(MOST)} lines; ${number(state.dropped)} are no longer in it. All are in <code>cordee logs</code>.</span></p>`}

@@ -5,7 +5,7 @@ import { epoch } from "../format.js";
 const KINDS = {
   checkpoint: { colour: "c2", name: "checkpoint", shape: "triangle" },
   attempt: { colour: "soft", name: "attempt", shape: "line" },
-  failure: { colour: "bad", name: "failure", shape: "cross" },
+  failure: { colour: "bad", name: "error", shape: "cross" },
   finding: { colour: "warn", name: "finding", shape: "diamond" },
 };
 
@@ -22,12 +22,9 @@ export function marksOf(doc) {
   }
   for (const [at, attempt] of (doc.attempts || []).entries()) {
     if (at > 0) add("attempt", epoch(attempt.started_at), `attempt ${attempt.attempt} begins`);
-    if (["failed", "node_lost", "lost"].includes(attempt.outcome)) {
-      add("failure", epoch(attempt.ended_at), `attempt ${attempt.attempt}: ${attempt.reason || attempt.outcome}`);
-    }
   }
   for (const finding of doc.findings || []) {
-    add("finding", epoch(finding.at), finding.text);
+    add(finding.severity === "error" ? "failure" : "finding", epoch(finding.at), finding.text);
   }
   return marks.sort((one, other) => one.x - other.x);
 }

@@ -1,6 +1,6 @@
 /** One row per resource: how it was over time on all devices, now, and on the device that stands out. */
 
-import { html, useRef } from "../vendor/htm-preact-3.1.1.js";
+import { html } from "../vendor/htm-preact-3.1.1.js";
 import { ofRun } from "../api.js";
 import { Chart, bandLines } from "../charts.js";
 import { many, quantity } from "../format.js";
@@ -48,13 +48,10 @@ function figures(bands) {
  * `frame(inside, bands)` draws what stands around it; `bands` is null before they are there.
  */
 export function Band({ run, group, metric, range, chosen, setRange, marks, live, height = HEIGHT, axis = true, frame = (inside) => inside }) {
-  const [place, seen] = useSeen();
+  const [place, seen, ever] = useSeen();
   const tick = useTick(live && seen ? run : null, ["samples"], PACE_MS);
   const asked = chosen ? { start: chosen[0], stop: chosen[1] } : {};
-  const path = ofRun(run, "bands", { group, metric, ...asked, points: 400 });
-  const wanted = useRef(null);
-  if (seen) wanted.current = path;
-  const state = useData(wanted.current, { tick, as: "frame" });
+  const state = useData(ever ? ofRun(run, "bands", { group, metric, ...asked, points: 400 }) : null, { tick, as: "frame" });
   const bands = state.data?.arrays.times?.length ? state.data : null;
   let inside = html`<${Loading} />`;
   if (state.error && !state.data) inside = html`<${Fault} error=${state.error} />`;

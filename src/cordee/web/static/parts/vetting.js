@@ -6,6 +6,7 @@ import { at } from "../routes.js";
 import { Badge, Choice, Icon, Panel, shape, tone } from "../ui.js";
 
 const MOST_ROWS = 40;
+const FEW_ROWS = 6;
 const WORST = ["fail", "unknown", "warn", "skip", "pass"];
 const BAD = new Set(["fail", "unknown", "warn"]);
 
@@ -25,11 +26,11 @@ export function Vetting({ run, doc }) {
   if (!nodes.length) return null;
   const checks = [...new Set(nodes.flatMap((node) => node.results.map(called)))];
   const odd = nodes.filter((node) => node.verdict !== "healthy" || node.results.some((result) => BAD.has(result.status)));
-  const shown = (all ? nodes : odd.length ? odd : nodes).slice(0, MOST_ROWS);
+  const shown = (all ? nodes : odd.length ? odd : nodes).slice(0, all || odd.length ? MOST_ROWS : FEW_ROWS);
   const counts = WORST.map((status) => [status, nodes.reduce((sum, node) => sum + node.results.filter((result) => result.status === status).length, 0)]);
   return html`<${Panel} title="Vetting" aside=${odd.length > 0 && odd.length < nodes.length
     ? html`<${Choice} label="Nodes shown" options=${[[false, `worth a look ${odd.length}`], [true, `all ${nodes.length}`]]} value=${all} onChange=${setAll} />`
-    : many(nodes.length, "node")}>
+    : odd.length ? many(nodes.length, "node") : `all ${many(nodes.length, "node")} healthy`}>
     <div class="table" tabindex="0" role="region" aria-label="Vetting of nodes"><table class="vetting">
       <caption class="hidden">Nodes and what each check said of them</caption>
       <thead><tr><th scope="col">Node</th><th scope="col">Verdict</th>${checks.map((check) => html`<th scope="col">${check}</th>`)}</tr></thead>

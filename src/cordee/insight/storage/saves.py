@@ -1,0 +1,137 @@
+"""When checkpoints were written and how large they are: as ranks told it, else as write rates show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cordee.errors import UsageError
+from cordee.runs.views import bands
+from cordee.units import parse_utc
+
+if TYPE_CHECKING:
+    from cordee.runs.reader import Run
+
+SECONDS, BYTES, BLOCKING = "cordee/checkpoint_seconds", "cordee/checkpoint_bytes", "cordee/checkpoint_blocking"
+_WRITTEN = ("rank", "io_write_bytes_per_second")
+_LONGEST_S = 300.0
+_COARSEST_S = 15.0
+_LEAST_BYTES_PER_S = 1e6
+_MOST_POINTS = 20_000
+
+
+@dataclass(frozen=True)
+class Save:
+    """One checkpoint.
+
+    Attributes:
+        step: None where the journal does not know it.
+        begin: UTC epoch seconds, None when it is not known; `end` is when it was complete, or was seen.
+        bytes: over all ranks; None: not known.
+        ranks: how many told of it, 0 where none did.
+        blocking: whether the training waited; None: not known.
+        source: `told` by cordee.checkpointer, `written`: from write rates before it was seen, or only `seen`.
+    """
+
+    step: int | None
+    name: str
+    end: float
+    begin: float | None = None
+    bytes: float | None = None
+    ranks: int = 0
+    blocking: bool | None = None
+    source: str = "seen"
+    attempt: int = 0
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, None when that is not known."""
+        return None if self.begin is None else self.end - self.begin
+
+
+def saves(run: Run, events: Mapping[str, np.ndarray], journal: list[dict[str, Any]]) -> list[Save]:
+    """Return all checkpoints of a run in the order of time.
+
+    Args:
+        events: what ranks logged, by name.
+        journal: the run's.
+    """
+    told = _told(events)
+    known = {save.step for save in told}
+    seen = [
+        Save(event.get("step"), str(event.get("name", "")), parse_utc(event["time"]))
+        for event in journal
+        if event["event"] == "checkpoint_seen"
+    ]
+    names: dict[int | None, str] = {save.step: save.name for save in seen}
+    told = [replace(save, name=names.get(save.step, save.name)) for save in told]
+    silent = [save for save in seen if save.step is None or save.step not in known]
+    return sorted([*told, *_written(run, silent)], key=lambda save: save.end)
+
+
+def _told(events: Mapping[str, np.ndarray]) -> list[Save]:
+    """Return the saves that ranks told of. Their ends are the middle of the ranks' clocks: a save ends for all at once."""
+    seconds, sizes, blocking = (_by_save(events.get(name)) for name in (SECONDS, BYTES, BLOCKING))
+    found = []
+    for (attempt, step), of_ranks in seconds.items():
+        end = float(np.median(of_ranks["time"]))
+        size, waited = sizes.get((attempt, step)), blocking.get((attempt, step))
+        found.append(
+            Save(
+                step,
+                f"step {step}",
+                end,
+                end - float(of_ranks["value"].max()),
+                float(size["value"].sum()) if size is not None else None,
+                len(np.unique(of_ranks["rank"])),
+                bool(waited["value"].any()) if waited is not None else None,
+                "told",
+                attempt,
+            )
+        )
+    return found
+
+
+def _by_save(rows: np.ndarray | None) -> dict[tuple[int, int], np.ndarray]:
+    """Return the rows of each (attempt, step), without numbers that make no sense."""
+    if rows is None:
+        return {}
+    rows = rows[np.isfinite(rows["value"] + rows["time"]) & (rows["value"] >= 0) & (rows["step"] >= 0)]
+    rows = rows[np.lexsort((rows["step"], rows["attempt"]))]
+    begins = np.flatnonzero((np.diff(rows["attempt"]) != 0) | (np.diff(rows["step"]) != 0)) + 1
+    parts = np.split(rows, begins) if len(rows) else []
+    return {(int(part["attempt"][0]), int(part["step"][0])): part for part in parts}
+
+
+def _written(run: Run, silent: list[Save]) -> list[Save]:
+    """Return the saves with the burst of writes that ended when each was seen, where there is one."""
+    if not silent:
+        return []
+    try:
+        rates = bands(run, *_WRITTEN, points=_MOST_POINTS)
+    except UsageError:
+        return silent
+    if rates.cadence > _COARSEST_S or not len(rates.times):
+        return silent
+    total = np.nan_to_num(rates.mean.astype(np.float64)) * rates.count
+    return [_with_burst(save, rates.times, total, rates.cadence) for save in silent]
+
+
+def _with_burst(save: Save, times: np.ndarray, total: np.ndarray, cadence_s: float) -> Save:
+    """Return the save with begin, end and bytes of the burst that ended last before it was seen."""
+    first, last = np.searchsorted(times, [save.end - _LONGEST_S, save.end + 2 * cadence_s])
+    window = total[first:last]
+    threshold = max(0.1 * window.max(initial=0.0), 5 * float(np.median(total)), _LEAST_BYTES_PER_S)
+    above = np.flatnonzero(window > threshold)
+    if not len(above) or save.end - times[first + above[-1]] > max(30.0, 4 * cadence_s):
+        return save
+    breaks = np.flatnonzero(np.diff(above) > 2)
+    burst = above[breaks[-1] + 1 :] if len(breaks) else above
+    # A sample tells of the time before it.
+    begin = float(times[first + burst[0]]) - cadence_s
+    end = min(save.end, float(times[first + burst[-1]]) + cadence_s)
+    size = float(window[burst].sum() * cadence_s)
+    return replace(save, begin=begin, end=max(end, begin + cadence_s), bytes=size, source="written")
