@@ -191,7 +191,7 @@ def _nodes(view: View, most: int) -> RenderableType:
 def _ranks(view: View, most: int, width: int) -> RenderableType:
     wide = width >= _USAGE_FITS
     table = _table("rank", "node", "status", "step", *(["cores", "memory"] if wide else []), "differs, last message")
-    differing = {one.rank: one for one in view.samples.differing()}
+    differing = {one.rank: one for one in view.samples.differing}
     cores, memory = (view.samples.usage(metric) for metric in ("cpu_cores_ratio", "memory_rss_bytes"))
     ordered = _ordered(view, differing)
     for rank in ordered[:most]:
@@ -237,7 +237,7 @@ def _differs(one: Differing) -> str:
 
 def _rank_lines(view: View) -> list[RenderableType]:
     """Return every rank, the one that differs most first, with its node, step and what it differs in."""
-    differing = {one.rank: one for one in view.samples.differing()}
+    differing = {one.rank: one for one in view.samples.differing}
     cores, memory = (view.samples.usage(metric) for metric in ("cpu_cores_ratio", "memory_rss_bytes"))
     found: list[RenderableType] = [
         _line(f"{len(view.state.ranks)} ranks, {len(differing)} differ from the others", "bold")
@@ -283,7 +283,7 @@ def _finding_lines(view: View) -> list[RenderableType]:
     for node in sorted(view.state.nodes, key=_worst_node):
         if node.verdict in ("bad", "suspect") or node.role in ("excluded", "lost"):
             found.append(_line(f"{node.node}: {node.verdict}, {node.role}: {_why(node)}", "yellow"))
-    for one in view.samples.differing():
+    for one in view.samples.differing:
         found.append(_line(f"rank {one.rank} differs: {_differs(one)}", "yellow"))
     return found or [_line("nothing was found", "dim")]
 
