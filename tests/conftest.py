@@ -35,6 +35,7 @@ LONGEST = (
     "tests/vetting/test_pairing.py",
     "tests/slurm/test_runs.py",
     "tests/slurm/test_faults.py",
+    "tests/web/test_heat_map.py",
     "tests/slurm/test_frameworks.py",
     "tests/vetting/test_faults.py",
     "tests/submit/test_contract.py",

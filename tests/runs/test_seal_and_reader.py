@@ -384,7 +384,7 @@ def test_a_newer_or_damaged_store_is_refused(known):
     seal(known.folder.root, final=True)
     path = known.telemetry / "sealed.zarr" / "zarr.json"
     text = path.read_text()
-    path.write_text(text.replace("cordee.sealed/1", "cordee.sealed/9"))
+    path.write_text(text.replace("cordee.sealed/2", "cordee.sealed/9"))
     with pytest.raises(RunFolderError, match="newer"):
         open_run(known.folder.root).groups()
     path.write_text(text[:100])

@@ -25,7 +25,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
 from cordee.runs.recording import all_ended, is_recording, read_recorders
-from cordee.runs.sealed import Commit, commit_key, read_commit, read_events, read_facts
+from cordee.runs.sealed import Commit, commit_key, read_commit, read_facts
 from cordee.runs.state import RunState, replay
 from cordee.runs.tail import Event, LiveEvents, Tail, merged_packed
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from cordee.runs.gridread import Source
     from cordee.runs.grids import Samples
+    from cordee.runs.logged_values import Logged
 
 
 @dataclass
@@ -126,6 +127,7 @@ class Run:
         self._commit = Commit()
         self._commit_key: Any = None
         self._sources: dict[str, tuple[Any, Source]] = {}
+        self._of_logged: Logged | None = None
 
     def __repr__(self) -> str:
         return f"<cordee run {self.id}>"
@@ -276,36 +278,8 @@ class Run:
         Each is a structured array with attempt, rank, offset, step (-1: none), time, value, ordered by attempt, rank
         and offset; nothing is in it twice.
         """
-        import numpy as np
-
         self._look()
-        kind = [
-            ("attempt", "<i4"),
-            ("rank", "<i4"),
-            ("offset", "<i8"),
-            ("step", "<i8"),
-            ("time", "<f8"),
-            ("value", "<f8"),
-        ]
-        rows: dict[str, list[tuple[Any, ...]]] = {}
-        for event in self._tail.events():
-            step = -1 if event.step is None else event.step
-            for metric, value in event.values.items():
-                if name in (None, metric):
-                    row = (event.attempt, event.rank, event.offset, step, event.time, value)
-                    rows.setdefault(metric, []).append(row)
-        found = {metric: [np.array(of_metric, dtype=kind)] for metric, of_metric in rows.items()}
-        for metric, table in self._sealed_events(name).items():
-            array = np.zeros(table.shape[1], dtype=kind)
-            for column, values in zip(("attempt", "rank", "offset", "step", "time", "value"), table, strict=True):
-                array[column] = np.where(np.isnan(values), -1, values) if column == "step" else values
-            found.setdefault(metric, []).append(array)
-        result = {}
-        for metric in sorted(found):
-            array = np.concatenate(found[metric])
-            keys = np.unique(array[["attempt", "rank", "offset"]], return_index=True)[1]
-            result[metric] = array[keys]
-        return result
+        return self._logged().events(self._commit, name)
 
     def series(self, name: str) -> Series:
         """Return a user metric over the ranks in the order of steps; without steps, of each rank's calls in order.
@@ -313,34 +287,24 @@ class Run:
         Raises:
             UsageError: nothing was logged under this name.
         """
-        import numpy as np
+        from cordee.runs.series import joined, newest_attempts, thinned, without_steps
 
-        rows = self.events(name).get(name)
+        self._look()
+        logged = self._logged()
+        table = logged.steps(self._commit, self._commit_key, name)
+        if table.shape[1]:
+            return _series(name, table)
+        rows = logged.events(self._commit, name).get(name)
         if rows is None:
-            allowed = sorted(self.events())
-            raise UsageError("no rank logged this metric", given=name, allowed=allowed or "nothing was logged yet")
-        if (rows["step"] >= 0).any():
-            rows = rows[rows["step"] >= 0]
-        else:
-            _, begins = np.unique(rows[["attempt", "rank"]], return_index=True)
-            rows["step"] = np.arange(len(rows)) - np.repeat(begins, np.diff(np.r_[begins, len(rows)]))
-        newest: dict[int, int] = {}
-        for step, attempt in zip(rows["step"].tolist(), rows["attempt"].tolist(), strict=True):
-            newest[step] = max(attempt, newest.get(step, 0))
-        rows = rows[rows["attempt"] == np.array([newest[step] for step in rows["step"].tolist()])]
-        rows = rows[np.argsort(rows["step"], kind="stable")]
-        steps, begins = np.unique(rows["step"], return_index=True)
-        values = rows["value"]
-        count = np.diff(np.r_[begins, len(rows)])
-        return Series(
-            name,
-            steps,
-            np.maximum.reduceat(rows["time"], begins),
-            np.add.reduceat(values, begins) / count,
-            np.minimum.reduceat(values, begins),
-            np.maximum.reduceat(values, begins),
-            count,
-        )
+            raise UsageError(
+                "no rank logged this metric", given=name, allowed=logged.names(self._commit) or "nothing was logged yet"
+            )
+        return _series(name, newest_attempts(joined([thinned(without_steps(rows))])))
+
+    def logged(self) -> list[str]:
+        """Return the names of the metrics that ranks logged, also Cordée's own, which begin with `cordee/`."""
+        self._look()
+        return self._logged().names(self._commit)
 
     def last_events(self) -> list[Event]:
         """Return the user events since the last call, cheaply; the first call returns those that are not sealed yet."""
@@ -407,18 +371,12 @@ class Run:
         found = [Samples(schema, packed[key]) for key, schema in schemas.items() if key in packed]
         return [samples for samples in found if len(samples.times)]
 
-    def _sealed_events(self, name: str | None) -> dict[str, np.ndarray]:
-        """Return (attempt, rank, offset, step, time, value) x rows by metric name."""
-        import numpy as np
+    def _logged(self) -> Logged:
+        from cordee.runs.logged_values import Logged
 
-        commit, telemetry = self._commit, self.folder.telemetry
-        if not commit.event_rows or (name is not None and name not in commit.event_names):
-            return {}
-        codes = read_events(telemetry, ("name",), 0, commit.event_rows)[0]
-        table = read_events(telemetry, ("attempt", "rank", "offset", "step", "time", "value"), 0, commit.event_rows)
-        wanted = [(code, of) for code, of in enumerate(commit.event_names) if name in (None, of)]
-        found = {of: table[:, np.flatnonzero(codes == code)] for code, of in wanted}
-        return {of: rows for of, rows in found.items() if rows.shape[1]}
+        if self._of_logged is None:
+            self._of_logged = Logged(self.folder.telemetry, self._tail)
+        return self._of_logged
 
     def _places(self, rank: int) -> list[str]:
         """Return the nodes that a rank has run on, from the journal."""
@@ -429,3 +387,11 @@ class Run:
                     if rank in placed["ranks"]:
                         nodes[placed["node"]] = None
         return list(nodes)
+
+
+def _series(name: str, table: np.ndarray) -> Series:
+    """Return a table of steps (see `cordee.runs.series`) as a series."""
+    import numpy as np
+
+    _, _, steps, count, total, low, high, times = table
+    return Series(name, steps.astype(np.int64), times, total / count, low, high, count.astype(np.int64))

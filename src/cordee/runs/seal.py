@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from cordee.errors import CordeeError, RunFolderError
-from cordee.runs.blocklog import BESIDE_CHANNEL, list_parts, merge_facts
+from cordee.runs.blocklog import list_parts, merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.grids import TURN_SLOTS, Axes, rollup
 from cordee.runs.journal import read_journal
@@ -35,7 +35,9 @@ from cordee.runs.sealed import (
     write_commit,
     write_events,
     write_facts,
+    write_steps,
 )
+from cordee.runs.series import Names, stream_of, table_of, thinned
 from cordee.runs.state import replay
 from cordee.runs.tail import Event, Part, is_sealed, take_rows
 from cordee.runs.window import Window
@@ -168,13 +170,14 @@ def _seal_group(telemetry: Path, commit: Commit, name: str, window: Window, time
         axes.widen(int(slots.min()), int(slots.max()) + 1)
     for at in np.unique(slots // TURN_SLOTS).tolist():
         inside = slots[slots // TURN_SLOTS == at]
-        _seal_window(group, old, window, int(inside.min()), int(inside.max()) + 1)
+        written = _seal_window(group, old, window, int(inside.min()), int(inside.max()) + 1)
+        commit.shards = sorted({*commit.shards, *written})
     group.write_coordinates()
     commit.groups[name] = axes
 
 
-def _seal_window(group: SealedGroup, old: Axes | None, window: Window, low: int, high: int) -> None:
-    """Write the samples of the slots [low, high), which lie in one shard, and the rollups over them."""
+def _seal_window(group: SealedGroup, old: Axes | None, window: Window, low: int, high: int) -> list[str]:
+    """Write the samples of the slots [low, high), which lie in one shard, and the rollups over them; returns the shards."""
     axes = group.axes
     unit = max(axes.levels.values(), default=1)
     first, stop = low // unit * unit, -(-high // unit) * unit
@@ -184,9 +187,10 @@ def _seal_window(group: SealedGroup, old: Axes | None, window: Window, low: int,
         values[: known.shape[0], :, : known.shape[2]] = known
     columns = {device: at for at, device in enumerate(axes.devices)}
     window.paint(values, first, axes.names, np.array([columns[device] for device in window.devices], dtype=np.int64))
-    group.write(values, first)
+    written = group.write(values, first)
     for level, factor in axes.levels.items():
-        group.write_level(level, rollup(_whole_bins(values, factor), factor), first // factor)
+        written += group.write_level(level, rollup(_whole_bins(values, factor), factor), first // factor)
+    return written
 
 
 def _whole_bins(values: np.ndarray, factor: int) -> np.ndarray:
@@ -197,25 +201,26 @@ def _whole_bins(values: np.ndarray, factor: int) -> np.ndarray:
 def _seal_events(telemetry: Path, commit: Commit, events: list[Event]) -> None:
     unique = {(event.attempt, event.rank, event.offset): event for event in reversed(events)}
     known: set[tuple[int, int, int]] = set()
-    if any(offset <= _watermark(commit, attempt, _stream(rank, offset)) for attempt, rank, offset in unique):
+    if any(offset <= _watermark(commit, attempt, stream_of(rank, offset)) for attempt, rank, offset in unique):
         columns = read_events(telemetry, ("attempt", "rank", "offset"), 0, commit.event_rows)
         known = {(int(attempt), int(rank), int(offset)) for attempt, rank, offset in columns.T}
     fresh = [event for key, event in unique.items() if key not in known]
-    codes = {name: code for code, name in enumerate(commit.event_names)}
-    rows = []
     for event in fresh:
-        step = float("nan") if event.step is None else float(event.step)
-        for name, value in event.values.items():
-            code = codes.setdefault(name, len(codes))
-            rows.append((code, event.attempt, event.rank, event.offset, step, event.time, value))
         marks = commit.watermarks.setdefault(str(event.attempt), {})
-        stream = _stream(event.rank, event.offset)
+        stream = stream_of(event.rank, event.offset)
         marks[stream] = max(marks.get(stream, -1), event.offset)
-    commit.event_names = list(codes)
-    if rows:
-        rows.sort(key=lambda row: row[:4])
-        write_events(telemetry, np.array(rows, dtype=np.float64).T, commit.event_rows)
-        commit.event_rows += len(rows)
+    names = Names(commit.event_names)
+    table = table_of(fresh, names)
+    commit.event_names = list(names)
+    commit.capped_values += names.capped_values
+    if table.shape[1]:
+        table = table[:, np.lexsort((table[3], table[2], table[1], table[0]))]
+        write_events(telemetry, table, commit.event_rows)
+        commit.event_rows += table.shape[1]
+    steps = thinned(table)
+    if commit.step_rows is not None and steps.shape[1]:
+        write_steps(telemetry, steps, commit.step_rows)
+        commit.step_rows += steps.shape[1]
 
 
 def _seal_facts(telemetry: Path, news: list[dict[str, Any]]) -> None:
@@ -229,11 +234,6 @@ def _seal_facts(telemetry: Path, news: list[dict[str, Any]]) -> None:
 
 def _watermark(commit: Commit, attempt: int, stream: str) -> int:
     return commit.watermarks.get(str(attempt), {}).get(stream, -1)
-
-
-def _stream(rank: int, offset: int) -> str:
-    """Return the name of what an offset rises in: the rank's channel, or what was taken beside it."""
-    return str(rank) if offset < BESIDE_CHANNEL else f"{rank}+"
 
 
 def _make_durable(store: Path, since: float) -> None:

@@ -5,6 +5,7 @@
     <group>/time, ...     coordinates
     facts.json            what is known of devices, by node and group
     events/table          float64 (column, row): name, attempt, rank, offset, step, time, value
+    events/steps          float64 (column, row): name, attempt, step, count, total, low, high, time: the table, thinned
 
 Arrays may be longer than what holds: the `cordee` attribute of the root says what is in, and is replaced last, at once.
 """
@@ -25,9 +26,13 @@ from cordee.runs.grids import STATISTICS, TURN_SLOTS, Axes
 if TYPE_CHECKING:
     import numpy as np
 
+    from cordee.runs.shards import ShardedArray, Span
+
 STORE = "sealed.zarr"
-SCHEMA = "cordee.sealed/1"
+SCHEMA = "cordee.sealed/2"
+_OLDER = "cordee.sealed/1"
 EVENT_COLUMNS = ("name", "attempt", "rank", "offset", "step", "time", "value")
+STEP_COLUMNS = ("name", "attempt", "step", "count", "total", "low", "high", "time")
 
 # A sealing takes in some minutes at a time: it encodes the chunks they lie in, and writes their shards anew.
 _CHUNK_SLOTS = 120
@@ -35,7 +40,7 @@ _CHUNK_DEVICES = 1024
 _SHARD_DEVICES = 16 * _CHUNK_DEVICES
 _SHARD_S = 1200
 # Chunk and shard of the rollups, in bins, by the bin's length.
-_LEVEL_BINS = {5: (120, 360), 60: (60, 120)}
+_LEVEL_BINS = {5: (24, 360), 60: (10, 120)}
 _EVENT_CHUNK, _EVENT_SHARD = 1 << 16, 1 << 20
 
 
@@ -54,6 +59,9 @@ class Commit:
         dropped_events: events that ranks had to drop.
         skipped_bytes: damaged bytes of the block log that were passed over.
         malformed_records: records that made no sense and were passed over.
+        shards: the files that hold samples, named below the store.
+        step_rows: rows of the table of steps that count; None where sealing began before there was one.
+        capped_values: values that were left out because there were too many metric names.
     """
 
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -65,6 +73,9 @@ class Commit:
     dropped_events: int = 0
     skipped_bytes: int = 0
     malformed_records: int = 0
+    shards: list[str] = field(default_factory=list)
+    step_rows: int | None = 0
+    capped_values: int = 0
 
 
 def commit_key(telemetry: Path) -> tuple[int, int, int] | None:
@@ -86,7 +97,9 @@ def read_commit(telemetry: Path) -> Commit:
     try:
         document = json.loads(path.read_bytes())["attributes"]["cordee"]
         schema = document.pop("schema")
-        if schema != SCHEMA:
+        if schema == _OLDER:
+            document["step_rows"] = None
+        elif schema != SCHEMA:
             raise RunFolderError(
                 "the sealed telemetry was written by a newer Cordée",
                 file=str(path),
@@ -153,80 +166,97 @@ class SealedGroup:
         self.name = name
         self.axes = axes
         self._path = telemetry / STORE / name
-        self._opened: dict[str, Any] = {}
+        self._opened: dict[str, ShardedArray] = {}
 
     def read(self, metrics: Sequence[int], first: int, stop: int) -> np.ndarray:
         """Return float32 (metric, slot, device) of the metrics with these indices in the slots [first, stop)."""
         low, high = first - self.axes.origin, stop - self.axes.origin
-        return _read(self._array("values"), ((metrics, low, high, len(self.axes.devices)),))
+        return self._read("values", (), metrics, low, high)
 
     def read_level(self, level: int, statistic: str, metrics: Sequence[int], first: int, stop: int) -> np.ndarray:
         """Return float32 (metric, bin, device) of a rollup in the absolute bins [first, stop)."""
-        base = self.axes.origin // self.axes.levels[level]
-        wanted = (metrics, first - base, stop - base, len(self.axes.devices))
-        return _read(self._array(f"values_{level}s"), (STATISTICS.index(statistic), wanted))
+        base, at = self.axes.origin // self.axes.levels[level], STATISTICS.index(statistic)
+        return self._read(f"values_{level}s", ((at, at + 1),), metrics, first - base, stop - base)
 
-    def write(self, values: np.ndarray, first: int) -> None:
-        """Store float32 (metric, slot, device) from the absolute slot `first`."""
-        array = self._array("values", create=True)
-        low = first - self.axes.origin
-        shape = (len(self.axes.metrics), max(array.shape[1], low + values.shape[1]), len(self.axes.devices))
-        _grow(array, shape)
-        array[:, low : low + values.shape[1], : values.shape[2]] = values
+    def _read(self, name: str, outer: tuple[Span, ...], metrics: Sequence[int], low: int, high: int) -> np.ndarray:
+        import numpy as np
 
-    def write_level(self, level: int, values: np.ndarray, first: int) -> None:
-        """Store float32 (statistic, metric, bin, device) from the absolute bin `first`."""
-        array = self._array(f"values_{level}s", create=True)
+        array, spans = self._array(name), ((low, high), (0, len(self.axes.devices)))
+        read = [array.read(*outer, (at, at + 1), *spans).reshape(1, high - low, -1) for at in metrics]
+        return np.concatenate(read) if read else np.zeros((0, high - low, len(self.axes.devices)), dtype=np.float32)
+
+    def write(self, values: np.ndarray, first: int) -> list[str]:
+        """Store float32 (metric, slot, device) from the absolute slot `first`; returns the shards, named below the store."""
+        return self._write("values", values, first - self.axes.origin)
+
+    def write_level(self, level: int, values: np.ndarray, first: int) -> list[str]:
+        """Store float32 (statistic, metric, bin, device) from the absolute bin `first`, and return the shards."""
         low = first - self.axes.origin // self.axes.levels[level]
-        stop = max(array.shape[2], low + values.shape[2])
-        _grow(array, (len(STATISTICS), len(self.axes.metrics), stop, len(self.axes.devices)))
-        array[:, :, low : low + values.shape[2], : values.shape[3]] = values
+        return self._write(f"values_{level}s", values, low)
 
     def write_coordinates(self) -> None:
         """Store the coordinates and attributes for readers that know nothing of Cordée."""
         import numpy as np
-        import zarr
+
+        from cordee.runs.shards import write_group, write_vector
 
         axes = self.axes
-        group = zarr.open_group(str(self._path), mode="a", zarr_format=3)
-        group.attrs.update({"cadence_seconds": axes.cadence, "metrics": axes.metrics, "outside_samples": axes.outside})
+        attributes = {"cadence_seconds": axes.cadence, "metrics": axes.metrics, "outside_samples": axes.outside}
+        write_group(self._path, attributes)
         steps = {"time": axes.cadence, **{f"time_{level}s": n * axes.cadence for level, n in axes.levels.items()}}
         for name, step in steps.items():
-            series = group["values" + name[4:]]
-            length = series.shape[series.metadata.dimension_names.index(name)]
-            times = axes.origin * axes.cadence + np.arange(length) * step
-            _coordinate(group, name, times, {"units": "seconds since 1970-01-01T00:00:00Z"})
+            if self._there("values" + name[4:]):
+                series = self._array("values" + name[4:])
+                times = axes.origin * axes.cadence + np.arange(series.shape[series.dims.index(name)]) * step
+                write_vector(self._path / name, times, {"units": "seconds since 1970-01-01T00:00:00Z"})
         for name, labels in (("metric", axes.names), ("device", axes.devices), ("statistic", STATISTICS)):
             whole = all(isinstance(label, int) for label in labels)
-            data = np.array(labels if whole else [str(label) for label in labels], dtype=np.int64 if whole else object)
-            _coordinate(group, name, data, {})
+            write_vector(self._path / name, np.array(labels, dtype=np.int64) if whole else labels, {})
 
-    def _array(self, name: str, *, create: bool = False) -> Any:
-        import zarr
+    def damaged(self) -> dict[str, str]:
+        """Return what could not be read so far, named below the store, with the reason."""
+        return {
+            f"{self.name}/{name}/{shard}": reason
+            for name, array in self._opened.items()
+            for shard, reason in array.damaged.items()
+        }
 
-        if not create:
-            if name not in self._opened:
-                self._opened[name] = zarr.open_array(str(self._path / name), mode="r", zarr_format=3)
-            return self._opened[name]
-        if (self._path / name / "zarr.json").exists():
-            return zarr.open_array(str(self._path / name), mode="r+", zarr_format=3)
-        group = zarr.open_group(str(self._path), mode="a", zarr_format=3)
+    def _write(self, name: str, values: np.ndarray, low: int) -> list[str]:
+        if not self._there(name):
+            self._create(name)
+        array = self._array(name)
+        starts = (*(0 for _ in values.shape[2:]), low, 0)
+        array.grow(*(start + length for start, length in zip(starts, values.shape, strict=True)))
+        return [f"{self.name}/{name}/{path.relative_to(array.path)}" for path in array.write(values, *starts)]
+
+    def _there(self, name: str) -> bool:
+        return name in self._opened or (self._path / name / "zarr.json").exists()
+
+    def _array(self, name: str) -> ShardedArray:
+        from cordee.runs.shards import ShardedArray
+
+        if name not in self._opened:
+            array = self._opened[name] = ShardedArray(self._path / name)
+            if "statistic" in array.dims:  # means have noise in their last bits, in which bitshuffle finds nothing
+                array.byte_shuffled = frozenset({STATISTICS.index("mean")})
+        return self._opened[name]
+
+    def _create(self, name: str) -> None:
+        from cordee.runs.shards import create_array, write_group
+
         metrics, devices = len(self.axes.metrics), len(self.axes.devices)
         chunk_d = min(_CHUNK_DEVICES, 1 << max(3, (devices - 1).bit_length()))
         shard_d = chunk_d if devices <= _CHUNK_DEVICES else _SHARD_DEVICES
-        shard_m = -(-metrics // 8) * 8
         level = int(name[len("values_") : -1]) if "_" in name else 0
         chunk_t, shard_t = _LEVEL_BINS.get(level) or (_CHUNK_SLOTS, max(TURN_SLOTS, _shard_slots(self.axes.cadence)))
         outer = (len(STATISTICS),) if level else ()
-        dims = (("statistic",) if level else ()) + ("metric", "time" + name[len("values") :], "device")
-        return _create(
-            group,
-            name,
+        write_group(self._path, {})
+        create_array(
+            self._path / name,
             shape=(*outer, metrics, 0, devices),
             chunks=(*(1 for _ in outer), 1, chunk_t, chunk_d),
-            shards=(*outer, shard_m, shard_t, shard_d),
-            dtype="float32",
-            dims=dims,
+            shards=(*outer, -(-metrics // 8) * 8, shard_t, shard_d),
+            dims=(*(("statistic",) if level else ()), "metric", "time" + name[len("values") :], "device"),
             transposed=True,
         )
 
@@ -238,91 +268,53 @@ def _shard_slots(cadence: float) -> int:
 
 def read_events(telemetry: Path, columns: Sequence[str], start: int, stop: int) -> np.ndarray:
     """Return float64 (column, row) of the events table."""
-    import numpy as np
-    import zarr
+    return _read_table(telemetry, "table", EVENT_COLUMNS, columns, start, stop)
 
-    if stop <= start:
-        return np.zeros((len(columns), 0))
-    array = zarr.open_array(str(telemetry / STORE / "events" / "table"), mode="r", zarr_format=3)
-    return np.stack([array[EVENT_COLUMNS.index(column), start:stop] for column in columns])
+
+def read_steps(telemetry: Path, rows: int, name: int | None = None) -> np.ndarray:
+    """Return the table of steps, of all metrics or of the one at this place in the list of names."""
+    table = _read_table(telemetry, "steps", STEP_COLUMNS, STEP_COLUMNS, 0, rows)
+    return table if name is None else table[:, table[0] == name]
+
+
+def write_steps(telemetry: Path, table: np.ndarray, start: int) -> None:
+    """Store rows of the table of steps from row `start`, as `write_events` does."""
+    _write_table(telemetry, "steps", STEP_COLUMNS, table, start)
 
 
 def write_events(telemetry: Path, table: np.ndarray, start: int) -> None:
     """Store float64 (column, row) from row `start`; rows behind it that an interrupted sealing left are overwritten."""
-    import zarr
-
-    path = telemetry / STORE / "events"
-    group = zarr.open_group(str(path), mode="a", zarr_format=3)
-    if (path / "table" / "zarr.json").exists():
-        array = zarr.open_array(str(path / "table"), mode="r+", zarr_format=3)
-    else:
-        columns = len(EVENT_COLUMNS)
-        array = _create(
-            group,
-            "table",
-            shape=(columns, 0),
-            chunks=(1, _EVENT_CHUNK),
-            shards=(columns, _EVENT_SHARD),
-            dtype="float64",
-            dims=("column", "row"),
-        )
-        group.attrs["columns"] = list(EVENT_COLUMNS)
-    _grow(array, (len(EVENT_COLUMNS), start + table.shape[1]))
-    array[:, start : start + table.shape[1]] = table
+    _write_table(telemetry, "table", EVENT_COLUMNS, table, start)
 
 
-def _create(group: Any, name: str, *, dims: tuple[str, ...], transposed: bool = False, **layout: Any) -> Any:
-    """Make an array; `transposed`: within a chunk a device's samples follow one another, which compresses better."""
-    from zarr.codecs import BloscCodec, TransposeCodec
-
-    outer = range(len(dims) - 2)
-    filters = [TransposeCodec(order=(*outer, len(dims) - 1, len(dims) - 2))] if transposed else None
-    compressor = BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle")
-    return group.create_array(
-        name,
-        fill_value=float("nan"),
-        filters=filters,
-        compressors=compressor,
-        dimension_names=dims,
-        overwrite=True,
-        **layout,
-    )
-
-
-def _grow(array: Any, shape: tuple[int, ...]) -> None:
-    wider = tuple(max(old, new) for old, new in zip(array.shape, shape, strict=True))
-    if wider != array.shape:
-        array.resize(wider)
-
-
-def _coordinate(group: Any, name: str, data: np.ndarray, attributes: dict[str, Any]) -> None:
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zarr warns that its text type has no final specification
-        array = group.create_array(
-            name,
-            shape=data.shape,
-            dtype=str if data.dtype == object else data.dtype,
-            chunks=(max(1, len(data)),),
-            dimension_names=(name,),
-            attributes=attributes,
-            overwrite=True,
-        )
-        array[:] = data
-
-
-def _read(array: Any, selection: tuple[Any, ...]) -> np.ndarray:
+def _read_table(
+    telemetry: Path, name: str, known: Sequence[str], columns: Sequence[str], start: int, stop: int
+) -> np.ndarray:
     import numpy as np
 
-    *outer, (metrics, low, high, devices) = selection
-    result = np.full((len(metrics), high - low, devices), np.nan, dtype=np.float32)
-    present = array.shape[len(outer) :]
-    bottom, top = max(low, 0), min(high, present[1])
-    if top <= bottom:
-        return result
-    for row, metric in enumerate(metrics):
-        if metric < present[0]:
-            known = array[(*outer, metric, slice(bottom, top), slice(0, devices))]
-            result[row, bottom - low : top - low, : known.shape[1]] = known
-    return result
+    from cordee.runs.shards import ShardedArray
+
+    if stop <= start:
+        return np.zeros((len(columns), 0))
+    array = ShardedArray(telemetry / STORE / "events" / name)
+    places = [known.index(column) for column in columns]
+    return np.concatenate([array.read((at, at + 1), (start, stop)) for at in places])
+
+
+def _write_table(telemetry: Path, name: str, columns: Sequence[str], table: np.ndarray, start: int) -> None:
+    from cordee.runs.shards import ShardedArray, create_array, write_group
+
+    path = telemetry / STORE / "events" / name
+    if not (path / "zarr.json").exists():
+        write_group(path.parent, {"columns": list(EVENT_COLUMNS), "step_columns": list(STEP_COLUMNS)})
+        create_array(
+            path,
+            shape=(len(columns), 0),
+            chunks=(1, _EVENT_CHUNK),
+            shards=(len(columns), _EVENT_SHARD),
+            dims=("column", "row"),
+            dtype="float64",
+        )
+    array = ShardedArray(path)
+    array.grow(len(columns), start + table.shape[1])
+    array.write(table, 0, start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +24,7 @@ from cordee.runs.blocklog import (
 if TYPE_CHECKING:
     import numpy as np
 
+    from cordee.runs.series import Names
     from cordee.runs.spool import Spool, SpooledValues
     from cordee.runs.window import Window
 
@@ -155,6 +156,7 @@ class Tail:
 
     Attributes:
         windows: the samples by group; empty when they are packed.
+        tables: user events by part, each as tables of `cordee.runs.series` in the order of writing; `names`: their metrics.
     """
 
     def __init__(self, folder: Path, *, packed: bool = False) -> None:
@@ -164,6 +166,8 @@ class Tail:
         self._parts: dict[Path, Part] = {}
         self._known: dict[bytes, dict[str, Any]] = {}
         self.windows: dict[str, Window] = {}
+        self.tables: dict[Path, list[np.ndarray]] = {}
+        self.names: Names | None = None
 
     def refresh(self, sealed: dict[str, Any]) -> None:
         """Read on; parts named in `sealed` with their present size are left out.
@@ -175,6 +179,8 @@ class Tail:
         gone = [path for path in self._parts if path not in set(paths)]
         for window in self.windows.values() if gone else ():
             window.drop(gone)
+        for path in gone:
+            self.tables.pop(path, None)
         self._parts = {path: self._parts.get(path) or Part(path, self._known) for path in paths}
         if self._packed and self._spool is None and sum(path.stat().st_size for path in paths) > _SPOOLED_BYTES:
             from cordee.runs.spool import Spool
@@ -186,6 +192,8 @@ class Tail:
                 part.pack(self._spool)
             elif part.rows:
                 take_rows(self.windows, part)
+            if part.events:
+                self._take_events(part)
 
     @property
     def parts(self) -> list[Part]:
@@ -197,10 +205,12 @@ class Tail:
         """All schemas by id."""
         return merged_schemas(self.parts)
 
-    def events(self) -> Iterator[Event]:
-        """Yield all events, perhaps some more than once."""
-        for part in self._parts.values():
-            yield from part.events
+    def _take_events(self, part: Part) -> None:
+        from cordee.runs.series import Names, table_of
+
+        self.names = self.names or Names()
+        self.tables.setdefault(part.path, []).append(table_of(part.events, self.names))
+        part.events.clear()
 
 
 class LiveEvents:

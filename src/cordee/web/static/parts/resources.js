@@ -22,8 +22,9 @@ export const RESOURCES = [
   ["Host memory", [["rank", "memory_rss_bytes"], ["node", "memory_used_bytes"]]],
   ["Network", [["node", "network_receive_bytes_per_second"]]],
   ["Fabric", [["node", "fabric_receive_bytes_per_second"]]],
-  ["Storage: read", [["node", "lustre_read_bytes_per_second"], ["node", "nfs_read_bytes_per_second"], ["rank", "io_read_bytes_per_second"], ["node", "disk_read_bytes_per_second"]]],
-  ["Storage: written", [["node", "lustre_write_bytes_per_second"], ["node", "nfs_write_bytes_per_second"], ["rank", "io_write_bytes_per_second"], ["node", "disk_write_bytes_per_second"]]],
+  ["Storage: read", [["node", "storage_read_bytes_per_second"], ["rank", "io_read_bytes_per_second"], ["node", "disk_read_bytes_per_second"]]],
+  ["Storage: written", [["node", "storage_write_bytes_per_second"], ["rank", "io_write_bytes_per_second"], ["node", "disk_write_bytes_per_second"]]],
+  ["Waiting for storage", [["node", "pressure_io_ratio"]]],
   ["Power", [["gpu", "gpu_power_watts"], ["node", "node_power_watts"], ["node", "cpu_power_watts"]]],
 ];
 
