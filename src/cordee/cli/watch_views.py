@@ -201,8 +201,10 @@ def _ranks(view: View, most: int, width: int) -> RenderableType:
             format_size(memory[number]) if number in memory else "-",
         ]
         message = _printed(view.output.partial.get(number) or view.last_of.get(number, b""))
-        told = _line(_differs(differing[number]) if number in differing else "", "yellow")
-        told.append("; " if told.plain and message else "", "").append(message, "")
+        told = _line("")
+        if number in differing:
+            told.append(one_line(_differs(differing[number])), "yellow").append("; " if message else "")
+        told.append(message)
         table.add_row(
             str(number),
             _line(rank.node),
