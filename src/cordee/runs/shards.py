@@ -20,14 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from google_crc32c import value as crc32c
 
 from cordee.errors import RunFolderError
 from cordee.runs.folder import write_atomically
-
-try:
-    from google_crc32c import value as crc32c
-except ImportError:
-    from crc32c import crc32c  # what earlier releases of zarr bring
 
 _NOTHING = (1 << 64) - 1
 _CRC = struct.Struct("<I")
@@ -47,6 +43,7 @@ class ShardedArray:
         shape: as the metadata has it.
         dims: the dimensions' names.
         damaged: shards that could not be read, relative to `path`, with the reason.
+        byte_shuffled: indices of the first dimension whose chunks are shuffled by bytes, not bits; a chunk says so itself.
 
     Raises:
         RunFolderError: the metadata is missing, damaged, or of a kind that no Cordée writes.
@@ -55,6 +52,7 @@ class ShardedArray:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damaged: dict[str, str] = {}
+        self.byte_shuffled: frozenset[int] = frozenset()
         try:
             self._document = document = json.loads((path / "zarr.json").read_bytes())
             (sharding,) = document["codecs"]
@@ -163,7 +161,8 @@ class ShardedArray:
                     base = np.full(self._chunk, np.nan, dtype=self.dtype) if known is None else known.copy()
                     base[of] = whole
                     whole = base
-                pieces[at] = _compress(np.ascontiguousarray(whole.transpose(self._order), dtype=self.dtype))
+                ordered = np.ascontiguousarray(whole.transpose(self._order), dtype=self.dtype)
+                pieces[at] = _compress(ordered, shuffle=1 if chunk[0] in self.byte_shuffled else 2)
             self._replace(path, pieces)
         finally:
             old.close()

@@ -183,9 +183,11 @@ class Window:
             times, values, owner = times[known], values[known], owner[known]
         if not len(times):
             return times
-        slots = np.floor(times / self.cadence + 0.5).astype(np.int64)
-        schemas = np.array(identities)[owner]
         self._note_jumps(identities, owner, times)
+        slots = np.floor(times / self.cadence + 0.5).astype(np.int64)
+        order = np.argsort(slots, kind="stable")  # one slot after the other, as they lie in memory
+        times, slots, values, owner = times[order], slots[order], values[order], owner[order]
+        schemas = np.array(identities)[owner]
         columns = np.stack([self._placed[identity].columns for identity in identities])
         numbers = slots // BLOCK_SLOTS
         for at in np.unique(numbers).tolist():

@@ -16,7 +16,6 @@ def describe_devices(run: Run, group: str, state: RunState) -> list[dict[str, An
     Raises:
         UsageError: there is no such group.
     """
-    metric = next(iter(run.metrics(group)))
     known = facts_of(run, group)
     places = placement(run)
     homes = {rank.rank: rank.node for rank in state.ranks}
@@ -24,7 +23,7 @@ def describe_devices(run: Run, group: str, state: RunState) -> list[dict[str, An
     for rank, node in homes.items():
         by_node.setdefault(node, []).append(rank)
     found = []
-    for device in run.grid(group, [metric], start=1e11).devices:
+    for device in run.source(group).devices:
         facts = dict(known.get(str(device), {}))
         row: dict[str, Any] = {**facts, "name": device, "node": facts.get("node")}
         if group == "rank":

@@ -70,6 +70,6 @@ class Journal:
             return False
         if not whole:
             return False
-        self._offsets[path] = offset + len(whole) + 1
         self.events += parse_lines(whole, path)
+        self._offsets[path] = offset + len(whole) + 1
         return True

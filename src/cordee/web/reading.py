@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -17,6 +18,7 @@ from cordee.runs.state import RunState
 from cordee.web.errors import Busy
 from cordee.web.journal import Journal
 
+_log = logging.getLogger(__name__)
 _WAIT_S = 30.0
 _MOST_WAITING = 16
 
@@ -47,6 +49,7 @@ class Reading:
 
         Raises:
             Busy: too many wait already, or one took too long.
+            RunFolderError: a file is missing or damaged; whatever the libraries that read it say of that.
         """
         if not self._waiting.acquire(blocking=False):
             raise Busy(
@@ -60,6 +63,13 @@ class Reading:
             try:
                 self.used = time.monotonic()
                 yield self._run
+            except (OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
+                _log.warning("%s cannot be read", self.folder.root, exc_info=error)
+                raise RunFolderError(
+                    f"a part of the run cannot be read: {error}",
+                    given=self.folder.id,
+                    next="the other files of the run may still be on their way; copy it again if none is",
+                ) from error
             finally:
                 self._turn.release()
         finally:

@@ -4,13 +4,14 @@ import { html } from "../vendor/htm-preact-3.1.1.js";
 import { useData } from "../hooks.js";
 import { Empty, Loaded, Panel, Search, Table, plain } from "../ui.js";
 
-const FIRST = ["name", "field", "unit", "type", "meaning", "source"];
+const FIRST = ["name", "unit", "kind", "source", "meaning"];
 
 function columnsOf(fields) {
   const names = [...new Set(fields.flatMap(Object.keys))];
   const place = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
   names.sort((one, other) => place(one) - place(other));
-  return names.map((name, index) => ({
+  const told = names.filter((name) => fields.some((field) => field[name] !== "" && field[name] !== null && field[name] !== undefined));
+  return told.map((name, index) => ({
     name,
     of: (field) => (field[name] === null || field[name] === undefined || field[name] === "" ? html`<span class="soft">–</span>` : index === 0 ? html`<code class="name">${plain(field[name])}</code>` : plain(field[name])),
   }));
