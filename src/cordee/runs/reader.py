@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from cordee.runs.gridread import Source
     from cordee.runs.grids import Samples
-    from cordee.runs.missing import Missing
     from cordee.runs.logged_values import Logged
+    from cordee.runs.missing import Missing
 
 
 @dataclass
