@@ -69,6 +69,26 @@ def test_it_ends_at_once_when_told_to_though_streams_are_open(made_folder: RunFo
 
 
 @pytest.mark.slow
+def test_a_stream_goes_on_with_a_server_that_was_killed_and_started_again(made_folder: RunFolder) -> None:
+    parent = made_folder.root.parent
+    with serving("--runs", str(parent), cwd=parent) as (server, said):
+        url = str(said["url"])
+        with httpx.Client(timeout=PATIENCE_S) as client:
+            with client.stream("GET", f"{url}api/runs/{made_folder.id}/live") as answer:
+                lines = answer.iter_lines()
+                cursor = next(line for line in lines if line.startswith("id: "))[4:]
+                server.kill()
+                with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+                    list(lines)
+    with serving("--runs", str(parent), "--port", str(httpx.URL(url).port), cwd=parent) as (_, said):
+        assert said["url"] == url
+        with httpx.Client(timeout=PATIENCE_S, headers={"Last-Event-ID": cursor}) as client:
+            with client.stream("GET", f"{url}api/runs/{made_folder.id}/live") as answer:
+                assert answer.status_code == 200
+                assert next(answer.iter_lines()).startswith("retry")
+
+
+@pytest.mark.slow
 def test_a_run_is_shown_first_wherever_it_lies_and_with_tokens_others_may_look(
     made_folder: RunFolder, tmp_path: Path
 ) -> None:
