@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from notebook import write_notebook
 
 from cordee.cli.group import COMMANDS, LazyGroup
 from cordee.insight.advise.limits import explain
@@ -18,7 +19,8 @@ from cordee.spec.protocol_schema import check_list, kind_text
 
 
 def write_all(docs: Path) -> None:
-    """Write the rendered pages beside the others, only when they change."""
+    """Write the rendered pages beside the others, only when they change; the notebook is executed for it."""
+    write_notebook(docs)
     root = docs.parent
     pages = {
         "architecture.md": architecture(root),
@@ -27,11 +29,22 @@ def write_all(docs: Path) -> None:
         "slurm-reasons.md": slurm_reasons(),
         "vetting-checks.md": vetting_checks(),
         "data-sets.md": data_sets(),
+        "http-api.md": _beside("http_api").http_api(),
     }
     for name, text in pages.items():
         path = docs / name
         if not path.is_file() or path.read_text() != text:
             path.write_text(text)
+
+
+def _beside(name: str) -> Any:
+    """Return the module of this name that lies beside this one."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def architecture(root: Path) -> str:
@@ -201,7 +214,7 @@ def data_sets() -> str:
 _DATA_SETS = """# Data sets
 
 Everything that Cordée leaves for others to read, rendered from the code that writes it. Programs get the same from
-`/api/catalogue` of `cordee serve`. Numbers that were not measured are NaN
+`/api/catalogue` of `cordee serve`; the [notebook](notebook.md) shows how to work with it. Numbers that were not measured are NaN
 in arrays and null in JSON, never zero; times are UTC.
 """
 

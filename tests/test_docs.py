@@ -323,7 +323,16 @@ def test_links_between_files_lead_somewhere():
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             rendered = page.parent / target in [
                 ROOT / "docs" / f"{name}.md"
-                for name in ("architecture", "benchmarks", "commands", "slurm-reasons", "vetting-checks")
+                for name in (
+                    "architecture",
+                    "benchmarks",
+                    "commands",
+                    "data-sets",
+                    "http-api",
+                    "notebook",
+                    "slurm-reasons",
+                    "vetting-checks",
+                )
             ]
             assert rendered or (page.parent / target).exists(), f"{page.name}: {target}"
 
@@ -332,6 +341,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(ROOT / "docs"), str(tmp_path / "html")]
     done = subprocess.run([*command, "-d", str(tmp_path / "trees")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    pages = (tmp_path / "html" / "architecture.html").read_text(), (tmp_path / "html" / "commands.html").read_text()
-    assert "supervise" in pages[0]
-    assert all(f"cordee {name}" in pages[1] for name in COMMANDS)
+    names = ("architecture", "commands", "notebook", "data-sets")
+    pages = {name: (tmp_path / "html" / f"{name}.html").read_text() for name in names}
+    assert "supervise" in pages["architecture"]
+    assert all(f"cordee {name}" in pages["commands"] for name in COMMANDS)
+    assert "4 ranks on 2 nodes" in pages["notebook"]
+    assert "gpu_sm_ratio" in pages["data-sets"]

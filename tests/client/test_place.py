@@ -12,19 +12,27 @@ from cordee.client import megatron
 from cordee.client.channel import ChannelReader, create_channel
 
 MESH = """
-import os, sys, tempfile
+import os, sys
+folder, how = sys.argv[1:]
+if how == "hook":
+    os.environ.update(CORDEE_CHANNEL=folder, CORDEE_ADAPTERS="device_mesh", WORLD_SIZE="4")
+    from cordee.client.adapters import sitecustomize
+    sitecustomize.begin()
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 import cordee
 
-folder = sys.argv[1]
 children = []
 for rank in range(4):
     pid = os.fork()
     if pid == 0:
         os.environ["CORDEE_CHANNEL"] = f"{folder}/1-{rank}.channel"
         dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=4)
-        cordee.place(init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp")))
+        init_device_mesh("cpu", (4,), mesh_dim_names=("all",))
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        mesh["tp"], mesh["dp", "tp"]._flatten("dp_tp"), init_device_mesh("cpu", (4, 1))
+        if how == "call":
+            cordee.place(mesh)
         dist.destroy_process_group()
         os._exit(0)
     children.append(pid)
@@ -96,12 +104,13 @@ def test_integers_of_numpy_are_integers(channel):
 
 
 @pytest.mark.slow
-def test_a_device_mesh_tells_the_coordinate_of_each_of_four_ranks(tmp_path):
+@pytest.mark.parametrize("how", ["call", "hook"])
+def test_a_device_mesh_tells_the_coordinate_of_each_of_four_ranks(tmp_path, how):
     for rank in range(4):
         create_channel(tmp_path / f"1-{rank}.channel")
-    done = subprocess.run([sys.executable, "-c", MESH, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", MESH, str(tmp_path), how], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = [ChannelReader(tmp_path / f"1-{rank}.channel").read()[0][0][3] for rank in range(4)]
+    found = [ChannelReader(tmp_path / f"1-{rank}.channel").read()[0][-1][3] for rank in range(4)]
     assert [(event["cordee/place/dp"], event["cordee/place/tp"]) for event in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert all(event["cordee/place/dp/size"] == 2 and "cordee/placed_by/mesh" in event for event in found)
 

@@ -26,6 +26,7 @@ from cordee.runs.tail import LiveEvents
 from cordee.web.scoring import Scores
 
 _REFRESH_S = 0.5
+_MANY_RANKS, _SLOW_S = 1000, 2.0
 _STANDING_S = 5.0
 _MOST_LINES = 200
 _MOST_VALUES = 240
@@ -54,7 +55,7 @@ def watch(folder: Path, *, once: bool = False) -> None:
         with keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 live.update(view.picture(console.height, console.width, colours=_has_colours(console)), refresh=True)
-                typed = pressed(_REFRESH_S)
+                typed = pressed(_REFRESH_S if len(view.state.ranks) < _MANY_RANKS else _SLOW_S)
                 if "q" in typed.lower() or (view.state.ended and not typed and view.page == "overview"):
                     break
                 view.press(typed)
@@ -232,7 +233,7 @@ class View:
                     "median": _plain(one.median),
                     "deviations": _plain(one.deviations),
                 }
-                for one in samples.differing()
+                for one in samples.differing
             ],
             "stages": [
                 {"stage": one.name, "ranks": one.ranks, "of": one.title, "unit": one.unit, "mean": _plain(one.value)}
@@ -247,4 +248,5 @@ def _plain(value: float) -> float | None:
 
 
 def _has_colours(console: Console) -> bool:
-    return console.color_system is not None and not console.no_color
+    """Return whether the terminal has enough colours for a scale of them, and may use them."""
+    return console.color_system in ("256", "truecolor") and not console.no_color

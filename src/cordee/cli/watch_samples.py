@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.errors import CordeeError
 from cordee.insight.peers import outliers
+from cordee.runs.catalogue import METRICS
 from cordee.runs.folder import RunFolder
 from cordee.runs.grids import natural
 from cordee.runs.placement import placement, sizes_of
@@ -59,7 +60,9 @@ _RECENT_S = 15.0
 _LATE_S = 5.0
 _STAGES = ("pp", "tp", "dp", "ep", "cp")
 _MOST_DIFFERING = 200
+_DEVIATIONS = 5.0  # in units of the MAD: fewer are no outlier
 _LEAST_PACE_S = 2.0
+_LEARN_EVERY_S = 15.0
 _SHARE_OF_A_CORE = 0.05
 
 
@@ -134,6 +137,7 @@ class Samples:
 
     Attributes:
         rows: of what was measured, in the order of `RESOURCES`.
+        differing: ranks that differ from the others, each by what it differs in most, the farthest first.
         run: the reader, for pages that ask for more.
         trouble: why nothing more can be read, empty while all is well.
     """
@@ -141,9 +145,11 @@ class Samples:
     def __init__(self, folder: RunFolder) -> None:
         self.run = Run(folder)
         self.rows: list[Row] = []
+        self.differing: list[Differing] = []
         self.trouble = ""
         self._newest: dict[str, float] = {}
-        self._due = 0.0
+        self._due = self._learn_at = 0.0
+        self._done = False
         self._names: dict[str, str] = {}
         self._gpus: dict[str, list[int]] = {}
         self._places: dict[int, dict[str, Any]] = {}
@@ -157,11 +163,11 @@ class Samples:
             now: read in any case.
         """
         at = time.monotonic()
-        if at < self._due and not now:
+        if self._done or (at < self._due and not now):
             return
         try:
             self._read(began, ended)
-            self.trouble = ""
+            self.trouble, self._done = "", ended
         except (CordeeError, OSError) as error:
             self.trouble = str(error).partition("\n")[0]
         self._due = time.monotonic() + max(_LEAST_PACE_S, (time.monotonic() - at) / _SHARE_OF_A_CORE)
@@ -175,13 +181,17 @@ class Samples:
             for kind, metric in choices:
                 about = measured.get(groups.get(kind, ""), {}).get(metric)
                 if about is not None:
-                    row = known.get(metric) or Row(title, groups[kind], metric, about["unit"], about["source"])
+                    row = known.get(metric) or Row(title, groups[kind], metric, METRICS[metric].unit, about["source"])
                     rows.append(row)
                     break
         for group in dict.fromkeys(row.group for row in rows):
             self._read_group(group, [row for row in rows if row.group == group], began, ended)
         self.rows = [row for row in rows if row.history]
-        self._learn(groups)
+        if time.monotonic() >= self._learn_at:
+            began_at = time.monotonic()
+            self._learn(groups)
+            self._learn_at = time.monotonic() + max(_LEARN_EVERY_S, (time.monotonic() - began_at) / _SHARE_OF_A_CORE)
+        self.differing = self._differing()
 
     def _read_group(self, group: str, rows: Sequence[Row], began: float | None, ended: bool) -> None:
         start = self._newest[group] - _LATE_S if group in self._newest else None
@@ -258,11 +268,11 @@ class Samples:
         """Return the last seconds of a rank metric by rank; empty when it is not shown."""
         return next((self.of_ranks(row) for row in self.rows if row.metric == metric), {})
 
-    def differing(self) -> list[Differing]:
-        """Return the ranks that differ from the others, each by what it differs in most, the farthest first."""
+    def _differing(self) -> list[Differing]:
         worst: dict[int, Differing] = {}
         for row in self.rows:
-            for rank, found in outliers(self.of_ranks(row)).items():
+            values = self.of_ranks(row)
+            for rank, found in outliers(values).items() if _may_differ(values) else ():
                 before = worst.get(rank)
                 if before is None or abs(found.z) > abs(before.deviations):
                     worst[rank] = Differing(rank, row.title, row.unit, found.value, found.median, found.z)
@@ -290,6 +300,17 @@ class Samples:
             )
             for index, ranks in sorted(members.items())
         ]
+
+
+def _may_differ(values: Mapping[int, float]) -> bool:
+    """Return whether any value may be an outlier, quickly: of ten thousand ranks most rows have none."""
+    import numpy as np
+
+    if not values:
+        return False
+    known = np.fromiter(values.values(), dtype=np.float64)
+    away = np.abs(known - np.median(known))
+    return bool((away >= _DEVIATIONS * np.median(away)).any())
 
 
 def _extend(row: Row, times: np.ndarray, values: np.ndarray, *, keep: float) -> None:

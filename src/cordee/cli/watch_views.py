@@ -45,7 +45,7 @@ _KEYS = "n/p views  f findings  r ranks  h heat  o overview"
 def keys_of(view: View) -> str:
     """Return the line of keys of a view."""
     own = {"overview": "", "heat": "  m metric  s statistic  z time  x order"}.get(view.page, "  j/k scroll")
-    return f"{view.page}: {_KEYS}{own}  q leaves" + ("" if view.state.ended else "; the run goes on")
+    return f"{view.page}: q leaves{'' if view.state.ended else ', the run goes on'}{own}  {_KEYS}"
 
 
 def overview(view: View, height: int, width: int) -> RenderableType:
@@ -191,7 +191,7 @@ def _nodes(view: View, most: int) -> RenderableType:
 def _ranks(view: View, most: int, width: int) -> RenderableType:
     wide = width >= _USAGE_FITS
     table = _table("rank", "node", "status", "step", *(["cores", "memory"] if wide else []), "differs, last message")
-    differing = {one.rank: one for one in view.samples.differing()}
+    differing = {one.rank: one for one in view.samples.differing}
     cores, memory = (view.samples.usage(metric) for metric in ("cpu_cores_ratio", "memory_rss_bytes"))
     ordered = _ordered(view, differing)
     for rank in ordered[:most]:
@@ -201,8 +201,10 @@ def _ranks(view: View, most: int, width: int) -> RenderableType:
             format_size(memory[number]) if number in memory else "-",
         ]
         message = _printed(view.output.partial.get(number) or view.last_of.get(number, b""))
-        told = _line(_differs(differing[number]) if number in differing else "", "yellow")
-        told.append("; " if told.plain and message else "", "").append(message, "")
+        told = _line("")
+        if number in differing:
+            told.append(one_line(_differs(differing[number])), "yellow").append("; " if message else "")
+        told.append(message)
         table.add_row(
             str(number),
             _line(rank.node),
@@ -237,7 +239,7 @@ def _differs(one: Differing) -> str:
 
 def _rank_lines(view: View) -> list[RenderableType]:
     """Return every rank, the one that differs most first, with its node, step and what it differs in."""
-    differing = {one.rank: one for one in view.samples.differing()}
+    differing = {one.rank: one for one in view.samples.differing}
     cores, memory = (view.samples.usage(metric) for metric in ("cpu_cores_ratio", "memory_rss_bytes"))
     found: list[RenderableType] = [
         _line(f"{len(view.state.ranks)} ranks, {len(differing)} differ from the others", "bold")
@@ -283,7 +285,7 @@ def _finding_lines(view: View) -> list[RenderableType]:
     for node in sorted(view.state.nodes, key=_worst_node):
         if node.verdict in ("bad", "suspect") or node.role in ("excluded", "lost"):
             found.append(_line(f"{node.node}: {node.verdict}, {node.role}: {_why(node)}", "yellow"))
-    for one in view.samples.differing():
+    for one in view.samples.differing:
         found.append(_line(f"rank {one.rank} differs: {_differs(one)}", "yellow"))
     return found or [_line("nothing was found", "dim")]
 

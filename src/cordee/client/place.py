@@ -10,12 +10,14 @@ from cordee.client import megatron
 from cordee.client import rank as _rank
 from cordee.client.log import log
 
-PREFIX = "cordee/place"
+PREFIX, BY = "cordee/place/", "cordee/placed_by/"
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,31}$")
 _MOST_DIMENSIONS = 8
 _ACCEPTED = "indices by name (dp=3, tp=1), or (index, size); a torch DeviceMesh; Megatron's args or megatron.core.parallel_state"
 
 _said: Optional[dict[str, float]] = None
+_called = False
+_dimensions = 0
 
 
 def place(where: Any = None, /, **dimensions: Any) -> None:
@@ -29,12 +31,31 @@ def place(where: Any = None, /, **dimensions: Any) -> None:
             or the module `megatron.core.parallel_state` after `initialize_model_parallel`.
         dimensions: an index from 0, or `(index, size)`, by dimension: dp, tp, pp, ep, cp, or any other name.
     """
+    global _called
+    _called = True
     try:
         found, source = _coordinates(where, dimensions)
         numbers = encoded(found, source)
     except Exception as error:
         _rank.tell_once(f"cordee.place: {error}; accepted are {_ACCEPTED}; this rank's place is not recorded")
-        numbers = {f"{PREFIX}/refused": 1.0}
+        numbers = {f"{PREFIX}refused": 1.0}
+    say(numbers)
+
+
+def mesh_made(mesh: Any) -> None:
+    """Take the place from a mesh that the script has just made, if it has names and all ranks; never raises.
+
+    What `cordee.place` was given counts before it, and of several meshes the one with most dimensions.
+    """
+    global _dimensions
+    try:
+        names = mesh.mesh_dim_names
+        if _called or not names or len(names) <= _dimensions or mesh.size() != int(os.environ.get("WORLD_SIZE", "1")):
+            return
+        numbers = encoded(mesh_coordinates(mesh), "mesh")
+    except Exception:
+        return
+    _dimensions = len(names)
     say(numbers)
 
 
@@ -54,13 +75,13 @@ def encoded(found: megatron.Coordinates, source: str) -> dict[str, float]:
     """
     if not 0 < len(found) <= _MOST_DIMENSIONS:
         raise ValueError(f"{len(found)} dimensions were given, 1 to {_MOST_DIMENSIONS} are kept")
-    numbers: dict[str, float] = {f"{PREFIX}d_by/{source}": 1.0}
+    numbers: dict[str, float] = {f"{BY}{source}": 1.0}
     for name, (index, size) in found.items():
         if not _NAME.match(name):
             raise ValueError(f"{name!r} is no name of a dimension")
-        numbers[f"{PREFIX}/{name}"] = float(_whole(index, name))
+        numbers[f"{PREFIX}{name}"] = float(_whole(index, name))
         if size is not None:
-            numbers[f"{PREFIX}/{name}/size"] = float(_whole(size, name))
+            numbers[f"{PREFIX}{name}/size"] = float(_whole(size, name))
     return numbers
 
 

@@ -61,6 +61,7 @@ def line_chart(
     y_kind: str = "number",
     zero: bool = False,
     marks: Sequence[tuple[float, str]] = (),
+    shades: Sequence[tuple[float, float, str]] = (),
     x_end: float | None = None,
     across: Across = NARROW,
 ) -> str:
@@ -73,6 +74,7 @@ def line_chart(
         y_kind: number, bytes, rate (bytes per second) or ratio.
         zero: let the y axis begin at zero.
         marks: (x, text) of upright lines such as restarts.
+        shades: (from x, to x, text) of what went on behind the lines, such as checkpoints.
         x_end: where the x axis ends; None: at the last point.
     """
     lines = [_thinned(line) for line in lines[:MOST_LINES]]
@@ -84,7 +86,7 @@ def line_chart(
     y_ticks = nice_ticks(min(0.0, *ys) if zero else min(ys), max(ys))
     last = max(xs) if x_end is None else x_end
     frame = _Frame(min(xs), last if last > min(xs) else min(xs) + 1, y_ticks[0], y_ticks[-1], across)
-    body = [_grid(frame, y_ticks, y_kind, x_label)]
+    body = [_grid(frame, y_ticks, y_kind, x_label), *_shades(frame, shades)]
     for x, text in [mark for mark in marks if frame.x_low < mark[0] < frame.x_high][-_MOST_MARKS:]:
         place = frame.at(x, frame.y_low)[0]
         body.append(
@@ -206,6 +208,18 @@ def _grid(frame: _Frame, y_ticks: list[float], y_kind: str, x_label: str) -> str
         anchor = "end" if tick == inside[-1] and x > across.width - 70 else "middle"
         parts.append(f'<text class="tick" x="{x:.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}">{text_of(label)}</text>')
     return "".join(parts)
+
+
+def _shades(frame: _Frame, shades: Sequence[tuple[float, float, str]]) -> list[str]:
+    """Return upright stretches, none too narrow to be seen."""
+    parts = []
+    for begin, end, text in [shade for shade in shades if shade[1] >= frame.x_low and shade[0] <= frame.x_high]:
+        left, right = (frame.at(min(max(x, frame.x_low), frame.x_high), 0.0)[0] for x in (begin, end))
+        parts.append(
+            f'<rect class="shade" x="{left:.1f}" width="{max(2.0, right - left):.1f}" y="{TOP}" height="{HEIGHT - TOP - BOTTOM}">'
+            f"<title>{text_of(text)}</title></rect>"
+        )
+    return parts
 
 
 def _path(frame: _Frame, xs: list[float], ys: list[float]) -> str:

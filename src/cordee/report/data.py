@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cordee.insight.saturation.result import Saturation
+    from cordee.insight.storage import StorageView
 
+_OWN = "cordee/"  # what Cordée itself logs in ranks
 _SILENT_S = 120.0
 _LAST_LINES = 20
 _MOST_FAILED_RANKS = 4
@@ -56,6 +58,7 @@ class ReportData:
         checkpoints: `{step, name, time}` of each complete checkpoint in the order in which they were seen.
         submitted: the exact script or command lines that were handed to the back end.
         last_lines: the last output of the ranks that failed, or of rank 0, by rank.
+        storage: rates, checkpoint writes and what they cost the training; None: see `missing`.
         saturation: how well GPUs, or the cores where there are none, were used; None: see `missing`.
         missing: what could not be shown, and why.
     """
@@ -72,6 +75,7 @@ class ReportData:
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     submitted: str = ""
     last_lines: dict[int, list[str]] = field(default_factory=dict)
+    storage: StorageView | None = None
     saturation: Saturation | None = None
     missing: list[str] = field(default_factory=list)
 
@@ -129,6 +133,7 @@ def collect(run: RunFolder | Path | str) -> ReportData:
         "plan": _plan,
         "telemetry": _telemetry,
         "resource use": _resources,
+        "storage": _storage,
         "saturation": _saturation,
         "logs": _logs,
     }
@@ -171,6 +176,8 @@ def _plan(run: Run, data: ReportData) -> None:
 def _telemetry(run: Run, data: ReportData) -> None:
     logged: dict[int, list[tuple[int, float]]] = {}
     for name, events in run.events().items():
+        if name.startswith(_OWN):
+            continue
         series = run.series(name)
         columns = (series.steps, series.times, series.mean, series.low, series.high)
         data.curves[name] = Curve(name, *(column.astype(float).tolist() for column in columns))
@@ -203,6 +210,12 @@ def _resources(run: Run, data: ReportData) -> None:
         data.usage[group] = read_usage(run, group, data.seconds or 0.0, sizes.get(group, data.state.world_size))
     if not data.usage and data.state.attempts:
         data.missing.append("no resource use: nothing was sampled, the run was too short")
+
+
+def _storage(run: Run, data: ReportData) -> None:
+    from cordee.insight.storage import storage_view
+
+    data.storage = storage_view(run)
 
 
 def _saturation(run: Run, data: ReportData) -> None:

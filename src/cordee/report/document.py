@@ -10,6 +10,7 @@ from typing import Any
 from cordee.report.container import container_of
 from cordee.report.data import ReportData
 from cordee.report.segments import segment_document
+from cordee.report.storage import storage_document
 from cordee.units import utc_text
 
 SCHEMA = "cordee.report/1"
@@ -56,6 +57,7 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "findings": [finding.document() for finding in state.findings],
         "metrics": {name: summary(curve.mean) for name, curve in data.curves.items()},
         "resources": _resources(data),
+        "storage": storage_document(data.storage) if data.storage is not None else None,
         "saturation": summary_document(data.saturation) if data.saturation is not None else None,
         "last_lines": {str(rank): lines for rank, lines in data.last_lines.items()},
         "missing": data.missing,

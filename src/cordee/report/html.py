@@ -16,6 +16,7 @@ from cordee.report.data import ReportData
 from cordee.report.document import environment, summary
 from cordee.report.plots import OUTCOMES, curve_plots, phases_plot, resource_plots
 from cordee.report.segments import segment_words, worth_showing
+from cordee.report.storage import storage_charts
 from cordee.report.text import failure_text, lost_text, quantity, troubled_first
 from cordee.report.vetting import vetting_view
 from cordee.runs.state import NodeState, RankState, called
@@ -58,6 +59,8 @@ def render_html(data: ReportData) -> str:
             missing=data.missing,
             last_lines=data.last_lines,
             curves=[(plot.name, Markup(plot.svg)) for plot in curve_plots(data)],
+            storage=[(name, Markup(svg)) for name, svg in storage_charts(data)],
+            storage_text=data.storage.text if data.storage is not None else "",
             resources=[(plot.name, Markup(plot.svg)) for plot in resource_plots(data)],
             saturation=Markup(summary_html(data.saturation)) if data.saturation is not None else "",
             classes=[name for name in CLASSES if name != UNKNOWN],

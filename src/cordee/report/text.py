@@ -66,6 +66,8 @@ def _head(data: ReportData) -> list[str]:
         lines += _fact("lost", lost_text(data))
     if state.checkpoint:
         lines += _fact("checkpoint", f"{state.checkpoint} ({len(data.checkpoints)} seen)")
+    if data.storage is not None and data.storage.saves:
+        lines += _fact("their cost", data.storage.text)
     return lines
 
 

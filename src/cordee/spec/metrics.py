@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cordee.spec.fields import Document, Duration, Lines, wrong
 
-Adapter = Literal["wandb", "tensorboard", "mlflow"]
+Adapter = Literal["wandb", "tensorboard", "mlflow", "device_mesh"]
 _URL_FORMS = (
     'an address of this node, such as "http://127.0.0.1:8000/metrics"; {port}, {rank} and {local_rank} are filled in'
 )
@@ -70,6 +70,11 @@ class Scrape(Document):
 class Metrics(Document):
     """`[metrics]`: libraries whose numbers are recorded too, endpoints that are read, and a receiver for OTLP."""
 
-    adapters: Annotated[tuple[Adapter, ...], BeforeValidator(_tuple)] = ("wandb", "tensorboard", "mlflow")
+    adapters: Annotated[tuple[Adapter, ...], BeforeValidator(_tuple)] = (
+        "wandb",
+        "tensorboard",
+        "mlflow",
+        "device_mesh",
+    )
     scrape: Annotated[tuple[Scrape, ...], BeforeValidator(_tuple)] = ()
     otlp: bool = False

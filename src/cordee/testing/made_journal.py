@@ -51,7 +51,7 @@ class MadeJournal:
         submitted = {"backend": "local", "nodes": len(self._names), "ranks": self._story.layout.gpus}
         self._write("client", 0, [(-2 * _BEFORE_S, "submitted", submitted)])
         self._sequence = 0
-        self.add(self._before())
+        self.add(list(self._before()))
 
     def until(self, first: int, stop: int) -> None:
         """Write what happened in the seconds [first, stop) after the ranks started."""
@@ -181,7 +181,7 @@ def write_output(folder: RunFolder, story: Story, names: Sequence[str], started_
 
 def loss(step: int) -> float:
     """Return a loss that falls with the steps."""
-    return 1.9 + 9.1 / (1 + step / 25) ** 0.6
+    return float(1.9 + 9.1 / (1 + step / 25) ** 0.6)
 
 
 def made_plan(folder: RunFolder, name: str, story: Story) -> Plan:
@@ -191,7 +191,7 @@ def made_plan(folder: RunFolder, name: str, story: Story) -> Plan:
         nodes=layout.nodes, spare_nodes=0, min_nodes=layout.nodes, gpus_per_node=layout.per_node,
         ranks_per_node=layout.per_node, cpus_per_rank=72, memory_bytes=None, time_s=None, gpu=None, scheduler=Scheduler(),
     )  # fmt: skip
-    argv = ("python", "train.py", "--tensor-model-parallel-size", str(layout.sizes["tp"]))
+    argv: tuple[str, ...] = ("python", "train.py", "--tensor-model-parallel-size", str(layout.sizes["tp"]))
     argv += ("--pipeline-model-parallel-size", str(layout.sizes["pp"]), "--made-up")
     step = Step(
         name="main",

@@ -146,7 +146,7 @@ class _Writer:
         self._journal.begin()
         for at, name in enumerate(self.names):
             for group, facts in self._facts(at, name).items():
-                if group in self.made.metrics:
+                if group in self.made.metrics or group == "rank":  # ranks are told of, measured or not
                     self._log.append(encode_facts(name, group, self.started_at, facts, {}, [REMARK]))
         per_node = self.made.per_node
         uuids = [[gpu_uuid(node, at) for at in range(per_node)] for node in range(len(self.names))]

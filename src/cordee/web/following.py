@@ -17,7 +17,6 @@ from cordee.web.logs import newest
 from cordee.web.reading import Reading
 
 _MOST_NAMES = 200
-_FIRST_LOOK_S = 120.0
 
 
 @dataclass
@@ -88,10 +87,10 @@ class Follower:
         try:
             with self._reading.run() as run:
                 for group in run.groups():
-                    metric = next(iter(run.metrics(group)))
-                    times = run.grid(group, [metric], start=self._newest.get(group, time.time() - _FIRST_LOOK_S)).times
-                    if len(times):
-                        self._newest[group] = float(times[-1])
+                    source = run.source(group)
+                    first, stop = source.extent()
+                    if stop > first:
+                        self._newest[group] = (stop - 1) * source.cadence
         except (CordeeError, OSError, ValueError):
             pass  # a file that is on its way or damaged: the page says among what is missing why samples are not read
         return dict(self._newest)

@@ -40,23 +40,29 @@ class Hub:
 
     Args:
         shelf: where the runs are.
+        poll_s: how often the folder of a followed run is looked at.
+        ping_s: how often a stream without news gives a sign of life.
+
+    Attributes:
+        channels: the runs that somebody follows, by id.
     """
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: Shelf, poll_s: float = POLL_S, ping_s: float = PING_S) -> None:
         self._shelf = shelf
-        self._channels: dict[str, Channel] = {}
+        self._poll_s, self._ping_s = poll_s, ping_s
+        self.channels: dict[str, Channel] = {}
         self._closing = asyncio.Event()
 
     def close(self) -> None:
         """End all streams, so that the server can stop."""
         self._closing.set()
-        for channel in self._channels.values():
+        for channel in self.channels.values():
             channel.wake_all()
 
     @property
     def listeners(self) -> int:
         """How many streams are open."""
-        return sum(len(channel.listeners) for channel in self._channels.values())
+        return sum(len(channel.listeners) for channel in self.channels.values())
 
     @property
     def full(self) -> bool:
@@ -69,9 +75,9 @@ class Hub:
         Args:
             last_id: the header Last-Event-ID: what that client knows is not sent again.
         """
-        channel = self._channels.get(run)
+        channel = self.channels.get(run)
         if channel is None:
-            channel = self._channels[run] = Channel(self._shelf, run)
+            channel = self.channels[run] = Channel(self._shelf, run, self._poll_s)
         listener = channel.join(_cursor(last_id))
         try:
             yield f"retry: {RETRY_MS}\n\n".encode()
@@ -79,26 +85,31 @@ class Hub:
             while not self._closing.is_set():
                 for event in channel.news(listener):
                     yield event
-                if time.monotonic() - pinged >= PING_S:
+                if time.monotonic() - pinged >= self._ping_s:
                     pinged = time.monotonic()
                     yield _event("ping", {"now": time.time()}, channel.cursor(listener))
                 try:
-                    await asyncio.wait_for(listener.wake.wait(), max(0.05, PING_S - (time.monotonic() - pinged)))
+                    await asyncio.wait_for(listener.wake.wait(), max(0.01, self._ping_s - (time.monotonic() - pinged)))
                 except TimeoutError:
                     continue
                 listener.wake.clear()
         finally:
             channel.leave(listener)
             if not channel.listeners:
-                self._channels.pop(run, None)
+                self.channels.pop(run, None)
 
 
 class Channel:
-    """One run that somebody follows."""
+    """One run that somebody follows.
 
-    def __init__(self, shelf: Shelf, run: str) -> None:
+    Attributes:
+        looks: how often its folder was looked at.
+    """
+
+    def __init__(self, shelf: Shelf, run: str, poll_s: float) -> None:
         self.listeners: list[Listener] = []
-        self._shelf, self._run = shelf, run
+        self.looks = 0
+        self._shelf, self._run, self._poll_s = shelf, run, poll_s
         self._look = Look()
         self._task: asyncio.Task[None] | None = None
 
@@ -152,11 +163,12 @@ class Channel:
             except Exception:
                 _log.exception("following %s failed", self._run)
                 look, follower = _unreadable("the server failed at reading this run; its log says more"), None
+            self.looks += 1
             if look is not self._look:
                 self._look = look
                 self.wake_all()
             spent = time.monotonic() - began
-            await asyncio.sleep(max(POLL_S, 2 * spent))
+            await asyncio.sleep(max(self._poll_s, 2 * spent))
 
 
 def _unreadable(text: str) -> Look:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cordee.runs.logged import LoggedFacts
 from cordee.runs.reader import Run, Series
 from cordee.web.errors import NotFound
 
@@ -16,12 +17,16 @@ OWN = "cordee/"
 MOST_NAMES = 2000
 
 
-def list_logged(events: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return `{metrics, capped}`: each name with its ranks, steps and newest value; Cordée's own names are left out."""
+def list_logged(events: Mapping[str, np.ndarray], known: Mapping[str, LoggedFacts]) -> dict[str, Any]:
+    """Return `{metrics, capped}`: each name with its ranks, steps and newest value; Cordée's own names are left out.
+
+    Args:
+        known: what is known of some of them, by name.
+    """
     names = [name for name in events if not name.startswith(OWN)]
     found = []
     for name in names[:MOST_NAMES]:
-        rows = events[name]
+        rows, about = events[name], known.get(name, LoggedFacts())
         ranks = np.unique(rows["rank"])
         stepped = rows["step"] >= 0
         newest = rows[stepped & (rows["step"] == rows["step"].max())] if stepped.any() else rows[-1:]
@@ -33,7 +38,9 @@ def list_logged(events: Mapping[str, np.ndarray]) -> dict[str, Any]:
                 "steps": len(np.unique(rows["step"])) if stepped.any() else len(rows),
                 "last": float(newest["value"].mean()),
                 "at": float(newest["time"].max()),
-                "source": "cordee.log",
+                "source": about.source,
+                "also": list(about.also),
+                "unit": about.unit,
                 "rank0_only": ranks.tolist() == [0],
             }
         )

@@ -187,7 +187,8 @@ class LoggedLine(Answer):
     steps: int = Field(description="How many steps it was logged at; without steps, calls.")
     last: float | None = Field(description="The newest value, mean over ranks.")
     at: Moment = Field(description="When that was logged.")
-    source: str
+    source: str = Field(description="What logged it: cordee.log, wandb, tensorboard, mlflow, prometheus, otlp.")
+    unit: str
     rank0_only: bool
 
 
@@ -254,6 +255,13 @@ class ScoreAnswer(Answer):
 
 
 class StorageAnswer(Answer):
+    start: Moment
+    stop: Moment
+    rates: list[dict[str, Any]] = Field(description="Of the whole job: `name`, `unit`, `times`, `values`, ...")
+    checkpoints: list[dict[str, Any]] = Field(description="`begin`, `end`, `step`, `bytes`, `lost_s`, `text`, ...")
+    pace: dict[str, Any] = Field(description="`times` and `values` in steps per second.")
+    throughput: dict[str, Any] | None = Field(description="As ranks logged it: `name`, `times`, `values`.")
+    summary: dict[str, Any]
     missing: list[Missing]
 
 

@@ -62,7 +62,10 @@ def _whole(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
         if len(found) > most_bytes:
             raise ScrapeError(f"it answers with more than {most_bytes >> 20} MiB")
         if not chunk:
-            return bytes(found)
+            break
+    if response.length:
+        raise ScrapeError(f"its answer ends {response.length} bytes too early")
+    return bytes(found)
 
 
 class _Deadline:

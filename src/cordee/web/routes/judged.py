@@ -1,11 +1,14 @@
-"""What is concluded from a run: its score, and what its storage did."""
+"""What is concluded from a run: its score, and what its storage did to it."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated, Any
 
-from cordee.web.answers import document_answer
-from cordee.web.models import ScoreAnswer
+from fastapi import APIRouter, Query, Request, Response
+
+from cordee.insight.storage import storage_view
+from cordee.web.answers import document_answer, run_document_answer
+from cordee.web.models import ScoreAnswer, StorageAnswer
 from cordee.web.server import server_of
 
 router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])
@@ -24,3 +27,21 @@ def score(request: Request, run: str) -> Response:
     return document_answer(
         request, {"status": status, "computed_at": found.at, "score": found.score, "missing": missing}
     )
+
+
+@router.get("/storage", response_model=StorageAnswer)
+def storage(
+    request: Request,
+    run: str,
+    start: Annotated[float | None, Query(description="From this time on, UTC epoch seconds.")] = None,
+    stop: Annotated[float | None, Query(description="Before this time, UTC epoch seconds.")] = None,
+    points: Annotated[int, Query(ge=2, le=5000, description="At most so many for each curve.")] = 600,
+) -> Response:
+    """Return rates of storage, checkpoint writes, throughput over the same time, and what each write cost the training."""
+    reading = server_of(request).shelf.reading(run)
+
+    def make() -> dict[str, Any]:
+        with reading.run() as opened:
+            return storage_view(opened, start, stop, points).document()
+
+    return run_document_answer(request, reading, make)

@@ -29,7 +29,7 @@ Stop = Annotated[float | None, Query(description="Before this time, UTC epoch se
 Columns = Annotated[int, Query(ge=1, le=4000, description="At most so many columns.")]
 Points = Annotated[int, Query(ge=1, le=5000, description="At most so many points.")]
 Form = Annotated[Format | None, Query(description="frame, json or arrow; default: by the header Accept, else json.")]
-Statistic = Literal["mean", "min", "max", "count"]
+Statistic = Annotated[Literal["mean", "min", "max", "count"], Query(description="Of the samples in a cell.")]
 
 
 @router.get("/groups", response_model=Groups)
@@ -51,8 +51,9 @@ def devices(request: Request, run: str, group: GroupName) -> Response:
 
     def make() -> dict[str, Any]:
         state, _ = reading.state()
+        places = reading.places(state.world_size).of
         with reading.run() as opened:
-            return {"group": group, "devices": describe_devices(opened, group, state)}
+            return {"group": group, "devices": describe_devices(opened, group, state, places)}
 
     return run_document_answer(request, reading, make)
 
@@ -150,13 +151,13 @@ def _described(name: str, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _group(run: Run, name: str) -> dict[str, Any]:
-    metrics = run.metrics(name)
-    grid = run.grid(name, [next(iter(metrics))])
+    source = run.source(name)
+    first, stop = source.extent()
     return {
         "name": name,
-        "cadence": grid.cadence,
-        "first": float(grid.times[0]) if len(grid.times) else None,
-        "last": float(grid.times[-1]) if len(grid.times) else None,
-        "devices": len(grid.devices),
-        "metrics": [_described(metric, about) for metric, about in metrics.items()],
+        "cadence": source.cadence,
+        "first": first * source.cadence if stop > first else None,
+        "last": (stop - 1) * source.cadence if stop > first else None,
+        "devices": len(source.devices),
+        "metrics": [_described(metric, about) for metric, about in source.metrics.items()],
     }

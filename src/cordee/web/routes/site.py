@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from cordee.report.datasets import catalogue_document
 from cordee.web.answers import document_answer
 from cordee.web.fleet import fleet_document
-from cordee.web.models import Fleet
+from cordee.web.models import Catalogue, Fleet
 from cordee.web.server import server_of
 
 router = APIRouter(prefix="/api", tags=["site"])
@@ -17,3 +18,9 @@ def fleet(request: Request) -> Response:
     """Return all nodes with what runs and ran on them, other jobs where Slurm is asked, and what vettings said."""
     server = server_of(request)
     return document_answer(request, fleet_document(server.shelf.summaries(), server.site))
+
+
+@router.get("/catalogue", response_model=Catalogue)
+def catalogue(request: Request) -> Response:
+    """Return every data set that Cordée leaves: fields, units, where they come from, how to read them."""
+    return document_answer(request, catalogue_document())

@@ -3,12 +3,15 @@
 import uPlot from "./vendor/uplot-1.6.32.js";
 import { html, useEffect, useMemo, useRef } from "./vendor/htm-preact-3.1.1.js";
 import { colour, series as looks } from "./colours.js";
-import { duration, number, quantity } from "./format.js";
+import { duration, number, quantity, short } from "./format.js";
 import { useHandler, useTheme, useWidth } from "./hooks.js";
 
 /** Pixels left and right of every plot and of the timeline above: all have one axis of time. */
 export const LEFT = 62;
 export const RIGHT = 14;
+
+/** How much larger than on a desk everything is drawn: the size of letters says it. */
+export const scaled = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 15;
 
 /** Return a typed array as uPlot wants it: what is missing is null, and the line has a gap there. */
 export function gaps(values) {
@@ -46,7 +49,8 @@ function marker(marks) {
 }
 
 function options({ lines, width, height, unit, time, xUnit, axis: labelled, low, high, marks, sync, onZoom, onCursor }) {
-  const font = `${Math.round(0.73 * parseFloat(getComputedStyle(document.documentElement).fontSize))}px system-ui, sans-serif`;
+  const by = scaled();
+  const font = `${Math.round(11 * by)}px system-ui, sans-serif`;
   const axis = { stroke: colour("soft"), font, grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
   const spec = [{}];
   const bands = [];
@@ -56,9 +60,9 @@ function options({ lines, width, height, unit, time, xUnit, axis: labelled, low,
     spec.push({
       label: line.name,
       stroke: line.role === "edge" ? colour(`c${line.colour ?? 0}`, alpha) : look.stroke,
-      width: line.role === "edge" ? 0 : (line.width ?? 1.6),
+      width: line.role === "edge" ? 0 : 1.6 * by,
       dash: look.dash,
-      points: { show: line.points ?? false, size: 5 },
+      points: { show: line.points ?? false, size: 5 * by },
       spanGaps: false,
       scale: "y",
     });
@@ -68,10 +72,10 @@ function options({ lines, width, height, unit, time, xUnit, axis: labelled, low,
   }
   return {
     width,
-    height,
+    height: Math.round(height * by),
     series: spec,
     bands,
-    padding: [8, RIGHT, labelled ? 0 : 8, 0],
+    padding: [8 * by, RIGHT * by, labelled ? 0 : 8 * by, 0],
     legend: { show: false },
     cursor: {
       drag: { x: true, y: false, setScale: false },
@@ -85,8 +89,8 @@ function options({ lines, width, height, unit, time, xUnit, axis: labelled, low,
       y: { range: (plot, least, most) => span(least, most, low, high) },
     },
     axes: [
-      { ...axis, size: labelled ? 26 : 0, space: 70, ...xAxis(time, xUnit), ...(labelled ? {} : { values: (plot, ticks) => ticks.map(() => "") }) },
-      { ...axis, size: LEFT, space: 26, values: (plot, ticks) => ticks.map((value) => quantity(value, unit, 3)) },
+      { ...axis, size: labelled ? 26 * by : 0, space: 70 * by, ...xAxis(time, xUnit), ...(labelled ? {} : { values: (plot, ticks) => ticks.map(() => "") }) },
+      { ...axis, size: LEFT * by, space: 26 * by, values: (plot, ticks) => ticks.map((value) => short(value, unit)) },
     ],
     hooks: {
       draw: [marker(marks)],
@@ -174,7 +178,7 @@ export function Chart({ x, lines, unit = "", height = 160, time = true, range, o
     };
   }, [kind, theme, width > 0, height]);
   useEffect(() => {
-    if (plot.current && width) plot.current.setSize({ width, height });
+    if (plot.current && width) plot.current.setSize({ width, height: Math.round(height * scaled()) });
   }, [width, height]);
   useEffect(() => {
     const made = plot.current;

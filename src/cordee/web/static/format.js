@@ -53,6 +53,12 @@ export function quantity(value, unit, digits = 3) {
   }
 }
 
+/** Return a value with its unit, as short as it must be beside an axis. */
+export function short(value, unit) {
+  const known = ["ratio", "bytes", "bytes/s", "hertz", "watts", "joules", "celsius", "seconds", "CPU seconds per second"].includes(unit);
+  return known ? quantity(value, unit) : Math.abs(value) >= 10_000 ? prefixed(value, "", 5).trim() : number(value, 4);
+}
+
 /** Return seconds as "850 ms", "12 s", "4 min 5 s", "3 h 20 min" or "2 d 4 h". */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";

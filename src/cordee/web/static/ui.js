@@ -232,7 +232,7 @@ export function Search({ label, value, onInput, placeholder }) {
   </label>`;
 }
 
-/** A table whose columns are `{name, title?, of(row), sort?(row), short?, right?}`; rows have `key(row)` and, maybe, `link(row)`. */
+/** A table whose columns are `{name, title?, of(row), sort?(row), short?, right?, roomy?}` (`roomy`: not on a phone); rows have `key(row)` and, maybe, `link(row)`. */
 export function Table({ columns, rows, id, caption, sort, onSort, rowProps = () => ({}) }) {
   const arrow = (column) => (sort?.by === column.name ? (sort.down ? "descending" : "ascending") : undefined);
   return html`<div class="table" tabindex="0" role="region" aria-label=${caption}>
@@ -241,7 +241,7 @@ export function Table({ columns, rows, id, caption, sort, onSort, rowProps = () 
       <thead>
         <tr>
           ${columns.map(
-            (column) => html`<th scope="col" class=${column.right ? "right" : ""} aria-sort=${arrow(column)} title=${column.title}>
+            (column) => html`<th scope="col" class=${`${column.right ? "right" : ""}${column.roomy ? " roomy" : ""}`} aria-sort=${arrow(column)} title=${column.title}>
               ${column.sort && onSort
                 ? html`<button type="button" class="sort" onClick=${() => onSort({ by: column.name, down: sort?.by === column.name ? !sort.down : !!column.right })}>
                     ${column.name}<span class="arrow" aria-hidden="true">${arrow(column) === "descending" ? "↓" : arrow(column) ? "↑" : ""}</span>
@@ -254,7 +254,7 @@ export function Table({ columns, rows, id, caption, sort, onSort, rowProps = () 
       <tbody>
         ${rows.map(
           (row) => html`<tr key=${id(row)} ...${rowProps(row)}>
-            ${columns.map((column) => html`<td class=${`${column.short ? "short" : ""}${column.right ? " right" : ""}`}>${column.of(row)}</td>`)}
+            ${columns.map((column) => html`<td class=${`${column.short ? "short" : ""}${column.right ? " right" : ""}${column.roomy ? " roomy" : ""}`}>${column.of(row)}</td>`)}
           </tr>`,
         )}
       </tbody>

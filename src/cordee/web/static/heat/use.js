@@ -14,6 +14,12 @@ const RETRY_MS = [1_000, 2_000, 4_000, 8_000, 15_000];
 const FIRST = ["gpu_sm_ratio", "gpu_graphics_ratio", "gpu_utilization_ratio", "cpu_cores_ratio", "cpu_busy_ratio"];
 const GROUPS = ["gpu", "rank", "node"];
 
+/** Leave a time for measurements (`performance.getEntriesByName("heat-picture")`), the newest of each kind only. */
+function mark(what) {
+  performance.clearMarks(`heat-${what}`);
+  performance.mark(`heat-${what}`);
+}
+
 /** Bring the heat map's style sheet in, once. */
 export function useStyle() {
   useEffect(() => {
@@ -73,12 +79,15 @@ export function useEngine({ run, group, metric, devices, sort, follow, onPicture
 
   const arrange = (news) => {
     if (!news) return;
+    mark("sorted");
     onOrder(news);
     setOrder(news);
   };
   const receive = useHandler((kind, message) => {
-    if (kind === "picture") onPicture(message);
-    else if (kind === "data" || kind === "detail") {
+    if (kind === "picture") {
+      mark(message.whole ? "picture" : "overview");
+      onPicture(message);
+    } else if (kind === "data" || kind === "detail") {
       tries.current = 0;
       if (kind === "data" && message.stage !== "overview") full.current = true;
       setError(null);

@@ -20,8 +20,12 @@ const COLUMNS = 24;
 const AROUND_S = 150;
 const ENDED = new Set(["finished", "failed", "cancelled"]);
 
-export default function Bands({ run, query, setQuery, doc, range, setRange, whole }) {
+export default function Bands(given) {
   useStyle();
+  return html`<h1 class="hidden">Bands</h1><${Inside} ...${given} />`;
+}
+
+function Inside({ run, query, setQuery, doc, range, setRange, whole }) {
   const live = !ENDED.has(doc.state);
   const tick = useTick(live ? run : null, ["samples"], 20_000);
   const state = useData(ofRun(run, "groups"), { tick });

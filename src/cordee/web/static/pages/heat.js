@@ -21,13 +21,15 @@ const WORST = 20;
 
 export default function Heat({ run, query, setQuery, range }) {
   useStyle();
+  return html`<h1 class="hidden">Heat map</h1><${Inside} ...${{ run, query, setQuery, range }} />`;
+}
+
+function Inside({ run, query, setQuery, range }) {
   const { state, groups, group, metric } = useMetrics(run, query);
-  if (!group) {
-    if (state.error) return html`<${Fault} error=${state.error} what="the heat map" />`;
-    if (!state.data) return html`<${Loading} what="what was measured" />`;
-    return html`<${Empty} title="Nothing was sampled yet"><p>Samples come once ranks run, one a second from every node; this page goes on by itself.</p><//>`;
-  }
-  return html`<${Chosen} ...${{ run, query, setQuery, range, groups, group, metric }} key=${group.name} />`;
+  if (group) return html`<${Chosen} ...${{ run, query, setQuery, range, groups, group, metric }} key=${group.name} />`;
+  if (state.error) return html`<${Fault} error=${state.error} what="the heat map" />`;
+  if (!state.data) return html`<${Loading} what="what was measured" />`;
+  return html`<${Empty} title="Nothing was sampled yet"><p>Samples come once ranks run, one a second from every node; this page goes on by itself.</p><//>`;
 }
 
 function Chosen({ run, query, setQuery, range, groups, group, metric }) {

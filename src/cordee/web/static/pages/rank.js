@@ -24,8 +24,8 @@ export default function Rank({ run, doc, params, query, setQuery, range, setRang
   const shared = { run, range: range || whole, chosen: range, setRange, marks: marksOf(doc), live };
   const number = Number(params.rank);
   return html`<div class="title"><h1>Rank ${params.rank}</h1>
-      <nav class="aside" aria-label="Neighbours">
-        ${number > 0 && html`<a href=${at("run", run, "rank", String(number - 1))}>← rank ${number - 1}</a> `}
+      <nav class="aside links" aria-label="Neighbours">
+        ${number > 0 && html`<a href=${at("run", run, "rank", String(number - 1))}>← rank ${number - 1}</a>`}
         ${number + 1 < doc.ranks.length && html`<a href=${at("run", run, "rank", String(number + 1))}>rank ${number + 1} →</a>`}
       </nav>
     </div>
@@ -38,11 +38,11 @@ export default function Rank({ run, doc, params, query, setQuery, range, setRang
         ["local rank", rank.local_rank],
         ["place", placeWords(rank.place, rank.sizes) || null],
         ["CPUs", rank.cpus === undefined || rank.cpus === null ? null : plain(rank.cpus)],
-        ["GPUs", rank.gpus?.length ? plain(rank.gpus) : null],
+        ["GPUs", rank.gpus?.length ? html`<span class="small">${plain(rank.gpus)}</span>` : null],
       ]} /></section>
-      <${Missing} missing=${rank.missing} />`}<//>
-    <${Lines} ...${shared} title="What it uses" wanted=${[["rank", params.rank]]} />
+      <${Missing} missing=${rank.missing} />
+    <${Lines} ...${shared} title="What it uses" wanted=${[["gpu", ...(rank.gpus || [])], ["rank", params.rank]]} />
     <section class="panel" aria-labelledby="h-printed"><header><h2 id="h-printed">What it printed</h2></header>
       <div class="stack"><${LogView} key=${params.rank} run=${run} rank=${params.rank} live=${live} query=${query} setQuery=${setQuery} /></div>
-    </section>`;
+    </section>`}<//>`;
 }

@@ -45,18 +45,19 @@ function columns(chosen, choose) {
     { name: "State", short: true, sort: (run) => STATES.indexOf(run.state), of: (run) => html`<${Badge} state=${run.state} />` },
     { name: "Started", short: true, sort: began, right: true, of: (run) => html`<${Time} at=${began(run)} />` },
     { name: "Lasted", short: true, right: true, sort: lasted, of: (run) => duration(lasted(run)) },
-    { name: "Nodes", right: true, sort: (run) => run.nodes, of: (run) => number(run.nodes) },
-    { name: "Ranks", right: true, sort: (run) => run.ranks, of: (run) => number(run.ranks) },
+    { name: "Nodes", roomy: true, right: true, sort: (run) => run.nodes, of: (run) => number(run.nodes) },
+    { name: "Ranks", roomy: true, right: true, sort: (run) => run.ranks, of: (run) => number(run.ranks) },
     { name: "Step", short: true, right: true, sort: (run) => run.step, of: (run) => html`<${Steps} run=${run} />` },
-    { name: "Restarts", right: true, sort: (run) => run.restarts, of: (run) => number(run.restarts) },
+    { name: "Restarts", roomy: true, right: true, sort: (run) => run.restarts, of: (run) => number(run.restarts) },
     {
       name: "Findings",
+      roomy: true,
       right: true,
       sort: findings,
       of: (run) => (findings(run) ? html`<a href=${at("run", run.id, "findings")}>${findings(run)}</a>` : html`<span class="soft">0</span>`),
     },
-    { name: "Score", right: true, sort: (run) => run.score, of: (run) => (Number.isFinite(run.score) ? html`<a href=${at("run", run.id, "score")}>${number(run.score, 3)}</a>` : html`<span class="soft">–</span>`) },
-    { name: "Why", sort: (run) => run.reason || "", of: (run) => html`<span class="soft">${run.reason}</span>` },
+    { name: "Score", roomy: true, right: true, sort: (run) => run.score, of: (run) => (Number.isFinite(run.score) ? html`<a href=${at("run", run.id, "score")}>${number(run.score, 3)}</a>` : html`<span class="soft">–</span>`) },
+    { name: "Why", roomy: true, sort: (run) => run.reason || "", of: (run) => html`<span class="soft">${run.reason}</span>` },
   ];
 }
 

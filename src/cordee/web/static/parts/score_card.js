@@ -5,7 +5,7 @@ import { ofRun } from "../api.js";
 import { number } from "../format.js";
 import { useData, useEvery } from "../hooks.js";
 import { at } from "../routes.js";
-import { Empty, Figures, Loaded, Missing, Panel, Shares } from "../ui.js";
+import { Empty, Figures, Icon, Loaded, Missing, Panel, Shares } from "../ui.js";
 
 const percent = (value) => (Number.isFinite(value) ? `${Math.round(100 * value)} %` : null);
 
@@ -41,7 +41,7 @@ export function useScore(run, doc) {
 /** What there is instead of a score. */
 export function NoScore({ answer }) {
   if (answer.missing?.length) return html`<${Missing} missing=${answer.missing} />`;
-  return answer.status === "computing" ? html`<p class="loading" role="status"><span class="spinner" aria-hidden="true"></span>The score is being computed…</p>` : html`<${Empty} title="There is no score." />`;
+  return answer.status === "computing" ? html`<p class="said soft" role="status"><${Icon} name="wait" /> <span>The score is being computed…</span></p>` : html`<${Empty} title="There is no score." />`;
 }
 
 export function ScoreCard({ run, doc }) {

@@ -1,7 +1,7 @@
 /** Phases, attempts, checkpoints and findings of a run on one axis of time, above charts with the same axis. */
 
 import { html, useMemo } from "../vendor/htm-preact-3.1.1.js";
-import { LEFT, RIGHT } from "../charts.js";
+import { LEFT, RIGHT, scaled } from "../charts.js";
 import { duration, epoch, local } from "../format.js";
 import { useWidth } from "../hooks.js";
 import { serverNow } from "../live.js";
@@ -52,7 +52,9 @@ function Shape({ mark, x, y }) {
 }
 
 export function Timeline({ doc, range, marks }) {
-  const [place, width] = useWidth();
+  const [place, shown] = useWidth();
+  const by = scaled();
+  const width = Math.round(shown / by);
   const [from, to] = range;
   const scale = (at) => LEFT + ((at - from) / (to - from)) * Math.max(1, width - LEFT - RIGHT);
   const clamp = (at) => Math.min(to, Math.max(from, at));
@@ -75,25 +77,30 @@ export function Timeline({ doc, range, marks }) {
     ...kinds.map((kind) => `${events.filter((mark) => mark.kind === kind.kind).length} ${kind.name}s`),
   ];
   return html`<div ref=${place}>
-    ${width > 0 && html`<svg class="timeline" width=${width} height=${axisAt + 20} role="img" aria-label=${`Timeline: ${words.slice(0, 40).join(", ")}`}>
+    ${width > 0 && html`<svg class="timeline" viewBox=${`0 0 ${width} ${axisAt + 20}`} width=${shown} height=${(axisAt + 20) * by} role="img" aria-label=${`Timeline: ${words.slice(0, 40).join(", ")}`}>
       ${found.map((at) => html`<g key=${at}><line class="axis" x1=${scale(at)} x2=${scale(at)} y1="0" y2=${axisAt} /><text x=${scale(at)} y=${axisAt + 14} text-anchor="middle">${local(at, { seconds }).slice(-8)}</text></g>`)}
       ${lines.map(([name, list], row) => html`<g key=${name}><text class="row-name" x="0" y=${row * ROW + 16}>${name}</text>
         ${cut(list).map((one) => html`<${Stretch} of=${one.name?.startsWith("attempt") ? { ...one, name: one.name } : one} y=${row * ROW + 4}
           title=${one.count > 1 ? `${one.count} of them, too short to draw` : `${one.name}: ${duration(one.end - one.start)}${one.reason ? `, ${one.reason}` : ""}`} />`)}</g>`)}
       ${kinds.length > 0 && html`<g><text class="row-name" x="0" y=${lines.length * ROW + 16}>events</text>
-        ${thinned(events, scale).map((mark) => html`<${Shape} mark=${mark} x=${scale(mark.x)} y=${lines.length * ROW + 12} />`)}</g>`}
+        ${thinned(events, scale).map(([mark, x]) => html`<${Shape} mark=${mark} x=${x} y=${lines.length * ROW + 12} />`)}</g>`}
     </svg>`}
     ${kinds.length > 0 && html`<ul class="legend">${kinds.map((mark) => html`<li><svg class="icon shape" viewBox="-8 -8 16 16" aria-hidden="true"><g class="timeline"><${Shape} mark=${mark} x=${0} y=${0} /></g></svg> ${mark.name}</li>`)}</ul>`}
   </div>`;
 }
 
-/** At most one mark of a kind per three pixels. */
+/** At most one mark of a kind per three pixels, and marks of other kinds beside it: `[[mark, x], ...]`. */
 function thinned(events, scale) {
   const last = {};
-  return events.filter((mark) => {
+  const shown = [];
+  let right = -9;
+  for (const mark of events) {
     const x = scale(mark.x);
-    if (x - (last[mark.kind] ?? -9) < 3) return false;
+    if (x - (last[mark.kind] ?? -9) < 3) continue;
     last[mark.kind] = x;
-    return true;
-  });
+    const free = x - right < 11 && shown.at(-1)?.[0].kind !== mark.kind ? right + 11 : x;
+    right = free;
+    shown.push([mark, free]);
+  }
+  return shown;
 }
