@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser
+
+from cordee.testing.browsing import Watched, chromium
 
 DESK, PHONE, WALL = (1440, 900), (390, 844), (2560, 1440)
 WAIT_S = 60.0
-SETTLED = """() => !document.querySelector("main .loading") && !document.querySelector("main .spinner")
-  && document.querySelector("main h1")"""
 
 
 def shots(run: str, other: str, node: str) -> list[tuple[str, str, tuple[int, int], dict[str, Any]]]:
@@ -25,7 +25,7 @@ def shots(run: str, other: str, node: str) -> list[tuple[str, str, tuple[int, in
     of = f"#/run/{quote(run, safe='')}"
     return [
         ("runs", "#/runs", DESK, {}),
-        ("run", of, (1440, 1800), {}),
+        ("run", of, (1440, 1500), {}),
         ("run-dark", of, DESK, {"color_scheme": "dark"}),
         ("run-phone", of, PHONE, {}),
         ("run-wall", f"?wall=1{of}", WALL, {}),
@@ -44,26 +44,20 @@ def shots(run: str, other: str, node: str) -> list[tuple[str, str, tuple[int, in
     ]
 
 
-def settle(page: Page) -> None:
-    """Wait until everything of the page is there, and the score is computed where it can be."""
-    page.wait_for_function(SETTLED, timeout=1000 * WAIT_S)
+def take(browser: Browser, url: str, shot: tuple[str, str, tuple[int, int], dict[str, Any]], folder: Path) -> None:
+    """Take one picture, once everything on the screen is there and the score is computed."""
+    name, address, (width, height), more = shot
+    tab = Watched(browser, url, viewport={"width": width, "height": height}, reduced_motion="reduce", **more)
+    page = tab.open(address)
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline and page.get_by_text("is being computed").count():
         page.wait_for_timeout(500)
-    page.wait_for_timeout(1000)
-
-
-def take(browser: Browser, url: str, shot: tuple[str, str, tuple[int, int], dict[str, Any]], folder: Path) -> None:
-    """Take one picture."""
-    name, address, (width, height), more = shot
-    context = browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce", **more)
-    page = context.new_page()
-    page.goto(f"{url}/{address}")
-    settle(page)
+    page.wait_for_timeout(1500)
+    tab.settled()
     path = folder / f"serve-{name}.png"
     page.screenshot(path=path)
-    context.close()
-    print(f"{path} {path.stat().st_size / 1000:.0f} kB")
+    tab.close()
+    print(f"{path} {path.stat().st_size / 1000:.0f} kB", *tab.faults)
 
 
 def main() -> None:
@@ -78,12 +72,10 @@ def main() -> None:
     given = parser.parse_args()
     given.output.mkdir(parents=True, exist_ok=True)
     wanted = set(given.only.split(",")) if given.only else None
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+    with chromium() as browser:
         for shot in shots(given.run, given.other or given.run, given.node):
             if wanted is None or shot[0] in wanted:
                 take(browser, given.url.rstrip("/"), shot, given.output)
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ class Missing(NamedTuple):
 
 def missing_shards(telemetry: Path, commit: Commit, damaged: Mapping[str, str]) -> list[Missing]:
     """Return what is said to be sealed and cannot be read: files that are not there, or `damaged`, by their names."""
+    store = telemetry / STORE
+    if store.is_dir() and not (store / "zarr.json").exists():
+        return [Missing("everything that was sealed", f"{STORE}/zarr.json is not there", "copy the run folder again")]
     gone = [name for name in commit.shards if not (telemetry / STORE / name).exists()]
     copy = "copy the run folder again; what is missing is shown as a gap"
     found = []

@@ -127,6 +127,7 @@ class Run:
         self._live = LiveEvents(folder.telemetry)
         self._commit = Commit()
         self._commit_key: Any = None
+        self._facts: tuple[Any, dict[str, dict[str, dict[str, Any]]]] | None = None
         self._sources: dict[str, tuple[Any, Source]] = {}
         self._of_logged: Logged | None = None
 
@@ -264,14 +265,21 @@ class Run:
     def facts(self, group: str) -> dict[str, dict[str, Any]]:
         """Return what is known of a group's devices, by node: `{devices: {device: {...}}, missing: {metric: reason}, remarks}`.
 
-        Ranks are named as text. See `cordee.runs.blocklog.encode_facts`.
+        Ranks are named as text. See `cordee.runs.blocklog.encode_facts`. While nothing new is told it is the same object, which
+        is not to be changed.
         """
         self._look()
-        known = read_facts(self.folder.telemetry)
-        for part in self._tail.parts:
-            for news in part.facts:
-                merge_facts(known, news)
-        return {facts["node"]: facts for facts in known.values() if facts["group"] == group}
+        key = (self._commit_key, tuple((part.path, len(part.facts)) for part in self._tail.parts))
+        if self._facts is None or self._facts[0] != key:
+            known = read_facts(self.folder.telemetry)
+            for part in self._tail.parts:
+                for news in part.facts:
+                    merge_facts(known, news)
+            groups: dict[str, dict[str, dict[str, Any]]] = {}
+            for facts in known.values():
+                groups.setdefault(facts["group"], {})[facts["node"]] = facts
+            self._facts = (key, groups)
+        return self._facts[1].setdefault(group, {})
 
     def events(self, name: str | None = None) -> dict[str, np.ndarray]:
         """Return what ranks logged with `cordee.log`, by metric name (only `name`, when given).

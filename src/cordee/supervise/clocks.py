@@ -7,7 +7,7 @@ _LEAST_MESSAGES = 10
 
 
 class Clocks:
-    """The smallest difference that any message of a node showed: delays only make differences larger."""
+    """The most that any message of a node showed it to be ahead: a delay makes that less, never more."""
 
     def __init__(self) -> None:
         self._off_s: dict[str, float] = {}
@@ -17,8 +17,7 @@ class Clocks:
         """Take in the UTC epoch seconds that a node told, and what it is here."""
         off_s = told - now
         self._heard[node] = self._heard.get(node, 0) + 1
-        if abs(off_s) <= abs(self._off_s.get(node, off_s)):
-            self._off_s[node] = off_s
+        self._off_s[node] = max(off_s, self._off_s.get(node, off_s))
 
     @property
     def wrong(self) -> dict[str, float]:

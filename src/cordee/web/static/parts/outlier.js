@@ -62,7 +62,7 @@ export function Outlier({ run, group, metric, end, live, seen }) {
   if (!far) return html`<div title=${`no device is far from the median in the last ${WINDOW_S} s`}><dt>stands out</dt><dd class="soft">none</dd></div>`;
   const device = found.devices[far.at];
   const [name, href] = WORDS[group]?.(run, device) ?? [];
-  return html`<div title=${`${device}: ${quantity(far.value, found.unit)}, the median is ${quantity(far.median, found.unit)}`}>
+  return html`<div title=${`${device}: ${quantity(far.value, found.unit)}, the median is ${quantity(far.median, found.unit)}; means of the last ${WINDOW_S} s`}>
     <dt>stands out</dt><dd>${name ? html`<a href=${href}>${name}</a>` : html`<${Gpu} run=${run} device=${device} />`} ${quantity(far.value, found.unit, 2)}</dd>
   </div>`;
 }
