@@ -52,14 +52,14 @@ class Save:
         return None if self.begin is None else self.end - self.begin
 
 
-def saves(run: Run, events: Mapping[str, np.ndarray], journal: list[dict[str, Any]]) -> list[Save]:
+def saves(run: Run, journal: list[dict[str, Any]]) -> list[Save]:
     """Return all checkpoints of a run in the order of time.
 
     Args:
-        events: what ranks logged, by name.
         journal: the run's.
     """
-    told = _told(events)
+    logged = run.logged()
+    told = _told({name: run.events(name)[name] for name in (SECONDS, BYTES, BLOCKING) if name in logged})
     known = {save.step for save in told}
     seen = [
         Save(event.get("step"), str(event.get("name", "")), parse_utc(event["time"]))
