@@ -25,7 +25,7 @@ def shots(run: str, other: str, node: str) -> list[tuple[str, str, tuple[int, in
     of = f"#/run/{quote(run, safe='')}"
     return [
         ("runs", "#/runs", DESK, {}),
-        ("run", of, (1440, 1500), {}),
+        ("run", of, (1440, 1300), {}),
         ("run-dark", of, DESK, {"color_scheme": "dark"}),
         ("run-phone", of, PHONE, {}),
         ("run-wall", f"?wall=1{of}", WALL, {}),
