@@ -43,6 +43,12 @@ def test_every_event_that_any_module_writes_is_in_the_catalogue_with_its_meaning
     assert set(journal_events()) == set(EVENTS)
 
 
+def test_what_is_measured_told_and_journalled_has_words_or_a_unit():
+    for one in datasets():
+        if one.name.partition("/")[0] in ("samples", "facts", "events", "journal", "views"):
+            assert [field.name for field in one.fields if not field.meaning and not field.unit] == [], one.name
+
+
 def test_fields_of_events_are_those_that_are_written():
     assert journal_events()["checkpoint_seen"] == ["name", "step"]
     assert "rank_exited.signal" in names("journal")

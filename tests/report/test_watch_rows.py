@@ -13,7 +13,9 @@ from cordee.cli.blocks import coloured, shaded, sparkline
 from cordee.cli.quantities import quantity
 from cordee.cli.watch import VIEWS, View, watch
 from cordee.cli.watch_keys import letters
+from cordee.cli.watch_samples import RESOURCES
 from cordee.runs.blocklog import BlockLogWriter, encode_facts, encode_grid, encode_schema
+from cordee.runs.catalogue import METRICS
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.testing.made_runs import MadeRun, write_run
@@ -235,3 +237,7 @@ def test_blocks_tell_what_is_missing_from_what_is_least():
     assert coloured([0.0, math.nan, math.nan], [1.0, 1.0, math.nan], 0.0, 1.0).plain == "▀▄ "
     assert sparkline([1.0, 2.0], low=0.0) == "▅█"
     assert shaded([5.0, 5.0], 5.0, 5.0) == ".."
+
+
+def test_every_metric_of_a_row_is_a_standard_one():
+    assert {metric for _, choices in RESOURCES for _, metric in choices} <= set(METRICS)

@@ -248,4 +248,5 @@ def _plain(value: float) -> float | None:
 
 
 def _has_colours(console: Console) -> bool:
-    return console.color_system is not None and not console.no_color
+    """Return whether the terminal has enough colours for a scale of them, and may use them."""
+    return console.color_system in ("256", "truecolor") and not console.no_color

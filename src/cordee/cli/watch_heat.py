@@ -69,6 +69,8 @@ def lines(samples: Samples, choice: Choice, height: int, width: int, *, colours:
         scale(colours=colours),
         f" {quantity(seen.high, seen.unit)}",
         ("   blank: not measured", "dim"),
+        no_wrap=True,
+        overflow="ellipsis",
     )
     body = _body(names, values, seen, colours)
     return [Text(title, style="bold", no_wrap=True, overflow="ellipsis"), *body, _axis(seen), legend]
@@ -119,7 +121,7 @@ def _body(names: list[str], values: list[list[float]], seen: Heat, colours: bool
     found: list[RenderableType] = []
     each = 2 if colours else 1
     for at in range(0, len(values), each):
-        label = Text(one_line(names[at], _LABEL).ljust(_LABEL + 1), style="dim", no_wrap=True, overflow="crop")
+        label = Text(no_wrap=True, overflow="crop").append(one_line(names[at], _LABEL).ljust(_LABEL + 1), "dim")
         if colours:
             below = values[at + 1] if at + 1 < len(values) else None
             label.append_text(coloured(values[at], below, seen.low, seen.high))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.errors import CordeeError
 from cordee.insight.peers import outliers
+from cordee.runs.catalogue import METRICS
 from cordee.runs.folder import RunFolder
 from cordee.runs.grids import natural
 from cordee.runs.placement import placement, sizes_of
@@ -180,7 +181,7 @@ class Samples:
             for kind, metric in choices:
                 about = measured.get(groups.get(kind, ""), {}).get(metric)
                 if about is not None:
-                    row = known.get(metric) or Row(title, groups[kind], metric, about["unit"], about["source"])
+                    row = known.get(metric) or Row(title, groups[kind], metric, METRICS[metric].unit, about["source"])
                     rows.append(row)
                     break
         for group in dict.fromkeys(row.group for row in rows):

@@ -45,7 +45,7 @@ _KEYS = "n/p views  f findings  r ranks  h heat  o overview"
 def keys_of(view: View) -> str:
     """Return the line of keys of a view."""
     own = {"overview": "", "heat": "  m metric  s statistic  z time  x order"}.get(view.page, "  j/k scroll")
-    return f"{view.page}: {_KEYS}{own}  q leaves" + ("" if view.state.ended else "; the run goes on")
+    return f"{view.page}: q leaves{'' if view.state.ended else ', the run goes on'}{own}  {_KEYS}"
 
 
 def overview(view: View, height: int, width: int) -> RenderableType:
@@ -201,8 +201,10 @@ def _ranks(view: View, most: int, width: int) -> RenderableType:
             format_size(memory[number]) if number in memory else "-",
         ]
         message = _printed(view.output.partial.get(number) or view.last_of.get(number, b""))
-        told = _line(_differs(differing[number]) if number in differing else "", "yellow")
-        told.append("; " if told.plain and message else "", "").append(message, "")
+        told = _line("")
+        if number in differing:
+            told.append(one_line(_differs(differing[number])), "yellow").append("; " if message else "")
+        told.append(message)
         table.add_row(
             str(number),
             _line(rank.node),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
@@ -155,13 +156,28 @@ def called(result: dict[str, Any]) -> str:
 
 def replay(events: list[dict[str, Any]], run: str = "") -> RunState:
     """Return the state after `events` (in the order of `read_journal`); unknown events change nothing."""
-    state = RunState(run=run)
-    clock = _Clock()
-    for event in events:
-        handler = _HANDLERS.get(event["event"])
-        if handler is not None:
-            handler(state, event, clock.at(event))
-    return state
+    return Replay(run).feed(events)
+
+
+class Replay:
+    """A replay that goes on with later events, for those who follow a run of many nodes."""
+
+    def __init__(self, run: str = "") -> None:
+        self._state = RunState(run=run)
+        self._clock = _Clock()
+
+    def feed(self, events: list[dict[str, Any]]) -> RunState:
+        """Return the state after these events too; what was returned before keeps its lists."""
+        for event in events:
+            handler = _HANDLERS.get(event["event"])
+            if handler is not None:
+                handler(self._state, event, self._clock.at(event))
+        seen = copy.copy(self._state)
+        for name, value in vars(seen).items():
+            if isinstance(value, list):
+                setattr(seen, name, list(value))
+        seen._places = {}
+        return seen
 
 
 class _Clock:

@@ -25,7 +25,7 @@ def catalogue_document() -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def datasets() -> tuple[DataSet, ...]:
     """Return every data set: what is measured, what happened, what was concluded from it; takes a second, once."""
-    return (*_samples(), *_facts(), *_logged(), *_journal(), *_state(), *_results(), *_files())
+    return (*_samples(), *_facts(), *_logged(), *_journal(), *_state(), *_results(), *_views(), *_files())
 
 
 def _samples() -> list[DataSet]:
@@ -52,6 +52,7 @@ def _samples() -> list[DataSet]:
 
 
 def _facts() -> list[DataSet]:
+    from cordee.node import placing
     from cordee.node.rank_facts import RankFacts
     from cordee.node.record.sampler import NodeRecorder
     from cordee.node.samplers.host import node_sampler
@@ -59,7 +60,7 @@ def _facts() -> list[DataSet]:
     keys = {
         "gpu": list[str](),
         "node": _keys_of([node_sampler]),
-        "rank": _keys_of([RankFacts.begin, NodeRecorder._rank_facts]),
+        "rank": _keys_of([RankFacts.begin, NodeRecorder._rank_facts, placing._fact]),
     }
     return [
         DataSet(
@@ -146,6 +147,7 @@ def _journal() -> list[DataSet]:
 
 def _state() -> list[DataSet]:
     from cordee.findings import Finding
+    from cordee.report.run_document import run_document
     from cordee.runs.state import NodeState, Phase, RankState, RunState, SegmentState
 
     parts = {"nodes[].": NodeState, "ranks[].": RankState, "phases[].": Phase, "segment_states[].": SegmentState}
@@ -161,6 +163,15 @@ def _state() -> list[DataSet]:
             "`run.state`",
             "Where a run is now, and how it came there; nodes and ranks are those of the newest segment and attempt.",
             tuple(rows),
+        ),
+        DataSet(
+            "run",
+            "The run document",
+            "what commands print",
+            "JSON, `cordee.run/1`; times are UTC epoch seconds",
+            "`cordee show --json`, `cordee run --json`, `cordee watch --json` (with rows); `/api/runs/RUN` (with more)",
+            "A run's state with its nodes, ranks and segments, for programs.",
+            tuple(_named(_keys_of([run_document]), code.docstring_fields(RunState), "the journal, the plan")),
         ),
         DataSet(
             "findings",
@@ -228,6 +239,28 @@ def _results() -> list[DataSet]:
             "What the report's page shows, for programs.",
             tuple(_named(_keys_of([report_document]), code.docstring_fields(Saturation), "the report")),
         ),
+    ]
+
+
+def _views() -> list[DataSet]:
+    from cordee.runs.views import Bands, Heat, Lines
+
+    about = {
+        "heat": (Heat, "A metric of all devices over time, as many columns and rows as a picture has."),
+        "bands": (Bands, "How the devices of a metric were spread at each time."),
+        "lines": (Lines, "A metric of a few devices over time."),
+    }
+    return [
+        DataSet(
+            f"views/{name}",
+            f"Views: {name}",
+            "what is computed from samples",
+            "arrays and scalars; over HTTP JSON, Arrow, or frames (`application/vnd.cordee.frame`)",
+            f"`cordee.runs.views.{name}`; `/api/runs/RUN/{name}`",
+            meaning,
+            tuple(_of_class(of, "the samples")),
+        )
+        for name, (of, meaning) in about.items()
     ]
 
 

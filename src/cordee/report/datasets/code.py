@@ -130,6 +130,8 @@ def _texts(node: ast.AST) -> list[str]:
 
 def _keys(node: ast.Dict, above: str) -> Iterator[str]:
     for key, value in zip(node.keys, node.values, strict=True):
+        if isinstance(value, ast.Dict) and key is not None and not _texts(key):
+            yield from _keys(value, above)  # by device
         for name in _texts(key) if key is not None else []:
             yield above + name
             if isinstance(value, ast.Dict):
