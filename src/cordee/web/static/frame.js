@@ -34,7 +34,7 @@ function Fresh({ run, ended }) {
   useClock(1);
   useEffect(
     () => live(run, (kind) => {
-      if (kind !== "status") heard.current = Date.now();
+      if (kind !== "status" && kind !== "refused") heard.current = Date.now();
     }),
     [run],
   );
