@@ -155,13 +155,27 @@ def called(result: dict[str, Any]) -> str:
 
 def replay(events: list[dict[str, Any]], run: str = "") -> RunState:
     """Return the state after `events` (in the order of `read_journal`); unknown events change nothing."""
-    state = RunState(run=run)
-    clock = _Clock()
-    for event in events:
-        handler = _HANDLERS.get(event["event"])
-        if handler is not None:
-            handler(state, event, clock.at(event))
-    return state
+    return Replay(run).add(events)
+
+
+class Replay:
+    """A replay that goes on as the journal grows.
+
+    Attributes:
+        state: after all events so far; the same object, which every `add` changes.
+    """
+
+    def __init__(self, run: str = "") -> None:
+        self.state = RunState(run=run)
+        self._clock = _Clock()
+
+    def add(self, events: list[dict[str, Any]]) -> RunState:
+        """Return the state after these events too, which come after all that were added before."""
+        for event in events:
+            handler = _HANDLERS.get(event["event"])
+            if handler is not None:
+                handler(self.state, event, self._clock.at(event))
+        return self.state
 
 
 class _Clock:
