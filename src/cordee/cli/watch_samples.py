@@ -164,13 +164,14 @@ class Samples:
         """
         if self._done or (time.monotonic() < self._due and not now):
             return
-        began_at = time.process_time()
+        began_at, first = time.process_time(), not self.rows
         try:
             self._read(began, ended)
             self.trouble, self._done = "", ended
         except (CordeeError, OSError) as error:
             self.trouble = str(error).partition("\n")[0]
-        self._due = time.monotonic() + max(_LEAST_PACE_S, (time.process_time() - began_at) / _SHARE_OF_A_CORE)
+        spent_s = 0.0 if first else time.process_time() - began_at  # the first reads the history too
+        self._due = time.monotonic() + max(_LEAST_PACE_S, spent_s / _SHARE_OF_A_CORE)
 
     def _read(self, began: float | None, ended: bool) -> None:
         known = {row.metric: row for row in self.rows}
