@@ -1,8 +1,9 @@
 """Measure what a call of 4 values costs: cordee.log; W&B, TensorBoard and MLflow without and with the tee; an OpenTelemetry gauge.
 
 `python benchmarks/adapter_cost.py [--blocks N] [--calls N]` prints Markdown tables. Calls without and with the tee alternate in
-blocks within one process, the tee switched by putting the library's own method back, so that both see the same machine; the
-numbers are medians of blocks, and the difference is the median of the differences of neighbours. The second table is what a
+blocks within one process, the tee switched by putting the library's own method back, so that both see the same machine.
+Times of a call are medians of blocks; what the tee adds is the median of the differences of neighbours, in CPU time of the
+calling thread, which other processes change least. The second table is what a
 Python pays for `sitecustomize` when it starts.
 """
 
@@ -11,11 +12,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,31 +42,38 @@ class Paired:
         self._reader = ChannelReader(os.environ["CORDEE_CHANNEL"])
         self._step = 0
 
-    def block(self, call: Callable[[int], object]) -> float:
-        """Return the mean microseconds of a call."""
+    def block(self, call: Callable[[int], object]) -> tuple[float, float]:
+        """Return the mean microseconds of a call, by the clock and of CPU."""
         first, self._step = self._step, self._step + self.calls
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.thread_time()
         for step in range(first, self._step):
             call(step)
-        taken = time.perf_counter() - began
+        taken, cpu = time.perf_counter() - began, time.thread_time() - cpu
         while self._reader.read(10_000)[0]:
             self._reader.acknowledge(self._reader.cursor)
-        return taken / self.calls * 1e6
+        return taken / self.calls * 1e6, cpu / self.calls * 1e6
 
     def row(self, name: str, call: Callable[[int], object], switch: Callable[[bool], None]) -> None:
-        """Print medians without and with the tee, and of the difference."""
+        """Print medians without and with the tee, and of what it adds."""
         pairs = []
         for _ in range(self.blocks + 1):
             switch(False)
             without = self.block(call)
             switch(True)
             pairs.append((without, self.block(call)))
-        pairs = pairs[1:]  # the first is warming up
-        columns = [statistics.median(column) for column in zip(*pairs, strict=True)]
-        difference = statistics.median(after - before for before, after in pairs)
-        print(f"| {name} | {columns[0]:.2f} | {columns[1]:.2f} | {difference:+.2f} |", flush=True)
+        without, tee = zip(*pairs[1:], strict=True)  # the first pair is warming up
+        by_clock = [statistics.median(wall for wall, _ in column) for column in (without, tee)]
+        added = statistics.median(after - before for (_, before), (_, after) in zip(without, tee, strict=True))
+        print(f"| {name} | {by_clock[0]:.2f} | {by_clock[1]:.2f} | {added:+.2f} |", flush=True)
         if self._reader.dropped:
             raise SystemExit(f"{self._reader.dropped} events were dropped: the numbers above are worthless")
+
+
+class Nothing:
+    """A library whose calls cost nothing, so that what remains is the tee."""
+
+    def log(self, data: dict[str, float], step: int | None = None) -> None:
+        """Take it."""
 
 
 def switch_of(owner: Any, name: str) -> Callable[[bool], None]:
@@ -80,6 +90,13 @@ def measure(library: str, blocks: int, calls: int, folder: Path) -> None:
         import cordee
 
         paired.row("cordee.log", lambda step: cordee.log(step=step, **FOUR), lambda tee: None)
+        library_alone = types.SimpleNamespace(Run=Nothing)
+        adapter = importlib.import_module("cordee.client.adapters.wandb")
+        adapter.wrap(library_alone)
+        run = Nothing()
+        renamed = {f"other_{name}": value for name, value in FOUR.items()}
+        of = switch_of(Nothing, "log")
+        paired.row("the tee alone: a library that does nothing", lambda step: run.log(renamed, step=step), of)
     elif library == "wandb":
         import wandb
 
@@ -124,7 +141,7 @@ def as_rank(argv: list[str], folder: Path, node_zip: Path, **more: str) -> None:
 
 
 def start_cost(folder: Path, node_zip: Path) -> None:
-    """Print the milliseconds of a Python's start: with node.zip alone, and with the adapters waiting in it."""
+    """Print the CPU milliseconds of a Python's start: with node.zip alone, and with the adapters waiting in it."""
     kinds: dict[str, dict[str, str]] = {
         "nothing on PYTHONPATH": {},
         "node.zip, no adapters": {"PYTHONPATH": str(node_zip)},
@@ -134,10 +151,11 @@ def start_cost(folder: Path, node_zip: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     for _ in range(STARTS):
         for name, more in kinds.items():
-            began = time.perf_counter()
+            began = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-c", "pass"], env={**clean, **more}, check=True)
-            times[name].append((time.perf_counter() - began) * 1e3)
-    print("\n| a Python starts | ms, median | over the first |\n|---|---|---|")
+            ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+            times[name].append((ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime) * 1e3)
+    print("\n| a Python starts | CPU ms, median | over the first |\n|---|---|---|")
     first = next(iter(times.values()))
     for name, taken in times.items():
         over = statistics.median(mine - bare for mine, bare in zip(taken, first, strict=True))
@@ -160,7 +178,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_node_zip(folder / "node.zip")
-        print("| call of 4 values | µs without | µs with the tee | difference |\n|---|---|---|---|", flush=True)
+        print("| call of 4 values | µs without | µs with the tee | CPU µs added |\n|---|---|---|---|", flush=True)
         for library in LIBRARIES:
             words = [sys.executable, __file__, "--library", library, "--folder", name]
             words += ["--blocks", str(options.blocks), "--calls", str(options.calls)]

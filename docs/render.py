@@ -29,11 +29,22 @@ def write_all(docs: Path) -> None:
         "slurm-reasons.md": slurm_reasons(),
         "vetting-checks.md": vetting_checks(),
         "data-sets.md": data_sets(),
+        "http-api.md": _beside("http_api").http_api(),
     }
     for name, text in pages.items():
         path = docs / name
         if not path.is_file() or path.read_text() != text:
             path.write_text(text)
+
+
+def _beside(name: str) -> Any:
+    """Return the module of this name that lies beside this one."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def architecture(root: Path) -> str:

@@ -50,6 +50,7 @@ LONGEST = (
     "tests/slurm/test_advise.py",
     "tests/environment/test_demo.py",
     "tests/slurm/test_faces.py",
+    "tests/web/test_pages.py",
     "tests/supervise/test_vetting.py",
     "tests/supervise/test_environment_runs.py",
     "tests/spec/test_prepared.py",

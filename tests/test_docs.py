@@ -328,6 +328,7 @@ def test_links_between_files_lead_somewhere():
                     "benchmarks",
                     "commands",
                     "data-sets",
+                    "http-api",
                     "notebook",
                     "slurm-reasons",
                     "vetting-checks",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 
@@ -196,6 +197,26 @@ def test_mount_points_with_spaces_keep_their_names(kernel, sampler):
     kernel.nfs(r"/home\040of\040all")
     named(sampler)
     assert sampler.facts()["n"]["storage"][0]["mount"] == "/home of all"
+
+
+def test_no_mount_point_is_ever_touched_so_that_one_that_hangs_holds_up_nothing(kernel, sampler, monkeypatch):
+    kernel.nfs("/home")
+    kernel.mount(LUSTRE[1], "lustre", LUSTRE[0])
+    kernel.lustre("scratch-ffff1")
+
+    def watched(function):
+        def touch(path, *more, **options):
+            assert not str(path).startswith(("/home", "/scratch"))
+            return function(path, *more, **options)
+
+        return touch
+
+    for name in ("stat", "statvfs", "lstat", "open", "listdir", "scandir", "access"):
+        monkeypatch.setattr(os, name, watched(getattr(os, name)))
+    for _ in range(2):
+        kernel.now += 1
+        assert len(sampler.sample()) == 7
+    assert sampler.missing == {}
 
 
 def of_job(kernel, version):

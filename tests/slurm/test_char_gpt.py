@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cordee.insight.storage import storage_view
+from cordee.runs.placement import placement
+from cordee.runs.reader import open_run
 from cordee.runs.state import RunState
 from cordee.testing.runs import LocalRun
 
@@ -42,6 +45,11 @@ def test_a_chain_of_three_segments_ends_with_the_weights_of_one_local_run(start,
     with local:
         assert local.wait_end(180).state == "finished"
         expected = result(local)
+    opened = open_run(local.folder.root)
+    assert [told["place"] for told in placement(opened).values()] == [{"dp": 0}, {"dp": 1}]
+    saves = storage_view(opened).saves
+    assert [(save.step, save.ranks, save.source) for save in saves] == [(step, 2, "told") for step in (49, 99, 149)]
+    assert all(save.bytes > 1e6 and save.seconds > 0 for save in saves)
 
     one = start(folder, **MORE)
     assert one.wait_end(180).state == "finished"

@@ -27,6 +27,7 @@ class JournalTail:
         self._offsets: dict[Path, int] = {}
         self._events: list[dict[str, Any]] = []
         self._replay = Replay(folder.id)
+        self._state = RunState(run=folder.id)
 
     def read(self) -> RunState:
         """Return the state now.
@@ -46,8 +47,8 @@ class JournalTail:
                 news = self._events
             else:
                 self._events += news
-            self._replay.add(news)
-        return self._replay.state
+            self._state = self._replay.feed(news)
+        return self._state
 
     def _read_file(self, path: Path) -> list[dict[str, Any]]:
         offset = self._offsets.get(path, 0)

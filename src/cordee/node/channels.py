@@ -10,6 +10,7 @@ from typing import Optional
 
 from cordee.client.channel import ChannelReader, create_channel
 from cordee.node.logged_names import LoggedNames
+from cordee.node.name_cap import NameCap
 from cordee.node.placing import split_places
 from cordee.runs.blocklog import encode_events
 
@@ -30,6 +31,7 @@ class RankChannels:
         self._node = node
         self._open: dict[tuple[int, int], ChannelReader] = {}
         self._reported_drops: dict[tuple[int, int], int] = {}
+        self._cap = NameCap()
         self._closed: set[tuple[int, int]] = set()
         self._names = LoggedNames(node)
         self._first: list[bytes] = []
@@ -66,6 +68,7 @@ class RankChannels:
             news = dropped - self._reported_drops.get((attempt, rank), 0)
             events, places = split_places(self._node, rank, attempt, events)
             records.append(places)
+            events = self._cap.keep((attempt, rank), events)
             if events or news:
                 records.append(encode_events(self._node, rank, attempt, news, events))
                 self._reported_drops[attempt, rank] = dropped
@@ -91,6 +94,14 @@ class RankChannels:
     def total(self) -> Optional[int]:
         """How many steps the training has, if a rank said so."""
         return max((reader.total or 0 for reader in self._open.values()), default=0) or None
+
+    @property
+    def capped_values(self) -> dict[int, int]:
+        """By rank, how many values were left out because it uses too many metric names."""
+        found: dict[int, int] = {}
+        for (_, rank), count in self._cap.left_out.items():
+            found[rank] = found.get(rank, 0) + count
+        return found
 
     def request_stop(self, attempt: int) -> None:
         """Ask the ranks of an attempt that call `cordee.stopping` to say which step they are at."""

@@ -6,12 +6,11 @@ from typing import Any, Mapping, Sequence
 
 from cordee.client import megatron
 from cordee.client.channel import Event
-from cordee.client.place import PREFIX
+from cordee.client.place import BY, PREFIX
 from cordee.node.world import World
 from cordee.runs.blocklog import encode_facts
 
-_BY = f"{PREFIX}d_by/"
-_REFUSED = f"{PREFIX}/refused"
+_REFUSED = f"{PREFIX}refused"
 
 
 def split_places(node: str, rank: int, attempt: int, events: list[Event]) -> tuple[list[Event], bytes]:
@@ -49,7 +48,7 @@ def places_of_command(world: World, argv: Sequence[str], moment: float) -> bytes
 
 
 def _is_place(event: Event) -> bool:
-    return event[2] is None and next(iter(event[3]), "").startswith(PREFIX)
+    return event[2] is None and next(iter(event[3]), "").startswith((PREFIX, BY))
 
 
 def _decoded(numbers: Mapping[str, float], attempt: int) -> dict[str, Any]:
@@ -59,9 +58,9 @@ def _decoded(numbers: Mapping[str, float], attempt: int) -> dict[str, Any]:
     for name, number in numbers.items():
         if not abs(number) < 1 << 53:
             continue
-        _, _, words = name.partition(f"{PREFIX}/")
-        if name.startswith(_BY):
-            source = name[len(_BY) :]
+        _, _, words = name.partition(PREFIX)
+        if name.startswith(BY):
+            source = name[len(BY) :]
         elif words.endswith("/size"):
             sizes[words[: -len("/size")]] = int(number)
         elif words and name != _REFUSED:

@@ -93,6 +93,8 @@ class Telemetry:
             "total": self._channels.total,
             "dropped_log_bytes": dropped_log_bytes,
             "lost_samples": self._lost_samples,
+            "now": time.time(),
+            "capped_values": list(self._channels.capped_values.items()),
         }
         self._records.clear()
         if body or cursors:

@@ -27,9 +27,9 @@ _MOST_CHECKPOINTS = 1000
 def storage_charts(data: ReportData) -> list[tuple[str, str]]:
     """Return (title, SVG) of throughput and of writes with checkpoints behind them; none without checkpoints and steps."""
     view = data.storage
-    times, steps = view.pace if view is not None else (np.empty(0), np.empty(0))
-    if view is None or not view.saves or not np.isfinite(steps).any():
+    if view is None or not view.saves or not np.isfinite(view.pace[1]).any():
         return []
+    name, times, values = view.throughput()
     origin = data.state.started_at if data.state.started_at is not None else view.start
     shades = [
         (save.begin - origin, save.end - origin, save_text(save, dent))
@@ -39,7 +39,7 @@ def storage_charts(data: ReportData) -> list[tuple[str, str]]:
     seen = [(save.end - origin, save_text(save, dent)) for save, dent in zip(view.saves, view.dents, strict=True)]
     marks = [] if shades else seen
     first, last = view.start - origin, view.stop - origin
-    curves = [("Steps per second", times, steps, "number"), *_writes(view)]
+    curves = [(name[0].upper() + name[1:] if " per " in name else name, times, values, "number"), *_writes(view)]
     charts = []
     for title, at, values, kind in curves:
         line = Line(title, [first, *(at - origin).tolist()], [float("nan"), *values.tolist()])

@@ -31,6 +31,9 @@ GRIDS = frozenset((GRID, GRID64))
 
 # Offsets of events from here on are not places in a rank's channel: what was read or received beside it has its own.
 BESIDE_CHANNEL = 1 << 50
+# Metric names that are kept: of one rank, by its agent; of one run, by its readers.
+MOST_RANK_NAMES = 2_000
+MOST_RUN_NAMES = 20_000
 
 MAGIC = b"CoBk"
 BLOCK_BYTES = 256 << 10

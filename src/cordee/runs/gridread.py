@@ -69,6 +69,14 @@ class Source:
             return found
         return min(axes.first, found[0]), max(axes.stop, found[1])
 
+    def outside(self) -> int:
+        """Return how many samples of the tail are left out because their clock was wrong."""
+        return self._window.outside(self._axes.origin, self._axes.end) if self._window is not None else 0
+
+    def damaged(self) -> dict[str, str]:
+        """Return what of the sealed series could not be read so far, by file, with the reason."""
+        return self._sealed.damaged() if self._sealed is not None else {}
+
     def slots(self, names: Sequence[str], first: int, stop: int) -> np.ndarray:
         """Return float32 (metric, slot, device) of the slots [first, stop)."""
         values = np.full((len(names), stop - first, len(self.devices)), np.nan, dtype=np.float32)

@@ -125,6 +125,9 @@ class Logged:
 
 def _split(table: np.ndarray, names: list[str], name: str | None) -> Iterator[tuple[str, np.ndarray]]:
     """Yield each metric's rows of a table without the name's column, of all metrics or of one."""
+    table = table[:, ~np.isnan(table[0])]  # rows of a file that is not there
+    if not table.shape[1]:
+        return
     order = np.argsort(table[0], kind="stable")
     codes, begins = np.unique(table[0][order], return_index=True)
     for code, rows in zip(codes.tolist(), np.split(order, begins[1:]), strict=True):

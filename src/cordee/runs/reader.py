@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from cordee.runs.gridread import Source
     from cordee.runs.grids import Samples
     from cordee.runs.logged_values import Logged
+    from cordee.runs.missing import Missing
 
 
 @dataclass
@@ -126,6 +127,7 @@ class Run:
         self._live = LiveEvents(folder.telemetry)
         self._commit = Commit()
         self._commit_key: Any = None
+        self._facts: tuple[Any, dict[str, dict[str, dict[str, Any]]]] | None = None
         self._sources: dict[str, tuple[Any, Source]] = {}
         self._of_logged: Logged | None = None
 
@@ -263,14 +265,21 @@ class Run:
     def facts(self, group: str) -> dict[str, dict[str, Any]]:
         """Return what is known of a group's devices, by node: `{devices: {device: {...}}, missing: {metric: reason}, remarks}`.
 
-        Ranks are named as text. See `cordee.runs.blocklog.encode_facts`.
+        Ranks are named as text. See `cordee.runs.blocklog.encode_facts`. While nothing new is told it is the same object, which
+        is not to be changed.
         """
         self._look()
-        known = read_facts(self.folder.telemetry)
-        for part in self._tail.parts:
-            for news in part.facts:
-                merge_facts(known, news)
-        return {facts["node"]: facts for facts in known.values() if facts["group"] == group}
+        key = (self._commit_key, tuple((part.path, len(part.facts)) for part in self._tail.parts))
+        if self._facts is None or self._facts[0] != key:
+            known = read_facts(self.folder.telemetry)
+            for part in self._tail.parts:
+                for news in part.facts:
+                    merge_facts(known, news)
+            groups: dict[str, dict[str, dict[str, Any]]] = {}
+            for facts in known.values():
+                groups.setdefault(facts["group"], {})[facts["node"]] = facts
+            self._facts = (key, groups)
+        return self._facts[1].setdefault(group, {})
 
     def events(self, name: str | None = None) -> dict[str, np.ndarray]:
         """Return what ranks logged with `cordee.log`, by metric name (only `name`, when given).
@@ -347,6 +356,35 @@ class Run:
         """User events that ranks had to drop because nobody took them in time."""
         self._look()
         return self._commit.dropped_events + sum(part.dropped_events for part in self._tail.parts)
+
+    def missing(self) -> list[Missing]:
+        """Return what is not there of the telemetry and why: damage, files not copied, wrong clocks, what was left out.
+
+        Damage within a sealed file is known once that part of it was read.
+        """
+        from cordee.runs.missing import missing_events, missing_in_log, missing_samples, missing_shards
+
+        self._look()
+        commit, parts, windows = self._commit, self._tail.parts, self._tail.windows
+        jumps: dict[str, float] = {}
+        for window in windows.values():
+            for node, back_s in window.jumps.items():
+                jumps[node] = max(back_s, jumps.get(node, 0.0))
+        outside = {name: axes.outside for name, axes in commit.groups.items()}
+        for name, (_, source) in self._sources.items():
+            outside[name] = outside.get(name, 0) + source.outside()
+        damaged = {shard: why for _, source in self._sources.values() for shard, why in source.damaged().items()}
+        capped = self._tail.names.capped_values if self._tail.names is not None else 0
+        dropped = commit.dropped_events + sum(part.dropped_events for part in parts)
+        return [
+            *missing_shards(self.folder.telemetry, commit, damaged),
+            *missing_in_log(
+                commit.skipped_bytes + sum(part.skipped_bytes for part in parts),
+                commit.malformed_records + sum(part.malformed_records for part in parts),
+            ),
+            *missing_samples(outside, jumps),
+            *missing_events(dropped, commit.capped_values + capped),
+        ]
 
     def _look(self) -> None:
         """Bring commit and tail up to date, as one: no part is in both or in none."""

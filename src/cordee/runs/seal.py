@@ -295,7 +295,7 @@ def _lock_is_stale(path: Path) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Seal one run and print `{"sealed_until": seconds or null}`; returns the exit code."""
+    """Seal one run and print `{"sealed_until": seconds or null, "capped_values": count}`; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m cordee.runs.seal", description="Seal a run's telemetry.")
     parser.add_argument("folder", help="the run's folder")
     parser.add_argument("--final", action="store_true", help="the run has ended: seal the newest part too")
@@ -305,7 +305,9 @@ def main(arguments: list[str] | None = None) -> int:
         if parsed.drop:
             print(json.dumps({"dropped_parts": drop_sealed_parts(parsed.folder)}))
             return 0
-        print(json.dumps({"sealed_until": seal(parsed.folder, final=parsed.final)}))
+        until = seal(parsed.folder, final=parsed.final)
+        capped = read_commit(RunFolder(parsed.folder).telemetry).capped_values
+        print(json.dumps({"sealed_until": until, "capped_values": capped}))
     except CordeeError as error:
         print(json.dumps(error.document()))
         return error.exit_code

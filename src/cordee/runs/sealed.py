@@ -167,6 +167,7 @@ class SealedGroup:
         self.axes = axes
         self._path = telemetry / STORE / name
         self._opened: dict[str, ShardedArray] = {}
+        self._gone: set[str] = set()
 
     def read(self, metrics: Sequence[int], first: int, stop: int) -> np.ndarray:
         """Return float32 (metric, slot, device) of the metrics with these indices in the slots [first, stop)."""
@@ -181,6 +182,9 @@ class SealedGroup:
     def _read(self, name: str, outer: tuple[Span, ...], metrics: Sequence[int], low: int, high: int) -> np.ndarray:
         import numpy as np
 
+        if not self._there(name):
+            self._gone.add(name)
+            return np.full((len(metrics), high - low, len(self.axes.devices)), np.nan, dtype=np.float32)
         array, spans = self._array(name), ((low, high), (0, len(self.axes.devices)))
         read = [array.read(*outer, (at, at + 1), *spans).reshape(1, high - low, -1) for at in metrics]
         return np.concatenate(read) if read else np.zeros((0, high - low, len(self.axes.devices)), dtype=np.float32)
@@ -215,11 +219,10 @@ class SealedGroup:
 
     def damaged(self) -> dict[str, str]:
         """Return what could not be read so far, named below the store, with the reason."""
-        return {
-            f"{self.name}/{name}/{shard}": reason
-            for name, array in self._opened.items()
-            for shard, reason in array.damaged.items()
-        }
+        found = {f"{self.name}/{name}": "it is not there" for name in self._gone}
+        for name, array in self._opened.items():
+            found.update({f"{self.name}/{name}/{shard}": reason for shard, reason in array.damaged.items()})
+        return found
 
     def _write(self, name: str, values: np.ndarray, low: int) -> list[str]:
         if not self._there(name):
@@ -296,7 +299,10 @@ def _read_table(
 
     if stop <= start:
         return np.zeros((len(columns), 0))
-    array = ShardedArray(telemetry / STORE / "events" / name)
+    path = telemetry / STORE / "events" / name
+    if not (path / "zarr.json").exists():
+        return np.zeros((len(columns), 0))
+    array = ShardedArray(path)
     places = [known.index(column) for column in columns]
     return np.concatenate([array.read((at, at + 1), (start, stop)) for at in places])
 

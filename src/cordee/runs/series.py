@@ -1,7 +1,7 @@
 """User metrics as tables: what ranks logged, column by column, and thinned to one row per step.
 
 A table is float64 (column, row): `EVENT_COLUMNS` with one row per value, or `STEP_COLUMNS` with one row per metric, attempt
-and step. Names stand as their places in a list, of which there are at most `MOST_NAMES`: values of further names are counted.
+and step. Names stand as their places in a list, of which there are at most `MOST_RUN_NAMES`: values of further names are counted.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cordee.runs.blocklog import BESIDE_CHANNEL
+from cordee.runs.blocklog import BESIDE_CHANNEL, MOST_RUN_NAMES
 from cordee.runs.sealed import EVENT_COLUMNS, STEP_COLUMNS
 
 if TYPE_CHECKING:
     from cordee.runs.tail import Event
-
-MOST_NAMES = 20_000
 
 
 def stream_of(rank: int, offset: int) -> str:
@@ -51,7 +49,7 @@ class Names:
         """Return the place of a name, a new one if need be; None, and counted, when there are too many."""
         at = self._places.get(name)
         if at is None:
-            if len(self._places) >= MOST_NAMES:
+            if len(self._places) >= MOST_RUN_NAMES:
                 self.capped_values += 1
                 return None
             at = self._places[name] = len(self._places)

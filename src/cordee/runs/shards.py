@@ -27,6 +27,7 @@ from cordee.runs.folder import write_atomically
 
 _NOTHING = (1 << 64) - 1
 _CRC = struct.Struct("<I")
+_BLOSC_SIZES = struct.Struct("<III")  # of a chunk's header: bytes when whole, of a block, as stored
 _BLOSC = {"typesize": 4, "cname": "zstd", "clevel": 3, "shuffle": "bitshuffle", "blocksize": 0}
 _KINDS = {"float32": "<f4", "float64": "<f8", "int64": "<i8"}
 
@@ -126,9 +127,12 @@ class ShardedArray:
         from numcodecs.blosc import decompress
 
         try:
+            size, _, stored = _BLOSC_SIZES.unpack_from(data, 4)
+            if size != math.prod(self._chunk) * self.dtype.itemsize or stored != len(data):
+                raise ValueError("its header is wrong")
             flat = np.frombuffer(decompress(data), self.dtype)
             values = flat.reshape([self._chunk[axis] for axis in self._order])
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, struct.error) as error:
             self._note(shard, f"a chunk is damaged: {error}")
             return None
         return values.transpose(np.argsort(self._order))

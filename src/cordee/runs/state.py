@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
@@ -155,27 +156,28 @@ def called(result: dict[str, Any]) -> str:
 
 def replay(events: list[dict[str, Any]], run: str = "") -> RunState:
     """Return the state after `events` (in the order of `read_journal`); unknown events change nothing."""
-    return Replay(run).add(events)
+    return Replay(run).feed(events)
 
 
 class Replay:
-    """A replay that goes on as the journal grows.
-
-    Attributes:
-        state: after all events so far; the same object, which every `add` changes.
-    """
+    """A replay that goes on with later events, for those who follow a run of many nodes."""
 
     def __init__(self, run: str = "") -> None:
-        self.state = RunState(run=run)
+        self._state = RunState(run=run)
         self._clock = _Clock()
 
-    def add(self, events: list[dict[str, Any]]) -> RunState:
-        """Return the state after these events too, which come after all that were added before."""
+    def feed(self, events: list[dict[str, Any]]) -> RunState:
+        """Return the state after these events too; what was returned before keeps its lists."""
         for event in events:
             handler = _HANDLERS.get(event["event"])
             if handler is not None:
-                handler(self.state, event, self._clock.at(event))
-        return self.state
+                handler(self._state, event, self._clock.at(event))
+        seen = copy.copy(self._state)
+        for name, value in vars(seen).items():
+            if isinstance(value, list):
+                setattr(seen, name, list(value))
+        seen._places = {}
+        return seen
 
 
 class _Clock:

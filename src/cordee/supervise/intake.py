@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee.runs.blocklog import BlockLogWriter
+from cordee.supervise.clocks import Clocks
 from cordee.supervise.nodes import Node
 
 _ACKNOWLEDGE_S = 1.0
@@ -27,6 +28,8 @@ class Intake:
         self._steps: dict[int, int] = {}
         self.total: Optional[int] = None
         self.lost_samples: dict[str, int] = {}
+        self.capped_values: dict[int, int] = {}
+        self.clocks = Clocks()
 
     @property
     def step(self) -> Optional[int]:
@@ -52,6 +55,9 @@ class Intake:
             self.total = message["total"]
         if message.get("lost_samples"):
             self.lost_samples[node.name] = message["lost_samples"]
+        if message.get("now"):
+            self.clocks.hear(node.name, message["now"], time.time())
+        self.capped_values.update(message.get("capped_values") or ())
         if message["sequence"] is not None:
             self._waiting[node] = message["sequence"]
 

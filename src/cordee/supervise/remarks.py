@@ -9,10 +9,12 @@ import asyncio
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any, Optional
 
 from cordee.findings import Finding
+from cordee.runs.blocklog import MOST_RANK_NAMES, MOST_RUN_NAMES, list_parts
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter
 from cordee.runs.snapshot import changed_files
@@ -20,6 +22,9 @@ from cordee.supervise.intake import Intake
 from cordee.supervise.nodes import Node
 
 _LONGEST_S = 300.0
+# At a few bytes per second the newest part is closed after ten minutes; at 10,000 GPUs this is two minutes of samples.
+_SEAL_BYTES = 128 << 20
+_SEAL_S = 300.0
 _MAKE_ROOM = "make room on the run folder's disk"
 
 
@@ -52,6 +57,44 @@ def closing_findings(nodes: list[Node], intake: Intake) -> list[Finding]:
     return findings
 
 
+class Notices:
+    """Says, once per rank or node, what makes its telemetry less than it looks.
+
+    Args:
+        intake: what the agents tell.
+        journal: where it is written.
+    """
+
+    def __init__(self, intake: Intake, journal: JournalWriter) -> None:
+        self._intake, self._journal = intake, journal
+        self._ranks: set[int] = set()
+        self._nodes: set[str] = set()
+
+    def tell(self) -> None:
+        """Write what is new: ranks with too many metric names, nodes whose clock is wrong; of many in one finding."""
+        ranks = sorted(set(self._intake.capped_values) - self._ranks)
+        if ranks:
+            self._ranks.update(ranks)
+            of = f"{'rank' if len(ranks) == 1 else 'ranks'} {_named(list(map(str, ranks)))}"
+            text = f"{of}: more than {MOST_RANK_NAMES} metric names; values of further names are left out"
+            count = sum(self._intake.capped_values[rank] for rank in ranks)
+            self._journal.append("finding", finding=names_capped(text, count).document())
+        wrong = {node: off_s for node, off_s in self._intake.clocks.wrong.items() if node not in self._nodes}
+        if wrong:
+            self._nodes.update(wrong)
+            named = [
+                f"{node} by {abs(off_s):.0f} s ({'ahead' if off_s > 0 else 'behind'})" for node, off_s in wrong.items()
+            ]
+            text = f"clocks differ from the first node's: {_named(named)}; their samples stand at other times"
+            next_step = "set the nodes' clocks (chrony or NTP); compare times of different nodes with care"
+            finding = Finding(text, "warn", "clock-differs", given=wrong, next=next_step)
+            self._journal.append("finding", finding=finding.document())
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
 class Sealer:
     """Seals telemetry in children, one at a time, so that a long run's block log stays short.
 
@@ -63,38 +106,59 @@ class Sealer:
     def __init__(self, folder: RunFolder, journal: JournalWriter) -> None:
         self._folder, self._journal = folder, journal
         self._task: Optional[asyncio.Task[None]] = None
+        self._last = time.monotonic()
+        self._capped_values = 0
 
     def begin(self) -> None:
-        """Seal what nobody writes to any more, unless that goes on already."""
-        if self._task is None or self._task.done():
+        """Seal what nobody writes to any more, if it is much or a while ago, unless that goes on already."""
+        if (self._task is None or self._task.done()) and self._due():
+            self._last = time.monotonic()
             self._task = asyncio.ensure_future(self._seal_closed())
+
+    def _due(self) -> bool:
+        closed = [path for _, _, path in list_parts(self._folder.telemetry)[:-1]]
+        return sum(map(_size, closed)) >= _SEAL_BYTES or (bool(closed) and time.monotonic() - self._last >= _SEAL_S)
 
     async def finish(self) -> None:
         """Seal all of it, and delete what the journal says is sealed."""
         if self._task is not None:
             await self._task
-        until = await _seal(self._folder, final=True)
-        if until is not None:
-            self._journal.append("sealed", until=until)
-            await _document_side("cordee.runs.seal", str(self._folder.root), "--drop")
+        await self._seal(final=True)
 
     async def _seal_closed(self) -> None:
-        until = await _seal(self._folder, final=False)
+        await self._seal(final=False)
+
+    async def _seal(self, *, final: bool) -> None:
+        """Seal what is closed, or all of it; the journal says so before the parts go."""
+        output = await _document_side("cordee.runs.seal", str(self._folder.root), *(["--final"] if final else []))
+        if output is None:
+            return
+        try:
+            document = json.loads(output)
+            until, capped = document["sealed_until"], int(document["capped_values"])
+        except (ValueError, KeyError, TypeError):
+            say(f"cordee supervisor: sealing said {output[:200]!r}")
+            return
+        if capped and not self._capped_values:
+            text = f"values of more than {MOST_RUN_NAMES} metric names were logged: those of further names are left out"
+            self._journal.append("finding", finding=names_capped(text, capped).document())
+        self._capped_values = capped
         if until is not None:
-            self._journal.append("sealed", durable=False, until=until)
+            self._journal.append("sealed", until=float(until))
+            await _document_side("cordee.runs.seal", str(self._folder.root), "--drop")
 
 
-async def _seal(folder: RunFolder, *, final: bool) -> Optional[float]:
-    """Seal the telemetry that is closed, or all of it; returns the time it is sealed until, None when it could not be."""
-    output = await _document_side("cordee.runs.seal", str(folder.root), *(["--final"] if final else []))
-    if output is None:
-        return None
+def names_capped(text: str, values: int) -> Finding:
+    """Return that ranks used more metric names than are kept."""
+    next_step = "log a quantity under one name; what varies, such as a layer or a batch, is no part of a name"
+    return Finding(text, "warn", "metric-names-capped", given=values, next=next_step)
+
+
+def _size(path: Path) -> int:
     try:
-        until = json.loads(output)["sealed_until"]
-    except (ValueError, KeyError, TypeError):
-        say(f"cordee supervisor: sealing said {output[:200]!r}")
-        return None
-    return None if until is None else float(until)
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 async def report(folder: RunFolder) -> None:

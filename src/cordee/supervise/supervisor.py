@@ -46,7 +46,7 @@ _CONNECT_PER_NODE_S = 0.1
 _CANCEL_GRACE_S = 5.0
 _RANK_GRACE_S = 5.0
 _FULL_DISK_S = 3600.0
-_SEAL_S = 600.0
+_SEAL_S = 30.0
 
 
 class Supervisor:
@@ -78,6 +78,7 @@ class Supervisor:
         self.intake = Intake(folder.telemetry, self.epoch)
         self.shells = Shells(self.nodes)
         self.sealer = remarks.Sealer(folder, self.journal)
+        self.notices = remarks.Notices(self.intake, self.journal)
         self.policy = RestartPolicy(self.step["restart"]["retries"], self.step["restart"]["backoff_s"])
         self.attempt: Optional[Attempt] = None
         self.newest: Optional[Checkpoint] = None
@@ -465,6 +466,7 @@ class Supervisor:
             if now >= due["progress"]:
                 due["progress"] = now + _PROGRESS_S
                 self._write_progress()
+                self.notices.tell()
                 self.journal.flush()
 
     def _forgive_silence(self, seconds: float) -> None:
@@ -547,6 +549,7 @@ class Supervisor:
         for finding in remarks.closing_findings(list(self.nodes.values()), self.intake):
             self.journal.append("finding", finding=finding.document())
         await self._release_nodes()
+        self.notices.tell()
         self.journal.append("ended", state=ended.state, exit_code=ended.exit_code, reason=ended.reason, text=ended.text)
         self.server.close()
         await self._write_the_rest()

@@ -95,6 +95,10 @@ class StorageTree:
         text = NFS.format(**{**COUNTS, **counts}, point=point, source=source)
         self.mount(point, "nfs4", source, device, text)
 
+    def statistics(self, point: str) -> str:
+        """Return what the kernel says of a mount."""
+        return self._mounts[point]
+
     def lustre(
         self, name: str, form: str = LUSTRE_2_15, folder: str = "sys/kernel/debug/lustre", **counts: int
     ) -> Path:

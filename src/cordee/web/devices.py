@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from cordee.errors import CordeeError
-from cordee.runs.placement import placement
 from cordee.runs.reader import Run
 from cordee.runs.state import RunState
 
 
-def describe_devices(run: Run, group: str, state: RunState) -> list[dict[str, Any]]:
+def describe_devices(
+    run: Run, group: str, state: RunState, places: Mapping[int, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Return name, node, ranks, model and place of each device of a group.
+
+    Args:
+        places: where ranks stand, by rank.
 
     Raises:
         UsageError: there is no such group.
     """
     known = facts_of(run, group)
-    places = placement(run)
     homes = {rank.rank: rank.node for rank in state.ranks}
     by_node: dict[str, list[int]] = {}
     for rank, node in homes.items():

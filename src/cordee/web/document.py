@@ -8,7 +8,6 @@ from typing import Any
 
 from cordee.errors import CordeeError, RunFolderError
 from cordee.report.run_document import run_document
-from cordee.runs.placement import placement, placement_findings
 from cordee.runs.reader import Run
 from cordee.runs.state import RunState
 from cordee.units import parse_utc
@@ -41,8 +40,8 @@ def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:
     try:
         with reading.run() as run:
             checkpoints = checkpoints_of(events, run)
-            groups, names, placed = run.groups(), run.events(), bool(placement(run))
-        missing += missing_of(reading, state, groups, names, placed)
+            groups, names = run.groups(), run.events()
+        missing += missing_of(reading, state, groups, names, bool(reading.places(state.world_size).of))
     except (CordeeError, OSError, ValueError) as error:
         missing.append(
             {"what": "samples", "why": _said(error), "next": "the other files of the run may still be on their way"}
@@ -64,8 +63,7 @@ def findings_of(reading: Reading, state: RunState) -> list[dict[str, Any]]:
     found = [finding_line(one.document(), at or None, nodes) for one, at in zip(state.findings, times, strict=False)]
     found += [failure_line(failure) for failure in state.failures]
     try:
-        with reading.run() as run:
-            found += [finding_line(one.document()) for one in placement_findings(placement(run), state.world_size)]
+        found += [finding_line(one.document()) for one in reading.places(state.world_size).findings]
     except CordeeError:
         pass  # the page says among what is missing why samples cannot be read
     return found + node_lines([vars(node) for node in state.nodes])

@@ -8,7 +8,7 @@ from typing import Any
 
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import parse_lines, read_journal
-from cordee.runs.state import RunState, replay
+from cordee.runs.state import Replay, RunState
 
 
 class Journal:
@@ -33,6 +33,7 @@ class Journal:
         self.events: list[dict[str, Any]] = []
         self.state = RunState(run=self._folder.id)
         self.version = 0
+        self._replay = Replay(self._folder.id)
 
     def read(self) -> RunState:
         """Return the state now.
@@ -46,10 +47,19 @@ class Journal:
             version = self.version + 1 if self.events else self.version
             self._begin()
             self.version = version
-        grown = [self._read_file(path) for path in paths]
-        if any(grown):
-            self.events.sort(key=lambda event: (event["epoch"], event["seq"], event["writer"]))
-            self.state = replay(self.events, self._folder.id)
+        pieces = [self._read_file(path) for path in paths]
+        for path, (_, offset) in zip(paths, pieces, strict=True):
+            self._offsets[path] = offset
+        news = sorted((event for found, _ in pieces for event in found), key=_place)
+        if (
+            news and self.events and _place(news[0]) < _place(self.events[-1])
+        ):  # a writer was behind another: from the start
+            self.events = sorted([*self.events, *news], key=_place)
+            self._replay, news = Replay(self._folder.id), self.events
+        elif news:
+            self.events = [*self.events, *news]
+        if news:
+            self.state = self._replay.feed(news)
             self.version += 1
         return self.state
 
@@ -60,16 +70,17 @@ class Journal:
         except OSError:
             return True
 
-    def _read_file(self, path: Path) -> bool:
+    def _read_file(self, path: Path) -> tuple[list[dict[str, Any]], int]:
+        """Return the events that are new in a file, and the offset behind them."""
         offset = self._offsets.get(path, 0)
         try:
             with open(path, "rb") as file:
                 file.seek(offset)
                 whole = file.read().rpartition(b"\n")[0]
         except OSError:
-            return False
-        if not whole:
-            return False
-        self.events += parse_lines(whole, path)
-        self._offsets[path] = offset + len(whole) + 1
-        return True
+            return [], offset
+        return (parse_lines(whole, path), offset + len(whole) + 1) if whole else ([], offset)
+
+
+def _place(event: dict[str, Any]) -> tuple[int, int, str]:
+    return event["epoch"], event["seq"], event["writer"]

@@ -8,10 +8,14 @@ import threading
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cordee.errors import RunFolderError
+from cordee.findings import Finding
 from cordee.runs.folder import RunFolder
+from cordee.runs.placement import placement, placement_findings
 from cordee.runs.reader import Run
 from cordee.runs.recording import all_ended, is_recording, read_recorders
 from cordee.runs.state import RunState
@@ -21,6 +25,16 @@ from cordee.web.journal import Journal
 _log = logging.getLogger(__name__)
 _WAIT_S = 30.0
 _MOST_WAITING = 16
+_PLACES_S = 1.0
+_PLACES_SHARE = 50
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where ranks stand in the parallel layout, by rank, and what is wrong with it."""
+
+    of: dict[int, dict[str, Any]]
+    findings: list[Finding]
 
 
 class Reading:
@@ -40,6 +54,8 @@ class Reading:
         self.journal = Journal(folder)
         self.used = time.monotonic()
         self._run = Run(folder)
+        self._placed = Places({}, [])
+        self._placed_at: tuple[Hashable, float] = (None, 0.0)
         self._turn = threading.Lock()
         self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
 
@@ -82,6 +98,22 @@ class Reading:
                 return self.journal.read(), None
             except RunFolderError as error:
                 return self.journal.state, error
+
+    def places(self, world_size: int = 0) -> Places:
+        """Return where ranks stand, and what is wrong with that; looked up again only after a while, as it is much to read.
+
+        Args:
+            world_size: how many ranks there are; 0: not known.
+        """
+        key = (self.stamp(), world_size)
+        if key != self._placed_at[0] and time.monotonic() >= self._placed_at[1]:
+            began = time.monotonic()
+            with self.run() as run:
+                found = placement(run)
+            self._placed = Places(found, placement_findings(found, world_size))
+            now = time.monotonic()
+            self._placed_at = (key, now + max(_PLACES_S, _PLACES_SHARE * (now - began)))
+        return self._placed
 
     def stamp(self) -> tuple[Hashable, ...]:
         """Return what is different whenever anything in the folder is that answers are made from; costs no reading."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from cordee.web.reading import Reading
 from cordee.web.summaries import Summary, summarise
 
 _MOST_OPEN = 12
+_REST_SHARE = 20  # journals of 10,000 ranks take a while: at most a twentieth of the time goes into reading them again
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,19 @@ class Place:
     id: str
     folder: RunFolder
     stamp: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A summary, of which stamp it is, and the monotonic second before which it is not made again."""
+
+    stamp: tuple[Any, ...]
+    summary: Summary
+    due: float
+
+    def holds(self, stamp: tuple[Any, ...]) -> bool:
+        """Return whether it is true of a folder with this stamp; that a recording has ended, silence may tell alone."""
+        return self.stamp == stamp and not (self.summary.kind == "recording" and self.summary.state == "running")
 
 
 class Shelf:
@@ -40,7 +55,7 @@ class Shelf:
         self.folders = [Path(folder).absolute() for folder in folders]
         self.singles = {path.resolve().name: path.resolve() for path in map(Path, singles)}
         self._open: OrderedDict[str, Reading] = OrderedDict()
-        self._summaries: dict[str, tuple[tuple[Any, ...], Summary]] = {}
+        self._summaries: dict[str, _Kept] = {}
         self._lock = threading.Lock()
 
     def summaries(self) -> list[Summary]:
@@ -48,12 +63,15 @@ class Shelf:
         found = {}
         for place in self._places():
             known = self._summaries.get(place.id)
-            if known is None or known[0] != place.stamp or not place.stamp:
-                known = (place.stamp, summarise(place.folder))
+            if known is None or (time.monotonic() >= known.due and not known.holds(place.stamp)):
+                began = time.monotonic()
+                summary = summarise(place.folder)
+                now = time.monotonic()
+                known = _Kept(place.stamp, summary, now + _REST_SHARE * (now - began))
             found[place.id] = known
         self._summaries = found
         return sorted(
-            (summary for _, summary in found.values()), key=lambda one: (one.submitted_at or 0.0, one.id), reverse=True
+            (kept.summary for kept in found.values()), key=lambda one: (one.submitted_at or 0.0, one.id), reverse=True
         )
 
     def folder(self, run: str) -> RunFolder:

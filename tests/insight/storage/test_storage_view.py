@@ -146,17 +146,34 @@ def test_a_run_of_which_nothing_is_known_says_what_is_missing_and_how_to_give_it
     assert document["summary"]["text"] == "No checkpoint was seen."
 
 
-def test_the_document_is_json_and_tells_the_throughput_that_ranks_logged(training):
+def test_the_document_is_json_whatever_ranks_log(training):
     training.train(60, save_s=2.0, save_every=30, values=("loss", "tokens_per_s"))
     training.log(0, T0 + 65.5, 60, tokens_per_s=math.nan)
     training.log(0, math.inf, 62, tokens_per_s=1.0)
     training.log(0, math.inf, 71, cordee__checkpoint_seconds=-1.0)
     document = json.loads(json.dumps(storage_view(training.read()).document(), allow_nan=False))
-    assert document["throughput"]["name"] == "tokens_per_s"
-    assert document["throughput"]["values"][-1] is None
+    assert [save["step"] for save in document["checkpoints"]] == [29, 59]
     assert document["checkpoints"][0]["visible"] is True
     assert document["summary"]["share"] == pytest.approx(4.5 / 65.5, rel=0.2)
-    assert max(len(document["pace"]["times"]), len(document["throughput"]["times"])) <= 601
+    assert len(document["pace"]["times"]) <= 601
+
+
+def test_the_throughput_of_the_ranks_is_shown_over_all_of_the_time_so_that_saves_dent_it(training):
+    training.train(100, save_s=5.0, save_every=40, noise=0.01, values=("loss", "tokens_per_s"))
+    document = storage_view(training.read(), points=200).document()
+    curve = document["throughput"]
+    assert curve["name"] == "tokens_per_s, from progress"
+    assert "the median of tokens_per_s" in curve["how"]
+    values = np.array(curve["values"], dtype=float)
+    assert np.nanmedian(values) == pytest.approx(2.0, rel=0.1)
+    assert np.nanmin(values) < 0.6
+
+
+def test_steps_that_are_not_alike_have_no_throughput_but_a_pace(training):
+    training.train(100, save_s=5.0, save_every=40, noise=0.5, values=("tokens_per_s",))
+    document = storage_view(training.read()).document()
+    assert document["throughput"] is None
+    assert document["pace"]["values"]
 
 
 def test_a_window_of_time_bounds_the_curves_and_not_the_checkpoints(training):

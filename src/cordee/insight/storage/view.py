@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cordee.insight.storage.dents import Dent, dents
-from cordee.insight.storage.pace import Stretches, pace, stretches, throughput
+from cordee.insight.storage.pace import THROUGHPUTS, Stretches, pace, stretches, work_per_step
 from cordee.insight.storage.rates import JobRate, job_rates, unmeasured
 from cordee.insight.storage.saves import Save, saves
 from cordee.insight.storage.words import save_text, summary_text
@@ -33,7 +33,8 @@ class StorageView:
         rates: of the whole job.
         saves: checkpoints in the order of time; `dents`: what each cost.
         pace: (times, steps per second), from when steps were logged.
-        throughput: (name, times, values) as ranks logged it themselves, None when they did not.
+        logged: the name of the throughput that ranks logged themselves, empty when they did not.
+        work_per_step: what a step does in its unit, by which the pace becomes a throughput; None: not known, or steps differ.
         training_s: seconds between logged steps, over all attempts.
         missing: `{what, why, next}` of what is not known.
     """
@@ -44,7 +45,8 @@ class StorageView:
     saves: list[Save]
     dents: list[Dent]
     pace: Points
-    throughput: tuple[str, np.ndarray, np.ndarray] | None
+    logged: str
+    work_per_step: float | None
     training_s: float
     missing: list[dict[str, str]] = field(default_factory=list)
 
@@ -52,6 +54,23 @@ class StorageView:
     def lost_s(self) -> float:
         """Seconds of training lost to the checkpoints whose dent stands out."""
         return sum(dent.lost_s for dent in self.dents if dent.visible and dent.lost_s is not None)
+
+    def throughput(self) -> tuple[str, np.ndarray, np.ndarray]:
+        """Return (name, times, values): what ranks logged as their throughput over all of the time, else steps per second.
+
+        A throughput that a script logs is of the steps alone and hides what goes on between them; this one shows it.
+        """
+        times, values = self.pace
+        if self.work_per_step is None:
+            return "steps per second", times, values
+        return f"{self.logged}, from progress", times, values * self.work_per_step
+
+    def _throughput(self) -> dict[str, Any] | None:
+        if self.work_per_step is None:
+            return None
+        name, times, values = self.throughput()
+        how = f"{self.work_per_step:.4g} a step (the median of {self.logged} x the time of a step) x steps per second"
+        return {"name": name, "times": times.tolist(), "values": _plain(values), "how": how}
 
     @property
     def text(self) -> str:
@@ -61,10 +80,6 @@ class StorageView:
     def document(self) -> dict[str, Any]:
         """Return the view as JSON can hold it: numbers that are none become null, arrays become lists."""
         times, values = self.pace
-        said = None
-        if self.throughput is not None:
-            name, at, of = self.throughput
-            said = {"name": name, "times": at.tolist(), "values": _plain(of)}
         share = self.lost_s / self.training_s if self.training_s > 0 else None
         return {
             "schema": SCHEMA,
@@ -73,7 +88,7 @@ class StorageView:
             "rates": [_rate(rate) for rate in self.rates],
             "checkpoints": [_save(save, dent) for save, dent in zip(self.saves, self.dents, strict=True)],
             "pace": {"unit": "steps/s", "times": times.tolist(), "values": _plain(values)},
-            "throughput": said,
+            "throughput": self._throughput(),
             "summary": {
                 "checkpoints": len(self.saves),
                 "measured": sum(dent.lost_s is not None for dent in self.dents),
@@ -108,7 +123,8 @@ def storage_view(run: Run, start: float | None = None, stop: float | None = None
         found,
         dents(found, done),
         curve,
-        throughput(run, events),
+        done.name if done.name in THROUGHPUTS else "",
+        work_per_step(done),
         float((done.end - done.begin).sum()),
         _missing(run, rates, found, done, started=bool(state.attempts)),
     )

@@ -6,6 +6,7 @@ import os
 from typing import Optional
 
 from cordee.client.channel import ChannelReader
+from cordee.node.name_cap import NameCap
 from cordee.node.placing import split_places
 from cordee.node.record.meeting import Registration
 from cordee.runs.blocklog import encode_events
@@ -19,6 +20,9 @@ class Logged:
     Args:
         node: the node's name.
         registration: whose channel it is.
+
+    Attributes:
+        cap: how many metric names it may use.
     """
 
     def __init__(self, node: str, registration: Registration) -> None:
@@ -26,6 +30,7 @@ class Logged:
         self._rank, self._attempt = registration.rank, registration.attempt
         self._path = registration.channel
         self._reader: Optional[ChannelReader] = None
+        self.cap = NameCap()
         self._cursor = 0
         self._dropped = 0
         if self._path:
@@ -42,6 +47,7 @@ class Logged:
         events, self._cursor = self._reader.read(_EVENTS_PER_READ)
         news = self._reader.dropped - self._dropped
         events, places = split_places(self._node, self._rank, self._attempt, events)
+        events = self.cap.keep(self._rank, events)
         if not events and not news:
             return places
         self._dropped += news

@@ -19,7 +19,7 @@ from cordee.node.record.logged import Logged
 from cordee.node.record.meeting import Meeting, Registration
 from cordee.node.record.sampling import Sampling
 from cordee.node.samplers.host import node_sampler, rank_sampler
-from cordee.runs.blocklog import BlockLogWriter, encode_facts
+from cordee.runs.blocklog import MOST_RANK_NAMES, BlockLogWriter, encode_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.recording import RecordedRank, Recorder, read_recorder, recorder_numbers, write_recorder
 
@@ -220,7 +220,7 @@ class NodeRecorder:
             member.document.ended_at = time.time()
             member.document.exit_code, member.document.signal = member.followed.ending()
             member.followed.close()
-            self._writer.append(member.logged.read())
+            self._read_logged(member.logged)
             self._writer.flush()
             member.logged.stored()
             member.logged.close()
@@ -241,7 +241,7 @@ class NodeRecorder:
         self._hear(self._gpus.news())
         now = self._sampled_at = time.monotonic()
         for member in self._members.values():
-            self._writer.append(member.logged.read())
+            self._read_logged(member.logged)
         if now >= self._flush_at - 0.01:
             self._flush_at = now + _FLUSH_EVERY_S
             if self._writer.flush():
@@ -251,6 +251,13 @@ class NodeRecorder:
                 self._disk_said = self._writer.last_error.strerror or "the disk refused them"
         if now >= self._heard_at:
             self._heard_at, self._changed = now + _HEARD_EVERY_S, True
+
+    def _read_logged(self, logged: Logged) -> None:
+        self._writer.append(logged.read())
+        for rank in logged.cap.left_out:
+            self.remark(
+                f"rank {rank} logs more than {MOST_RANK_NAMES} metric names: values of further names are left out"
+            )
 
     def _hear(self, news: list[News]) -> None:
         """Take in what the thread of the GPUs has found out."""

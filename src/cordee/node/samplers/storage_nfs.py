@@ -7,13 +7,15 @@ fs/nfs/super.c, fs/nfs/iostat.h and net/sunrpc/stats.c write it).
 
 from __future__ import annotations
 
+import re
 from typing import Optional, Sequence
 
 from cordee.node.samplers.storage_mounts import Counters, Mount
 
-# Places in `bytes:` and `events:`, and in a line of an operation.
-_SERVER_READ, _SERVER_WRITE, _OPENS = 4, 5, 4
-_COUNT, _EXECUTE_MS = 0, 7
+# Six numbers of `bytes:` and five of `events:`; of an operation its name, how often, and milliseconds from queue to answer.
+_BYTES = re.compile(rb"^\s*bytes:\s+\d+ \d+ \d+ \d+ (\d+) (\d+)", re.MULTILINE)
+_EVENTS = re.compile(rb"^\s*events:\s+\d+ \d+ \d+ \d+ (\d+)", re.MULTILINE)
+_OPERATION = re.compile(rb"^\s+([A-Z]\w+): (\d+) \d+ \d+ \d+ \d+ \d+ \d+ (\d+)", re.MULTILINE)
 # Operations on names and attributes; what keeps a session or a lock alive is not among them.
 _METADATA = frozenset(
     b"ACCESS CLOSE CREATE FSINFO FSSTAT GETACL GETATTR GETXATTR LINK LISTXATTRS LOOKUP LOOKUPP LOOKUP_ROOT MKDIR MKNOD OPEN"
@@ -28,25 +30,25 @@ def nfs_counters(mounts: Sequence[Mount]) -> dict[str, Counters]:
 
 
 def _counters(statistics: bytes) -> Counters:
-    lines: dict[bytes, list[bytes]] = {}
-    for line in statistics.splitlines()[1:]:
-        name, found, numbers = line.partition(b":")
-        if found:
-            lines[name.strip()] = numbers.split()
-    read, write = lines.get(b"READ", []), lines.get(b"WRITE", [])
-    busy = [_at(read, _EXECUTE_MS), _at(write, _EXECUTE_MS)]
-    names = [_at(numbers, _COUNT) for name, numbers in lines.items() if name in _METADATA]
-    known = [number for number in names if number is not None]
+    moved, asked = _BYTES.search(statistics), _EVENTS.search(statistics)
+    reads = writes = metadata = busy_ms = None
+    for name, count, took_ms in _OPERATION.findall(statistics):
+        if name in _METADATA:
+            metadata = (metadata or 0.0) + float(count)
+        elif name == b"READ":
+            reads, busy_ms = float(count), (busy_ms or 0.0) + float(took_ms)
+        elif name == b"WRITE":
+            writes, busy_ms = float(count), (busy_ms or 0.0) + float(took_ms)
     return (
-        _at(lines.get(b"bytes", []), _SERVER_READ),
-        _at(lines.get(b"bytes", []), _SERVER_WRITE),
-        _at(read, _COUNT),
-        _at(write, _COUNT),
-        _at(lines.get(b"events", []), _OPENS),
-        sum(known) if known else None,
-        None if busy[0] is None or busy[1] is None else (busy[0] + busy[1]) / 1000,
+        _number(moved, 1),
+        _number(moved, 2),
+        reads,
+        writes,
+        _number(asked, 1),
+        metadata,
+        None if busy_ms is None else busy_ms / 1000,
     )
 
 
-def _at(numbers: Sequence[bytes], place: int) -> Optional[float]:
-    return float(numbers[place]) if len(numbers) > place and numbers[place].isdigit() else None
+def _number(found: Optional[re.Match[bytes]], group: int) -> Optional[float]:
+    return None if found is None else float(found.group(group))

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from cordee.errors import CordeeError
 from cordee.runs.logframes import LogReader
-from cordee.runs.placement import placement
 from cordee.runs.state import RunState
 from cordee.web import logs
 from cordee.web.answers import document_answer, run_document_answer
@@ -51,7 +50,8 @@ def rank(request: Request, run: str, rank: Annotated[int, Path(ge=0, le=_LARGEST
     reading = server_of(request).shelf.reading(run)
     state, _ = reading.state()
     with reading.run() as opened:
-        known, places = facts_of(opened, "rank"), placement(opened)
+        known = facts_of(opened, "rank")
+    places = reading.places(state.world_size).of
     now = next((entry for entry in state.ranks if entry.rank == rank), None)
     if now is None and str(rank) not in known:
         most = max([entry.rank for entry in state.ranks] + [int(one) for one in known if one.isdigit()], default=None)
@@ -111,10 +111,11 @@ def _sampled_nodes(reading: Reading) -> set[str]:
 
 def _gpus(reading: Reading, state: RunState, node: str) -> list[dict[str, Any]]:
     try:
+        places = reading.places(state.world_size).of
         with reading.run() as run:
             if "gpu" not in run.groups():
                 return []
-            return [device for device in describe_devices(run, "gpu", state) if device["node"] == node]
+            return [device for device in describe_devices(run, "gpu", state, places) if device["node"] == node]
     except CordeeError:
         return []
 

@@ -51,8 +51,9 @@ def devices(request: Request, run: str, group: GroupName) -> Response:
 
     def make() -> dict[str, Any]:
         state, _ = reading.state()
+        places = reading.places(state.world_size).of
         with reading.run() as opened:
-            return {"group": group, "devices": describe_devices(opened, group, state)}
+            return {"group": group, "devices": describe_devices(opened, group, state, places)}
 
     return run_document_answer(request, reading, make)
 

@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/htm-preact-3.1.1.js";
 import { useData } from "../hooks.js";
-import { Empty, Loaded, Panel, Search, Table, plain } from "../ui.js";
+import { Empty, Loaded, Panel, Search, Table, Words, plain } from "../ui.js";
 
 const FIRST = ["name", "unit", "kind", "source", "meaning"];
 
@@ -13,7 +13,7 @@ function columnsOf(fields) {
   const told = names.filter((name) => fields.some((field) => field[name] !== "" && field[name] !== null && field[name] !== undefined));
   return told.map((name, index) => ({
     name,
-    of: (field) => (field[name] === null || field[name] === undefined || field[name] === "" ? html`<span class="soft">–</span>` : index === 0 ? html`<code class="name">${plain(field[name])}</code>` : plain(field[name])),
+    of: (field) => (field[name] === null || field[name] === undefined || field[name] === "" ? html`<span class="soft">–</span>` : index === 0 ? html`<code class="name">${plain(field[name])}</code>` : html`<${Words} text=${plain(field[name])} />`),
   }));
 }
 
@@ -30,8 +30,8 @@ export default function Catalogue({ query, setQuery }) {
       if (!found.length) return html`<${Empty} title="Nothing matches." />`;
       return found.map((one) => {
         const rest = Object.entries(one).filter(([name, value]) => !["name", "title", "fields", "meaning", "text"].includes(name) && value !== null && value !== "");
-        return html`<${Panel} key=${one.name} title=${one.title || one.name} note=${one.meaning || one.text}>
-          ${rest.length > 0 && html`<dl class="facts">${rest.map(([name, value]) => html`<dt>${name}</dt><dd>${plain(value)}</dd>`)}</dl>`}
+        return html`<${Panel} key=${one.name} title=${one.title || one.name} note=${html`<${Words} text=${one.meaning || one.text} />`}>
+          ${rest.length > 0 && html`<dl class="facts">${rest.map(([name, value]) => html`<dt>${name}</dt><dd><${Words} text=${plain(value)} /></dd>`)}</dl>`}
           <div class="pad"><${Table} caption=${`Fields of ${one.name}`} columns=${columnsOf(one.fields)} rows=${one.fields} id=${(field) => JSON.stringify(field)} /></div>
         <//>`;
       });

@@ -31,14 +31,20 @@ function Curve({ curve, unit, name, colour, height = 90, ...shared }) {
 }
 
 function Over({ found, ...shared }) {
-  const curve = found.throughput || found.pace;
-  const name = found.throughput?.name || "steps per second";
+  const curves = [
+    found.pace?.times.length && { curve: found.pace, unit: "steps/s", name: "steps per second" },
+    found.throughput?.times.length && { curve: found.throughput, unit: "", name: found.throughput.name },
+  ].filter(Boolean);
   return html`<${Panel} title="Checkpoint writes over throughput" note=${found.summary?.text}>
-    ${curve?.times.length
-      ? html`<${Curve} curve=${curve} unit=${found.throughput ? "" : "steps/s"} name=${name} colour=${0} height=${220} ...${shared} />
-        <ul class="legend"><li><i class="key c0" aria-hidden="true"></i>${name}</li><li><i class="key c1" aria-hidden="true"></i>dashed, shaded: a write that throughput shows</li><li><i class="key c2" aria-hidden="true"></i>a write without a dent</li></ul>`
-      : html`<${Empty} title="No throughput is known yet."><p>Two logged steps are enough: <code>cordee.log(step=step, tokens_per_s=…)</code></p><//>`}
+    ${curves.map((one) => html`<div key=${one.name}><h3>${one.name}</h3><${Curve} ...${one} colour=${0} height=${150} ...${shared} /></div>`)}
+    ${curves.length > 0 && html`<ul class="legend"><li><i class="key c1" aria-hidden="true"></i>a checkpoint write that dents throughput</li><li><i class="key c2" aria-hidden="true"></i>a checkpoint write that does not</li></ul>`}
+    ${curves.length === 0 && html`<${Empty} title="No throughput is known yet."><p>Two logged steps are enough: <code>cordee.log(step=step, tokens_per_s=…)</code></p><//>`}
   <//>`;
+}
+
+/** The time from the first to the last value, so that waiting in a queue takes no room. */
+function measured(found, whole) {
+  return found.start !== null && found.stop > found.start ? [found.start, found.stop] : whole;
 }
 
 export default function Storage({ run, doc, range, setRange, whole }) {
@@ -49,7 +55,7 @@ export default function Storage({ run, doc, range, setRange, whole }) {
   return html`<h1>Storage</h1>
     <${Loaded} state=${state} what="storage">${(found) => {
       const checkpoints = found.checkpoints || [];
-      const shared = { range: range || whole, onRange: setRange, marks: writes(checkpoints), sync: `time-${run}` };
+      const shared = { range: range || measured(found, whole), onRange: setRange, marks: writes(checkpoints), sync: `time-${run}` };
       const sum = found.summary || {};
       return html`<section class="panel" aria-label="In short"><${Figures} items=${[
           ["checkpoints", number(sum.checkpoints ?? checkpoints.length)],

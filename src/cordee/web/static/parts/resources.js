@@ -6,6 +6,7 @@ import { Chart, bandLines } from "../charts.js";
 import { many, quantity } from "../format.js";
 import { useData, useSeen, useTick } from "../hooks.js";
 import { at, withQuery } from "../routes.js";
+import { Outlier } from "./outlier.js";
 import { Empty, Fault, Loaded, Loading, Panel } from "../ui.js";
 
 const HEIGHT = 72;
@@ -46,7 +47,7 @@ function figures(bands) {
 /**
  * A band chart of a metric over all its devices, kept up to date while the run goes on.
  *
- * `frame(inside, bands)` draws what stands around it; `bands` is null before they are there.
+ * `frame(inside, bands, seen)` draws what stands around it; `bands` is null before they are there.
  */
 export function Band({ run, group, metric, range, chosen, setRange, marks, live, height = HEIGHT, axis = true, frame = (inside) => inside }) {
   const [place, seen, ever] = useSeen();
@@ -61,28 +62,38 @@ export function Band({ run, group, metric, range, chosen, setRange, marks, live,
     inside = html`<${Chart} x=${bands.arrays.times} lines=${bandLines(bands)} unit=${bands.unit} height=${axis ? height + 26 : height} axis=${axis} range=${range} onRange=${setRange}
       marks=${marks} sync=${`time-${run}`} low=${0} high=${bands.unit === "ratio" ? 1 : undefined} label=${`${metric} over time: mean, and the middle 50 and 90 % of devices`} />`;
   }
-  return html`<div ref=${place} class="band">${frame(inside, bands)}</div>`;
+  return html`<div ref=${place} class="band">${frame(inside, bands, seen)}</div>`;
 }
 
 function Row({ title, group, about, last, ...shared }) {
   const link = withQuery(at("run", shared.run, "heat"), { group: group.name, metric: about.name, start: shared.chosen?.[0], stop: shared.chosen?.[1] });
-  const frame = (inside, bands) => html`<div class="resource">
+  const frame = (inside, bands, seen) => html`<div class="resource">
     <div class="line"><h3><a href=${link} title="The heat map of it">${title}</a></h3>
       <p class="soft tiny" title=${about.meaning}><span class="mono">${about.name}</span> · ${many(group.devices, group.name === "gpu" ? "GPU" : group.name)} · ${about.source || "source unknown"}</p>
-      ${bands && html`<${Numbers} bands=${bands} live=${shared.live} />`}
+      ${bands && html`<${Numbers} bands=${bands} live=${shared.live}><${Outlier} run=${shared.run} group=${group.name} metric=${about.name} live=${shared.live} seen=${seen}
+        end=${shared.chosen ? shared.chosen[1] : lastTime(bands)} /><//>`}
     </div>
     ${inside}
   </div>`;
   return html`<div data-row=${about.name}><${Band} ...${shared} group=${group.name} metric=${about.name} axis=${last} frame=${frame} /></div>`;
 }
 
-function Numbers({ bands, live }) {
+/** The end of the newest time in which anything was measured. */
+function lastTime(bands) {
+  const { times, mean } = bands.arrays;
+  let last = times.length - 1;
+  while (last > 0 && !Number.isFinite(mean[last])) last -= 1;
+  return times[last] + (bands.cadence || 1);
+}
+
+function Numbers({ bands, live, children }) {
   const { now, low, high, mean } = figures(bands);
   const spread = `${quantity(low, bands.unit, 2)} – ${quantity(high, bands.unit, 2)}`;
   return html`<dl class="figures">
     <div><dt>${live ? "now" : "last"}</dt><dd>${quantity(now, bands.unit)}</dd></div>
     <div><dt>mean</dt><dd>${quantity(mean, bands.unit)}</dd></div>
     <div title="the lowest and the highest device, at that moment"><dt>devices</dt><dd>${spread}</dd></div>
+    ${children}
   </dl>`;
 }
 

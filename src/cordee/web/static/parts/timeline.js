@@ -83,19 +83,24 @@ export function Timeline({ doc, range, marks }) {
         ${cut(list).map((one) => html`<${Stretch} of=${one.name?.startsWith("attempt") ? { ...one, name: one.name } : one} y=${row * ROW + 4}
           title=${one.count > 1 ? `${one.count} of them, too short to draw` : `${one.name}: ${duration(one.end - one.start)}${one.reason ? `, ${one.reason}` : ""}`} />`)}</g>`)}
       ${kinds.length > 0 && html`<g><text class="row-name" x="0" y=${lines.length * ROW + 16}>events</text>
-        ${thinned(events, scale).map((mark) => html`<${Shape} mark=${mark} x=${scale(mark.x)} y=${lines.length * ROW + 12} />`)}</g>`}
+        ${thinned(events, scale).map(([mark, x]) => html`<${Shape} mark=${mark} x=${x} y=${lines.length * ROW + 12} />`)}</g>`}
     </svg>`}
     ${kinds.length > 0 && html`<ul class="legend">${kinds.map((mark) => html`<li><svg class="icon shape" viewBox="-8 -8 16 16" aria-hidden="true"><g class="timeline"><${Shape} mark=${mark} x=${0} y=${0} /></g></svg> ${mark.name}</li>`)}</ul>`}
   </div>`;
 }
 
-/** At most one mark of a kind per three pixels. */
+/** At most one mark of a kind per three pixels, and marks of other kinds beside it: `[[mark, x], ...]`. */
 function thinned(events, scale) {
   const last = {};
-  return events.filter((mark) => {
+  const shown = [];
+  let right = -9;
+  for (const mark of events) {
     const x = scale(mark.x);
-    if (x - (last[mark.kind] ?? -9) < 3) return false;
+    if (x - (last[mark.kind] ?? -9) < 3) continue;
     last[mark.kind] = x;
-    return true;
-  });
+    const free = x - right < 11 && shown.at(-1)?.[0].kind !== mark.kind ? right + 11 : x;
+    right = free;
+    shown.push([mark, free]);
+  }
+  return shown;
 }
