@@ -15,6 +15,7 @@ class NoChannels:
     """Ranks that log nothing."""
 
     total = None
+    capped_values: tuple = ()
 
     def read(self):
         return b"", {}, {}

@@ -96,12 +96,12 @@ class RankChannels:
         return max((reader.total or 0 for reader in self._open.values()), default=0) or None
 
     @property
-    def capped_values(self) -> dict[int, int]:
-        """By rank, how many values were left out because it uses too many metric names."""
+    def capped_values(self) -> list[tuple[int, int]]:
+        """Ranks that use too many metric names, and how many values were left out of each."""
         found: dict[int, int] = {}
         for (_, rank), count in self._cap.left_out.items():
             found[rank] = found.get(rank, 0) + count
-        return found
+        return list(found.items())
 
     def request_stop(self, attempt: int) -> None:
         """Ask the ranks of an attempt that call `cordee.stopping` to say which step they are at."""

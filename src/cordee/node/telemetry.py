@@ -94,7 +94,7 @@ class Telemetry:
             "dropped_log_bytes": dropped_log_bytes,
             "lost_samples": self._lost_samples,
             "now": time.time(),
-            "capped_values": list(self._channels.capped_values.items()),
+            "capped_values": self._channels.capped_values,
         }
         self._records.clear()
         if body or cursors:

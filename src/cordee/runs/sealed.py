@@ -40,7 +40,7 @@ _CHUNK_DEVICES = 1024
 _SHARD_DEVICES = 16 * _CHUNK_DEVICES
 _SHARD_S = 1200
 # Chunk and shard of the rollups, in bins, by the bin's length.
-_LEVEL_BINS = {5: (24, 360), 60: (10, 120)}
+_LEVEL_BINS = {5: (24, 360), 60: (5, 120)}
 _EVENT_CHUNK, _EVENT_SHARD = 1 << 16, 1 << 20
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Packed = tuple[np.ndarray, np.ndarray | SpooledValues]
 
-_SCHEMA_ID = struct.Struct("<I")
+_GRID_HEAD = struct.Struct("<IBI")  # of a record, and the schema's id
 _GROUP = re.compile(r"^[A-Za-z0-9_]+$")
 _RESERVED = "events"
 _SPOOLED_BYTES = 100_000_000
@@ -52,7 +52,6 @@ class Part:
 
     Args:
         known: schemas by the bytes that they are written as, which all parts repeat; read once for all parts that share it.
-        samples: whether rows are kept; without them events are read several times as quickly.
 
     Attributes:
         schemas: schema documents by id.
@@ -66,9 +65,8 @@ class Part:
         malformed_records: records that make no sense, passed over.
     """
 
-    def __init__(self, path: Path, known: dict[bytes, dict[str, Any]] | None = None, *, samples: bool = True) -> None:
+    def __init__(self, path: Path, known: dict[bytes, dict[str, Any]] | None = None) -> None:
         self.path = path
-        self._samples = samples
         self.offset = 0
         self._known = {} if known is None else known
         self.skipped_bytes = 0
@@ -107,27 +105,32 @@ class Part:
 
     def _take_all(self, payload: bytes) -> None:
         """Take the records of a block. There are millions of samples in a large recording: they get no call of their own."""
-        rows, skip, size, at = self.rows, _SCHEMA_ID.size, len(payload), 0
+        rows, unpack, size, at = self.rows, _GRID_HEAD.unpack_from, len(payload), 0
+        last = size - _GRID_HEAD.size
         while at < size:
-            begin = at + RECORD.size
-            length, kind = RECORD.unpack_from(payload, at) if begin <= size else (size, GRID)
-            at = begin + length
-            grid = kind in GRIDS
-            if at > size or (grid and length < skip):
-                self.malformed_records += 1
-            elif grid and not self._samples:
-                continue
-            elif grid:
-                identity = _SCHEMA_ID.unpack_from(payload, begin)[0]
-                if identity in rows:
-                    rows[identity].append(payload[begin + skip : at])
-                else:
-                    rows[identity] = [payload[begin + skip : at]]
-            else:
-                try:
-                    self._take(kind, payload[begin:at])
-                except (ValueError, KeyError, TypeError, struct.error):
-                    self.malformed_records += 1
+            if at <= last:
+                length, kind, identity = unpack(payload, at)
+                if kind in GRIDS and length >= 4 and at + 5 + length <= size:
+                    row = payload[at + 9 : at + 5 + length]
+                    at += 5 + length
+                    if identity in rows:
+                        rows[identity].append(row)
+                    else:
+                        rows[identity] = [row]
+                    continue
+            at = self._take_other(payload, at)
+
+    def _take_other(self, payload: bytes, at: int) -> int:
+        """Take a record that is no sample, or makes no sense, and return where the next one begins."""
+        begin, size = at + RECORD.size, len(payload)
+        length, kind = RECORD.unpack_from(payload, at) if begin <= size else (size, GRID)
+        try:
+            if begin + length > size or kind in GRIDS:
+                raise ValueError("the record ends before it should")
+            self._take(kind, payload[begin : begin + length])
+        except (ValueError, KeyError, TypeError, struct.error):
+            self.malformed_records += 1
+        return begin + length
 
     def _take(self, kind: int, body: bytes) -> None:
         if kind == SCHEMA:
@@ -233,7 +236,7 @@ class LiveEvents:
         """Return the events written since the last call."""
         news = []
         for _, _, path in list_parts(self._folder):
-            part = self._parts.get(path) or self._parts.setdefault(path, Part(path, samples=False))
+            part = self._parts.setdefault(path, Part(path))
             try:
                 part.read()
             except OSError:
@@ -244,6 +247,7 @@ class LiveEvents:
                     self._seen[stream] = event.offset
                     news.append(event)
             part.events.clear()
+            part.rows.clear()
         return news
 
 
