@@ -246,8 +246,12 @@ def test_looking_at_a_run_writes_nothing_into_its_folders(runs: Path) -> None:
             )
             answer = client.get(full, params={**POWER, "devices": "x", "runs": folder.id})
             assert answer.status_code in (200, 400), full
-        while client.get(f"{of_run}/score").json()["status"] == "computing":
+        while (scored := client.get(f"{of_run}/score").json())["status"] == "computing":
             time.sleep(0.1)
+        assert scored["status"] == "ready", scored
+        assert 0 <= scored["score"]["score"] <= 100
+        (line,) = client.get("/api/runs").json()["runs"]
+        assert line["score"] == scored["score"]["score"]
     assert snapshot(runs) == before
 
 

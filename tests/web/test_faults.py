@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from cordee.runs.folder import RunFolder
+from cordee.runs.journal import JournalWriter
+from cordee.testing.made_runs import MadeRun, write_run
 from cordee.testing.serving import ServedRuns
 
 PATHS = (
@@ -101,6 +106,15 @@ def noise_everywhere(folder: RunFolder) -> None:
 
 SEALED = (remove_telemetry, remove_journal, empty_journal, cut_journal, newer_journal, remove_plan, cut_plan, newer_sealed,
           remove_chunks, cut_chunks, remove_arrays, damaged_facts, cut_logs, noise_everywhere)  # fmt: skip
+
+
+FINDINGS: tuple[tuple[dict[str, Any], dict[str, Any] | None], ...] = (
+    ({"text": "5 bytes of output on nid000000 could not be written", "rule": "log-dropped"}, {"page": "node", "query": {"node": "nid000000"}}),
+    ({"text": "some bytes were lost", "rule": "log-dropped"}, {"page": "logs", "query": {}}),
+    ({"text": "a rank", "evidence": {"ranks": [3, 4]}}, {"page": "rank", "query": {"rank": "3"}}),
+    ({"text": "a metric", "evidence": {"group": "gpu", "metric": "x", "start": 1.5}}, {"page": "heat", "query": {"group": "gpu", "metric": "x", "start": "1.5"}}),
+    ({"text": "nothing in particular"}, None),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -194,8 +208,6 @@ def test_a_run_that_arrives_while_it_is_looked_at_becomes_whole(made_folder: Run
 def test_a_run_without_samples_says_why_there_is_nothing(runs: Path) -> None:
     folder = RunFolder.create(runs, "waits-20261121T000000Z-abcd")
     folder.plan.write_text(json.dumps({"name": "waits", "backend": "local", "steps": [{}]}))
-    from cordee.runs.journal import JournalWriter
-
     JournalWriter(folder.journal, "client", 0).append("submitted", nodes=1)
     with ServedRuns(runs) as server, httpx.Client(base_url=server.url) as client:
         page = client.get(f"/api/runs/{folder.id}").json()
@@ -203,6 +215,31 @@ def test_a_run_without_samples_says_why_there_is_nothing(runs: Path) -> None:
         assert page["missing"][0]["why"] == "it waits for its nodes"
         for path in ("/groups", "/logged", "/logs", "/findings"):
             assert client.get(f"/api/runs/{folder.id}{path}").status_code == 200
+
+
+def test_a_run_that_gives_no_sign_of_life_is_said_to(runs: Path) -> None:
+    folder = write_run(runs, MadeRun(4, 20), seal=False)
+    for path in folder.journal.iterdir():
+        kept = [line for line in path.read_bytes().splitlines(keepends=True) if b'"ended"' not in line]
+        path.write_bytes(b"".join(kept))
+    for path in folder.root.rglob("*"):
+        os.utime(path, (time.time() - 1000, time.time() - 1000))
+    with ServedRuns(runs) as server, httpx.Client(base_url=server.url) as client:
+        page = client.get(f"/api/runs/{folder.id}").json()
+        assert page["state"] == "running"
+        assert "what happens now" in {missing["what"] for missing in page["missing"]}
+
+
+def test_findings_lead_to_the_node_they_name_or_to_the_page_of_their_kind(runs: Path) -> None:
+    folder = write_run(runs, MadeRun(4, 20), seal=False)
+    journal = JournalWriter(folder.journal, "supervisor-2", 2)
+    for finding, _ in FINDINGS:
+        journal.append("finding", finding={"severity": "warn", **finding})
+    with ServedRuns(runs) as server, httpx.Client(base_url=server.url) as client:
+        told = client.get(f"/api/runs/{folder.id}/findings").json()["findings"]
+    found = {one["text"]: one["evidence"] for one in told}
+    for finding, evidence in FINDINGS:
+        assert found[finding["text"]] == evidence
 
 
 def test_a_folder_of_runs_that_is_not_there_holds_none(tmp_path: Path) -> None:

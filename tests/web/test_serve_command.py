@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cordee.cli import main
 from cordee.runs.folder import RunFolder
 
 PATIENCE_S = 90.0
@@ -39,12 +39,12 @@ def serving(*arguments: str, cwd: Path) -> Iterator[tuple[subprocess.Popen[str],
             server.kill()
 
 
-def refused(*arguments: str, cwd: Path) -> dict[str, object]:
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
     """Return the error of a call that is refused."""
-    argv = [sys.executable, "-m", "cordee.cli", "serve", "--json", *arguments]
-    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 2, done.stderr
-    error: dict[str, object] = json.loads(done.stdout)["error"]
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--json", *arguments])
+    assert ended.value.code == 2
+    error: dict[str, object] = json.loads(capsys.readouterr().out)["error"]
     return error
 
 
@@ -66,6 +66,26 @@ def test_it_ends_at_once_when_told_to_though_streams_are_open(made_folder: RunFo
                 server.wait(PATIENCE_S)
                 assert time.monotonic() - began < PATIENCE_S
         assert server.returncode in (0, -number)
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_with_a_server_that_was_killed_and_started_again(made_folder: RunFolder) -> None:
+    parent = made_folder.root.parent
+    with serving("--runs", str(parent), cwd=parent) as (server, said):
+        url = str(said["url"])
+        with httpx.Client(timeout=PATIENCE_S) as client:
+            with client.stream("GET", f"{url}api/runs/{made_folder.id}/live") as answer:
+                lines = answer.iter_lines()
+                cursor = next(line for line in lines if line.startswith("id: "))[4:]
+                server.kill()
+                with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+                    list(lines)
+    with serving("--runs", str(parent), "--port", str(httpx.URL(url).port), cwd=parent) as (_, said):
+        assert said["url"] == url
+        with httpx.Client(timeout=PATIENCE_S, headers={"Last-Event-ID": cursor}) as client:
+            with client.stream("GET", f"{url}api/runs/{made_folder.id}/live") as answer:
+                assert answer.status_code == 200
+                assert next(answer.iter_lines()).startswith("retry")
 
 
 @pytest.mark.slow
@@ -91,19 +111,22 @@ def test_a_run_is_shown_first_wherever_it_lies_and_with_tokens_others_may_look(
             assert client.get("/api/runs").json()["total"] == 1
 
 
-def test_others_are_not_let_in_without_tokens(tmp_path: Path) -> None:
-    error = refused("--address", "0.0.0.0", cwd=tmp_path)
+def test_others_are_not_let_in_without_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    error = refused(capsys, "--address", "0.0.0.0")
     assert "--tokens" in str(error["allowed"])
     assert "ssh -L" in str(error["next"])
 
 
-def test_what_is_wrong_with_the_call_is_said(tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_call_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        error = refused("--port", str(taken.getsockname()[1]), cwd=tmp_path)
+        error = refused(capsys, "--port", str(taken.getsockname()[1]))
         assert "cannot listen" in str(error["text"])
-    assert refused("--address", "nowhere.example", cwd=tmp_path)["allowed"]
-    assert refused("no-such-run", cwd=tmp_path)["kind"] == "run_not_found"
+    assert refused(capsys, "--address", "nowhere.example")["allowed"]
+    assert refused(capsys, "no-such-run")["kind"] == "run_not_found"
     readable = tmp_path / "tokens"
     readable.write_text(f"me read {SECRET}\n")
-    os.chmod(readable, 0o644)
-    assert "others can read" in str(refused("--tokens", str(readable), cwd=tmp_path)["text"])
+    readable.chmod(0o644)
+    assert "others can read" in str(refused(capsys, "--tokens", str(readable))["text"])

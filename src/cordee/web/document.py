@@ -10,12 +10,13 @@ from cordee.errors import CordeeError, RunFolderError
 from cordee.report.run_document import run_document
 from cordee.runs.reader import Run
 from cordee.runs.state import RunState
-from cordee.units import parse_utc
+from cordee.units import format_duration, parse_utc
 from cordee.web.evidence import failure_line, finding_line, finding_times, node_lines
 from cordee.web.missing import missing_of
 from cordee.web.reading import Reading
 
 _RATE_EVENTS = 12
+_SILENT_S = 120.0
 
 
 def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:
@@ -46,7 +47,8 @@ def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:
         missing.append(
             {"what": "samples", "why": _said(error), "next": "the other files of the run may still be on their way"}
         )
-    document["checkpoints"], document["missing"] = checkpoints, missing
+    document["heard_at"] = reading.heard_at()
+    document["checkpoints"], document["missing"] = checkpoints, missing + _silence(document)
     if brief:
         document.pop("ranks")
         for node in document["nodes"]:
@@ -125,6 +127,15 @@ def _faults(reading: Reading, fault: RunFolderError | None) -> list[dict[str, An
     if not reading.recording and not reading.folder.plan.is_file():
         found.append({"what": "the plan", "why": "plan.json is not there", "next": "copy the whole folder of the run"})
     return found
+
+
+def _silence(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return that a run which should be running gives no sign of life, if so."""
+    silent = time.time() - (document["heard_at"] or time.time())
+    if document["state"] != "running" or document["kind"] == "recording" or silent < _SILENT_S:
+        return []
+    why = f"nothing was written for {format_duration(silent)}: it may have been killed, or its file system hangs"
+    return [{"what": "what happens now", "why": why, "next": f"`cordee resume {document['run']}` goes on with it"}]
 
 
 def _said(error: Exception) -> str:

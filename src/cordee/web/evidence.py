@@ -7,6 +7,14 @@ from typing import Any
 
 from cordee.units import parse_utc
 
+_PAGES = {
+    "log-dropped": "logs",
+    "samples-lost": "heat",
+    "telemetry-dropped": "heat",
+    "metric-names-capped": "run",
+    "code-changed": "run",
+}
+
 
 def finding_line(document: Mapping[str, Any], at: float | None = None, nodes: Collection[str] = ()) -> dict[str, Any]:
     """Return a finding as pages show it, with a link to its evidence where its facts name a place.
@@ -18,8 +26,8 @@ def finding_line(document: Mapping[str, Any], at: float | None = None, nodes: Co
     """
     facts = document.get("evidence")
     link = _link(facts if isinstance(facts, Mapping) else {})
-    if link is None and isinstance(document.get("given"), str) and document["given"] in nodes:
-        link = {"page": "node", "query": {"node": document["given"]}}
+    if link is None:
+        link = _named(document, nodes)
     return {
         "severity": document.get("severity", "info"),
         "code": document.get("rule", ""),
@@ -99,6 +107,16 @@ def _link(facts: Mapping[str, Any]) -> dict[str, Any] | None:
             "query": {str(k): str(v) for k, v in dict(facts.get("query") or {}).items()},
         }
     return None
+
+
+def _named(document: Mapping[str, Any], nodes: Collection[str]) -> dict[str, Any] | None:
+    """Return the page of the node that a finding speaks of, else the page that shows findings of its kind."""
+    words = [str(document.get("given")), *(word.strip(":,;()'") for word in str(document.get("text", "")).split())]
+    node = next((word for word in words if word in nodes), None)
+    if node is not None:
+        return {"page": "node", "query": {"node": node}}
+    page = _PAGES.get(str(document.get("rule", "")))
+    return {"page": page, "query": {}} if page else None
 
 
 def finding_times(events: list[dict[str, Any]]) -> list[float]:

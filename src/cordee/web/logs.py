@@ -21,11 +21,12 @@ _SEARCHED_BYTES = 1 << 20
 
 @dataclass
 class _File:
-    """The newest lines of one file that were read so far: from the offset `start` up to `stop`."""
+    """The newest lines of one file that were read so far: from the offset `start` up to `stop`, its end if `newest`."""
 
     path: Path
     stop: int
     start: int
+    newest: bool
     lines: list[Line] = field(default_factory=list)
 
     @property
@@ -96,7 +97,7 @@ def _opened(path: Path, before: float | None) -> _File:
     except OSError:
         size = 0
     stop = size if before is None or size < _SEARCHED_BYTES else _offset_of(path, size, before)
-    return _File(path, stop, stop)
+    return _File(path, stop, stop, stop == size)
 
 
 def _offset_of(path: Path, size: int, moment: float) -> int:
@@ -130,8 +131,8 @@ def _extend(file: _File, window: int, rank: int | None, stream: int | None) -> i
             if (rank is None or frame.rank == rank) and (stream is None or frame.stream == stream):
                 for line in assembler.feed(frame):
                     keep(line)
-        for line in assembler.rest():
-            keep(line)
+        if file.newest:  # what has no end yet, such as a bar of progress
+            found += assembler.rest()
     except OSError:
         found = file.lines
     file.start, file.lines = start, found

@@ -101,6 +101,7 @@ class RunPage(Answer):
     vetting: dict[str, Any] | None
     rank_counts: dict[str, int] = Field(description="Ranks of the newest attempt by status.")
     findings: list[FindingLine]
+    heard_at: Moment = Field(description="When anything was written into the folder last.")
     progress: dict[str, Any] | None = Field(description="`step`, `total`, `ratio`, `steps_per_s`, `remaining_s`, `at`.")
     missing: list[Missing]
 

@@ -128,6 +128,17 @@ class Reading:
                 found.append(None)
         return tuple(found)
 
+    def heard_at(self) -> float | None:
+        """Return when anything was written last: journal, samples or logs; UTC epoch seconds of the file system's clock."""
+        folder, found = self.folder, []
+        for place in (folder.journal, folder.telemetry, folder.logs):
+            try:
+                with os.scandir(place) as entries:
+                    found += [entry.stat().st_mtime for entry in entries if entry.is_file()]
+            except OSError:
+                continue
+        return max(found, default=None)
+
     def ended(self) -> bool:
         """Return whether nothing will be added any more."""
         if self.recording:

@@ -110,9 +110,9 @@ def storage_view(run: Run, start: float | None = None, stop: float | None = None
         points: at most so many for each curve.
     """
     journal = read_journal(run.folder.journal)
-    state, events = replay(journal, run.id), run.events()
-    done = stretches(events)
-    found = saves(run, events, journal)
+    state = replay(journal, run.id)
+    done = stretches(run, state)
+    found = saves(run, journal)
     rates = job_rates(run, start, stop, points, _hosts(state))
     begin, end = _extent(done, rates, start, stop)
     curve = pace(done, begin, end, points) if end > begin else (np.empty(0), np.empty(0))

@@ -85,7 +85,7 @@ export function useTick(run, kinds, pace_ms = 1_000) {
     if (!run) return undefined;
     let timer = 0;
     let last = 0;
-    const names = new Set([...wanted.split(" "), "open"]);
+    const names = new Set([...wanted.split(" "), "open", "refused"]);
     const stop = live(run, (kind) => {
       if (!names.has(kind) || timer) return;
       const wait = Math.max(0, last + pace_ms - Date.now());

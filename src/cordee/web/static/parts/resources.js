@@ -70,7 +70,7 @@ function Row({ title, group, about, last, ...shared }) {
   const frame = (inside, bands, seen) => html`<div class="resource">
     <div class="line"><h3><a href=${link} title="The heat map of it">${title}</a></h3>
       <p class="soft tiny" title=${about.meaning}><span class="mono">${about.name}</span> · ${many(group.devices, group.name === "gpu" ? "GPU" : group.name)} · ${about.source || "source unknown"}</p>
-      ${bands && html`<${Numbers} bands=${bands} live=${shared.live}><${Outlier} run=${shared.run} group=${group.name} metric=${about.name} live=${shared.live} seen=${seen}
+      ${bands && html`<${Numbers} bands=${bands} live=${shared.live}><${Outlier} run=${shared.run} group=${group.name} metric=${about.name} devices=${group.devices} live=${shared.live} seen=${seen}
         end=${shared.chosen ? shared.chosen[1] : lastTime(bands)} /><//>`}
     </div>
     ${inside}
