@@ -61,7 +61,7 @@ _LATE_S = 5.0
 _STAGES = ("pp", "tp", "dp", "ep", "cp")
 _MOST_DIFFERING = 200
 _DEVIATIONS = 5.0  # in units of the MAD: fewer are no outlier
-_LEAST_PACE_S = 2.0
+_LEAST_PACE_S = 1.0
 _LEARN_EVERY_S = 15.0
 _SHARE_OF_A_CORE = 0.05
 
@@ -162,15 +162,16 @@ class Samples:
             ended: whether nothing more is written: then the rows are over the whole run.
             now: read in any case.
         """
-        at = time.monotonic()
-        if self._done or (at < self._due and not now):
+        if self._done or (time.monotonic() < self._due and not now):
             return
+        began_at, first = time.process_time(), not self.rows
         try:
             self._read(began, ended)
             self.trouble, self._done = "", ended
         except (CordeeError, OSError) as error:
             self.trouble = str(error).partition("\n")[0]
-        self._due = time.monotonic() + max(_LEAST_PACE_S, (time.monotonic() - at) / _SHARE_OF_A_CORE)
+        spent_s = 0.0 if first else time.process_time() - began_at  # the first reads the history too
+        self._due = time.monotonic() + max(_LEAST_PACE_S, spent_s / _SHARE_OF_A_CORE)
 
     def _read(self, began: float | None, ended: bool) -> None:
         known = {row.metric: row for row in self.rows}
@@ -188,9 +189,10 @@ class Samples:
             self._read_group(group, [row for row in rows if row.group == group], began, ended)
         self.rows = [row for row in rows if row.history]
         if time.monotonic() >= self._learn_at:
-            began_at = time.monotonic()
+            began_at = time.process_time()
             self._learn(groups)
-            self._learn_at = time.monotonic() + max(_LEARN_EVERY_S, (time.monotonic() - began_at) / _SHARE_OF_A_CORE)
+            spent_s = time.process_time() - began_at
+            self._learn_at = time.monotonic() + max(_LEARN_EVERY_S, spent_s / _SHARE_OF_A_CORE)
         self.differing = self._differing()
 
     def _read_group(self, group: str, rows: Sequence[Row], began: float | None, ended: bool) -> None:
