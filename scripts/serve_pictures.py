@@ -25,7 +25,7 @@ def shots(run: str, other: str, node: str) -> list[tuple[str, str, tuple[int, in
     of = f"#/run/{quote(run, safe='')}"
     return [
         ("runs", "#/runs", DESK, {}),
-        ("run", of, (1440, 1500), {}),
+        ("run", of, (1440, 1300), {}),
         ("run-dark", of, DESK, {"color_scheme": "dark"}),
         ("run-phone", of, PHONE, {}),
         ("run-wall", f"?wall=1{of}", WALL, {}),
@@ -39,7 +39,7 @@ def shots(run: str, other: str, node: str) -> list[tuple[str, str, tuple[int, in
         ("score", f"{of}/score", DESK, {}),
         ("storage", f"{of}/storage", (1440, 1200), {}),
         ("compare", f"#/compare?runs={quote(run)},{quote(other)}", DESK, {}),
-        ("fleet", "#/fleet", DESK, {}),
+        ("fleet", f"#/fleet?run={quote(run)}", DESK, {}),
         ("catalogue", "#/catalogue", DESK, {}),
     ]
 

@@ -47,6 +47,7 @@ LONGEST = (
     "tests/test_install.py",
     "tests/slurm/test_char_gpt.py",
     "tests/checkpoint/test_save.py",
+    "tests/client/adapters/test_real_libraries.py",
     "tests/slurm/test_advise.py",
     "tests/environment/test_demo.py",
     "tests/slurm/test_faces.py",

@@ -154,6 +154,46 @@ def test_megatrons_state_is_asked_for_what_it_knows(channel):
     ]
 
 
+MEGATRON = """
+_RANK = None
+
+def initialize_model_parallel(tensor_model_parallel_size=1):
+    global _RANK
+    _RANK = 1
+
+def get_tensor_model_parallel_rank():
+    assert _RANK is not None, "tensor model parallel group is not initialized"
+    return _RANK
+
+def get_tensor_model_parallel_world_size():
+    return 2
+"""
+HOOKED = """
+import os
+os.environ["CORDEE_ADAPTERS"] = "megatron"
+from cordee.client.adapters import sitecustomize
+sitecustomize.begin()
+import cordee
+{before}
+from megatron.core import parallel_state
+parallel_state.initialize_model_parallel(tensor_model_parallel_size=2)
+"""
+
+
+@pytest.mark.parametrize(("before", "tensor"), [("", 1), ("cordee.place(tp=7)", 7)])
+def test_megatrons_groups_are_asked_once_they_are_made_unless_the_script_told_its_place(
+    tmp_path, channel, before, tensor
+):
+    # Megatron-core is not installed here: this is its seam, as megatron/core/parallel_state.py has it.
+    package = tmp_path / "packages" / "megatron" / "core"
+    package.mkdir(parents=True)
+    (package / "parallel_state.py").write_text(MEGATRON)
+    path = os.pathsep.join([str(tmp_path / "packages"), os.environ.get("PYTHONPATH", "")])
+    (event,), words = said(HOOKED.format(before=before), channel, PYTHONPATH=path)
+    assert event["cordee/place/tp"] == tensor
+    assert words == ""
+
+
 def groups(settings, world, dimension):
     """Return the sets of ranks that differ in one dimension only."""
     found = {}

@@ -127,7 +127,11 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
         ],
         "timeouts": {"connect_s": 30.0, "heartbeat_s": 1.0, "lost_s": 5.0, "orphan_s": 60.0, "kill_s": 10.0},
         "sampling": {"interval_s": 2.0, "gpus": "auto", "threads": None},
-        "metrics": {"adapters": ["wandb", "tensorboard", "mlflow", "device_mesh"], "scrape": [], "otlp": False},
+        "metrics": {
+            "adapters": ["wandb", "tensorboard", "mlflow", "device_mesh", "megatron"],
+            "scrape": [],
+            "otlp": False,
+        },
         "python": None,
         "network_interface": None,
     }

@@ -10,12 +10,13 @@ from rich.console import Console
 
 from cordee.cli.blocks import sparkline
 from cordee.cli.watch import View, watch
-from cordee.cli.watch_reading import OutputTail
+from cordee.cli.watch_reading import JournalTail, OutputTail
 from cordee.errors import RunFolderError
 from cordee.runs.blocklog import BlockLogWriter, encode_events, encode_grid, encode_schema
 from cordee.runs.folder import RunFolder
-from cordee.runs.journal import JournalWriter
+from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.logframes import LogWriter
+from cordee.runs.state import replay
 
 METRICS = [{"name": name, "unit": "", "source": "proc"} for name in ("cpu_cores_ratio", "memory_rss_bytes")]
 
@@ -146,3 +147,15 @@ def test_sparklines_go_from_the_least_to_the_greatest_and_leave_gaps():
     assert sparkline([0.0, 1.0, math.nan, 3.0]) == "▁▃ █"
     assert sparkline([3.0, 3.0]) == "▁▁"
     assert sparkline([math.inf]) == ""
+
+
+def test_events_that_were_written_late_have_their_place(made):
+    tail = JournalTail(made.folder)
+    assert tail.read().state == "running"
+    made.journal.append("progress", step=3, total=9)
+    assert tail.read().step == 3
+    late = JournalWriter(made.folder.journal, "client", 0)
+    late.append("submitted", backend="local", nodes=1, ranks=2)
+    state = tail.read()
+    assert state.submitted_at is not None
+    assert vars(state) == vars(replay(read_journal(made.folder.journal), made.folder.id))

@@ -8,7 +8,7 @@ import pytest
 
 from cordee.client.place import encoded
 from cordee.node.placing import split_places
-from cordee.runs.blocklog import BlockLogWriter
+from cordee.runs.blocklog import BlockLogWriter, encode_facts
 from cordee.runs.placement import placement, placement_findings, sizes_of
 from cordee.runs.reader import open_run
 from cordee.runs.seal import seal
@@ -63,6 +63,31 @@ def test_a_run_that_told_nothing_has_no_places_and_no_findings(known):
     known.write(stop=3)
     assert placement(open_run(known.folder.root)) == {}
     assert placement_findings({}, 4) == []
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"place": {"dp": "x"}, "sizes": {}, "place_attempt": 1},
+        {"place": {"dp": 0}, "sizes": {"dp": None}, "place_attempt": 1},
+        {"place": [], "sizes": {}, "place_attempt": 1},
+        {"place": {"dp": 0}, "sizes": {}},
+        {"place": {"dp": 0}, "sizes": {}, "place_attempt": "1"},
+    ],
+)
+def test_facts_that_are_no_place_are_passed_over(known, facts):
+    known.write(stop=3)
+    writer = BlockLogWriter(known.telemetry, 1)
+    writer.append(encode_facts("local-0", "rank", 1.0, {"0": facts, "x": {"place": {}}}, {}))
+    assert writer.close()
+    assert placement(open_run(known.folder.root)) == {}
+
+
+@pytest.mark.parametrize("pair", [(0, 0), (0, -2), (-1, 4), (5, 4)])
+def test_sizes_that_make_no_sense_are_findings_and_no_errors(pair):
+    places = made({"dp": 4})
+    places[0].update(place={"dp": pair[0]}, sizes={"dp": pair[1]})
+    assert "place-beyond" in rules(places, 4)
 
 
 def test_whole_worlds_are_found_right_with_and_without_sizes_and_with_experts_beside():

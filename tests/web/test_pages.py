@@ -305,6 +305,27 @@ def test_runs_are_filtered_chosen_and_compared(tab: Watched, world: SimpleNamesp
     expect(page.locator(".table[aria-label='Last values']")).to_contain_text("Lasted")
 
 
+def test_what_pages_compute_is_right(tab: Watched) -> None:
+    page = tab.open("#/runs")
+
+    def of(file: str, expression: str) -> object:
+        return page.evaluate(f"import(new URL('static/{file}', document.baseURI).href).then((all) => {expression})")
+
+    assert of("parts/outlier.js", "all.standsOut([0.9, 0.91, 0.89, NaN, 0.92, 0.5], 'ratio')")["at"] == 5
+    assert of("parts/outlier.js", "all.standsOut([0.9, 0.91, 0.89, 0.92, 0.9], 'ratio')") is None
+    assert of("parts/outlier.js", "all.standsOut([1, 1, 9], '')") is None  # too few to say
+    curves = "[{x: [0, 2], mean: [1, 3]}, {x: [0, 1, 5], mean: [7, null, 9]}]"
+    merged = of("pages/compare.js", f"all.aligned({curves}).columns.map((column) => column.map((one) => String(one)))")
+    assert merged == [["1", "2", "3", "NaN"], ["7", "NaN", "NaN", "9"]]
+    lines = "[{time: 1, text: 'a'}, {time: 5, text: 'b'}]"
+    news = "[{time: 4, text: 'late'}, {time: 5, text: 'b'}, {time: 6, text: 'c'}]"
+    assert of("parts/logview.js", f"all.joined({lines}, {news}, 2).map((line) => line.text).join()") == "a,late,b,c"
+    assert of("format.js", "all.ranges([5, 0, 1, 2, 7])") == "0–2, 5, 7"
+    assert of("format.js", "[all.duration(59.6), all.duration(3725), all.duration(NaN)]") == ["1 min", "1 h 2 min", "–"]
+    assert of("format.js", "[all.quantity(999.9e6, 'bytes'), all.quantity(NaN, 'ratio')]") == ["1 GB", "–"]
+    assert of("routes.js", "all.matched('#/run/a%2Fb/rank/3?x=1').params") == {"run": "a/b", "rank": "3"}
+
+
 def test_bad_addresses_say_what_is_wrong_and_where_to_go(world: SimpleNamespace) -> None:
     watched = Watched(world.browser, world.server.url)
     for address, words in {

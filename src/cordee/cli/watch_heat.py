@@ -83,14 +83,14 @@ def _read(samples: Samples, row: Row, choice: Choice, columns: int) -> Heat:
     asked = (row.metric, choice.statistic, choice.span, columns)
     if choice.seen is not None and asked == choice.asked and time.monotonic() < choice.due:
         return choice.seen
-    began = time.monotonic()
+    began = time.process_time()
     span = _SPANS[choice.span][1]
     start = max(row.history) - span if span is not None and row.history else None
     choice.seen = heat(
         samples.run, row.group, row.metric, start, None, columns, statistic=_STATISTICS[choice.statistic]
     )
     choice.asked = asked
-    choice.due = time.monotonic() + max(2.0, (time.monotonic() - began) / _SHARE_OF_A_CORE)
+    choice.due = time.monotonic() + max(2.0, (time.process_time() - began) / _SHARE_OF_A_CORE)
     return choice.seen
 
 

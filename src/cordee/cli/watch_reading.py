@@ -9,14 +9,14 @@ from typing import Any
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import parse_lines, read_journal
 from cordee.runs.logframes import read_frames
-from cordee.runs.state import RunState, replay
+from cordee.runs.state import Replay, RunState
 
 _BEGIN_BYTES = 256 << 10
 _LONGEST_LINE = 4096
 
 
 class JournalTail:
-    """A run's state, replayed only when the journal has grown.
+    """A run's state; what the journal has grown by is added to it.
 
     Args:
         folder: the run's folder.
@@ -26,6 +26,7 @@ class JournalTail:
         self._folder = folder
         self._offsets: dict[Path, int] = {}
         self._events: list[dict[str, Any]] = []
+        self._replay = Replay(folder.id)
         self._state = RunState(run=folder.id)
 
     def read(self) -> RunState:
@@ -34,30 +35,37 @@ class JournalTail:
         Raises:
             RunFolderError: the journal cannot be read, or was written by a newer major version.
         """
-        grown = False
         paths = sorted(self._folder.journal.glob("*.jsonl"))
-        for path in paths:
-            grown = self._read_file(path) or grown
+        news = [event for path in paths for event in self._read_file(path)]
         if not paths:
             read_journal(self._folder.journal)  # says what is wrong, if anything is
-        if grown:
-            self._events.sort(key=lambda event: (event["epoch"], event["seq"], event["writer"]))
-            self._state = replay(self._events, self._folder.id)
+        if news:
+            news.sort(key=_place)
+            if self._events and _place(news[0]) < _place(self._events[-1]):  # written late: all over again
+                self._events = sorted(self._events + news, key=_place)
+                self._replay = Replay(self._folder.id)
+                news = self._events
+            else:
+                self._events += news
+            self._state = self._replay.feed(news)
         return self._state
 
-    def _read_file(self, path: Path) -> bool:
+    def _read_file(self, path: Path) -> list[dict[str, Any]]:
         offset = self._offsets.get(path, 0)
         try:
             with open(path, "rb") as file:
                 file.seek(offset)
                 whole = file.read().rpartition(b"\n")[0]
         except OSError:
-            return False  # the next read of the folder says why
+            return []  # the next read of the folder says why
         if not whole:
-            return False
+            return []
         self._offsets[path] = offset + len(whole) + 1
-        self._events += parse_lines(whole, path)
-        return True
+        return parse_lines(whole, path)
+
+
+def _place(event: dict[str, Any]) -> tuple[int, int, str]:
+    return event["epoch"], event["seq"], event["writer"]
 
 
 class OutputTail:

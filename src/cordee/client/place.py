@@ -59,6 +59,16 @@ def mesh_made(mesh: Any) -> None:
     say(numbers)
 
 
+def state_made(state: Any) -> None:
+    """Take the place from Megatron's groups, which were just made; what `cordee.place` was given counts before; never raises."""
+    try:
+        found = megatron.coordinates_of_state(state)
+        if found and not _called:
+            say(encoded(found, "megatron"))
+    except Exception:
+        return
+
+
 def say(numbers: dict[str, float]) -> None:
     """Record a place as `encoded` has it, unless it was the last that was said."""
     global _said

@@ -30,12 +30,13 @@ class LoggedNames:
             if name not in self._known and len(self._known) >= MOST_NAMES:
                 continue
             known = self._known.setdefault(name, {})
+            before = dict(known)
             for key, given in (("sources", document.get("source")), ("also", document.get("also"))):
                 if given:
                     known[key] = sorted({*known.get(key, ()), str(given)})
             if document.get("unit"):
                 known["unit"] = str(document["unit"])
-            self._changed = True
+            self._changed = self._changed or known != before
 
     def news(self) -> bytes:
         """Return a FACTS record of what was not told yet, empty when all was."""

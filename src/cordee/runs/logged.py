@@ -1,13 +1,16 @@
-"""Where the metrics of a run that ranks log come from: their sources, by name."""
+"""Where the metrics of a run that ranks log come from: their sources, by name, and what is wrong with them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from cordee.findings import Finding
+
 if TYPE_CHECKING:
     from cordee.runs.reader import Run
 
 DEFAULT_SOURCE = "cordee.log"
+_MOST_SHOWN = 8
 
 
 class LoggedFacts(NamedTuple):
@@ -43,6 +46,38 @@ def logged_facts(run: Run) -> dict[str, LoggedFacts]:
     }
 
 
-def unread_endpoints(run: Run) -> dict[str, dict[str, str]]:
-    """Return why the values of an endpoint are missing, by node and endpoint; empty when all are read."""
-    return {node: of_node["missing"] for node, of_node in run.facts("logged").items() if of_node["missing"]}
+def logged_findings(run: Run) -> list[Finding]:
+    """Return what is wrong with metrics that are read or received: endpoints that cannot be read now, and remarks, over all nodes."""
+    unread: dict[str, list[tuple[str, str]]] = {}
+    remarks: dict[str, list[str]] = {}
+    for node, of_node in sorted(run.facts("logged").items()):
+        for endpoint, reason in of_node["missing"].items():
+            unread.setdefault(reason, []).append((node, endpoint))
+        for remark in of_node["remarks"]:
+            remarks.setdefault(remark, []).append(node)
+    found = [
+        Finding(
+            f"{_counted(len(places), 'endpoint')} on {_counted(len({node for node, _ in places}), 'node')}"
+            f" cannot be read: {reason}",
+            severity="warn",
+            rule="endpoint-unread",
+            given=places[0][1],
+            next="see that the ranks answer there, or change [[metrics.scrape]]",
+            evidence={"node": places[0][0], "endpoints": [endpoint for _, endpoint in places[:_MOST_SHOWN]]},
+        )
+        for reason, places in unread.items()
+    ]
+    found += [
+        Finding(
+            f"{remark} ({_counted(len(nodes), 'node')})",
+            severity="warn",
+            rule="metrics-remark",
+            evidence={"node": nodes[0], "nodes": nodes[:_MOST_SHOWN]},
+        )
+        for remark, nodes in remarks.items()
+    ]
+    return found
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -71,6 +71,8 @@ def _told(node: str, facts: Mapping[str, Any]) -> Place | None:
     place, sizes, attempt = facts.get("place"), facts.get("sizes"), facts.get("place_attempt")
     if not isinstance(place, dict) or not isinstance(sizes, dict) or not isinstance(attempt, int):
         return None
+    if not all(isinstance(number, int) for number in (*place.values(), *sizes.values())):
+        return None
     return {
         "place": place,
         "sizes": sizes,

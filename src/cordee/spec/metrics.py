@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cordee.spec.fields import Document, Duration, Lines, wrong
 
-Adapter = Literal["wandb", "tensorboard", "mlflow", "device_mesh"]
+Adapter = Literal["wandb", "tensorboard", "mlflow", "device_mesh", "megatron"]
 _URL_FORMS = (
     'an address of this node, such as "http://127.0.0.1:8000/metrics"; {port}, {rank} and {local_rank} are filled in'
 )
@@ -75,6 +75,7 @@ class Metrics(Document):
         "tensorboard",
         "mlflow",
         "device_mesh",
+        "megatron",
     )
     scrape: Annotated[tuple[Scrape, ...], BeforeValidator(_tuple)] = ()
     otlp: bool = False

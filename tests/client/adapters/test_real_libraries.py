@@ -47,11 +47,17 @@ print(json.dumps(rows))
 
 
 def test_wandb_offline_keeps_what_it_would_and_its_numbers_are_recorded(rank: Rank) -> None:
-    done, without = rank(WANDB), rank(WANDB, adapters="")
-    assert (done.code, without.code) == (0, 0), done.err + without.err
-    assert without.values == []
-    assert json.loads(done.out) == json.loads(without.out)
-    assert len(json.loads(done.out)) == 5
+    done = rank(WANDB)
+    assert done.code == 0, done.err
+    rows = [{name: json.loads(value) for name, value in row.items()} for row in json.loads(done.out)]
+    assert rows == [
+        *[
+            {"_step": step, "loss": pytest.approx(1 / (step + 1)), "note": "text", "accuracy": step, "nested.a": step}
+            for step in range(3)
+        ],
+        {"_step": 20, "late": 5.0},
+        {"_step": 21, "late": 6.0},
+    ]
     assert done.values == [
         (0, {"loss": 1.0}),
         (0, {"accuracy": 0.0, "nested.a": 0.0}),

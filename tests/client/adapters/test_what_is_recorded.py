@@ -166,3 +166,20 @@ def test_threads_may_write_at_once(script) -> None:
         "[t.start() for t in threads]; [t.join() for t in threads]"
     )
     assert len(done.values) + done.dropped == 1200
+
+
+def test_more_names_than_are_told_apart_are_all_recorded(script) -> None:
+    done = script("for number in range(3000): wandb.log({f'name{number}': number}, step=number)")
+    assert (len(done.values), done.dropped) == (3000, 0)
+    assert len(done.sources) == 2000
+
+
+def test_what_a_rank_wrote_before_it_was_killed_is_there(rank: Rank, libraries: Path) -> None:
+    program = "import os, threading, time\n"
+    program += "threading.Timer(0.2, os.kill, (os.getpid(), 9)).start()\nstep = 0\n"
+    program += "while True:\n    wandb.log({'loss': step, 'text': 'x'}, step=step); step += 1; time.sleep(0.0005)"
+    done = rank(HEAD + program, libraries)
+    assert done.code == -9
+    assert [values["loss"] for _, values in done.values] == [float(step) for step, _ in done.values]
+    assert [step for step, _ in done.values] == list(range(len(done.values)))
+    assert len(done.values) > 1

@@ -76,6 +76,12 @@ class MadeTraining:
                     )
         return ends
 
+    def begin(self, attempt: int, moment: float) -> None:
+        """Let an attempt begin."""
+        self.journal.append(
+            "attempt_started", attempt=attempt, world_size=4, nodes=[], time=utc_text(moment), mono=moment
+        )
+
     def see(self, step: int, moment: float) -> None:
         """Let the supervisor see a complete checkpoint."""
         self.journal.append("checkpoint_seen", step=step, name=f"step-{step:09d}", time=utc_text(moment))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def test_a_known_dent_is_found_and_its_seconds_measured(training, every):
     assert [dent.visible for dent in view.dents[:4]] == [True] * 4
     for dent in view.dents[:4]:
         assert dent.lost_s == pytest.approx(5.0, abs=0.7)
-    assert view.dents[4].reason == "no steps were logged around it"
+    assert view.dents[4].reason == "no steps that count were logged around it"
     assert view.lost_s == pytest.approx(20.0, abs=2.0)
     save = view.saves[0]
     assert (save.bytes, save.ranks, save.blocking, save.source) == (4e9, 4, True, "told")
@@ -72,13 +73,16 @@ def test_too_few_steps_around_a_save_are_said_to_be_too_few(training):
 
 
 def test_a_restart_is_no_dent_and_attempts_are_not_compared(training):
-    training.train(50, save_s=5.0, save_every=30)
-    training.train(50, save_s=5.0, save_every=30, first=30, attempt=2, start=T0 + 500, step_s=3.0)
+    training.begin(1, T0 - 1)
+    training.train(50, save_s=5.0, save_every=15)
+    training.begin(2, T0 + 499)
+    training.train(50, save_s=5.0, save_every=15, first=30, attempt=2, start=T0 + 500, step_s=3.0)
     view = storage_view(training.read())
-    assert [save.attempt for save in view.saves] == [1, 2]
-    assert [dent.lost_s for dent in view.dents] == pytest.approx([5.0, 5.0], abs=1.0)
+    assert [(save.step, save.attempt) for save in view.saves] == [(14, 1), (29, 1), (44, 1), (44, 2), (59, 2), (74, 2)]
+    assert [dent.lost_s for dent in view.dents if dent.visible] == pytest.approx([5.0] * 4, abs=1.0)
+    assert [dent.reason for dent in view.dents[1:3]] == ["no steps that count were logged around it"] * 2
     times, values = view.pace
-    waiting = (times > T0 + 80) & (times < T0 + 480)
+    waiting = (times > T0 + 60) & (times < T0 + 480)
     assert np.isnan(values[waiting]).all()
     assert np.nanmedian(values[times > T0 + 510]) == pytest.approx(1 / 3, rel=0.1)
 
@@ -181,3 +185,11 @@ def test_a_window_of_time_bounds_the_curves_and_not_the_checkpoints(training):
     view = storage_view(training.read(), T0 + 50, T0 + 60, points=5)
     assert view.pace[0].tolist() == [T0 + 50, T0 + 52, T0 + 54, T0 + 56, T0 + 58]
     assert len(view.saves) == 5
+
+
+def test_a_recording_has_no_journal_and_is_judged_by_what_its_processes_tell(training):
+    training.train(100, save_s=5.0, save_every=40)
+    run = training.read()
+    (run.folder.root / "recorders").mkdir()
+    shutil.rmtree(run.folder.journal)
+    assert storage_view(run).lost_s == pytest.approx(10.0, abs=1.5)

@@ -115,3 +115,19 @@ def test_a_time_that_cannot_be_is_the_time_of_arrival(collector):
     times = [moment for _, moment, *_ in events["events"]]
     assert before <= times[0] <= time.time()
     assert times[1] == before - 5
+
+
+def test_names_of_any_length_and_kind_are_kept_apart_and_bounded():
+    found = Streams("n")
+    names = ["x" * 100_000 + end for end in "ab"] + ["<script>alert(1)</script>", "tab\tnul\0"]
+    found.add("otlp", 0, 1, 1.0, [Recorded(name, float(at)) for at, name in enumerate(names)])
+    ((_, _, _, values),) = decoded(found.records(), EVENTS)[0]["events"]
+    assert list(values.values()) == [0.0, 1.0, 2.0, 3.0]
+    assert max(map(len, values)) < 220
+
+
+def test_facts_are_told_once(monkeypatch):
+    found = Streams("n")
+    for expected in (1, 0):
+        found.add("otlp", 0, 1, 1.0, [Recorded("a", 1.0, "s")])
+        assert len(decoded(found.records(), FACTS)) == expected

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cordee.node.metrics import points
 from cordee.node.metrics.points import COUNTER, DELTA, DELTA_HISTOGRAM, GAUGE, HISTOGRAM, Point, Series, labelled
 from cordee.node.metrics.prometheus import read_exposition
 
@@ -145,3 +146,14 @@ def test_labels_in_names_are_bounded():
     name = labelled("x", [(f"l{number}", "v" * 1000) for number in range(100)])
     assert len(name) < 700
     assert name.count("=") == 8
+
+
+def test_series_beyond_the_most_wait_until_others_have_ended(monkeypatch):
+    monkeypatch.setattr(points, "_MOST_SERIES", 2)
+    series = Series()
+    for moment, name in [(1000.0, "a"), (1000.0, "b"), (1000.0, "c"), (1030.0, "c"), (1500.0, "b")]:
+        series.take([Point(name, (), COUNTER, moment, 1.0)])
+    assert series.left_out == 2
+    series.take([Point("c", (), COUNTER, 1700.0, 1.0)])
+    assert [one.value for one in series.take([Point("c", (), COUNTER, 1701.0, 4.0)])] == [3.0]
+    assert [one.value for one in series.take([Point("b", (), COUNTER, 1702.0, 1.0)])] == [0.0], "b is still known"

@@ -24,6 +24,7 @@ TARGETS = {
     "tensorboard.summary._writer": "tensorboard",
     "mlflow.tracking.client": "mlflow",
     "torch.distributed.device_mesh": "device_mesh",
+    "megatron.core.parallel_state": "megatron",
 }
 
 

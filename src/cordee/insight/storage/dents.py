@@ -65,11 +65,11 @@ def _dent(save: Save, span: tuple[int, int] | None, done: Stretches, quiet: np.n
     if not len(done.end):
         return Dent(reason="no steps were logged")
     if span is None:
-        return Dent(reason="no steps were logged around it")
+        return Dent(reason="no steps that count were logged around it")
     first, last = span
     covered = np.minimum(done.end[first:last], save.end) - np.maximum(done.begin[first:last], save.begin)
     if covered.sum() < _LEAST_COVERED * (save.end - save.begin):
-        return Dent(reason="no steps were logged after it")
+        return Dent(reason="no steps that count were logged after it")
     begin, end = max(0, first - _FURTHEST), last + _FURTHEST
     fit = begin + np.flatnonzero(quiet[begin:end] & (done.attempt[begin:end] == done.attempt[first]))
     near = np.r_[fit[fit < first][-NEIGHBOURS:], fit[fit >= last][:NEIGHBOURS]]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from cordee.runs.reader import Run
+    from cordee.runs.state import RunState
 
 OWN = "cordee/"
 THROUGHPUTS = ("tokens_per_s", "samples_per_s", "throughput")
 _FIRST = (*THROUGHPUTS, "loss")
 _MOST_SPREAD = 0.15
+_MOST_TRIED = 20
 
 
 @dataclass(frozen=True)
@@ -20,7 +25,7 @@ class Stretches:
     Attributes:
         begin, end: UTC epoch seconds.
         steps: how many steps were done.
-        attempt: int64.
+        attempt: int64, from 1, by the times at which attempts began.
         name: of what was logged; `value`: its mean over the ranks at the end of each stretch.
     """
 
@@ -38,32 +43,28 @@ class Stretches:
         return seconds
 
 
-def stretches(events: Mapping[str, np.ndarray]) -> Stretches:
-    """Return the stretches of a run from what ranks logged by name; a step is done when the last rank logged it.
+def stretches(run: Run, state: RunState) -> Stretches:
+    """Return the stretches of a run from what ranks logged; a step is done when the last rank logged it.
 
-    Of several names the one that says how fast it goes, else the loss, else the one that was logged most.
+    Of several names the one that says how fast it goes, else the loss, else the one with most steps. Of steps that a restart
+    repeated the newest attempt counts.
     """
-    own = {name: _timed(rows) for name, rows in events.items() if not name.startswith(OWN)}
-    names = [name for name in _FIRST if len(own.get(name, ())) > 1] or sorted(own, key=lambda name: -len(own[name]))
+    logged = [name for name in run.logged() if not name.startswith(OWN)]
+    preferred = (run.series(name) for name in _FIRST if name in logged)
+    series = next((one for one in preferred if len(one.steps) > 1), None)
+    if series is None:
+        others = [run.series(name) for name in logged if name not in _FIRST][:_MOST_TRIED]
+        series = max(others, key=lambda one: len(one.steps), default=None)
     empty = np.empty(0)
-    if not names:
+    if series is None:
         return Stretches(empty, empty, empty, empty.astype(np.int64), "", empty)
-    rows = own[names[0]]
-    rows = rows[np.lexsort((rows["step"], rows["attempt"]))]
-    begins = np.flatnonzero(np.r_[True, (np.diff(rows["attempt"]) != 0) | (np.diff(rows["step"]) != 0)])
-    if not len(rows):
-        return Stretches(empty, empty, empty, empty.astype(np.int64), "", empty)
-    times = np.maximum.reduceat(rows["time"], begins)
-    value = np.add.reduceat(rows["value"], begins) / np.diff(np.r_[begins, len(rows)])
-    attempt, step = rows["attempt"][begins].astype(np.int64), rows["step"][begins].astype(np.float64)
+    timed = np.isfinite(series.times)
+    times, steps, value = series.times[timed], series.steps[timed].astype(np.float64), series.mean[timed]
+    starts = np.array([entry["started_at"] for entry in state.attempts], dtype=np.float64)
+    attempt = np.maximum(1, np.searchsorted(starts, times, side="right"))
     one = np.flatnonzero((np.diff(attempt) == 0) & (np.diff(times) > 0))
     one = one[np.argsort(times[one], kind="stable")]
-    return Stretches(times[one], times[one + 1], np.diff(step)[one], attempt[one], names[0], value[one + 1])
-
-
-def _timed(rows: np.ndarray) -> np.ndarray:
-    found: np.ndarray = rows[(rows["step"] >= 0) & np.isfinite(rows["time"])]
-    return found
+    return Stretches(times[one], times[one + 1], np.diff(steps)[one], attempt[one], series.name, value[one + 1])
 
 
 def pace(done: Stretches, start: float, stop: float, points: int) -> tuple[np.ndarray, np.ndarray]:

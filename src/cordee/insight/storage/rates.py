@@ -9,7 +9,7 @@ import numpy as np
 
 from cordee.errors import UsageError
 from cordee.runs.catalogue import METRICS
-from cordee.runs.views import bands
+from cordee.runs.views import heat
 
 if TYPE_CHECKING:
     from cordee.runs.reader import Run
@@ -66,16 +66,25 @@ def job_rates(run: Run, start: float | None, stop: float | None, points: int, ho
         if (group, name) not in measured:
             continue
         try:
-            seen = bands(run, group, name, start, stop, points)
+            seen = heat(run, group, name, start, stop, points)
         except UsageError:
             continue
-        devices = int(seen.count.max(initial=0))
+        mean, devices = mean_of(seen.values)
         if not devices:
             continue
         machines = min(devices, hosts) if group == "node" and hosts is not None else devices
-        values = np.asarray(seen.mean, dtype=np.float64) * (machines if statistic == "sum" else 1)
+        values = mean * (machines if statistic == "sum" else 1)
         found.append(JobRate(group, name, METRICS[name].unit, seen.source, statistic, devices, seen.times, values))
     return found
+
+
+def mean_of(values: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the mean over the devices of values [device, time], NaN where none has one, and the most that had one at once."""
+    known = np.isfinite(values)
+    count = known.sum(axis=0)
+    total = np.where(known, values, 0).sum(axis=0, dtype=np.float64)
+    mean = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+    return mean, int(count.max(initial=0))
 
 
 def unmeasured(run: Run) -> tuple[str, list[str]] | None:

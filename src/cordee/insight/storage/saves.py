@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cordee.errors import UsageError
-from cordee.runs.views import bands
+from cordee.insight.storage.rates import mean_of
+from cordee.runs.views import heat
 from cordee.units import parse_utc
 
 if TYPE_CHECKING:
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
 SECONDS, BYTES, BLOCKING = "cordee/checkpoint_seconds", "cordee/checkpoint_bytes", "cordee/checkpoint_blocking"
 _WRITTEN = ("rank", "io_write_bytes_per_second")
-_LONGEST_S = 300.0
+_LONGEST_S, _LATE_S = 300.0, 5.0
 _COARSEST_S = 15.0
 _LEAST_BYTES_PER_S = 1e6
-_MOST_POINTS = 20_000
+_MOST_LOOKED = 20
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,14 @@ class Save:
         return None if self.begin is None else self.end - self.begin
 
 
-def saves(run: Run, events: Mapping[str, np.ndarray], journal: list[dict[str, Any]]) -> list[Save]:
+def saves(run: Run, journal: list[dict[str, Any]]) -> list[Save]:
     """Return all checkpoints of a run in the order of time.
 
     Args:
-        events: what ranks logged, by name.
         journal: the run's.
     """
-    told = _told(events)
+    logged = run.logged()
+    told = _told({name: run.events(name)[name] for name in (SECONDS, BYTES, BLOCKING) if name in logged})
     known = {save.step for save in told}
     seen = [
         Save(event.get("step"), str(event.get("name", "")), parse_utc(event["time"]))
@@ -107,31 +108,26 @@ def _by_save(rows: np.ndarray | None) -> dict[tuple[int, int], np.ndarray]:
 
 
 def _written(run: Run, silent: list[Save]) -> list[Save]:
-    """Return the saves with the burst of writes that ended when each was seen, where there is one."""
-    if not silent:
-        return []
-    try:
-        rates = bands(run, *_WRITTEN, points=_MOST_POINTS)
-    except UsageError:
-        return silent
-    if rates.cadence > _COARSEST_S or not len(rates.times):
-        return silent
-    total = np.nan_to_num(rates.mean.astype(np.float64)) * rates.count
-    return [_with_burst(save, rates.times, total, rates.cadence) for save in silent]
+    """Return the saves with the burst of writes that ended when each was seen, where there is one; of the newest ones."""
+    looked = [_with_burst(run, save) for save in silent[-_MOST_LOOKED:]]
+    return silent[: len(silent) - len(looked)] + looked
 
 
-def _with_burst(save: Save, times: np.ndarray, total: np.ndarray, cadence_s: float) -> Save:
+def _with_burst(run: Run, save: Save) -> Save:
     """Return the save with begin, end and bytes of the burst that ended last before it was seen."""
-    first, last = np.searchsorted(times, [save.end - _LONGEST_S, save.end + 2 * cadence_s])
-    window = total[first:last]
-    threshold = max(0.1 * window.max(initial=0.0), 5 * float(np.median(total)), _LEAST_BYTES_PER_S)
-    above = np.flatnonzero(window > threshold)
-    if not len(above) or save.end - times[first + above[-1]] > max(30.0, 4 * cadence_s):
+    try:
+        seen = heat(run, *_WRITTEN, save.end - _LONGEST_S, save.end + _LATE_S, columns=int(_LONGEST_S + _LATE_S))
+    except UsageError:
+        return save
+    mean, devices = mean_of(seen.values)
+    rates, cadence_s = np.nan_to_num(mean) * devices, seen.cadence
+    threshold = max(0.1 * rates.max(initial=0.0), 5 * float(np.median(rates)), _LEAST_BYTES_PER_S)
+    above = np.flatnonzero(rates > threshold)
+    if cadence_s > _COARSEST_S or not len(above) or save.end - seen.times[above[-1]] > max(30.0, 4 * cadence_s):
         return save
     breaks = np.flatnonzero(np.diff(above) > 2)
     burst = above[breaks[-1] + 1 :] if len(breaks) else above
     # A sample tells of the time before it.
-    begin = float(times[first + burst[0]]) - cadence_s
-    end = min(save.end, float(times[first + burst[-1]]) + cadence_s)
-    size = float(window[burst].sum() * cadence_s)
-    return replace(save, begin=begin, end=max(end, begin + cadence_s), bytes=size, source="written")
+    begin = float(seen.times[burst[0]]) - cadence_s
+    end = max(min(save.end, float(seen.times[burst[-1]]) + cadence_s), begin + cadence_s)
+    return replace(save, begin=begin, end=end, bytes=float(rates[burst].sum() * cadence_s), source="written")

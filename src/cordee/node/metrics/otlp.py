@@ -17,7 +17,7 @@ MOST_FIELDS = 1_000_000
 _DELTA = 1
 _NO_VALUE = 1  # of a point's flags
 _DOUBLE, _FIXED, _SIGNED = struct.Struct("<d"), struct.Struct("<Q"), struct.Struct("<q")
-_MOST_DIGITS = 20
+_MOST_DIGITS, _MOST_ATTRIBUTES, _LONGEST_NAME = 20, 64, 500
 
 
 class Batch(NamedTuple):
@@ -174,7 +174,7 @@ class _Reader:
         return Batch(_attributes(resource, 1) if resource is not None else {}, points)
 
     def _metric(self, metric: _Any) -> Iterator[Point]:
-        name, unit = metric.text(1, "name"), metric.text(3, "unit")
+        name, unit = metric.text(1, "name")[:_LONGEST_NAME], metric.text(3, "unit")[:_LONGEST_NAME]
         for number, field in ((5, "gauge"), (7, "sum")):
             data = metric.one(number, field)
             if data is not None:
@@ -227,14 +227,16 @@ def _attributes(message: _Any, number: int) -> dict[str, str]:
     for pair in message.messages(number, "attributes"):
         value = pair.one(2, "value")
         if value is not None:
-            found[pair.text(1, "key")[:200]] = _value(value)
+            found[pair.text(1, "key")[:_LONGEST_NAME]] = _value(value)
+        if len(found) == _MOST_ATTRIBUTES:
+            break
     return found
 
 
 def _value(value: _Any) -> str:
     text = value.text(1, "stringValue")
     if text:
-        return text[:200]
+        return text[:_LONGEST_NAME]
     number = value.double(4, "doubleValue")
     if number is not None:
         return f"{number:g}"

@@ -9,6 +9,7 @@ GAUGE, COUNTER, DELTA, HISTOGRAM, DELTA_HISTOGRAM = "gauge", "counter", "delta",
 _MOST_LABELS = 8
 _LONGEST_LABEL = 64
 _MOST_SERIES = 10_000
+_ENDED_AFTER_S, _SWEEP_EVERY_S = 600.0, 60.0
 
 
 class Point(NamedTuple):
@@ -47,11 +48,12 @@ class Series:
     """Turns points into values to record; it remembers the last value of what only grows.
 
     A counter that became smaller began anew, and says nothing about the time in between. Of more than 10,000 series the
-    others are left out and counted in `left_out`.
+    others are left out and counted in `left_out`, until some have been silent for ten minutes.
     """
 
     def __init__(self) -> None:
         self._last: dict[tuple[object, ...], Point] = {}
+        self._swept_at = 0.0
         self.left_out = 0
 
     def take(self, points: Sequence[Point], owner: object = None) -> list[Recorded]:
@@ -65,7 +67,7 @@ class Series:
             seconds = point.time - point.start if point.start else 0.0
             return self._of(point, point.value, point.observations, seconds)
         key = (owner, point.name, point.labels, point.start)
-        if key not in self._last and len(self._last) >= _MOST_SERIES:
+        if key not in self._last and not self._room(point.time):
             self.left_out += 1
             return []
         before: Optional[Point] = self._last.get(key)
@@ -76,6 +78,13 @@ class Series:
         if (grown < 0 and point.kind == COUNTER) or more < 0:
             return []
         return self._of(point, grown, more, point.time - before.time)
+
+    def _room(self, now: float) -> bool:
+        """Return whether there is room for one more series, if need be in place of those that ended long ago."""
+        if len(self._last) >= _MOST_SERIES and now >= self._swept_at + _SWEEP_EVERY_S:
+            self._swept_at = now
+            self._last = {key: point for key, point in self._last.items() if point.time > now - _ENDED_AFTER_S}
+        return len(self._last) < _MOST_SERIES
 
     def _of(self, point: Point, grown: float, more: float, seconds: float) -> list[Recorded]:
         """Return the rate of what grew over some seconds; of a histogram also the mean of what was observed then."""

@@ -19,6 +19,7 @@ _LINE = re.compile(
 _LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
 _ESCAPE = re.compile(r"\\(.)")
 _PARTS = ("_sum", "_count", "_bucket", "_created", "_total")
+_LONGEST_LINE = 8192
 _LEFT_OUT = ("_bucket", "_created", "_info")
 
 
@@ -86,7 +87,7 @@ def read_exposition(text: str, moment: float, patterns: Sequence[str] = (), most
 
 
 def _read(line: str) -> Optional[_Line]:
-    match = _LINE.match(line)
+    match = _LINE.match(line) if len(line) <= _LONGEST_LINE else None
     if match is None:
         return None
     try:

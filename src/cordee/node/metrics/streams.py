@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Callable, Sequence
 
+from cordee.client.channel import bounded_name
 from cordee.node.logged_names import LoggedNames
 from cordee.node.metrics.points import Recorded
 from cordee.runs.blocklog import BESIDE_CHANNEL, encode_events
@@ -37,6 +38,7 @@ class Streams:
         """Take values of one moment; where nobody takes them away they are counted as dropped."""
         if not values:
             return
+        values = [value._replace(name=bounded_name(value.name)) for value in values]
         numbers = {value.name: value.value for value in values}
         with self._guard:
             if self._count + len(numbers) > _MOST_WAITING:

@@ -10,6 +10,7 @@ import { rangeOf, tellKeys } from "./range.js";
 import { Badge, Choice, Fault, Loading } from "./ui.js";
 
 const ENDED = new Set(["finished", "failed", "cancelled"]);
+const MANY_RANKS = 2_000;
 const LASTS = [
   ["", "All"],
   ["300", "5 min"],
@@ -33,7 +34,7 @@ function Fresh({ run, ended }) {
   useClock(1);
   useEffect(
     () => live(run, (kind) => {
-      if (kind !== "status") heard.current = Date.now();
+      if (kind !== "status" && kind !== "refused") heard.current = Date.now();
     }),
     [run],
   );
@@ -89,7 +90,8 @@ function useNewest(run) {
 /** The frame; `children(given)` draws the page inside. */
 export function RunFrame({ place, params, query, setQuery, children }) {
   const run = params.run;
-  const tick = useTick(run, ["state", "finding"], 1_000);
+  const [pace, setPace] = useState(1_000);
+  const tick = useTick(run, ["state", "finding"], pace);
   useTick(query.last ? run : null, ["samples"], 2_000);
   const document_ = useData(ofRun(run), { tick });
   const doc = document_.data;
@@ -101,6 +103,7 @@ export function RunFrame({ place, params, query, setQuery, children }) {
     if (state && before.current && before.current !== state) setSpoken(`The run is now ${state}`);
     before.current = state;
   }, [state]);
+  useEffect(() => setPace(doc?.ranks?.length > MANY_RANKS ? 5_000 : 1_000), [doc?.ranks?.length > MANY_RANKS]);
   const ended = ENDED.has(state);
   const whole = doc ? wholeOf(doc) : null;
   const range = rangeOf(query, whole?.[1] ?? null);

@@ -41,6 +41,7 @@ class Stream {
     source.onerror = () => {
       this.mark("disconnected");
       if (source.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
+      this.tell("refused", null); // a stream does not say why; the documents that are asked for again do
       this.again = setTimeout(() => this.open(), this.wait);
       this.wait = Math.min(2 * this.wait, MOST_WAIT_MS);
     };
@@ -105,7 +106,7 @@ class Stream {
  * Call `listener(kind, data)` for what changes in `run`, until the returned function is called.
  *
  * Kinds: `state`, `samples`, `logged`, `finding`, `ping` as the server sends them; `open` after every connection (what
- * happened in between is to be asked for again); `status`: connecting, live, stale, disconnected or paused.
+ * happened in between is to be asked for again); `refused`: the server does not give the stream; `status`: connecting, live, stale, disconnected or paused.
  */
 export function live(run, listener) {
   let stream = streams.get(run);

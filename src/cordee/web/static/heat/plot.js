@@ -3,7 +3,6 @@
 import { colour, series } from "../colours.js";
 import { all, allRows, allTime, moved, tickText, ticks, within, zoomed } from "./view.js";
 
-const FOOT = 22;
 const RIGHT = 14;
 const MOST_PIXELS = 2_600_000;
 const SETTLE_MS = 250;
@@ -33,6 +32,7 @@ export class Plot {
     this.picked = [];
     this.last = null;
     this.size = { width: 0, height: 0, left: 0 };
+    this.font = 11;
     this.retheme();
   }
 
@@ -46,7 +46,7 @@ export class Plot {
   /** The part of the canvas that has cells, in CSS pixels. */
   get field() {
     const { width, height, left } = this.size;
-    return { x: left, y: 0, w: Math.max(1, width - left - RIGHT), h: Math.max(1, height - FOOT) };
+    return { x: left, y: 0, w: Math.max(1, width - left - RIGHT), h: Math.max(1, height - 2 * this.font) };
   }
 
   /** The picture's size in pixels of the device, bounded. */
@@ -124,6 +124,13 @@ export class Plot {
   take(bitmap, view) {
     this.picture?.bitmap.close();
     this.picture = { bitmap, view };
+    this.later();
+  }
+
+  /** Show nothing until the next picture: what was there is of another metric. */
+  blank() {
+    this.picture?.bitmap.close();
+    this.picture = null;
     this.later();
   }
 

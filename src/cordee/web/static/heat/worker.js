@@ -6,6 +6,7 @@ import { KINDS, columnsAt, paint, rowsAt, shown } from "./paint.js";
 import { columnStats, histogram, ordered, range, rowStats } from "./stats.js";
 
 const LATE_S = 12; // what nodes tell late is asked for again
+const RANGE_MS = 10_000; // a job that begins to train leaves the range it had before
 
 const state = {
   ticket: 0,
@@ -21,6 +22,7 @@ const state = {
   rows: null,
   range: null,
   asked: null,
+  rangedAt: 0,
 };
 let control = new AbortController();
 let busy = false;
@@ -90,7 +92,10 @@ const alone = (rows) => ({ of: new Uint16Array(rows), count: 1 });
 /** Bring what is known of columns and rows up to date, from a column on. */
 function measure(from) {
   const { base, devices } = state;
-  if (!from || !state.range || !(state.range.low < state.range.high)) state.range = range(base);
+  if (!from || !(state.range?.low < state.range?.high) || Date.now() - state.rangedAt > RANGE_MS) {
+    state.range = range(base);
+    state.rangedAt = Date.now();
+  }
   const floor = Math.max(1e-30, 0.01 * (state.range.high - state.range.low || Math.abs(state.range.high) || 0));
   state.floor = floor;
   state.all = columnStats(base, alone(base.rows), floor, from ? state.all : null, from);
@@ -176,7 +181,8 @@ async function more({ newest, keep }) {
     for (const which of ["base", "detail"]) {
       const seen = state[which];
       if (!seen || (which === "detail" && newest - seen.t1 > 2 * LATE_S + 60 * seen.step)) continue;
-      if (which === "base" && seen.cols >= 2 * state.columns) {
+      const away = newest - seen.t1 > state.columns * seen.step; // as after a night in which the tab was hidden
+      if (which === "base" && (away || seen.cols >= 2 * state.columns)) {
         const frame = await frameAt(withQuery(state.url, { columns: state.columns }), control.signal);
         if (ticket === state.ticket) take(frame);
         continue;

@@ -8,6 +8,7 @@ import { at } from "../routes.js";
 import { Badge, Choice, Empty, Figures, Icon, Loaded, Missing, Panel, Progress, Search, Table, Time } from "../ui.js";
 
 const MOST = 12_000;
+const MANY = 300;
 
 /** `[shape, tone, words]` of a node's state, in the scheduler's words or ours. */
 function look(node) {
@@ -80,7 +81,7 @@ export default function Fleet({ query, setQuery }) {
           <${Choice} label="State" options=${[["", `All ${fleet.nodes.length}`], ...Object.entries(kinds).slice(0, 6).map(([words, count]) => [words, `${words} ${count}`])]} value=${kind} onChange=${(value) => setQuery({ state: value })} />
         </div>
         <${Panel} title="Nodes" note=${mine ? `Outlined: the nodes of ${mine}.` : null}>
-          ${shown.length ? html`<div class="cells">${shown.slice(0, MOST).map((node) => html`<${Cell} key=${node.node} node=${node} chosen=${node.node === chosen} choose=${setChosen} mine=${place.has(node.node)} />`)}</div>`
+          ${shown.length ? html`<div class=${`cells${shown.length > MANY ? " many" : ""}`}>${shown.slice(0, MOST).map((node) => html`<${Cell} key=${node.node} node=${node} chosen=${node.node === chosen} choose=${setChosen} mine=${place.has(node.node)} />`)}</div>`
             : html`<${Empty} title=${fleet.nodes.length ? "No node matches." : "No node is known yet."} />`}
           <ul class="legend pad">${Object.keys(kinds).map((words) => {
             const node = fleet.nodes.find((other) => look(other)[2] === words);

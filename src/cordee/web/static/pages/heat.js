@@ -105,6 +105,7 @@ function Map_({ run, query, setQuery, range, group, metric, devices, choose, onD
   useEffect(() => {
     if (again) onDevices();
   }, [again]);
+  useEffect(() => plot.current?.blank(), [metric.name]);
 
   const [low, high] = ends(data?.range, want);
   function recolour(found) {
@@ -183,7 +184,7 @@ function Map_({ run, query, setQuery, range, group, metric, devices, choose, onD
     ${error && html`<${Fault} error=${error} what="the heat map" />`}
     <section class="panel heat" aria-label="Heat map">
       <div class="heat-head">
-        <p class="soft">${metric.meaning || metric.name}${" "}<span class="tiny">source: ${metric.source || "unknown"}</span></p>
+        <p class="soft"><span class="strong">${metric.name}</span> ${metric.meaning}${" "}<span class="tiny">source: ${metric.source || "unknown"}</span></p>
         <${HeatLegend} map=${want.map} low=${low} high=${high} unit=${metric.unit} counted=${counted} range=${data?.range} />
       </div>
       <${HeatMap} ...${{ engine, plotRef: plot, look, devices, unit: metric.unit, label: words, onView, onOpen, onPick }}>

@@ -4,7 +4,7 @@ import { html } from "../vendor/htm-preact-3.1.1.js";
 import { duration, epoch, many, number, ranges } from "../format.js";
 import { useClock } from "../hooks.js";
 import { serverNow } from "../live.js";
-import { at } from "../routes.js";
+import { at, withQuery } from "../routes.js";
 import { Badge, Figures, Icon, Missing, Panel, Progress, Table, Time, shape } from "../ui.js";
 import { Finding, graveFirst } from "../parts/findings.js";
 import { Logged } from "../parts/logged.js";
@@ -47,7 +47,7 @@ function Now({ doc, newest }) {
       !ended && ["remaining", remaining === null ? null : `about ${duration(remaining)}`],
       rate && ["steps per second", number(rate)],
       [ended ? "lasted" : "running for", lasted === null ? null : duration(lasted)],
-      ["nodes", number(active.length || doc.nodes.length)],
+      ["nodes", html`<a href=${withQuery("#/fleet", { run: doc.run })} title="Their place in the fleet">${number(active.length || doc.nodes.length)}</a>`],
       [ended ? "ranks" : "ranks running", ended ? number(doc.ranks.length) : `${number(running)} / ${number(doc.ranks.length)}`],
       failed ? ["ranks failed", html`<span class="bad">${number(failed)}</span>`] : null,
       ["segments", number(doc.segments)],

@@ -1,13 +1,15 @@
 /** Which device stands out of its group now. */
 
-import { html } from "../vendor/htm-preact-3.1.1.js";
-import { ofRun } from "../api.js";
+import { html, useEffect, useState } from "../vendor/htm-preact-3.1.1.js";
+import { get, ofRun } from "../api.js";
 import { quantity } from "../format.js";
 import { useData, useEvery } from "../hooks.js";
 import { at } from "../routes.js";
 
 const WINDOW_S = 60;
 const EVERY_S = 10;
+const EVERY_OF_MANY_S = 60;
+const MANY = 2_000;
 const LEAST = 4;
 // Five deviations of a normal distribution, told from the median of deviations; and a tenth of the median, and of the unit.
 const FAR = 5 * 1.4826;
@@ -39,21 +41,47 @@ const WORDS = {
   node: (run, device) => [String(device), at("run", run, "node", String(device))],
 };
 
-/** A GPU's identifier says little: its node and its number there are asked for. */
+const gpus = { run: null, asked: null };
+
+/** Where each GPU of a run is, asked for once: `Map` of its identifier to [node, number]. */
+function gpusOf(run) {
+  if (gpus.run !== run) {
+    gpus.run = run;
+    gpus.asked = get(ofRun(run, "devices", { group: "gpu" })).then(({ devices }) => {
+      const seen = {};
+      return new Map(devices.map(({ name, node, index }) => {
+        seen[node] = (seen[node] ?? -1) + 1;
+        return [name, [node, index ?? seen[node]]];
+      }));
+    });
+    gpus.asked.catch(() => {
+      gpus.run = null;
+    });
+  }
+  return gpus.asked;
+}
+
+/** A GPU's identifier says little: its node and its number there say more. */
 function Gpu({ run, device }) {
-  const state = useData(ofRun(run, "devices", { group: "gpu" }));
-  const known = state.data?.devices.find((one) => one.name === device);
-  if (!known?.node) return `…${String(device).slice(-12)}`;
-  const beside = state.data.devices.filter((one) => one.node === known.node);
-  return html`<a href=${at("run", run, "node", known.node)}>${known.node}, GPU ${known.index ?? beside.indexOf(known)}</a>`;
+  const [place, setPlace] = useState(null);
+  useEffect(() => {
+    let here = true;
+    gpusOf(run).then((known) => here && setPlace(known.get(device) ?? null), () => {});
+    return () => {
+      here = false;
+    };
+  }, [run, device]);
+  if (!place?.[0]) return `…${String(device).slice(-12)}`;
+  return html`<a href=${at("run", run, "node", place[0])}>${place[0]}, GPU ${place[1]}</a>`;
 }
 
 /** The device that stands out in the last minute before `end`, and its value. */
-export function Outlier({ run, group, metric, end, live, seen }) {
-  const tick = useEvery(EVERY_S);
-  const until = live ? Math.floor(end / EVERY_S) * EVERY_S : Math.ceil(end);
+export function Outlier({ run, group, metric, devices, end, live, seen }) {
+  const every = devices > MANY ? EVERY_OF_MANY_S : EVERY_S;
+  const tick = useEvery(every);
+  const until = live ? Math.floor(end / every) * every : Math.ceil(end);
   const asked = { group, metric, start: until - WINDOW_S, stop: until, columns: 1 };
-  const state = useData(seen ? ofRun(run, "heat", asked) : null, { tick: live ? tick : 0, as: "frame" });
+  const state = useData(seen ? ofRun(run, "heat", asked) : null, { tick: live ? tick : 0, as: "frame", keep: `${run} ${group} ${metric}` });
   const found = state.data;
   if (!found?.devices?.length) return null;
   const columns = found.arrays.times.length;
