@@ -27,6 +27,8 @@ def test_the_demo_says_how_to_watch_it_and_ends_with_its_report(tmp_path):
         check=True,
     )
     lines = done.stderr.splitlines()
-    assert any("bin/cordee serve" in line and "http://127.0.0.1:8090" in line and "/elsewhere" in line for line in lines)
+    assert any(
+        "bin/cordee serve" in line and "http://127.0.0.1:8090" in line and "/elsewhere" in line for line in lines
+    )
     assert any("bin/cordee watch" in line for line in lines)
     assert lines[-1] == "cordee: report /runs/x/report/index.html"
