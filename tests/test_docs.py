@@ -252,15 +252,14 @@ def below(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tupl
 
 def test_the_examples_in_help_texts_are_commands():
     group = LazyGroup("cordee")
-    for name in COMMANDS:
-        known = dict(below(group.get_command(click.Context(group), name), (name,)))
-        for words, command in known.items():
-            lines = [line.strip() for line in (command.help or "").splitlines() if line.strip().startswith("cordee ")]
-            assert lines, f"{' '.join(words)} --help has no example"
-            for line in lines:
-                given = tuple(shlex.split(line)[1:])
-                called = max((one for one in known if given[: len(one)] == one), key=len)
-                known[called].make_context(" ".join(called), list(given[len(called) :]))
+    known = dict(found for name in COMMANDS for found in below(group.get_command(click.Context(group), name), (name,)))
+    for words, command in known.items():
+        lines = [line.strip() for line in (command.help or "").splitlines() if line.strip().startswith("cordee ")]
+        assert lines, f"{' '.join(words)} --help has no example"
+        for line in lines:
+            given = tuple(shlex.split(line)[1:])
+            called = max((one for one in known if given[: len(one)] == one), key=len)
+            known[called].make_context(" ".join(called), list(given[len(called) :]))
 
 
 def keys_of(model: type[BaseModel], above: str = "") -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -171,6 +172,43 @@ def test_new_samples_are_in_the_rows_of_the_next_read(tmp_path):
     assert row.now == 0.75
     assert row.mean == pytest.approx(0.375)
     assert row.line(40) == [0.25, 0.25, 0.25, 0.75]
+
+
+def test_a_node_whose_clock_is_a_day_ahead_does_not_lead_the_others(tmp_path):
+    folder = RunFolder.create(tmp_path, "w-20260101T000000Z-abcd")
+    JournalWriter(folder.journal, "supervisor-1", 1).append("supervisor_started", pid=1, host="h", segment=1)
+    writer = BlockLogWriter(folder.telemetry, 1)
+    busy = [{"name": "cpu_busy_ratio", "unit": "ratio", "source": "proc/stat"}]
+    began = 1_800_000_000.0
+
+    def sample(second):
+        for node, ahead_s, value in (("n-0", 0.0, 0.2), ("n-1", 0.4, 0.4), ("n-2", 86400.0, 1.0)):
+            schema, record = encode_schema(node, "node", 1.0, [node], busy)
+            writer.append(record + encode_grid(schema, began + second + ahead_s, [value]))
+        writer.flush()
+
+    for second in range(30):
+        sample(second)
+    view = seen(folder)
+    row = view.samples.rows[0]
+    assert (row.devices, row.now) == (2, pytest.approx(0.3))
+    assert max(row.history) == pytest.approx(began + 29, abs=20)
+    for second in range(30, 50):
+        sample(second)
+    view.samples.read(None, ended=False, now=True)
+    assert max(view.samples.rows[0].history) == began + 49
+    assert view.samples.trouble == ""
+
+
+def test_a_damaged_block_log_is_read_as_far_as_it_goes(made, tmp_path):
+    copy = RunFolder(shutil.copytree(made.root, tmp_path / made.id))
+    part = sorted(copy.telemetry.glob("blocks-*.log"))[0]
+    data = part.read_bytes()
+    part.write_bytes(data[: len(data) // 2] + b"\xff" * 1000 + data[len(data) // 2 + 1000 : -777])
+    view = seen(copy)
+    assert view.samples.rows
+    for view.page in VIEWS:
+        assert drawn(view)
 
 
 def test_a_run_without_samples_has_no_rows_and_a_heat_map_says_so(tmp_path):

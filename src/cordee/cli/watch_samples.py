@@ -58,6 +58,7 @@ RESOURCES: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 HISTORY_S = 600.0
 _RECENT_S = 15.0
 _LATE_S = 5.0
+_AHEAD_S = 60.0
 _STAGES = ("pp", "tp", "dp", "ep", "cp")
 _MOST_DIFFERING = 200
 _DEVIATIONS = 5.0  # in units of the MAD: fewer are no outlier
@@ -147,7 +148,8 @@ class Samples:
         self.rows: list[Row] = []
         self.differing: list[Differing] = []
         self.trouble = ""
-        self._newest: dict[str, float] = {}
+        self._newest: dict[str, tuple[float, float]] = {}  # by group: of the samples, and when that was seen, monotonic
+        self._begun: set[str] = set()
         self._due = self._learn_at = 0.0
         self._done = False
         self._names: dict[str, str] = {}
@@ -196,38 +198,63 @@ class Samples:
         self.differing = self._differing()
 
     def _read_group(self, group: str, rows: Sequence[Row], began: float | None, ended: bool) -> None:
-        start = self._newest[group] - _LATE_S if group in self._newest else None
-        if start is None or any(not row.history for row in rows):
-            for row in rows:
-                self._begin(row, began, ended)
-            newest = max((max(row.history) for row in rows if row.history), default=None)
-            if newest is None:
-                return
-            start = newest - _RECENT_S
-        grid = self.run.grid(group, [row.metric for row in rows], start - _RECENT_S)
-        if not len(grid.times):
-            return
-        self._newest[group] = float(grid.times[-1])
-        for row, values in zip(rows, grid.values, strict=True):
-            fresh = grid.times >= start
-            _extend(row, grid.times[fresh], values[fresh], keep=math.inf if ended else HISTORY_S)
-            _look(row, grid.times, values, grid.devices)
+        import numpy as np
 
-    def _begin(self, row: Row, began: float | None, ended: bool) -> None:
-        """Read the history: of a run that goes on the last minutes."""
+        for row in [row for row in rows if row.metric not in self._begun]:
+            came = self._begin(row, began, ended)
+            if came is not None:
+                self._newest.setdefault(group, (came, time.monotonic()))
+            if group in self._newest:  # else nothing of the group is there yet
+                self._begun.add(row.metric)
+        if group not in self._newest:
+            return
+        newest, at = self._newest[group]
+        start = newest - _LATE_S
+        stop = newest + time.monotonic() - at + _AHEAD_S
+        grid = self.run.grid(group, [row.metric for row in rows], start - _RECENT_S, None if ended else stop)
+        settled = _settled(np.isfinite(grid.values).any(axis=0)) if len(grid.times) else 0
+        if not settled:
+            return
+        times, values = grid.times[:settled], grid.values[:, :settled]
+        if float(times[-1]) > newest:
+            self._newest[group] = float(times[-1]), time.monotonic()
+        fresh = times >= start
+        for row, of_row in zip(rows, values, strict=True):
+            _extend(row, times[fresh], of_row[fresh], keep=math.inf if ended else HISTORY_S)
+            _look(row, times, of_row, grid.devices)
+
+    def _begin(self, row: Row, began: float | None, ended: bool) -> float | None:
+        """Read the history, of a run that goes on the last minutes, and return the newest moment; None: there is none."""
+        import numpy as np
+
         from cordee.runs.views import bands
 
-        if ended:
-            seen = bands(self.run, row.group, row.metric, points=240)
-            row.history = _known(seen.times, seen.mean)
-            return
-        start = max(time.time() - HISTORY_S, began or 0.0)
-        grid = self.run.grid(row.group, [row.metric], start)
-        if not len(grid.times):  # this machine's clock is ahead of the nodes', or the run is silent
-            seen = bands(self.run, row.group, row.metric, points=240)
-            row.history = _known(seen.times, seen.mean)
-        else:
-            _extend(row, grid.times, grid.values[0], keep=HISTORY_S)
+        now = time.time()
+        if not ended:
+            start = max(now - HISTORY_S, began or 0.0)
+            came = self._settled_until(row, start, now + _AHEAD_S, keep=True)
+            if came is not None:
+                return came
+        # The whole run: it has ended, or is silent, or this machine's clock is not that of the nodes.
+        seen = bands(self.run, row.group, row.metric, points=240)
+        many = np.flatnonzero(seen.count > 0.5 * seen.count.max(initial=0.0))
+        if not len(many):
+            return None
+        last = int(many[-1])
+        row.history = _known(seen.times[: last + 1], seen.mean[: last + 1])
+        return self._settled_until(row, float(seen.times[last]), float(seen.times[last]) + seen.cadence, keep=False)
+
+    def _settled_until(self, row: Row, start: float, stop: float, *, keep: bool) -> float | None:
+        """Return the moment to which most devices have come between two; `keep` adds the means until then to the history."""
+        import numpy as np
+
+        grid = self.run.grid(row.group, [row.metric], start, stop)
+        settled = _settled(np.isfinite(grid.values[0])) if len(grid.times) else 0
+        if not settled:
+            return None
+        if keep:
+            _extend(row, grid.times[:settled], grid.values[0][:settled], keep=HISTORY_S)
+        return float(grid.times[settled - 1])
 
     def _learn(self, groups: Mapping[str, str]) -> None:
         """Learn which GPU belongs to which rank, and where ranks stand in the layout."""
@@ -313,6 +340,17 @@ def _may_differ(values: Mapping[int, float]) -> bool:
     known = np.fromiter(values.values(), dtype=np.float64)
     away = np.abs(known - np.median(known))
     return bool((away >= _DEVIATIONS * np.median(away)).any())
+
+
+def _settled(measured: np.ndarray) -> int:
+    """Return up to which slot [slot, device] half of the devices have come: a clock that is ahead does not lead the others."""
+    import numpy as np
+
+    seen = np.flatnonzero(measured.any(axis=0))
+    if not len(seen):
+        return 0
+    last = len(measured) - np.argmax(measured[::-1, seen], axis=0)
+    return int(np.sort(last)[(len(last) - 1) // 2])
 
 
 def _extend(row: Row, times: np.ndarray, values: np.ndarray, *, keep: float) -> None:

@@ -52,7 +52,6 @@ class Part:
 
     Args:
         known: schemas by the bytes that they are written as, which all parts repeat; read once for all parts that share it.
-        samples: whether rows are kept; without them events are read several times as quickly.
 
     Attributes:
         schemas: schema documents by id.
@@ -66,9 +65,8 @@ class Part:
         malformed_records: records that make no sense, passed over.
     """
 
-    def __init__(self, path: Path, known: dict[bytes, dict[str, Any]] | None = None, *, samples: bool = True) -> None:
+    def __init__(self, path: Path, known: dict[bytes, dict[str, Any]] | None = None) -> None:
         self.path = path
-        self._samples = samples
         self.offset = 0
         self._known = {} if known is None else known
         self.skipped_bytes = 0
@@ -108,16 +106,17 @@ class Part:
     def _take_all(self, payload: bytes) -> None:
         """Take the records of a block. There are millions of samples in a large recording: they get no call of their own."""
         rows, unpack, size, at = self.rows, _GRID_HEAD.unpack_from, len(payload), 0
-        last, keep = size - _GRID_HEAD.size, self._samples
+        last = size - _GRID_HEAD.size
         while at < size:
             if at <= last:
                 length, kind, identity = unpack(payload, at)
                 if kind in GRIDS and length >= 4 and at + 5 + length <= size:
-                    begin, at = at + 9, at + 5 + length
-                    if keep and identity in rows:
-                        rows[identity].append(payload[begin:at])
-                    elif keep:
-                        rows[identity] = [payload[begin:at]]
+                    row = payload[at + 9 : at + 5 + length]
+                    at += 5 + length
+                    if identity in rows:
+                        rows[identity].append(row)
+                    else:
+                        rows[identity] = [row]
                     continue
             at = self._take_other(payload, at)
 
@@ -238,7 +237,7 @@ class LiveEvents:
         """Return the events written since the last call."""
         news = []
         for _, _, path in list_parts(self._folder):
-            part = self._parts.get(path) or self._parts.setdefault(path, Part(path, samples=False))
+            part = self._parts.setdefault(path, Part(path))
             try:
                 part.read()
             except OSError:
@@ -249,6 +248,7 @@ class LiveEvents:
                     self._seen[stream] = event.offset
                     news.append(event)
             part.events.clear()
+            part.rows.clear()
         return news
 
 
