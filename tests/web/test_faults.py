@@ -167,6 +167,11 @@ def test_what_cannot_be_read_is_named_with_why_and_what_to_do(
     assert named["why"]
 
 
+def test_sealed_files_that_were_not_copied_are_named(asking: httpx.Client) -> None:
+    page = asking.get("/api/runs/remove_chunks").json()
+    assert any("copy" in (missing["next"] or "") for missing in page["missing"])
+
+
 def test_a_newer_version_is_refused_by_its_name(asking: httpx.Client) -> None:
     page = asking.get("/api/runs/newer_journal").json()
     assert page["state"] == "unreadable"

@@ -138,14 +138,13 @@ def down(folder: str | None, as_json: bool) -> None:
 @click.option("--for", "for_s", type=float, metavar="S", help="With --live: go on for S seconds only, then end well.")
 @json_option
 def make_run(runs: str, gpus: int, minutes: float, live: bool, for_s: float | None, as_json: bool) -> None:
-    """Write a made-up run of many GPUs below DIR: for looking at pages, and for benchmarks. Nothing in it was measured.
+    """Write a made-up run of many GPUs below DIR: for looking at it (`cordee serve --runs DIR`) and for benchmarks.
 
-    It has a slow node, a rank that stalls, checkpoints, gaps, a GPU that nobody can measure and a restart.
+    Nothing in it was measured. It has a slow node, a rank that stalls, checkpoints, gaps, a GPU that nobody can measure and a restart.
 
     \b
     Example:
       cordee testing make-run /tmp/runs --gpus 1024 --minutes 5
-      cordee serve --runs /tmp/runs
     """
     from cordee.testing.made_runs import MadeRun, follow_run, write_run
 

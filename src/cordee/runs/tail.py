@@ -130,7 +130,8 @@ class Part:
             self._take(kind, payload[begin : begin + length])
         except (ValueError, KeyError, TypeError, struct.error):
             self.malformed_records += 1
-        return begin + length
+        end: int = begin + length
+        return end
 
     def _take(self, kind: int, body: bytes) -> None:
         if kind == SCHEMA:

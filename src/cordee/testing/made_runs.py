@@ -204,7 +204,7 @@ class _Writer:
             return
         metrics: list[dict[str, Any]] = [dict(described(name, SOURCE)) for name in names]
         shape = (len(devices[0]), len(names))
-        kind = [("length", "<u4"), ("kind", "u1"), ("schema", "<u4"), ("time", "<f8"), ("values", "<f8", shape)]
+        kind = [("length", "<u4"), ("kind", "u1"), ("schema", "<u4"), ("time", "<f8"), ("values", "<f4", shape)]
         rows = np.zeros(len(devices), dtype=kind)
         rows["length"], rows["kind"] = rows.dtype.itemsize - RECORD.size, GRID
         for at, (node, of_node) in enumerate(zip(self.names, devices, strict=True)):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 GPU_METRICS = (
+    "gpu_graphics_ratio",
     "gpu_sm_ratio",
     "gpu_tensor_ratio",
     "gpu_dram_ratio",
@@ -26,10 +27,13 @@ NODE_METRICS = ("cpu_busy_ratio", "memory_used_bytes", "fabric_transmit_bytes_pe
 RANK_METRICS = ("cpu_cores_ratio", "memory_rss_bytes", "io_write_bytes_per_second")
 MEMORY_BYTES = 96e9
 
+# The slow node and the rank that stalls are seen in these.
+_BUSY = ("gpu_sm_ratio", "gpu_tensor_ratio", "gpu_power_watts", "gpu_dram_ratio")
 _START_S, _CHECKPOINT_S = 15, 6
 TRAIN, START, SAVE, STALL, DOWN = range(5)
 # By what the job does (train, start, save, stall, down), and the standard deviation of the noise.
 _LEVELS: dict[str, tuple[tuple[float, ...], float]] = {
+    "gpu_graphics_ratio": ((0.975, 0.21, 0.02, 0.96, 0.0), 0.006),
     "gpu_sm_ratio": ((0.93, 0.12, 0.02, 0.25, 0.0), 0.012),
     "gpu_tensor_ratio": ((0.58, 0.03, 0.0, 0.02, 0.0), 0.015),
     "gpu_dram_ratio": ((0.42, 0.1, 0.12, 0.05, 0.0), 0.012),
@@ -183,7 +187,7 @@ def gpu_values(story: Story, names: Sequence[str], first: int, count: int) -> di
     found = {}
     for name in names:
         values = _wave(story, name, first, count, layout.gpus)
-        if name in ("gpu_sm_ratio", "gpu_tensor_ratio", "gpu_power_watts", "gpu_dram_ratio"):
+        if name in _BUSY:
             values *= np.where(slow, 0.75, 1 - 0.02 * (stage == 0) + 0.015 * (stage % 2)).astype(np.float32)
             _stall(story, values, first, count)
         if name == "gpu_temperature_celsius":
@@ -194,7 +198,7 @@ def gpu_values(story: Story, names: Sequence[str], first: int, count: int) -> di
         device, at = story.nonsense
         if name == "gpu_power_watts" and first < at + 3 and at < first + count:
             values[max(0, at - first) : at + 3 - first, device] = np.inf
-        found[name] = values
+        found[name] = np.minimum(values, 1, out=values) if name.endswith("_ratio") else values
     return found
 
 

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cordee.errors import CordeeError, RunFolderError
 from cordee.report.run_document import run_document
-from cordee.runs.reader import Run
+from cordee.runs.reader import Run, Series
 from cordee.runs.state import RunState
 from cordee.units import format_duration, parse_utc
 from cordee.web.evidence import failure_line, finding_line, finding_times, node_lines
+from cordee.web.logged import series_of
 from cordee.web.missing import missing_of
 from cordee.web.reading import Reading
 
+if TYPE_CHECKING:
+    import numpy as np
+
 _RATE_EVENTS = 12
 _SILENT_S = 120.0
+_SAVES = ("cordee/checkpoint_seconds", "cordee/checkpoint_bytes")
 
 
 def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:
@@ -41,7 +46,8 @@ def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:
     try:
         with reading.run() as run:
             checkpoints = checkpoints_of(events, run)
-            groups, names = run.groups(), run.events()
+            groups, names = run.groups(), run.logged()
+            missing += [{"what": one.what, "why": one.why, "next": one.next or None} for one in run.missing()]
         missing += missing_of(reading, state, groups, names, bool(reading.places(state.world_size).of))
     except (CordeeError, OSError, ValueError) as error:
         missing.append(
@@ -98,8 +104,9 @@ def progress_of(events: list[dict[str, Any]], state: RunState) -> dict[str, Any]
 
 def checkpoints_of(events: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
     """Return the complete checkpoints as they were seen, with the seconds and bytes of their saving where ranks told."""
-    seconds = _saves(run, "cordee/checkpoint_seconds", max)
-    sizes = _saves(run, "cordee/checkpoint_bytes", sum)
+    slowest, mean = series_of(run, _SAVES[0]), series_of(run, _SAVES[1])
+    seconds = {} if slowest is None else _by_step(slowest, slowest.high)
+    sizes = {} if mean is None else _by_step(mean, mean.mean * mean.ranks)
     found = []
     for event in events:
         if event["event"] == "checkpoint_seen":
@@ -110,13 +117,8 @@ def checkpoints_of(events: list[dict[str, Any]], run: Run) -> list[dict[str, Any
     return found
 
 
-def _saves(run: Run, name: str, reduce: Any) -> dict[Any, float]:
-    """Return a reserved metric by step over the ranks."""
-    by_step: dict[int, list[float]] = {}
-    rows = run.events(name).get(name)
-    for row in () if rows is None else rows:
-        by_step.setdefault(int(row["step"]), []).append(float(row["value"]))
-    return {step: reduce(values) for step, values in by_step.items()}
+def _by_step(series: Series, values: np.ndarray) -> dict[Any, float]:
+    return dict(zip(series.steps.tolist(), values.tolist(), strict=True))
 
 
 def _faults(reading: Reading, fault: RunFolderError | None) -> list[dict[str, Any]]:

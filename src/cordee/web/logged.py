@@ -2,49 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from cordee.runs.logged import LoggedFacts
+from cordee.errors import UsageError
+from cordee.runs.logged import LoggedFacts, logged_facts
 from cordee.runs.reader import Run, Series
 from cordee.web.errors import NotFound
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 OWN = "cordee/"
 MOST_NAMES = 2000
+MOST_ROWS = 2_000_000
+_MOST_DETAILED = 300
 
 
-def list_logged(events: Mapping[str, np.ndarray], known: Mapping[str, LoggedFacts]) -> dict[str, Any]:
+def list_logged(run: Run) -> dict[str, Any]:
     """Return `{metrics, capped}`: each name with its ranks, steps and newest value; Cordée's own names are left out.
 
-    Args:
-        known: what is known of some of them, by name.
+    What takes long in runs with very many names or values is null there.
     """
-    names = [name for name in events if not name.startswith(OWN)]
+    names = [name for name in run.logged() if not name.startswith(OWN)]
+    series = {name: one for name in names[:_MOST_DETAILED] if (one := series_of(run, name)) is not None}
+    rows = sum(int(one.ranks.sum()) for one in series.values())
+    events = run.events() if rows <= MOST_ROWS and len(series) == len(names) else {}
+    known = logged_facts(run)
     found = []
     for name in names[:MOST_NAMES]:
-        rows, about = events[name], known.get(name, LoggedFacts())
-        ranks = np.unique(rows["rank"])
-        stepped = rows["step"] >= 0
-        newest = rows[stepped & (rows["step"] == rows["step"].max())] if stepped.any() else rows[-1:]
-        newest = newest[newest["attempt"] == newest["attempt"].max()]
+        about, one = known.get(name, LoggedFacts()), series.get(name)
+        ranks = np.unique(events[name]["rank"]).tolist() if name in events else None
         found.append(
             {
                 "name": name,
-                "ranks": len(ranks),
-                "steps": len(np.unique(rows["step"])) if stepped.any() else len(rows),
-                "last": float(newest["value"].mean()),
-                "at": float(newest["time"].max()),
+                "ranks": len(ranks) if ranks is not None else int(one.ranks.max()) if one is not None else None,
+                "steps": len(one.steps) if one is not None else None,
+                "last": float(one.mean[-1]) if one is not None else None,
+                "at": float(one.times[-1]) if one is not None else None,
                 "source": about.source,
                 "also": list(about.also),
                 "unit": about.unit,
-                "rank0_only": ranks.tolist() == [0],
+                "rank0_only": ranks == [0] if ranks is not None else None,
             }
         )
     return {"metrics": found, "capped": max(0, len(names) - MOST_NAMES)}
+
+
+def series_of(run: Run, name: str) -> Series | None:
+    """Return a logged metric; None where there is nothing of it, or its file is not there."""
+    try:
+        return run.series(name)
+    except UsageError:
+        return None
 
 
 def curve(run: Run, name: str, *, by: str, rank: int | None, points: int) -> dict[str, np.ndarray]:

@@ -184,13 +184,13 @@ class LinesView(Answer):
 
 class LoggedLine(Answer):
     name: str
-    ranks: int = Field(description="How many ranks logged it.")
-    steps: int = Field(description="How many steps it was logged at; without steps, calls.")
+    ranks: int | None = Field(description="How many ranks logged it.")
+    steps: int | None = Field(description="How many steps it was logged at; without steps, calls.")
     last: float | None = Field(description="The newest value, mean over ranks.")
     at: Moment = Field(description="When that was logged.")
     source: str = Field(description="What logged it: cordee.log, wandb, tensorboard, mlflow, prometheus, otlp.")
     unit: str
-    rank0_only: bool
+    rank0_only: bool | None = Field(description="Whether rank 0 alone logged it.")
 
 
 class Logged(Answer):

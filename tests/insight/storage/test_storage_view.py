@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -184,3 +185,11 @@ def test_a_window_of_time_bounds_the_curves_and_not_the_checkpoints(training):
     view = storage_view(training.read(), T0 + 50, T0 + 60, points=5)
     assert view.pace[0].tolist() == [T0 + 50, T0 + 52, T0 + 54, T0 + 56, T0 + 58]
     assert len(view.saves) == 5
+
+
+def test_a_recording_has_no_journal_and_is_judged_by_what_its_processes_tell(training):
+    training.train(100, save_s=5.0, save_every=40)
+    run = training.read()
+    (run.folder.root / "recorders").mkdir()
+    shutil.rmtree(run.folder.journal)
+    assert storage_view(run).lost_s == pytest.approx(10.0, abs=1.5)

@@ -15,6 +15,7 @@ from cordee.insight.storage.rates import JobRate, job_rates, unmeasured
 from cordee.insight.storage.saves import Save, saves
 from cordee.insight.storage.words import save_text, summary_text
 from cordee.runs.journal import read_journal
+from cordee.runs.recording import is_recording
 from cordee.runs.state import RunState, replay
 
 if TYPE_CHECKING:
@@ -103,13 +104,16 @@ class StorageView:
 
 
 def storage_view(run: Run, start: float | None = None, stop: float | None = None, points: int = 600) -> StorageView:
-    """Return rates of storage, checkpoint writes and what they cost, also while the run goes on.
+    """Return rates of storage, checkpoint writes and what they cost, of a run or a recording, also while it goes on.
 
     Args:
         start, stop: UTC epoch seconds of the curves; without them all of the run. Checkpoints are always all.
         points: at most so many for each curve.
+
+    Raises:
+        RunFolderError: its journal cannot be read.
     """
-    journal = read_journal(run.folder.journal)
+    journal = [] if is_recording(run.folder) else read_journal(run.folder.journal)
     state = replay(journal, run.id)
     done = stretches(run, state)
     found = saves(run, journal)

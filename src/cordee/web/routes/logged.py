@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from cordee.errors import CordeeError, UsageError
-from cordee.runs.logged import logged_facts
 from cordee.web.answers import Format, document_answer, run_document_answer, table_answer
 from cordee.web.logged import curve, list_logged
 from cordee.web.models import Comparison, Logged, LoggedView
@@ -30,7 +29,7 @@ def logged(request: Request, run: str) -> Response:
 
     def make() -> dict[str, Any]:
         with reading.run() as opened:
-            return list_logged(opened.events(), logged_facts(opened))
+            return list_logged(opened)
 
     return run_document_answer(request, reading, make)
 

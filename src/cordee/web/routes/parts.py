@@ -15,6 +15,7 @@ from cordee.web.answers import document_answer, run_document_answer
 from cordee.web.devices import describe_devices, facts_of
 from cordee.web.document import findings_of
 from cordee.web.errors import NotFound
+from cordee.web.logged import MOST_ROWS
 from cordee.web.models import Findings, LogPage, NodePage, RankPage
 from cordee.web.reading import Reading
 from cordee.web.server import server_of
@@ -22,6 +23,7 @@ from cordee.web.server import server_of
 router = APIRouter(prefix="/api/runs/{run}", tags=["parts"])
 
 _LARGEST_RANK = (1 << 31) - 1
+_MOST_NAMES = 300
 
 
 @router.get("/nodes/{node}", response_model=NodePage)
@@ -147,9 +149,15 @@ def _attempts_of(reading: Reading, rank: int) -> list[dict[str, Any]]:
 
 
 def _last_step(reading: Reading, rank: int) -> int | None:
-    """Return the newest step that a rank logged anything at."""
+    """Return the newest step that a rank logged anything at; None also where that takes too long to find."""
     newest = None
     with reading.run() as run:
+        names = run.logged()
+        if (
+            sum(int(run.series(name).ranks.sum()) for name in names[:_MOST_NAMES]) > MOST_ROWS
+            or len(names) > _MOST_NAMES
+        ):
+            return None
         for rows in run.events().values():
             of_rank = rows[rows["rank"] == rank]
             if len(of_rank) and of_rank["step"][-1] >= 0:

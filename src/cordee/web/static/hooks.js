@@ -54,14 +54,15 @@ const NOTHING = { data: null, error: null, loading: false, at: 0 };
  * Return `{data, error, loading, at}` of the document at `path` (null: nothing is asked).
  *
  * It is asked for again when `tick` changes; what was read stays meanwhile, and when that fails. `as` is "json" or "frame".
+ * What was read under the same `keep` stays too until another path is read: the next stretch of time of one metric.
  */
-export function useData(path, { tick = 0, as = "json" } = {}) {
-  const [state, setState] = useState({ ...NOTHING, path });
+export function useData(path, { tick = 0, as = "json", keep } = {}) {
+  const [state, setState] = useState({ ...NOTHING, path, keep });
   const reader = useRef(null);
   useEffect(() => {
     if (path === null) return undefined;
     const made = new Reader(path, as === "frame" ? frame : get, (news) =>
-      setState((old) => ({ ...(old.path === path ? old : NOTHING), ...news, path })),
+      setState((old) => ({ ...(old.path === path || fits(old, keep) ? old : NOTHING), ...news, path, keep })),
     );
     reader.current = made;
     return () => {
@@ -70,8 +71,11 @@ export function useData(path, { tick = 0, as = "json" } = {}) {
     };
   }, [path, as]);
   useEffect(() => reader.current?.ask(), [path, as, tick]);
-  return state.path === path ? state : { ...NOTHING, loading: path !== null };
+  if (state.path === path) return state;
+  return fits(state, keep) ? { ...state, loading: true } : { ...NOTHING, loading: path !== null };
 }
+
+const fits = (state, keep) => keep !== undefined && state.keep === keep;
 
 /**
  * Return a number that grows when one of `kinds` happens in the run, at most once per `pace_ms`; never while hidden.

@@ -127,6 +127,13 @@ export class Plot {
     this.later();
   }
 
+  /** Show nothing until the next picture: what was there is of another metric. */
+  blank() {
+    this.picture?.bitmap.close();
+    this.picture = null;
+    this.later();
+  }
+
   arrange(order, groups, labels, groupLabels) {
     this.order = order;
     this.groups = groups;

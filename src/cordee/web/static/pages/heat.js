@@ -105,6 +105,7 @@ function Map_({ run, query, setQuery, range, group, metric, devices, choose, onD
   useEffect(() => {
     if (again) onDevices();
   }, [again]);
+  useEffect(() => plot.current?.blank(), [metric.name]);
 
   const [low, high] = ends(data?.range, want);
   function recolour(found) {

@@ -51,7 +51,7 @@ export default function Storage({ run, doc, range, setRange, whole }) {
   const live = !ENDED.has(doc.state);
   const tick = useTick(live ? run : null, ["samples", "state"], 3_000);
   const asked = range ? { start: range[0], stop: range[1] } : {};
-  const state = useData(ofRun(run, "storage", asked), { tick });
+  const state = useData(ofRun(run, "storage", asked), { tick, keep: run });
   return html`<h1>Storage</h1>
     <${Loaded} state=${state} what="storage">${(found) => {
       const checkpoints = found.checkpoints || [];

@@ -14,7 +14,7 @@ function One({ run, group, about, devices, range, chosen, setRange, marks, live 
   const [place, seen, ever] = useSeen();
   const tick = useTick(live && seen ? run : null, ["samples"], 2_000);
   const asked = chosen ? { start: chosen[0], stop: chosen[1] } : {};
-  const state = useData(ever ? ofRun(run, "lines", { group, metric: about.name, devices: devices.join(","), ...asked, points: 400 }) : null, { tick, as: "frame" });
+  const state = useData(ever ? ofRun(run, "lines", { group, metric: about.name, devices: devices.join(","), ...asked, points: 400 }) : null, { tick, as: "frame", keep: `${run} ${group} ${about.name} ${devices}` });
   const found = state.data;
   const lines = useMemo(() => {
     if (!found) return [];

@@ -81,7 +81,7 @@ export function Outlier({ run, group, metric, devices, end, live, seen }) {
   const tick = useEvery(every);
   const until = live ? Math.floor(end / every) * every : Math.ceil(end);
   const asked = { group, metric, start: until - WINDOW_S, stop: until, columns: 1 };
-  const state = useData(seen ? ofRun(run, "heat", asked) : null, { tick: live ? tick : 0, as: "frame" });
+  const state = useData(seen ? ofRun(run, "heat", asked) : null, { tick: live ? tick : 0, as: "frame", keep: `${run} ${group} ${metric}` });
   const found = state.data;
   if (!found?.devices?.length) return null;
   const columns = found.arrays.times.length;

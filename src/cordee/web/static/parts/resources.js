@@ -10,7 +10,7 @@ import { Outlier } from "./outlier.js";
 import { Empty, Fault, Loaded, Loading, Panel } from "../ui.js";
 
 const HEIGHT = 72;
-const PACE_MS = 1_500;
+const PACE_MS = 1_000;
 
 /** `[title, [[group, metric], …]]`: the first metric that was measured is drawn. */
 export const RESOURCES = [
@@ -53,7 +53,7 @@ export function Band({ run, group, metric, range, chosen, setRange, marks, live,
   const [place, seen, ever] = useSeen();
   const tick = useTick(live && seen ? run : null, ["samples"], PACE_MS);
   const asked = chosen ? { start: chosen[0], stop: chosen[1] } : {};
-  const state = useData(ever ? ofRun(run, "bands", { group, metric, ...asked, points: 400 }) : null, { tick, as: "frame" });
+  const state = useData(ever ? ofRun(run, "bands", { group, metric, ...asked, points: 400 }) : null, { tick, as: "frame", keep: `${run} ${group} ${metric}` });
   const bands = state.data?.arrays.times?.length ? state.data : null;
   let inside = html`<${Loading} />`;
   if (state.error && !state.data) inside = html`<${Fault} error=${state.error} />`;
