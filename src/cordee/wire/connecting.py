@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from typing import Any, Optional
 
 from cordee.errors import WireError
@@ -19,7 +19,7 @@ class _Outgoing(Connection):
     ) -> None:
         super().__init__(on_message, on_close)
         self._token = token
-        self._about: list[Any] = [PROTOCOL, "", secrets.token_hex(16), role, name, epoch]
+        self._about: list[Any] = [PROTOCOL, "", os.urandom(16).hex(), role, name, epoch]
         self._greet = self._challenged
         self.peer_epoch = epoch
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()

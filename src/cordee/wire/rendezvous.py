@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import NamedTuple, Union
@@ -27,7 +26,7 @@ class Rendezvous(NamedTuple):
 
 def new_token() -> bytes:
     """Return a fresh secret of 32 bytes."""
-    return secrets.token_bytes(32)
+    return os.urandom(32)
 
 
 def write_rendezvous(path: Union[str, Path], address: str, port: int, epoch: int, token: bytes) -> None:
@@ -38,7 +37,7 @@ def write_rendezvous(path: Union[str, Path], address: str, port: int, epoch: int
     """
     target = Path(path)
     document = {"schema": _SCHEMA, "address": address, "port": port, "epoch": epoch, "token": token.hex()}
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
-import secrets
 from collections import Counter
 from typing import Any, Callable, Optional, Union
 
@@ -24,7 +24,7 @@ class _Incoming(Connection):
     def __init__(self, server: Server) -> None:
         super().__init__()
         self._server = server
-        self._nonce = secrets.token_hex(16)
+        self._nonce = os.urandom(16).hex()
         self._timer: Optional[asyncio.TimerHandle] = None
 
     def connection_made(self, transport: Any) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import platform
 import struct
 from typing import Iterable, Mapping, NamedTuple, Optional
 
@@ -43,9 +41,11 @@ class Counter:
     """
 
     def __init__(self, tid: int, kind: int, event: int) -> None:
-        number = _CALLS.get(platform.machine())
+        import ctypes  # many nodes never come here, and it takes as long to import as all else
+
+        number = _CALLS.get(os.uname().machine)
         if number is None:
-            raise NotAllowed(f"perf events of {platform.machine()} are not known")
+            raise NotAllowed(f"perf events of {os.uname().machine} are not known")
         flags = _INHERIT | _EXCLUDE_KERNEL | _EXCLUDE_HYPERVISOR
         attributes = struct.pack("<IIQQQQQ", kind, _ATTRIBUTES_BYTES, event, 0, 0, _TIMES, flags)
         buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES)
