@@ -17,7 +17,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.reader import Run
 from cordee.testing.made_runs import MadeRun, write_run
 from cordee.testing.serving import ServedRuns
-from cordee.web.tables import ARROW_TYPE, FRAME_TYPE, decode_frame
+from cordee.web.tables import ARROW_TYPE, FRAME_TYPE, Table, decode_frame, encode
 
 POWER = {"group": "gpu", "metric": "gpu_power_watts"}
 
@@ -268,3 +268,12 @@ def test_a_recording_is_shown_wherever_it_lies(tmp_path: Path, runs: Path) -> No
         assert scored["status"] == "ready", scored
         (line,) = client.get("/api/runs").json()["runs"]
         assert line["score"] == scored["score"]["score"] > 0
+
+
+def test_arrow_keeps_times_apart_from_devices_even_where_there_are_as_many() -> None:
+    import pyarrow as pa
+
+    table = Table({"times": np.arange(3.0), "values": np.zeros((3, 3), np.float32)}, {"unit": "watts"})
+    found = pa.ipc.open_stream(encode(table, "arrow")).read_all()
+    assert found.column_names == ["values"]
+    assert json.loads(found.schema.metadata[b"facts"]) == {"unit": "watts", "times": [0.0, 1.0, 2.0]}

@@ -22,6 +22,7 @@ from cordee.web.tables import encode_json
 POLL_S = 0.5
 PING_S = 15.0
 RETRY_MS = 2000
+_LONGEST_PAUSE_S = 1.0
 _MOST_LISTENERS = 256
 _log = logging.getLogger(__name__)
 
@@ -168,7 +169,7 @@ class Channel:
                 self._look = look
                 self.wake_all()
             spent = time.monotonic() - began
-            await asyncio.sleep(max(self._poll_s, 2 * spent))
+            await asyncio.sleep(max(self._poll_s, min(spent, _LONGEST_PAUSE_S)))
 
 
 def _unreadable(text: str) -> Look:

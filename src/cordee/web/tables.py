@@ -90,8 +90,8 @@ def decode_frame(data: bytes) -> Table:
 def encode_arrow(table: Table) -> bytes:
     """Return a table as an Arrow stream: a column per array, a list column per two-dimensional one, facts as metadata.
 
-    Arrays of different lengths (the times and the rows of a heat map) cannot be columns of one table: the longest axis of
-    the two-dimensional array is, and the others are in the metadata `facts` as JSON.
+    The times of a heat map are no column beside its rows, not even where there are as many: with a two-dimensional array all
+    others are in the metadata `facts` as JSON.
 
     Raises:
         NotAcceptable: pyarrow is not installed.
@@ -105,12 +105,11 @@ def encode_arrow(table: Table) -> bytes:
             allowed=["frame", "json"],
             next="pip install 'cordee[parquet]', or ask for format=json",
         ) from None
-    rows = max((array.shape[0] for array in table.arrays.values() if array.ndim == 2), default=None)
-    if rows is None:
-        rows = max((array.shape[0] for array in table.arrays.values()), default=0)
+    dimensions = max((array.ndim for array in table.arrays.values()), default=1)
+    rows = max((array.shape[0] for array in table.arrays.values() if array.ndim == dimensions), default=0)
     columns, facts = {}, dict(table.facts)
     for name, array in table.arrays.items():
-        if array.shape[0] != rows:
+        if array.ndim != dimensions or array.shape[0] != rows:
             facts[name] = _numbers(array.tolist())
         elif array.ndim == 2:
             flat = pa.array(array.reshape(-1))
