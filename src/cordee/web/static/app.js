@@ -36,15 +36,18 @@ function useAddress() {
 function useModule(file) {
   const [state, setState] = useState({ file: null });
   useEffect(() => {
-    if (!file) return;
+    let here = true; // a page that comes late must not take the place of the one that is asked for now
     if (!modules.has(file)) modules.set(file, import(`./pages/${file}`));
     modules.get(file).then(
-      (module) => setState({ file, page: module.default }),
+      (module) => here && setState({ file, page: module.default }),
       () => {
         modules.delete(file);
-        setState({ file, error: { message: "this page could not be loaded", next: "is `cordee serve` still running? Load the page again" } });
+        if (here) setState({ file, error: { message: "this page could not be loaded", next: "is `cordee serve` still running? Load the page again" } });
       },
     );
+    return () => {
+      here = false;
+    };
   }, [file]);
   return state.file === file ? state : { file: null };
 }

@@ -12,7 +12,6 @@ const MORE = 5_000;
 const LATE_S = 3;
 const SHORT = 4_000;
 const ROOM = 20;
-// eslint-disable-next-line no-control-regex
 const ESCAPES = /\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f]/g;
 
 const clean = (text) => text.replace(ESCAPES, "");
