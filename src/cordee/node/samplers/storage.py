@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from cordee.node.samplers._base import FIRST, NAN, Sampler
-from cordee.node.samplers.storage_lustre import LustreClient
 from cordee.node.samplers.storage_mounts import COUNTERS, Counters, Mount, MountTable
-from cordee.node.samplers.storage_nfs import nfs_counters
 from cordee.runs.catalogue import described
+
+if TYPE_CHECKING:
+    from cordee.node.samplers.storage_lustre import LustreClient
 
 # In the order of COUNTERS; the last one is seconds spent in requests per second: the requests under way.
 _NAMES = (
@@ -42,7 +43,8 @@ class StorageSampler(Sampler):
         super().__init__()
         self._node = node
         self._mounts = MountTable(proc)
-        self._lustre = LustreClient(proc, sys)
+        self._roots = proc, sys
+        self._lustre: Optional[LustreClient] = None
         self._before: dict[str, Counters] = {}
         self._at: Optional[float] = None
         self._kinds: set[str] = set()
@@ -74,9 +76,7 @@ class StorageSampler(Sampler):
         elapsed_s = 0.0 if self._at is None else now - self._at
         self._at = now
         mounts, unread = self._mounts.look()
-        found = nfs_counters(mounts)
-        lustre, unseen = self._lustre.counters([mount for mount in mounts if mount.kind == "lustre"])
-        found.update(lustre)
+        found, unseen = self._counters(mounts)
         self._kinds.update(key.partition(":")[0] for key in found)
         self._told = [_about(mount, unseen) for mount in mounts if mount.shared][:_MOST_TOLD]
         before, self._before = self._before, found
@@ -89,7 +89,26 @@ class StorageSampler(Sampler):
     def close(self) -> None:
         """Close the files."""
         self._mounts.close()
-        self._lustre.close()
+        if self._lustre is not None:
+            self._lustre.close()
+
+    def _counters(self, mounts: list[Mount]) -> tuple[dict[str, Counters], dict[str, str]]:
+        """Return the counters of each file system by key, and why others have none; what is not mounted is not imported."""
+        found: dict[str, Counters] = {}
+        unseen: dict[str, str] = {}
+        kinds = {mount.kind for mount in mounts}
+        if "nfs" in kinds:
+            from cordee.node.samplers.storage_nfs import nfs_counters
+
+            found.update(nfs_counters(mounts))
+        if self._lustre is None and "lustre" in kinds:
+            from cordee.node.samplers.storage_lustre import LustreClient
+
+            self._lustre = LustreClient(*self._roots)
+        if self._lustre is not None:
+            lustre, unseen = self._lustre.counters([mount for mount in mounts if mount.kind == "lustre"])
+            found.update(lustre)
+        return found, unseen
 
     def _rate(
         self, at: int, before: dict[str, Counters], found: dict[str, Counters], elapsed_s: float, reason: str
