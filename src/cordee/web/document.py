@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.errors import CordeeError, RunFolderError
 from cordee.report.run_document import run_document
+from cordee.runs.logged import logged_findings
 from cordee.runs.reader import Run, Series
 from cordee.runs.state import RunState
 from cordee.units import format_duration, parse_utc
@@ -71,6 +72,8 @@ def findings_of(reading: Reading, state: RunState) -> list[dict[str, Any]]:
     found = [finding_line(one.document(), at or None, nodes) for one, at in zip(state.findings, times, strict=False)]
     found += [failure_line(failure) for failure in state.failures]
     try:
+        with reading.run() as run:
+            found += [finding_line(one.document()) for one in logged_findings(run)]
         found += [finding_line(one.document()) for one in reading.places(state.world_size).findings]
     except CordeeError:
         pass  # the page says among what is missing why samples cannot be read

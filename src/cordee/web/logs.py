@@ -21,13 +21,18 @@ _SEARCHED_BYTES = 1 << 20
 
 @dataclass
 class _File:
-    """The newest lines of one file that were read so far: from the offset `start` up to `stop`, its end if `newest`."""
+    """The newest lines of one file that were read so far: from the offset `start` up to `stop`, its end if `newest`.
+
+    Attributes:
+        unsure: `id` of those lines whose beginning may lie before `start`.
+    """
 
     path: Path
     stop: int
     start: int
     newest: bool
     lines: list[Line] = field(default_factory=list)
+    unsure: set[int] = field(default_factory=set)
 
     @property
     def since(self) -> float:
@@ -79,7 +84,8 @@ def page(
     )
     more = more or any(file.start > 0 for file in files)
     begin = kept[0].time if kept else (since if math.isfinite(since) else None)
-    return {"lines": [_document(line) for line in kept], "before": begin if more else None}
+    unsure = {line for file in files for line in file.unsure}
+    return {"lines": [_document(line, id(line) in unsure) for line in kept], "before": begin if more else None}
 
 
 def newest(folder: Path) -> int:
@@ -119,12 +125,14 @@ def _extend(file: _File, window: int, rank: int | None, stream: int | None) -> i
     assembler = LineAssembler()
     begun: set[tuple[str, int, int, int]] = set()
     found: list[Line] = []
+    unsure: set[int] = set()
 
     def keep(line: Line) -> None:
         key = (line.node, line.rank, line.stream, line.attempt)
-        if start == 0 or key in begun:
-            found.append(line)
+        if start > 0 and key not in begun:
+            unsure.add(id(line))
         begun.add(key)
+        found.append(line)
 
     try:
         for frame in read_frames(file.path, start, file.stop):
@@ -134,8 +142,8 @@ def _extend(file: _File, window: int, rank: int | None, stream: int | None) -> i
         if file.newest:  # what has no end yet, such as a bar of progress
             found += assembler.rest()
     except OSError:
-        found = file.lines
-    file.start, file.lines = start, found
+        found, unsure = file.lines, file.unsure
+    file.start, file.lines, file.unsure = start, found, unsure
     return file.stop - start
 
 
@@ -143,7 +151,7 @@ def _within(line: Line, before: float | None, after: float | None) -> bool:
     return (before is None or line.time < before) and (after is None or line.time > after)
 
 
-def _document(line: Line) -> dict[str, Any]:
+def _document(line: Line, unsure: bool) -> dict[str, Any]:
     data = line.data.rstrip(b"\r").rpartition(b"\r")[2]
     text = data[: 4 * _LONGEST_TEXT].decode(errors="replace")
     return {
@@ -153,5 +161,5 @@ def _document(line: Line) -> dict[str, Any]:
         "stream": _NAMES.get(line.stream, str(line.stream)),
         "attempt": line.attempt,
         "text": text[:_LONGEST_TEXT],
-        "cut": len(text) > _LONGEST_TEXT,
+        "cut": unsure or len(text) > _LONGEST_TEXT,
     }

@@ -215,7 +215,7 @@ class LogLine(Answer):
     stream: str = Field(description="out, err, or own for Cordée's own words.")
     attempt: int
     text: str
-    cut: bool = Field(False, description="Whether the line is longer than what is here.")
+    cut: bool = Field(False, description="Whether the line is longer than what is here, or may have begun before it.")
 
 
 class LogPage(Answer):
