@@ -47,7 +47,7 @@ def made(runs: Path) -> RunFolder:
 
 def test_slurm_tells_other_jobs_and_the_nodes_that_no_run_had(slurm: Path, runs: Path, made: RunFolder) -> None:
     (slurm / "scontrol.txt").write_text(NODES)
-    (slurm / "squeue.txt").write_text(JOBS.format(run=made.id))
+    (slurm / "squeue.txt").write_text(JOBS.format(run=made.id).replace("|", "\x1f"))
     fleet = fleet_document(Shelf([runs]).summaries(), Site())
     nodes = {node["node"]: node for node in fleet["nodes"]}
     assert nodes["nid000000"]["state"] == "allocated"

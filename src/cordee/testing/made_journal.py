@@ -71,7 +71,8 @@ class MadeJournal:
         """Write that the run ended well."""
         words = {"state": "finished", "exit_code": 0, "reason": "finished", "text": "all ranks exited with code 0"}
         done = {"attempt": 2, "outcome": "finished", "reason": "", "progress": True, "failure": None}
-        self.add([(seconds, "attempt_ended", done), (seconds, "ended", words)])
+        reached = {"step": step_at(self._story, seconds), "total": step_at(self._story, seconds)}
+        self.add([(seconds, "progress", reached), (seconds, "attempt_ended", done), (seconds, "ended", words)])
 
     def sealed(self, until: float, second: float) -> None:
         """Write until when the telemetry is sealed."""
@@ -151,9 +152,10 @@ class MadeJournal:
 def step_at(story: Story, second: float) -> int:
     """Return the step of training at a second; after the restart it goes on from the newest checkpoint."""
     if second < story.back_at:
-        return int(min(second, story.failed_at) / STEP_S)
+        return int(story.trained(min(second, story.failed_at)) / STEP_S)
     before = story.checkpoints(story.failed_at)
-    return int((before[-1] if before else 0) / STEP_S) + int((second - story.back_at) / STEP_S)
+    kept = int(story.trained(before[-1]) / STEP_S) if before else 0
+    return kept + int((story.trained(second) - story.trained(story.back_at)) / STEP_S)
 
 
 def checkpoint(story: Story, second: int) -> str:

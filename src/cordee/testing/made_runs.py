@@ -20,7 +20,7 @@ from cordee.runs.catalogue import described
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.testing import made_signals
 from cordee.testing.made_journal import STEP_S, MadeJournal, loss, made_plan, step_at, write_output
-from cordee.testing.made_signals import MEMORY_BYTES, SAVE, Layout, Story
+from cordee.testing.made_signals import MEMORY_BYTES, Layout, Story
 from cordee.testing.recordings import H100, REMARK, SOURCE, gpu_uuid, made_rank
 
 if TYPE_CHECKING:
@@ -240,13 +240,12 @@ class _Writer:
         story = self.story
         steps: list[tuple[int, float, int | None, dict[str, float]]] = []
         for second in range(first, stop):
-            at, doing = step_at(story, second), int(story.doing(second, 1)[0])
-            if second % STEP_S or doing in (made_signals.DOWN, made_signals.START, made_signals.STALL, SAVE):
+            at = step_at(story, second)
+            if second + 1 == story.back_at or step_at(story, second + 1) <= at:
                 continue
             speed = 4_194_304 * self.made.gpus / 1024 / STEP_S
-            steps.append(
-                (self._offset + len(steps), self.started_at + second, at, {"loss": loss(at), "tokens_per_s": speed})
-            )
+            logged = {"loss": loss(at), "tokens_per_s": speed}
+            steps.append((self._offset + len(steps), self.started_at + second + 1, at, logged))
         attempt = 1 if first < story.back_at else 2
         self._offset += len(steps)
         for event in steps:

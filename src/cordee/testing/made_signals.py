@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -168,12 +168,24 @@ class Story:
         what[(at >= self.failed_at) & (at < self.back_at)] = DOWN
         return what
 
+    def trained(self, second: float) -> int:
+        """Return how many seconds the job has trained for: none while it starts, saves, stalls or is down."""
+        whole = max(0, int(second))
+        return int(_trained(self, 1 << max(10, whole.bit_length()))[whole])
+
     def checkpoints(self, until: int) -> list[int]:
         """Return the seconds at which a save was done, up to `until`."""
         import numpy as np
 
         saving = np.concatenate([[0], self.doing(0, until) == SAVE, [0]]).astype(int)
         return [int(at) for at in np.flatnonzero(np.diff(saving) == -1)]
+
+
+@lru_cache(maxsize=4)
+def _trained(story: Story, seconds: int) -> np.ndarray:
+    import numpy as np
+
+    return np.concatenate([[0], np.cumsum(story.doing(0, seconds) == TRAIN)])
 
 
 def gpu_values(story: Story, names: Sequence[str], first: int, count: int) -> dict[str, np.ndarray]:

@@ -19,6 +19,7 @@ _SLURM_EVERY_S = 30.0
 _HISTORY_EVERY_S = 60.0
 _HISTORY_DAYS = 30
 _MOST_JOBS = 5000
+_BETWEEN = "\x1f"  # what people name their jobs may hold any other sign
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,10 @@ def _ask_slurm() -> dict[str, Any]:
                 "gres": record.get("Gres") or None,
             }
     jobs = []
-    form = "%i|%u|%j|%T|%P|%D|%S|%L|%N|%r|%k"
+    form = _BETWEEN.join(("%i", "%u", "%j", "%T", "%P", "%D", "%S", "%L", "%N", "%r", "%k"))
     lines = run_command(["squeue", "--noheader", f"--format={form}"], timeout_s=_SLURM_S).splitlines()
     for line in lines[:_MOST_JOBS]:
-        fields = [field.strip() for field in line.split("|", 10)]
+        fields = [field.strip() for field in line.split(_BETWEEN)]
         if len(fields) == 11:
             jobs.append(_job(fields))
     return {"nodes": nodes, "jobs": jobs}
