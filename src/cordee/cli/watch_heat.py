@@ -12,6 +12,7 @@ from rich.text import Text
 from cordee.cli.blocks import coloured, scale, shaded
 from cordee.cli.quantities import quantity
 from cordee.errors import CordeeError
+from cordee.plan.saying import counted
 from cordee.report.clean import one_line
 
 if TYPE_CHECKING:
@@ -62,13 +63,14 @@ def lines(samples: Samples, choice: Choice, height: int, width: int, *, colours:
     room = max(1, height - 3) * (2 if colours else 1)
     names, values, each = _folded(samples, row, seen, choice, room)
     shared = f", {each} to a line" if each > 1 else ""
-    title = f"{row.title}  {row.metric}  {len(seen.devices)} devices{shared}, {_SORTS[choice.sort]}"
+    devices = counted(len(seen.devices), "device")
+    title = f"{row.title}  {row.metric}  {devices}{shared}, {_SORTS[choice.sort]}"
     title += f"; {span}, a column is {seen.cadence:g} s; {statistic}"
     legend = Text.assemble(
+        ("blank: not measured   ", "dim"),
         f"{quantity(seen.low, seen.unit)} ",
         scale(colours=colours),
         f" {quantity(seen.high, seen.unit)}",
-        ("   blank: not measured", "dim"),
         no_wrap=True,
         overflow="ellipsis",
     )
