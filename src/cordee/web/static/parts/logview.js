@@ -152,6 +152,7 @@ export function LogView({ run, rank, live, query, setQuery, first }) {
   };
   const scrolled = () => {
     const box = place.current;
+    if (!box) return; // it scrolled, and is gone before it was told so
     const end = box.scrollHeight - box.scrollTop - box.clientHeight < 2 * view.line;
     if (end !== follow && (end || box.scrollTop < view.top)) setFollow(end);
     measure();
