@@ -13,6 +13,7 @@ from cordee.environment.engines.namespace.isolation import OTHER_ENGINE
 
 # A probe makes namespaces and mounts and ends: it takes milliseconds, or the kernel is stuck.
 _PROBE_S = 20.0
+_MORE_TRIALS = 2
 OVERLAY_NEXT = "Linux 5.11 lets users do this; take another engine: --engine podman"
 
 
@@ -33,14 +34,11 @@ def missing(environment: Environment) -> list[Missing]:
 def _namespaces(environment: Environment) -> list[Missing]:
     kind = environment.root.kind if environment.root else "folder"
     try:
-        done = subprocess.run(
-            [*first_words(), "probe", kind],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_S,
-            check=False,
-        )
+        done = _tried(kind)
+        for _ in range(_MORE_TRIALS):
+            if done.returncode == 0 or done.stdout.strip() or done.stderr.strip():
+                break
+            done = _tried(kind)  # it was killed before it could say a word, which says nothing of namespaces
     except (OSError, subprocess.TimeoutExpired) as error:
         return [Missing("user-namespaces", f"namespaces could not be tried out: {error}", OTHER_ENGINE)]
     if done.returncode == 0:
@@ -49,7 +47,19 @@ def _namespaces(environment: Environment) -> list[Missing]:
     following = {"user-namespaces": OTHER_ENGINE, "overlay": OVERLAY_NEXT}.get(
         capability, "take another engine: --engine podman"
     )
-    return [Missing(capability or "user-namespaces", text or done.stderr.strip(), following)]
+    silent = f"the trial ended with code {done.returncode} and no words"
+    return [Missing(capability or "user-namespaces", text or done.stderr.strip() or silent, following)]
+
+
+def _tried(kind: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*first_words(), "probe", kind],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_PROBE_S,
+        check=False,
+    )
 
 
 def _squashfs(environment: Environment) -> list[Missing]:
