@@ -23,7 +23,7 @@ SYSTEM_PACKAGES := git:git mount:mount unshare:util-linux \
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
-demo: install  ## Train a small GPT on two nodes of this machine, in a container where it can; the last line is its report
+demo: install  ## Train a small GPT on two nodes of this machine, kill a rank, go on with four; the last line is the report
 	@bash scripts/demo.sh "$(VENV)"
 
 check: install static  ## Style, types and the fast tests, in under two minutes

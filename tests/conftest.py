@@ -49,6 +49,7 @@ LONGEST = (
     "tests/checkpoint/test_save.py",
     "tests/client/adapters/test_real_libraries.py",
     "tests/slurm/test_advise.py",
+    "tests/data/dataset/test_training.py",
     "tests/environment/test_demo.py",
     "tests/slurm/test_faces.py",
     "tests/web/test_pages.py",

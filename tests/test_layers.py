@@ -38,6 +38,11 @@ LAYERS = (
         "both",
         "from an EDF to one canonical document, images (document side); engines that run commands in it (node side)",
     ),
+    (
+        "data",
+        "both",
+        "the packed format and its readers (node side); survey, packing, measuring (document side)",
+    ),
     ("checkpoint", "node", "complete checkpoints: saved, found, restored"),
     ("plan", "document", "one frozen Plan, the only input of submit"),
     ("node", "node", "the agent, tasks, ranks, samplers"),
@@ -54,6 +59,7 @@ LAYERS = (
 NODE_MODULES_OF_SHARED_ROOMS = {
     "runs": {"__init__", "folder", "journal", "snapshot", "state", "blocklog", "logframes", "catalogue", "recording"},
     "insight": {"__init__", "peers"},
+    "data": {"__init__", "shards", "read"},
     "environment": {"__init__", "document", "choose", "engines", "spank"},
 }
 # The node side names these of the document side and imports none: they run as children where they are installed,
@@ -63,7 +69,7 @@ CALLED_BY_NAME = {
     ("supervise.remarks", "cordee.runs.seal"),
     ("supervise.remarks", "cordee.report"),
 }
-DEFERRED_ON_NODE = {"torch", "numpy", "pynvml", "amdsmi"}
+DEFERRED_ON_NODE = {"torch", "numpy", "pynvml", "amdsmi", "jax", "obstore", "PIL", "torchvision"}
 NEVER_ON_NODE = ("numpy", "torch", "pydantic", "click", "zarr", "xarray", "rich", "jinja2")
 IMPORT_BUDGET_S = 0.15
 

@@ -9,14 +9,16 @@ if TYPE_CHECKING:
     from cordee.client.log import log
     from cordee.client.place import place
     from cordee.client.stopping import stopping
+    from cordee.data.read.dataset import dataset
     from cordee.runs.reader import open_run
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "checkpointer", "log", "open_run", "place", "stopping"]
+__all__ = ["__version__", "checkpointer", "dataset", "log", "open_run", "place", "stopping"]
 
 _HOMES = {
     "checkpointer": "cordee.checkpoint.save",
+    "dataset": "cordee.data.read.dataset",
     "log": "cordee.client.log",
     "open_run": "cordee.runs.reader",
     "place": "cordee.client.place",

@@ -136,3 +136,16 @@ class CheckpointError(CordeeError):
     """A checkpoint could not be written or read."""
 
     kind = "checkpoint"
+
+
+class DataError(CordeeError):
+    """A data set could not be surveyed, packed or read (unreadable, full disk, storage that does not answer)."""
+
+    kind = "data"
+
+
+class CorruptDataError(DataError):
+    """A data set holds other bytes than its index says; `given` names the sample's key and where it lies."""
+
+    kind = "corrupt_data"
+    exit_code = EXIT_BAD

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -24,6 +26,7 @@ COMMANDS = {
     "advise": ("cordee.cli.advise", "Say why a run waits or failed, and what to change."),
     "shell": ("cordee.cli.shell", "Open a shell inside a running job, on one of its nodes."),
     "cluster": ("cordee.cli.cluster", "Show what Cordée knows of clusters."),
+    "data": ("cordee.cli.data", "Data sets: survey, pack, verify, measure the loader alone."),
     "env": ("cordee.cli.env", "Container environments: resolve, explain, check, run, images."),
     "nodes": ("cordee.cli.nodes", "What vettings have said of nodes over time, and what to do."),
     "score": ("cordee.cli.score.default", "Score how far GPUs were used, why not further, and what to change."),
@@ -32,23 +35,27 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Looks commands up in COMMANDS."""
+    """Looks commands up in a table: by name, the module whose `command` it is, and one line of help."""
+
+    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]] = COMMANDS, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self._table:
             return None
-        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        command: click.Command = import_module(self._table[cmd_name][0]).command
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
+        if name not in self._table and not name.startswith("-"):
+            near = difflib.get_close_matches(name, self._table, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             error = click.UsageError(f"there is no command {name!r}{hint}", ctx)
             raise error
@@ -56,4 +63,4 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])

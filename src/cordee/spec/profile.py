@@ -8,6 +8,7 @@ from pydantic import Field
 
 from cordee.spec.fields import Count, CountOrZero, Document, Duration, Lines, Name, Size
 from cordee.spec.fleet_site import OffenderPolicy, SiteActions
+from cordee.spec.shared_data import SharedDataset
 
 LOCAL = "local"
 SHAPE_KEYS = ("cores", "memory", "gpus", "gpu_model")
@@ -99,12 +100,17 @@ class GpuModel(Document):
 
 
 class StorageTier(Document):
-    """`[storage.NAME]`: a place for data; `bandwidth` per second, quotas of one person."""
+    """`[storage.NAME]`: a place for data; `bandwidth` per second, quotas of one person.
+
+    `node_bandwidth` is what one node gets of it, and `opens_per_s` how many files one node can open there per second.
+    """
 
     path: str
     kind: Literal["memory", "node", "shared"] = "shared"
     size: Size | None = None
     bandwidth: Size | None = None
+    node_bandwidth: Size | None = None
+    opens_per_s: Annotated[float, Field(gt=0)] | None = None
     quota_files: Count | None = None
     quota: Size | None = None
     purge: Duration | None = None
@@ -182,6 +188,7 @@ class ClusterProfile(Document):
     classes: dict[Name, JobClass] = Field(default_factory=dict)
     gpu_models: dict[str, GpuModel] = Field(default_factory=dict, alias="gpu")
     storage: dict[Name, StorageTier] = Field(default_factory=dict)
+    datasets: dict[Name, SharedDataset] = Field(default_factory=dict)
     switches: dict[str, str] = Field(default_factory=dict)
     vetting: VettingSite = VettingSite()
     environment: EnvironmentSite = EnvironmentSite()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-from importlib import import_module
-
 import click
+
+from cordee.cli.group import LazyGroup
 
 # By name: the module whose `command` it is, and one line of help.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -25,33 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
-class _Env(click.Group):
-    """Imports a command when it is called: `cordee env run` is in front of people's own programs."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        found: click.Command = import_module(COMMANDS[cmd_name][0]).command
-        return found
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-        if args[0] not in COMMANDS and near:
-            raise click.UsageError(f"there is no command {args[0]!r}; did you mean {near[0]!r}?", ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if COMMANDS:
-            with formatter.section("Commands"):
-                formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-
-@click.group(cls=_Env)
+@click.group(cls=LazyGroup, table=COMMANDS)
 def command() -> None:
     """Container environments: resolve an EDF, explain it, check it, run commands in it, keep its images.
 

@@ -11,8 +11,10 @@ import tarfile
 import tempfile
 import zlib
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from cordee.environment.pack.errors import PackError
 from cordee.environment.pack.readback import Contents, contents_of
@@ -35,9 +37,16 @@ class SquashFile:
 
     The file has no name until it is whole, where the file system can do that (O_TMPFILE). Elsewhere it is called
     `.NAME.part`, is locked, and one that a killed process left is overwritten by the next.
+
+    Args:
+        path: where it will appear.
+        compression: one of COMPRESSIONS.
+        processors: threads that compress.
+        made_s: the time that the file says it was made, seconds since the epoch; None: now. With one, the same entries make
+            the same bytes.
     """
 
-    def __init__(self, path: Path, compression: str, processors: int) -> None:
+    def __init__(self, path: Path, compression: str, processors: int, made_s: int | None = None) -> None:
         program = shutil.which("mksquashfs")
         if program is None:
             raise PackError("mksquashfs is not installed", next="install squashfs-tools, version 4.5 or newer")
@@ -50,6 +59,8 @@ class SquashFile:
             argv = [program, "-", f"/proc/self/fd/{self._file}", "-tar", "-noappend", "-no-recovery", "-no-progress"]
             argv += ["-quiet", "-no-xattrs", "-no-duplicates", "-comp", algorithm, *COMPRESSIONS[compression]]
             argv += ["-root-mode", "755", "-processors", str(processors)]
+            if made_s is not None:
+                argv += ["-mkfs-time", str(made_s), "-root-time", str(made_s)]
             self._child = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, pass_fds=[self._file]
             )
@@ -108,6 +119,30 @@ class SquashFile:
         except BrokenPipeError:
             self._failed()
 
+    def add_pieces(self, entry: Entry, pieces: Iterable[bytes]) -> None:
+        """Add a file of `entry.size` bytes that come in pieces.
+
+        Raises:
+            PackError: there are fewer or more bytes; the squashfs cannot be written.
+        """
+        try:
+            self._pipe.write(_header(entry, entry.size))
+            left, check = entry.size, 0
+            for piece in pieces:
+                left, check = left - len(piece), zlib.crc32(piece, check)
+                if left < 0:
+                    break
+                self._pipe.write(piece)
+            if left:
+                changed = "shorter" if left > 0 else "longer"
+                raise PackError(
+                    f"became {changed} while it was packed", given=entry.source or entry.name, next="pack again"
+                )
+            self._pipe.write(_padding(entry.size))
+            self._note(entry.size, check)
+        except BrokenPipeError:
+            self._failed()
+
     def _copy(self, entry: Entry) -> None:
         assert entry.source is not None
         try:
@@ -117,16 +152,7 @@ class SquashFile:
                 f"cannot be read: {error.strerror}", given=entry.source, next="pack as somebody who may read it all"
             )
         with stream:
-            self._pipe.write(_header(entry, entry.size))
-            left, check = entry.size, 0
-            while left:
-                data = stream.read(min(left, _CHUNK))
-                if not data:
-                    raise PackError("became shorter while it was packed", given=entry.source, next="pack again")
-                self._pipe.write(data)
-                left, check = left - len(data), zlib.crc32(data, check)
-        self._pipe.write(_padding(entry.size))
-        self._note(entry.size, check)
+            self.add_pieces(entry, _pieces(stream, entry.size))
 
     def _note(self, size: int, check: int) -> None:
         if size:
@@ -209,6 +235,13 @@ def _header(entry: Entry, size: int) -> bytes:
     else:
         info.type, info.linkname = tarfile.SYMTYPE, entry.target
     return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+
+
+def _pieces(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    """Give the first `size` bytes of a file: one that grows is packed as it was when it was listed."""
+    while size and (piece := stream.read(min(size, _CHUNK))):
+        size -= len(piece)
+        yield piece
 
 
 def _padding(size: int) -> bytes:

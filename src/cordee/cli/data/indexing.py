@@ -1,0 +1,47 @@
+"""`cordee data pack --index-only`."""
+
+from __future__ import annotations
+
+import click
+
+from cordee.cli.data.telling import progress
+from cordee.cli.output import print_json
+
+SCHEMA = "cordee.data.index/1"
+
+
+def index_shards(source: str, to: str | None, *, name: str, workers: int, crc: bool, as_json: bool) -> None:
+    """Write the index of shards that are there, and say what they hold."""
+    from cordee.data.pack import index_only
+    from cordee.units import format_duration, format_size
+
+    with progress("indexing", 0, 0) as tell:
+        indexed = index_only.index_shards(source, to, name=name, workers=workers, crc=crc, tell=tell)
+    packed = indexed.packed
+    if as_json:
+        print_json(
+            {
+                "schema": SCHEMA,
+                "path": packed.path,
+                "index": packed.index,
+                "id": packed.id,
+                "shards": packed.shards,
+                "samples": packed.samples,
+                "bytes": packed.bytes,
+                "seconds": packed.seconds,
+                "resumed_shards": packed.resumed_shards,
+                "duplicate_keys": indexed.duplicates,
+                "duplicates": indexed.duplicate_keys,
+                "left_out": {kind: len(names) for kind, names in packed.left_out.items()},
+            }
+        )
+        return
+    text = f"{packed.samples:,} samples, {format_size(packed.bytes)} in {packed.shards} shards"
+    click.echo(f"{packed.index}: {text}; {format_duration(packed.seconds)}")
+    for kind, names in packed.left_out.items():
+        click.echo(
+            f"left out, {kind}: {len(names)} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})", err=True
+        )
+    if indexed.duplicates:
+        shown = ", ".join(indexed.duplicate_keys[:5])
+        click.echo(f"warn: {indexed.duplicates} keys occur more than once: {shown}", err=True)

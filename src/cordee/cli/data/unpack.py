@@ -1,0 +1,63 @@
+"""`cordee data unpack`."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from cordee.cli.options import json_option
+from cordee.cli.output import print_json
+from cordee.errors import EXIT_BAD, EXIT_DONE
+
+SCHEMA = "cordee.data.unpack/1"
+_SHOWN = 20
+
+
+@click.command("unpack")
+@click.argument("path")
+@click.option("--to", required=True, metavar="FOLDER", help="A new or empty folder.")
+@click.option("--only", multiple=True, metavar="PATTERN", help="Only files like n01*/*.jpg.")
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Processes that write (default: cores, at most 4)."
+)
+@json_option
+def command(path: str, to: str, only: tuple[str, ...], workers: int | None, as_json: bool) -> None:
+    """Write the files of the packed data set PATH as they were: names, folders and bytes.
+
+    Modes, owners and times are not kept by packing. Nothing is written outside of FOLDER. Exit code 1: files whose bytes
+    are damaged are named, and not written.
+
+    \b
+    Example:
+      cordee data unpack /scratch/images --to /scratch/files
+      cordee data unpack /scratch/images --to sample --only 'n01440764/*'
+    """
+    from cordee.cli.data.telling import progress
+    from cordee.data.pack.indexes import open_index_at
+    from cordee.data.pack.unpack import unpack
+    from cordee.units import format_duration, format_size
+
+    index = open_index_at(path)
+    with progress("unpacking", index.samples, index.bytes) as tell:
+        found = unpack(path, to, only=only, workers=workers or min(4, len(os.sched_getaffinity(0))), tell=tell)
+    if as_json:
+        print_json(
+            {
+                "schema": SCHEMA,
+                "path": to,
+                "files": found.files,
+                "bytes": found.bytes,
+                "seconds": found.seconds,
+                "damaged": found.damaged,
+                "refused": found.refused,
+            }
+        )
+    else:
+        for kind, names in (("damaged, not written", found.damaged), ("unsafe name, not written", found.refused)):
+            for name in names[:_SHOWN]:
+                click.echo(f"{kind}: {name}", err=True)
+            if len(names) > _SHOWN:
+                click.echo(f"{kind}: {len(names) - _SHOWN} more: --json names all", err=True)
+        click.echo(f"{to}: {found.files:,} files, {format_size(found.bytes)}; {format_duration(found.seconds)}")
+    raise click.exceptions.Exit(EXIT_BAD if found.damaged or found.refused else EXIT_DONE)

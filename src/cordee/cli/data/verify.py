@@ -1,0 +1,75 @@
+"""`cordee data verify`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+
+import click
+
+from cordee.cli.options import json_option
+from cordee.cli.output import print_json
+from cordee.errors import EXIT_BAD, EXIT_DONE
+
+SCHEMA = "cordee.data.verify/1"
+_SHOWN = 20
+
+
+@click.command("verify")
+@click.argument("path")
+@click.option("--quick", is_flag=True, help="Only sizes, the index's check sums, first and last header of each shard.")
+@click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that read (default: cores, at most 8).")
+@json_option
+def command(path: str, quick: bool, workers: int | None, as_json: bool) -> None:
+    """Compare the packed data set or token set PATH with its index: every byte, every header.
+
+    Damaged samples are named by key, shard and offset. Exit code 1: something is damaged or missing.
+
+    \b
+    Example:
+      cordee data verify /scratch/images
+      cordee data verify /scratch/images --quick
+    """
+    from cordee.data.read.token_index import find_token_set
+
+    if find_token_set(path) is not None:
+        from cordee.cli.data.verifying_tokens import verify_set
+
+        verify_set(path, SCHEMA, as_json=as_json)
+        return
+    from cordee.cli.data.telling import progress
+    from cordee.data.pack.indexes import open_index_at
+    from cordee.data.pack.verify import verify
+    from cordee.units import format_duration, format_size
+
+    index = open_index_at(path)
+    with progress("verifying", index.samples, index.bytes) as tell:
+        found = verify(path, quick=quick, workers=workers or min(8, len(os.sched_getaffinity(0))), tell=tell)
+    if as_json:
+        print_json(
+            {
+                "schema": SCHEMA,
+                "path": path,
+                "id": found.id,
+                "ok": not found.damaged,
+                "contents_checked": found.checked,
+                "shards": found.shards,
+                "samples": found.samples,
+                "bytes": found.bytes,
+                "seconds": found.seconds,
+                "damaged_samples": found.damaged_samples,
+                "damaged": [asdict(damage) for damage in found.damaged],
+            }
+        )
+    else:
+        for damage in found.damaged[:_SHOWN]:
+            what = f"{damage.key} ({damage.field}), byte {damage.offset} of " if damage.key is not None else ""
+            click.echo(f"damaged: {what}{damage.shard}: {damage.reason}")
+        if len(found.damaged) > _SHOWN:
+            click.echo(f"... and {len(found.damaged) - _SHOWN} more: --json names all")
+        looked = "every byte compared" if found.checked else "sizes and headers compared, contents not"
+        shards = f"{found.shards} shard" + ("s" if found.shards != 1 else "")
+        text = f"{found.samples:,} samples, {format_size(found.bytes)} in {shards}"
+        result = f"{found.damaged_samples} samples are damaged" if found.damaged else "as packed"
+        click.echo(f"{path}: {result}; {text}, {looked}; {format_duration(found.seconds)}")
+    raise click.exceptions.Exit(EXIT_BAD if found.damaged else EXIT_DONE)

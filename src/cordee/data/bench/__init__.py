@@ -1,0 +1,1 @@
+"""The loader alone, measured beside what the storage gives: `cordee data bench`."""

@@ -1,0 +1,72 @@
+"""Where whole shards go: a folder, or what `PLACES` names by the beginning of an address."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from importlib import import_module
+from pathlib import Path
+
+from cordee.data.pack._base import Place
+
+# By the beginning of an address: the module's `open_place(address) -> Place`.
+PLACES: dict[str, str] = {"s3://": "cordee.data.pack.objects"}
+WORK = ".packing"
+
+
+class FolderPlace(Place):
+    """A local folder; shards are made on the same file system and renamed."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def sizes(self) -> dict[str, int]:
+        found = {}
+        for folder, folders, names in os.walk(self._folder):
+            folders[:] = [name for name in folders if not name.startswith(WORK)]
+            paths = [Path(folder, name) for name in names]
+            found.update({str(path.relative_to(self._folder)): path.stat().st_size for path in paths})
+        return found
+
+    def take(self, partial: str, name: str) -> None:
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(partial, path)
+        sync_folder(path.parent)
+
+    def remove(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
+
+def open_place(address: str) -> Place:
+    """Return the place of a path or address.
+
+    Raises:
+        UsageError: nothing writes to such an address.
+    """
+    from cordee.errors import UsageError
+
+    if "://" not in address:
+        return FolderPlace(address)
+    for beginning, module in PLACES.items():
+        if address.startswith(beginning):
+            place: Place = import_module(module).open_place(address)
+            return place
+    raise UsageError("nothing is packed to such an address", given=address, allowed=["a folder", *PLACES])
+
+
+def work_folder(address: str) -> Path:
+    """Return where a packing keeps its state and shards that are not whole: in the target folder, or in the cache."""
+    if "://" not in address:
+        return Path(address) / WORK
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "cordee" / "packing" / hashlib.sha256(address.rstrip("/").encode()).hexdigest()[:16]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

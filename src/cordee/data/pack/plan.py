@@ -1,0 +1,205 @@
+"""The plan: which samples there are, how they are called and in which order; the same for the same origin, always."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from itertools import chain, islice
+
+from cordee.data.pack import naming
+from cordee.data.pack._base import Entry, Listing, Origin, Sample
+from cordee.data.pack.classes import folder_classes
+from cordee.errors import DataError, UsageError
+
+SPLITS = ("auto", "first", "last")
+LABELS = ("auto", "folders", "none")
+
+
+class Plan:
+    """Samples in the order in which they are packed, and what a target must know of their origin.
+
+    Attributes:
+        origin: gives the bytes; ask `path_of` first.
+        name: of the data set.
+        classes: names of the labels, in order.
+        fields: names of all fields, sorted; lower case.
+        empty_folders, left_out: as the listing says, and what was left out since.
+        notes: sentences for people.
+        fingerprint: changes when the origin, the order or the names do.
+    """
+
+    def __init__(self, origin: Origin, listing: Listing, samples: list[Sample], classes: Sequence[str]) -> None:
+        self.origin = origin
+        self.name = origin.name
+        self.classes = tuple(classes)
+        self.empty_folders = sorted(listing.empty_folders)
+        self.left_out = listing.left_out
+        self._allocated_bytes = listing.allocated_bytes
+        self.notes: list[str] = []
+        self.fields = tuple(sorted({field for fields in {sample.fields for sample in samples} for field in fields}))
+        self._samples = samples
+        self.fingerprint = _fingerprint(listing, samples)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    @property
+    def total_bytes(self) -> int:
+        """Return the bytes of all samples."""
+        return sum(entry.length for sample in self._samples for entry in sample.entries)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Return what the samples take on a disk; holes of files stay holes."""
+        total = self.total_bytes
+        return total if self._allocated_bytes is None else min(total, self._allocated_bytes)
+
+    @property
+    def files(self) -> int:
+        """Return how many entries the samples are made of."""
+        return sum(len(sample.entries) for sample in self._samples)
+
+    def samples(self, start: int = 0, stop: int | None = None) -> Iterator[Sample]:
+        """Yield samples `start` to `stop` (not included)."""
+        return islice(self._samples, start, stop)
+
+    def path_of(self, entry: Entry) -> bytes | None:
+        """Return the local file that holds an entry's bytes, at `entry.offset`; None: ask `origin.chunks`."""
+        if entry.path is not None:
+            return entry.path
+        return self.origin.root + b"/" + entry.name if self.origin.root is not None else None
+
+
+def make_plan(
+    origin: Origin,
+    *,
+    split: str = "auto",
+    labels: str = "auto",
+    shuffle: int | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> Plan:
+    """Return the plan of everything that an origin holds.
+
+    Args:
+        split: where a name ends and its field begins: at the `first` dot as WebDataset has it, at the `last`, or `auto`:
+            the first unless that makes very many fields.
+        labels: `folders`: the first folder is the class; `auto`: only where it looks like image folders.
+        shuffle: a seed: the samples are packed in an order shuffled by it, instead of by name.
+        include, exclude: patterns of names (`*.jpg`, `train/*`) to take alone, and to leave out.
+
+    Raises:
+        DataError: the origin cannot be listed, holds nothing to pack, or the same name twice.
+    """
+    with _without_collecting():
+        return _make_plan(origin, split, labels, shuffle, include, exclude)
+
+
+def _make_plan(
+    origin: Origin, split: str, labels: str, shuffle: int | None, include: Sequence[str], exclude: Sequence[str]
+) -> Plan:
+    check_choice(split, SPLITS, "way to split names")
+    check_choice(labels, LABELS, "way to label")
+    listing = origin.listing()
+    _filter(listing, include, exclude)
+    if not listing.entries:
+        raise DataError(
+            "there is nothing to pack",
+            given=origin.name,
+            allowed="regular files",
+            next=_why_nothing(listing) or "check the path",
+        )
+    folders = naming.by_folder(listing.entries)
+    chosen = naming.choose_split(folders) if split == "auto" else split
+    classes, label_of = list(listing.classes), listing.labels
+    notes: list[str] = []
+    class_of_folder: dict[bytes, int] = {}
+    if not label_of and labels != "none":
+        classes, class_of_folder, notes = folder_classes(folders, force=labels == "folders")
+    samples = list(naming.samples(folders, chosen == "first", label_of, class_of_folder))
+    if shuffle is not None and origin.sequential:
+        raise UsageError("this can only be packed in its own order", given=f"--shuffle {shuffle}", next="leave it out")
+    if shuffle is not None:
+        samples = _shuffled(samples, shuffle)
+    plan = Plan(origin, listing, samples, classes)
+    plan.notes += notes
+    if split == "auto" and chosen == "last":
+        plan.notes.append(
+            "names hold many dots: what follows the last one is the field; --split first does as WebDataset does"
+        )
+    return plan
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Keep the collector from looking through millions of new tuples again and again: none of them is garbage."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _filter(listing: Listing, include: Sequence[str], exclude: Sequence[str]) -> None:
+    if not include and not exclude:
+        return
+    kept = []
+    for entry in listing.entries:
+        name = entry.name.decode("utf-8", "surrogateescape")
+        if (not include or any(matches(name, one) for one in include)) and not any(
+            matches(name, one) for one in exclude
+        ):
+            kept.append(entry)
+    dropped = len(listing.entries) - len(kept)
+    if dropped:
+        listing.left_out["not asked for (--include, --exclude)"] = [f"{dropped} files"]
+    listing.entries[:] = kept
+    listing.empty_folders.clear()
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Return whether a name, or its last part where the pattern has no slash, is like the pattern."""
+    return fnmatchcase(name, pattern) or ("/" not in pattern and fnmatchcase(name.rpartition("/")[2], pattern))
+
+
+def _why_nothing(listing: Listing) -> str:
+    return "; ".join(f"{len(paths)} left out: {kind}" for kind, paths in listing.left_out.items())
+
+
+def _shuffled(samples: list[Sample], seed: int) -> list[Sample]:
+    import numpy
+
+    from cordee.data.read.order import shuffled
+
+    order = shuffled(numpy.arange(len(samples)), len(samples), seed, 0)
+    return [samples[at] for at in order.tolist()]
+
+
+def _fingerprint(listing: Listing, samples: list[Sample]) -> str:
+    """Return a digest of all that decides about the result: names, order, lengths, times, labels, what is one sample."""
+    entries = list(chain.from_iterable([sample.entries for sample in samples]))
+    found = hashlib.sha256(listing.fingerprint.encode())
+    found.update(b"\0".join([entry.name for entry in entries]))
+    found.update(b"\0/".join(sorted(listing.empty_folders)))
+    found.update(array("q", [entry.length for entry in entries]).tobytes())
+    found.update(array("q", [entry.offset for entry in entries]).tobytes())
+    found.update(array("q", [entry.stamp_ns for entry in entries]).tobytes())
+    found.update(array("q", [len(sample.entries) for sample in samples]).tobytes())
+    found.update(array("q", [-1 if sample.label is None else sample.label for sample in samples]).tobytes())
+    return found.hexdigest()
+
+
+def check_choice(given: str, allowed: Sequence[str], what: str) -> None:
+    """Refuse a word that is not among the allowed ones.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if given not in allowed:
+        raise UsageError(f"there is no such {what}", given=given, allowed=list(allowed))

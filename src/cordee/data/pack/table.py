@@ -1,0 +1,100 @@
+"""What can be packed, and what it can be packed to: one line each; modules are imported when they are asked for."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+from cordee.data.pack._base import Origin, Target
+from cordee.data.pack.array_files import kind_of
+from cordee.errors import DataError, UsageError
+
+# By how an address or path ends, or begins where it holds `://`: the module's `open_origin(address, options) -> Origin`.
+ORIGINS = {
+    ".tar": "cordee.data.pack.archive",
+    ".tar.gz": "cordee.data.pack.archive",
+    ".tgz": "cordee.data.pack.archive",
+    ".tar.bz2": "cordee.data.pack.archive",
+    ".tar.xz": "cordee.data.pack.archive",
+    ".tar.zst": "cordee.data.pack.archive",
+    ".zip": "cordee.data.pack.archive",
+    ".csv": "cordee.data.pack.csv_table",
+    ".tsv": "cordee.data.pack.csv_table",
+    ".parquet": "cordee.data.pack.parquet",
+    ".tfrecord": "cordee.data.pack.tfrecords",
+    ".tfrecords": "cordee.data.pack.tfrecords",
+    ".h5": "cordee.data.pack.arrays",
+    ".hdf5": "cordee.data.pack.arrays",
+    ".hdf": "cordee.data.pack.arrays",
+    ".npz": "cordee.data.pack.arrays",
+    ".zarr": "cordee.data.pack.arrays",
+    ".jsonl": "cordee.data.pack.text_file",
+    ".ndjson": "cordee.data.pack.text_file",
+    ".txt": "cordee.data.pack.text_file",
+    "s3://": "cordee.data.pack.objects",
+}
+# What a folder of TFRecord files holds: the files, their own small indices, and Cordée's.
+_RECORDS = (".tfrecord", ".idx", "dataset.index", "names.json")
+FOLDER = "cordee.data.pack.folder"
+
+# By the name after `--as`: the module's `TARGET`, which is a Target.
+TARGETS = {
+    "webdataset": "cordee.data.pack.tar",
+    "tokens": "cordee.data.pack.tokens",
+    "tfrecord": "cordee.data.pack.formats.tfrecord",
+    "hdf5": "cordee.data.pack.formats.hdf5",
+    "zarr": "cordee.data.pack.formats.zarr",
+    "squashfs": "cordee.data.pack.formats.squashfs",
+}
+
+
+def open_origin(address: str, options: dict[str, Any]) -> Origin:
+    """Return the origin of a path or address, by what lies there and how it ends.
+
+    Raises:
+        UsageError: nothing reads such a thing. DataError: nothing is there.
+    """
+    ending = max((end for end in ORIGINS if _matches(address, end)), key=len, default=None)
+    if "://" not in address and os.path.isdir(address):
+        module = _of_folder(address)
+    elif ending is not None:
+        module = ORIGINS[ending]
+    elif "://" not in address and kind_of(address) is not None:  # HDF5 under another ending: .nc, .mat
+        module = ORIGINS[".h5"]
+    else:
+        allowed = f"a folder, or a file or address with {', '.join(ORIGINS)}"
+        if "://" in address or os.path.exists(address):
+            raise UsageError("this cannot be packed", given=address, allowed=allowed)
+        raise DataError("there is nothing to pack", given=address, allowed=allowed, next="check the path")
+    origin: Origin = import_module(module).open_origin(address, options)
+    return origin
+
+
+def _of_folder(path: str) -> str:
+    """Return what reads a folder: Zarr's are arrays; one of nothing but Parquet is a table, of TFRecord records."""
+    """Return what reads a folder: a Zarr store is arrays, one that holds nothing but Parquet files is a table."""
+    if kind_of(path) == "zarr":
+        return ORIGINS[".zarr"]
+    names = os.listdir(path)
+    if any(name.endswith(".tfrecord") for name in names) and all(name.endswith(_RECORDS) for name in names):
+        return ORIGINS[".tfrecord"]
+    return ORIGINS[".parquet"] if names and all(name.endswith(".parquet") for name in names) else FOLDER
+
+
+def open_target(name: str) -> Target:
+    """Return the target of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in TARGETS:
+        raise UsageError("there is no such format", given=name, allowed=list(TARGETS))
+    target: Target = import_module(TARGETS[name]).TARGET
+    return target
+
+
+def _matches(address: str, ending: str) -> bool:
+    if ending.endswith("://"):
+        return address.startswith(ending)
+    return "://" not in address and address.lower().endswith(ending)

@@ -1,0 +1,1 @@
+"""What a training script reads its samples by: `cordee.dataset`."""

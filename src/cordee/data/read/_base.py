@@ -1,0 +1,63 @@
+"""The seam between what gives samples (shards, tokens) and what orders, shares out and batches them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy
+
+    from cordee.data.read.counting import Counts
+
+    Array = numpy.ndarray[Any, Any]
+
+Sample = dict[str, Any]
+
+
+class Source(ABC):
+    """A data set that gives samples by number. Called by one reader at a time, in one process; forked copies open anew.
+
+    Attributes:
+        name: how people call it.
+        size: samples from 0 to size - 1.
+        identity: changes when the samples do; kept with a checkpoint to refuse the position in another data set.
+        counts: what was read so far; who measures takes it from here.
+        ahead_samples: how many samples ahead `expect` can make use of; 0: none.
+    """
+
+    name: str
+    size: int
+    identity: str
+    counts: "Counts"
+    ahead_samples: int = 0
+
+    @abstractmethod
+    def read(self, samples: "Array") -> list[Sample]:
+        """Return samples in the order asked for (int64[n], repetition allowed); raw values, not decoded.
+
+        A source that was told to skip damaged samples gives None in the place of one, and counts it.
+
+        Raises:
+            DataError: storage failed. CorruptDataError: a sample is not what the index says; names its key.
+        """
+
+    def expect(self, samples: "Array") -> None:  # noqa: B027
+        """Append to what is read next, so that storage is asked early and in its own order. Returns at once.
+
+        Samples must be read in the order in which they are told here; a read of others forgets all that is expected.
+        """
+
+    def verify(self, sample: int, values: Sample) -> None:  # noqa: B027
+        """Compare a sample's bytes, as read, with what was packed: to tell damage from what no decoder understands.
+
+        Raises:
+            CorruptDataError: they differ.
+        """
+
+    def describe(self, sample: int) -> str:
+        """Return a sample's key and where it lies, for messages."""
+        return f"{self.name}[{sample}]"
+
+    def close(self) -> None:  # noqa: B027
+        """Give back files and threads."""

@@ -1,0 +1,265 @@
+"""A rank's batches of one loop, read in blocks: the part of the work that is the same in line, in threads and in workers."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Protocol, Sequence, Union
+
+from cordee.data.read._base import Sample, Source
+from cordee.data.read.collate import Collate
+from cordee.data.read.memory import keep_freed_memory
+from cordee.data.read.mixing import Mix
+from cordee.errors import CordeeError, CorruptDataError, DataError
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+# So many samples are announced to the source at first, one such group before they are read, and then twice as many each
+# time until it can use no more: the more it knows, the better it puts them into the order of the files.
+_ANNOUNCED, _MOST_ANNOUNCED = 4096, 1 << 18
+# So much is read at once: enough that the cost of a block does not show, little enough that the first is there soon.
+_BLOCK_SAMPLES, _BLOCK_BYTES = 512, 8 << 20
+_LOOKED_AT = 4
+
+Share = tuple[int, int]
+
+
+class Ordering(Protocol):
+    """What knows which sample stands at a position."""
+
+    def samples(self, positions: "Array") -> "Array":
+        """Return the samples at positions of the stream."""
+
+
+@dataclass
+class RawBatch:
+    """Samples as they were read, with their numbers; skipped ones are left out of both."""
+
+    samples: list[Any]
+    numbers: list[int]
+
+
+@dataclass
+class Block:
+    """Batches that were read at once, and their bytes in memory (estimated from a few samples)."""
+
+    batches: list[RawBatch]
+    bytes: int
+
+
+def blocks(source: Source, order: Ordering, shares: Sequence[Share], most_bytes: int = _BLOCK_BYTES) -> Iterator[Block]:
+    """Read the batches whose positions are `shares`, in their order; samples are announced to the source before.
+
+    A block is at least one batch, else at most `most_bytes`.
+
+    Raises:
+        DataError: as the source does; or all of a batch were skipped.
+    """
+    keep_freed_memory()
+    groups = _announced(source, order, shares)
+    mean_bytes = 0.0
+    for group in groups:
+        at = 0
+        while at < len(group):
+            wanted = _take(group, at, mean_bytes, min(most_bytes, _BLOCK_BYTES))
+            at += len(wanted)
+            read = [_read(source, wanted)]
+            mean_bytes = max(1.0, read[0].bytes / sum(len(part) for part in wanted))
+            yield read.pop()  # nothing of it stays here while the next is read: memory that is warm is used again
+
+
+def _announced(source: Source, order: Ordering, shares: Sequence[Share]) -> Iterator["list[Array]"]:
+    """Yield groups of batches as sample numbers; each group is announced when the one before it is begun."""
+    import numpy
+
+    waiting: Optional[list[Any]] = None
+    at, announced = 0, _ANNOUNCED
+    most = min(_MOST_ANNOUNCED, max(_ANNOUNCED, source.ahead_samples))
+    while at < len(shares):
+        group: list[Any] = []
+        samples = 0
+        while at < len(shares) and (not group or samples < announced):
+            begin, end = shares[at]
+            group.append(numpy.arange(begin, end, dtype=numpy.int64))
+            samples, at = samples + end - begin, at + 1
+        numbers = order.samples(numpy.concatenate(group))
+        source.expect(numbers)
+        parts = numpy.split(numbers, numpy.cumsum([len(part) for part in group])[:-1])
+        if waiting is not None:
+            yield waiting
+        waiting, announced = parts, min(most, 2 * announced)
+    if waiting is not None:
+        yield waiting
+
+
+def _take(group: "list[Array]", at: int, mean_bytes: float, most_bytes: int) -> "list[Array]":
+    """Return the next batches to read at once: one to begin with, then as many as a block may hold."""
+    if not mean_bytes:
+        return group[at : at + 1]
+    most = min(_BLOCK_SAMPLES, most_bytes / mean_bytes)
+    taken, samples = [group[at]], len(group[at])
+    for part in group[at + 1 :]:
+        samples += len(part)
+        if samples > most:
+            break
+        taken.append(part)
+    return taken
+
+
+def _read(source: Source, block: "list[Array]") -> Block:
+    import numpy
+
+    numbers = numpy.concatenate(block) if len(block) > 1 else block[0]
+    skipped_before = source.counts.skipped
+    samples: list[Any] = source.read(numbers)
+    some_skipped = source.counts.skipped != skipped_before
+    size = int(_mean_bytes(samples) * len(samples))
+    batches, at = [], 0
+    for part in block:
+        batch = RawBatch(samples[at : at + len(part)], part.tolist())
+        at += len(part)
+        batches.append(_without_skipped(source, batch) if some_skipped else batch)
+    return Block(batches, size)
+
+
+def _without_skipped(source: Source, batch: RawBatch) -> RawBatch:
+    there = [place for place, sample in enumerate(batch.samples) if sample is not None]
+    if batch.numbers and not there:
+        raise nothing_left(source, batch.numbers)
+    return RawBatch([batch.samples[place] for place in there], [batch.numbers[place] for place in there])
+
+
+def nothing_left(source: Source, numbers: Sequence[int]) -> DataError:
+    """Return the error for a batch of which every sample was skipped."""
+    return DataError(
+        "every sample of this rank's batch was skipped as corrupt; without one the other ranks would wait for it for ever",
+        given=", ".join(source.describe(number) for number in numbers[:4]),
+        next="`cordee data verify` names what is damaged; a larger batch passes over it",
+    )
+
+
+def _mean_bytes(samples: list[Any]) -> float:
+    looked_at = [sample for sample in samples[:: max(1, len(samples) // _LOOKED_AT)] if sample is not None]
+    return sum(_bytes_of(sample) for sample in looked_at) / max(1, len(looked_at))
+
+
+def _bytes_of(sample: Sample) -> int:
+    return 64 + sum(_value_bytes(value) for value in sample.values())
+
+
+def _value_bytes(value: Any) -> int:
+    return len(value) if isinstance(value, (bytes, str)) else int(getattr(value, "nbytes", 8))
+
+
+Change = Callable[[Any], Any]
+Decode = Union[None, Change, "dict[str, Change]"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What becomes of raw samples: decoded, transformed, put together; an object, because worker processes are sent it."""
+
+    decode: Decode
+    transform: Optional[Change]
+    collate: Collate
+    skip_corrupt: bool = False
+
+    @property
+    def heavy(self) -> bool:
+        """Whether samples are worked on one by one, which is what threads are for."""
+        return self.decode is not None or self.transform is not None
+
+    def values(self, source: Source, batch: RawBatch, begin: int, end: int) -> list[Any]:
+        """Return the decoded and transformed samples `begin` to `end` of a batch; those skipped as corrupt left out.
+
+        Raises:
+            DataError: the user's functions failed; names the sample, their error is its cause. CorruptDataError: because
+                its bytes are not what was packed.
+        """
+        found = []
+        for place in range(begin, end):
+            sample = batch.samples[place]
+            try:
+                found.append(self._one(sample))
+            except Exception as error:
+                owner, number = _owner(source, batch.numbers[place])
+                corrupt = _corruption(owner, number, sample)
+                if corrupt is None or not self.skip_corrupt:
+                    raise corrupt or _named(error, owner.describe(number)) from error
+                _skip(owner, number)
+            batch.samples[place] = None  # memory is given back while the rest is decoded
+        return found
+
+    def whole(self, source: Source, batch: RawBatch) -> Any:
+        """Return a batch as the loop gets it."""
+        values = self.values(source, batch, 0, len(batch.samples)) if self.heavy else batch.samples
+        return self.put_together(source, batch, values)
+
+    def put_together(self, source: Source, batch: RawBatch, values: list[Any]) -> Any:
+        """Return the batch of decoded samples."""
+        if not values and batch.numbers:
+            raise nothing_left(source, batch.numbers)
+        return self.collate(values)
+
+    def _one(self, sample: Any) -> Any:
+        decode = self.decode
+        if isinstance(decode, dict):
+            sample = dict(sample)
+            for field, change in decode.items():
+                if field in sample:
+                    sample[field] = change(sample[field])
+        elif decode is not None:
+            sample = decode(dict(sample))
+        elif self.transform is not None:
+            sample = dict(sample)
+        return sample if self.transform is None else self.transform(sample)
+
+
+def _owner(source: Source, number: int) -> tuple[Source, int]:
+    """Return the source that a sample is read from, and its number there."""
+    return source.part(number) if isinstance(source, Mix) else (source, number)
+
+
+def _corruption(source: Source, number: int, sample: Sample) -> Optional[CorruptDataError]:
+    """Return what is wrong if the bytes of a sample that could not be decoded are others than those that were packed."""
+    verify = getattr(source, "verify", None)
+    if verify is not None:
+        try:
+            verify(number, sample)
+        except CorruptDataError as error:
+            return error
+    return None
+
+
+_skipping = threading.Lock()
+
+
+def _skip(source: Source, number: int) -> None:
+    """Count a corrupt sample as skipped and name it."""
+    with _skipping:
+        source.counts.skipped += 1
+    warnings.warn(f"a corrupt sample is skipped: {source.describe(number)}", RuntimeWarning, stacklevel=2)
+
+
+def _named(error: Exception, sample: str) -> Exception:
+    """Return an error that names the sample: ours with its text, any other as a DataError that keeps the cause."""
+    if isinstance(error, CordeeError):
+        return error
+    return DataError(
+        f"a sample could not be decoded or transformed: {type(error).__name__}: {error}",
+        given=sample,
+        next="the traceback above shows where; the sample's bytes are what was packed, or the index would say otherwise",
+    )
+
+
+def in_line(read: Iterator[Block], source: Source, work: Work) -> Iterator[Any]:
+    """Yield batches as the loop gets them, made one by one when they are asked for."""
+    for block in read:
+        batches = block.batches[::-1]
+        del block
+        while batches:
+            yield work.whole(source, batches.pop())

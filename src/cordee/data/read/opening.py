@@ -1,0 +1,71 @@
+"""From an address to a source of samples, by what lies there."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from cordee.data.read._base import Source
+from cordee.data.read.packed import PackedSource
+from cordee.data.read.plain import FolderSource
+from cordee.data.read.token_index import find_token_set
+from cordee.data.read.tokens import TokenSource
+from cordee.data.shards.index import INDEX_NAME, MAGIC
+from cordee.errors import DataError
+
+
+def open_source(address: str, **options: Any) -> Source:
+    """Return the source of what lies at an address.
+
+    A packed data set (its folder, its index, an `s3://` address of either), a token set (`.bin` and `.idx`, the path of
+    both without an ending, a folder with one), or a folder of files.
+
+    Args:
+        options: as the source takes them.
+
+    Raises:
+        DataError: there is nothing, or nothing that can be read by samples.
+        TypeError: the source knows no such option.
+    """
+    if address.startswith("s3://"):
+        return PackedSource(address, **options)
+    path = os.path.expanduser(address)
+    if os.path.isfile(os.path.join(path, INDEX_NAME)) or _is_index(path):
+        return PackedSource(path, **options)
+    if find_token_set(path) is not None:
+        return TokenSource(path, **options)
+    if os.path.isdir(path):
+        _refuse_shards(path)
+        return FolderSource(path, **options)
+    raise DataError(
+        "there is no data set" if not os.path.exists(path) else "samples cannot be read from this file",
+        given=address,
+        allowed="a packed data set, a token set (.bin and .idx), a folder of files, an s3:// address",
+        next="`cordee data pack` makes a data set of a folder, an archive, CSV or Parquet",
+    )
+
+
+def _is_index(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def _refuse_shards(path: str) -> None:
+    """Refuse a folder of tar shards: without an index they are only read from front to back."""
+    with os.scandir(path) as entries:
+        names = [entry.name for entry in entries]
+    shards = [name for name in names if name.endswith(".tar")]
+    if not shards:
+        return
+    packing = ".packing" in names
+    raise DataError(
+        f"the {len(shards)} shards here have no index" + (": they are still being packed" if packing else ""),
+        given=path,
+        allowed=f"shards with their {INDEX_NAME}",
+        next="wait for `cordee data pack`, or give its command again: it goes on where it stopped"
+        if packing
+        else f"`cordee data pack {path} --index-only` makes it; the shards stay as they are",
+    )

@@ -1,0 +1,333 @@
+"""Samples of a packed data set by number: whole blocks planned by NumPy, one request for what lies together."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+import zlib
+from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
+
+from cordee.data.read._base import Sample, Source
+from cordee.data.read.ahead import Ahead
+from cordee.data.read.ahead_advise import Adviser
+from cordee.data.read.ahead_choice import WAYS, limit_for, way_for, workers_of_loader
+from cordee.data.read.ahead_fetch import NETWORK_FILES, OBJECTS, Fetcher
+from cordee.data.read.ahead_threads import Threads
+from cordee.data.read.counting import Counts
+from cordee.data.read.memory import keep_freed_memory
+from cordee.data.read.packed_carefully import read_carefully
+from cordee.data.read.packed_files import Files
+from cordee.data.read.packed_layout import Block, Layout, assembled
+from cordee.data.read.remote import RemoteFiles, index_of
+from cordee.data.shards.index import INDEX_NAME, Path, open_index
+from cordee.errors import CorruptDataError, UsageError
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+CHECKS = ("decode", "always", "never")
+CORRUPT = ("raise", "skip")
+_BLOCK_SAMPLES = 512
+# So many samples that are left out are named.
+_NAMED = 20
+
+
+class PackedSource(Source):
+    """Samples of tar shards with an index, read by number.
+
+    Args:
+        path: the folder, or the index file.
+        fields: which fields to read; None: all.
+        keys: give each sample its `key`.
+        root: where the shards lie, when not where the index says.
+        check: `always` compares all that is read with the index's CRC-32; `decode` only where decoding fails (by
+            `verify`); `never`.
+        corrupt: `raise`, or `skip`: None stands in a damaged sample's place, and it is counted.
+        ahead: how storage is asked early: `advise` (the kernel reads into its cache), `fetch` (threads read into this
+            process), `none`; `auto` by the kind of file system.
+        ahead_bytes: asked for early at most; None: a share of the free memory.
+
+    Raises:
+        UsageError: an option has a value that there is not.
+        DataError, CorruptDataError: the index cannot be used.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        fields: Optional[Sequence[str]] = None,
+        *,
+        keys: bool = False,
+        root: Optional[str] = None,
+        check: str = "decode",
+        corrupt: str = "raise",
+        ahead: str = "auto",
+        ahead_bytes: Optional[int] = None,
+    ) -> None:
+        _allowed("check", [check], CHECKS)
+        _allowed("corrupt", [corrupt], CORRUPT)
+        _allowed("ahead", [ahead], WAYS)
+        given = os.fspath(path)
+        if given.startswith("s3://"):
+            self.index = open_index(index_of(given), root or _folder_of(given))
+        else:
+            self.index = open_index(os.path.abspath(given), root)
+        self.name, self.size, self.identity = self.index.name, self.index.samples, self.index.id
+        self.classes = self.index.classes
+        self.counts = Counts()
+        self.fields = tuple(fields) if fields is not None else self.index.fields
+        _allowed("fields", self.fields, self.index.fields)
+        self.keys, self.check, self.corrupt = keys, check, corrupt
+        self.way = way_for(self.index.root) if ahead == "auto" else ahead
+        self.limit_bytes = limit_for(self.way, ahead_bytes)
+        mean_bytes = max(1, self.index.bytes // max(1, self.size))
+        self.ahead_samples = 0 if self.way == "none" else max(1, self.limit_bytes // mean_bytes)
+        self._layout = Layout(self.index, self.fields)
+        if check == "always" and not self._layout.has_crc32:
+            raise UsageError(
+                "the index has no check sums to compare with",
+                given=f'{self.index.path}, check="always"',
+                allowed='check="decode" or "never"',
+                next="make the index anew without --no-crc: `cordee data pack --index-only`",
+            )
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make what belongs to one process: open files and threads."""
+        keep_freed_memory()
+        self._process = os.getpid()
+        self._ahead: Optional[Ahead] = None
+        remote = "://" in self.index.root
+        limit_bytes = max(1, self.limit_bytes // workers_of_loader())
+        self.files: Union[Files, RemoteFiles] = (
+            RemoteFiles(self.index, self.counts)
+            if remote
+            else Files(self.index, self.counts, cut_off_too=self.corrupt == "skip")
+        )
+        if remote or self.way == "fetch":
+            shape = OBJECTS if remote else NETWORK_FILES
+            threads = Threads(self.files.read, self.counts, shape.threads)
+            self._ahead = Fetcher(self._layout, limit_bytes, threads, shape, ahead=self.way != "none")
+        elif self.way == "advise" and isinstance(self.files, Files):
+            self._ahead = Adviser(self._layout, limit_bytes, self.files, self.counts)
+
+    def read(self, samples: "Array") -> list[Sample]:
+        """Return samples in the order asked for; with corrupt="skip", None in the place of a damaged one."""
+        import numpy
+
+        samples = numpy.asarray(samples, dtype=numpy.int64).reshape(-1)
+        if len(samples) and not (int(samples.min()) >= 0 and int(samples.max()) < self.size):
+            raise UsageError(
+                f"the data set {self.name!r} has no such sample",
+                given=f"{int(samples.min())} to {int(samples.max())}",
+                allowed=f"0 to {self.size - 1}",
+                next="ask for samples by numbers below the source's `size`",
+            )
+        if os.getpid() != self._process:  # closed, or forked: threads and locks stayed with the parent
+            self._begin()
+        if not self.fields:
+            return self._complete(samples, [{} for _ in range(len(samples))])
+        first = self._ahead.reached(samples) if self._ahead else None
+        if isinstance(self._ahead, Fetcher):
+            return self._complete(samples, self._fetched(self._ahead, first, samples))
+        assert isinstance(self.files, Files)
+        found: list[Any] = []
+        step = _BLOCK_SAMPLES if len(self.index.shards) <= self.files.most else min(_BLOCK_SAMPLES, self.files.most)
+        for begin in range(0, len(samples), step):
+            some = samples[begin : begin + step]
+            found += self._complete(some, self._block(self.files, some))
+        return found
+
+    def expect(self, samples: "Array") -> None:
+        """Append to what is read next, in this order; a read of anything else forgets all that was expected."""
+        if os.getpid() != self._process:
+            self._begin()
+        if self._ahead and self.fields:
+            self._ahead.expect(samples)
+
+    def verify(self, sample: int, values: Sample) -> None:
+        """Compare a sample's bytes, as read, with the index.
+
+        Raises:
+            CorruptDataError: they differ; names the key and where it lies.
+        """
+        for field, crc32 in self._layout.crc32(sample).items():
+            if field in values and zlib.crc32(values[field]) != crc32:
+                raise CorruptDataError(
+                    f"a sample is damaged: its {field} is not what was packed",
+                    given=self.describe(sample),
+                    next="`cordee data verify` names all that are damaged; copy those shards again, "
+                    'or leave the samples out: corrupt="skip"',
+                )
+
+    def skip(self, sample: int) -> None:
+        """Count a damaged sample as left out; the first ones are named."""
+        self.counts.skipped += 1
+        if self.counts.skipped > _NAMED:
+            return
+        text = f"a damaged sample is left out: {self.describe(sample)}"
+        if self.counts.skipped == _NAMED:
+            text += "; more are counted and not named, `cordee data verify` names all"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+    def describe(self, sample: int) -> str:
+        """Return a sample's key, its shard and where it begins there."""
+        block = self._layout.block(_array([sample]))
+        return f"{self.index.key(sample)!r} in {self.index.shard_path(int(block.shards[0]))} at byte {block.begins[0]}"
+
+    def close(self) -> None:
+        """Give back files and threads; the next read opens them anew."""
+        if os.getpid() == self._process:
+            if self._ahead:
+                self._ahead.close()
+            self.files.close()
+            self._process = 0
+
+    def __del__(self) -> None:
+        if hasattr(self, "files"):
+            self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a spawned worker begins with: where the index lies, no open files."""
+        names = (
+            "name",
+            "classes",
+            "size",
+            "identity",
+            "fields",
+            "keys",
+            "check",
+            "corrupt",
+            "way",
+            "limit_bytes",
+            "ahead_samples",
+        )
+        return {**{name: getattr(self, name) for name in names}, "path": self.index.path, "root": self.index.root}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.index = open_index(state.pop("path"), state.pop("root"))
+        self.__dict__.update(state)
+        if self.index.id != self.identity:
+            raise CorruptDataError(
+                "the data set was packed anew while it was in use",
+                given=f"{self.index.path}: {self.index.id}",
+                allowed=self.identity,
+                next="start the job again",
+            )
+        self.counts = Counts()
+        self._layout = Layout(self.index, self.fields)
+        self._process = 0  # files and threads are made where it is read
+
+    def _block(self, files: Files, samples: "Array") -> list[Any]:
+        """Read a block from open files."""
+        block = self._layout.block(samples)
+        numbers = block.shards.tolist()
+        started = time.perf_counter()
+        opened = files.borrow(set(numbers))
+        try:
+            found = self._quickly(list(map(opened.__getitem__, numbers)), block)
+        except OSError:
+            found = None
+        finally:
+            files.give_back(opened)
+        if found is None:
+            return read_carefully(self, self._layout, samples)
+        sizes = block.ends - block.begins
+        if block.together is not None:
+            pieces = self._layout.pieces(block)
+            sizes = pieces.ends - pieces.begins
+        self.counts.block(sizes, time.perf_counter() - started)
+        return found
+
+    def _quickly(self, files: list[int], block: Block) -> Optional[list[Sample]]:
+        """Read a block; None when an answer was short: which, is found out sample by sample."""
+        if block.together is not None:
+            return self._apart(files, block)
+        sizes = (block.ends - block.begins).tolist()
+        if len(self.fields) == 1 and int(block.lengths.min()) >= 0:
+            field = self.fields[0]
+            answers = list(map(os.pread, files, sizes, block.begins.tolist()))
+            return [{field: data} for data in answers] if list(map(len, answers)) == sizes else None
+        relative = block.offsets - block.begins[:, None]
+        found = []
+        for file, size, begin, starts, stops in zip(
+            files, sizes, block.begins.tolist(), relative.tolist(), (relative + block.lengths).tolist()
+        ):
+            data = os.pread(file, size, begin)
+            if len(data) != size:
+                return None
+            # A field that the sample has not ends before it starts.
+            found.append({name: data[a:b] for name, a, b in zip(self.fields, starts, stops) if b >= a})
+        return found
+
+    def _apart(self, files: list[int], block: Block) -> Optional[list[Sample]]:
+        """Read a block in which fields of a sample lie far from each other."""
+        owners, _, begins, ends = self._layout.pieces(block)
+        sizes = (ends - begins).tolist()
+        answers = list(map(os.pread, [files[owner] for owner in owners.tolist()], sizes, begins.tolist()))
+        if list(map(len, answers)) != sizes:
+            return None
+        parts: list[list[bytes]] = [[] for _ in files]
+        for owner, data in zip(owners.tolist(), answers):
+            parts[owner].append(data)
+        return [assembled(self.fields, block, place, some) for place, some in enumerate(parts)]
+
+    def _fetched(self, fetcher: Fetcher, first: Optional[int], samples: "Array") -> list[Any]:
+        """Return samples from what was fetched early, or is fetched now; what failed is read once more by itself."""
+        block = self._layout.block(samples)
+        found: list[Any] = []
+        for place, parts in enumerate(fetcher.take(first, samples)):
+            whole = [part for part in parts if part is not None]
+            if len(whole) == len(parts):
+                found.append(assembled(self.fields, block, place, whole))
+            else:
+                found += read_carefully(self, self._layout, samples[place : place + 1])
+        return found
+
+    def _complete(self, samples: "Array", found: list[Any]) -> list[Any]:
+        """Add labels and keys; look at the check sums where that was asked for."""
+        self.counts.samples += len(samples)
+        labels = self._layout.labels(samples)
+        if labels is not None:
+            for sample, label in zip(found, labels):
+                if label is not None and sample is not None:
+                    sample["label"] = label
+        if self.keys:
+            for number, sample in zip(samples.tolist(), found):
+                if sample is not None:
+                    sample["key"] = self.index.key(number)
+        if self.check == "always":
+            for place, number in enumerate(samples.tolist()):
+                try:
+                    self.verify(number, found[place] or {})
+                except CorruptDataError:
+                    if self.corrupt == "raise":
+                        raise
+                    found[place] = None
+                    self.skip(number)
+        return found
+
+
+def _folder_of(address: str) -> str:
+    """Return where the shards of an index in a store lie."""
+    return address[: -len(INDEX_NAME)] if address.endswith("/" + INDEX_NAME) else address
+
+
+def _array(samples: Iterable[int]) -> "Array":
+    import numpy
+
+    return numpy.fromiter(samples, numpy.int64)
+
+
+def _allowed(option: str, given: Iterable[str], allowed: Sequence[str]) -> None:
+    for value in given:
+        if value not in allowed:
+            raise UsageError(
+                f"a data set's {option} is none that there is",
+                given=repr(value),
+                allowed=", ".join(allowed),
+                next=f"name one of these as {option}=",
+            )

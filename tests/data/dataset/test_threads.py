@@ -1,0 +1,50 @@
+"""How many threads decode, and what becomes of freed memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from cordee.data.read.memory import keep_freed_memory
+from cordee.data.read.threads import _Queue, usable_threads
+
+
+@pytest.mark.parametrize(
+    ("bound_to", "processors", "ranks", "expected"),
+    [(8, 8, "", 8), (8, 8, "4", 2), (4, 64, "4", 4), (64, 64, "1", 16), (1, 64, "8", 1), (2, 2, "8", 1)],
+)
+def test_a_rank_decodes_in_the_processors_that_are_its_own(monkeypatch, bound_to, processors, ranks, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(bound_to)))
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert usable_threads() == expected
+
+
+def test_freed_memory_is_kept_unless_the_user_has_set_the_allocator(monkeypatch):
+    for name in ("LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_"):
+        monkeypatch.delenv(name, raising=False)
+    assert keep_freed_memory.__wrapped__() is True
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
+    assert keep_freed_memory.__wrapped__() is False
+
+
+def test_more_is_read_ahead_once_the_loop_had_to_wait_and_never_more_than_allowed():
+    queue = _Queue(100 << 20)
+    begun, limits = queue._limit, []
+    for _ in range(4):
+        loop = threading.Thread(target=queue.take)
+        before = queue._limit
+        loop.start()
+        deadline = time.monotonic() + 60
+        while queue._limit == before < (100 << 20) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        queue.put([], 0)
+        loop.join()
+        limits.append(queue._limit)
+    assert limits == [2 * begun, 4 * begun, 100 << 20, 100 << 20]
+    queue.put([], 0)
+    queue.take()
+    assert _Queue(1 << 20)._limit == 1 << 20

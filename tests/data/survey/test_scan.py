@@ -1,0 +1,338 @@
+"""What is below a path is counted once and whole, whatever lies there and whoever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cordee.data.survey import scan as scanning
+from cordee.data.survey import worker
+from cordee.data.survey.scan import Scan
+from cordee.data.survey.surveying import last_survey, survey
+from cordee.data.survey.totals import State
+from cordee.errors import DataError, UsageError
+
+# A scan that writes its state down after every folder: something to kill.
+SLOW = """
+import sys
+from cordee.data.survey import scan
+scan._ALONE_S, scan._BUDGET_S, scan._SAVE_EVERY_S, scan._FOLDERS_AT_ONCE = 0.0, 0.0, 0.0, 1
+scan.Scan(sys.argv[1], resume=len(sys.argv) > 2).run()
+"""
+
+
+def make(folder: Path, folders: int, files: int) -> None:
+    for number in range(folders):
+        inner = folder / f"class-{number % 7}" / f"part-{number}"
+        inner.mkdir(parents=True)
+        for name in range(files):
+            (inner / f"{name}.jpg").write_bytes(b"x" * (name + 1))
+
+
+def test_files_bytes_and_folders_are_those_of_find(tree):
+    make(tree, 40, 5)
+    (tree / "empty").mkdir()
+    (tree / "nothing.txt").touch()
+    found = survey(str(tree))
+    sizes = [int(line) for line in find(tree, "-type", "f", "-printf", r"%s\n").split()]
+    assert (found.files, found.bytes) == (len(sizes), sum(sizes)) == (201, 40 * 15)
+    assert found.folders == len(find(tree, "-type", "d").splitlines())
+    assert found.depth == 2
+    assert found.empty_files == 1
+    assert found.complete
+    assert sum(each.files for each in found.sizes) == 201
+    assert [(each.below_bytes, each.files) for each in found.sizes] == [(1, 1), (2, 40), (4, 80), (8, 80)]
+
+
+def test_many_processes_count_what_one_does(tree, monkeypatch):
+    make(tree, 60, 3)
+    alone = survey(str(tree))
+    monkeypatch.setattr(scanning, "_ALONE_S", 0.0)
+    monkeypatch.setattr(scanning, "_BUDGET_S", 0.0)
+    together = survey(str(tree), workers=3)
+    for name in ("files", "bytes", "folders", "depth", "sizes", "allocated_bytes", "ages"):
+        assert getattr(together, name) == getattr(alone, name), name
+
+
+def test_more_processes_look_while_storage_lets_them_wait(tree, monkeypatch):
+    make(tree, 200, 1)
+    monkeypatch.setattr(scanning, "_ALONE_S", 0.0)
+    monkeypatch.setattr(scanning, "_BUDGET_S", 0.0)
+    monkeypatch.setattr(scanning, "_FOLDERS_AT_ONCE", 1)
+    monkeypatch.setattr(scanning, "_MOSTLY_WAITING", -1.0)
+    scan = Scan(str(tree), workers=4)
+    started = []
+    start = scan._start
+    monkeypatch.setattr(scan, "_start", lambda selector: (started.append(1), start(selector)))
+    assert scan.run().part["files"] == 200
+    assert len(started) == 4
+
+
+def test_a_file_of_several_names_counts_once_in_bytes(tree, monkeypatch):
+    monkeypatch.setattr(scanning, "_BUDGET_S", 0.0)
+    (tree / "a").mkdir()
+    (tree / "a" / "one").write_bytes(b"x" * 5000)
+    os.link(tree / "a" / "one", tree / "two")
+    os.link(tree / "a" / "one", tree / "three")
+    found = survey(str(tree))
+    assert (found.files, found.names_more, found.bytes) == (3, 2, 5000)
+    assert (found.named_bytes, found.formats[0].bytes) == (15_000, 15_000)
+
+
+def test_links_are_counted_and_never_followed(tree, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "big").write_bytes(b"x" * 100_000)
+    (tree / "inner").mkdir()
+    (tree / "inner" / "file").write_bytes(b"x")
+    (tree / "inner" / "loop").symlink_to(tree)
+    (tree / "beside").symlink_to("inner/file")
+    (tree / "out").symlink_to(outside)
+    (tree / "away").symlink_to("../outside/big")
+    (tree / "broken").symlink_to("nowhere")
+    found = survey(str(tree))
+    assert (found.files, found.bytes, found.links, found.links_out) == (1, 1, 5, 2)
+
+
+def test_a_link_to_the_data_set_is_what_it_leads_to(tree, tmp_path):
+    make(tree, 2, 2)
+    (tmp_path / "link").symlink_to(tree)
+    assert survey(str(tmp_path / "link")).path == str(tree)
+    assert survey(str(tmp_path / "link")).files == 4
+
+
+def test_a_single_file_is_a_data_set(tree):
+    (tree / "train.bin").write_bytes(b"x" * 10)
+    found = survey(str(tree / "train.bin"))
+    assert (found.files, found.bytes, found.folders) == (1, 10, 0)
+
+
+def test_names_of_any_bytes_are_counted_and_told_as_json(tree):
+    for name in (b"new\nline.jpg", b"latin-\xe9.jpg", b"tab\t.jpg", " \N{SNOWMAN}.jpg".encode()):
+        (tree / os.fsdecode(name)).write_bytes(b"x")
+    (tree / os.fsdecode(b"folder-\xff\n")).mkdir()
+    (tree / os.fsdecode(b"folder-\xff\n") / "x").write_bytes(b"x")
+    found = survey(str(tree))
+    assert found.files == 5
+    json.loads(json.dumps(found.document()))
+
+
+def test_sparse_files_are_told_by_what_is_allocated(tree):
+    with open(tree / "sparse", "wb") as file:
+        file.truncate(20_000_000_000)
+    found = survey(str(tree))
+    assert found.bytes == 20_000_000_000
+    assert found.allocated_bytes < 1_000_000
+    assert found.sparse_files == 1
+
+
+def test_a_file_without_blocks_is_never_read_as_it_may_lie_on_tape(tree):
+    with open(tree / "archived.h5", "wb") as file:
+        file.truncate(1_000_000)
+    (tree / "here.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    assert survey(str(tree)).samples == (str(tree / "here.h5"),)
+
+
+def test_any_time_of_a_file_can_be_told(tree):
+    for number, seconds in enumerate((0, 1e11, -1e11)):
+        (tree / str(number)).touch()
+        os.utime(tree / str(number), (seconds, seconds))
+    found = survey(str(tree))
+    assert found.oldest_s < 1
+    assert found.document()["oldest"].startswith("1970-01-01")
+
+
+def test_what_is_no_file_is_counted_and_never_opened(tree, monkeypatch):
+    os.mkfifo(tree / "pipe")
+    monkeypatch.chdir(tree)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        found = survey(str(tree))
+    assert (found.files, found.other_files) == (0, 2)
+
+
+def test_a_folder_that_cannot_be_read_is_named_and_makes_the_survey_partial(tree, monkeypatch):
+    make(tree, 3, 2)
+    closed = str(tree / "class-1")
+    scandir = os.scandir
+
+    def refusing(path):
+        if path == closed:
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(worker.os, "scandir", refusing)
+    found = survey(str(tree))
+    assert not found.complete
+    assert found.unreadable == (f"{closed}: Permission denied",)
+    assert found.files == 4
+
+
+def test_what_goes_away_meanwhile_is_tolerated(tree, monkeypatch):
+    make(tree, 3, 2)
+    gone = str(tree / "class-1" / "part-1")
+    scandir = os.scandir
+
+    def late(path):
+        listing = scandir(path)
+        if path == os.path.dirname(gone):
+            for name in os.listdir(gone):
+                os.remove(f"{gone}/{name}")
+            listed = list(listing)
+            os.rmdir(gone)
+            return _Closing(listed)
+        return listing
+
+    monkeypatch.setattr(worker.os, "scandir", late)
+    found = survey(str(tree))
+    assert found.vanished == 1
+    assert found.complete
+    assert found.files == 4
+
+
+class _Closing(list):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+
+def test_other_file_systems_are_not_crossed_unless_asked(tree, monkeypatch):
+    make(tree, 3, 2)
+    point = str(tree / "class-1")
+    mounts = [scanning_mount(point)]
+    monkeypatch.setattr(scanning, "read_mounts", lambda root: mounts)
+    found = survey(str(tree))
+    assert (found.files, found.not_crossed_count, found.not_crossed) == (4, 1, (point,))
+    assert survey(str(tree), cross=True).files == 6
+
+
+def scanning_mount(point: str):
+    from cordee.hardware.mounts import Mount
+
+    return Mount(point, "ext4", "/dev/other", True)
+
+
+def test_a_mount_that_shows_a_folder_above_is_a_loop(tree):
+    (tree / "inner").mkdir()
+    assert worker._is_above(os.lstat(tree), str(tree / "inner" / "mount"))
+    assert not worker._is_above(os.lstat(tree / "inner"), str(tree / "inner"))
+
+
+def test_nothing_at_the_path_is_said(tree):
+    with pytest.raises(UsageError, match="nothing at this path"):
+        survey(str(tree / "missing"))
+
+
+def test_resume_needs_an_interrupted_survey(tree):
+    with pytest.raises(UsageError, match="no interrupted survey"):
+        survey(str(tree), resume=True)
+    survey(str(tree))
+    with pytest.raises(UsageError, match="no interrupted survey"):
+        survey(str(tree), resume=True)
+
+
+def test_the_last_survey_is_shown_without_another_look(tree):
+    assert last_survey(str(tree)) is None
+    make(tree, 3, 2)
+    first = survey(str(tree))
+    make(tree / "more", 3, 2)
+    kept = last_survey(str(tree))
+    assert kept.kept
+    assert (kept.files, kept.bytes, kept.sizes, kept.began_s) == (first.files, first.bytes, first.sizes, first.began_s)
+
+
+def test_a_damaged_state_is_no_state(tree):
+    survey(str(tree))
+    State(str(tree)).file.write_text('{"schema": "cordee.data-sur')
+    assert last_survey(str(tree)) is None
+    assert survey(str(tree)).files == 0
+
+
+def test_a_cache_that_cannot_be_written_is_told_and_the_survey_goes_on(tree, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    make(tree, 3, 2)
+    found = survey(str(tree))
+    assert found.files == 6
+    assert "file/cordee" in found.unsaved
+
+
+@pytest.mark.slow
+def test_a_survey_killed_at_any_moment_goes_on_and_counts_everything_once(tree):
+    make(tree, 60, 3)
+    os.link(tree / "class-0" / "part-0" / "0.jpg", tree / "linked")
+    expected = survey(str(tree))
+    state = State(str(tree)).file
+    state.unlink()
+    resumed, seen = [], -1
+    while not resumed or _counted(state)["todo"]:
+        child = subprocess.Popen([sys.executable, "-c", SLOW, str(tree), *resumed])
+        seen = _wait_for_folders(state, seen + 11, child)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        resumed = ["resume"]
+        assert len(list(state.parent.glob("*.json"))) == 1
+        assert seen <= expected.folders
+    found = last_survey(str(tree))
+    for name in ("files", "bytes", "folders", "depth", "sizes", "allocated_bytes", "names_more"):
+        assert getattr(found, name) == getattr(expected, name), name
+
+
+def _counted(state: Path) -> dict:
+    return json.loads(state.read_text())
+
+
+def _wait_for_folders(state: Path, folders: int, child: subprocess.Popen) -> int:
+    """Return how many folders are counted, when they are so many or the child has ended."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        ended = child.poll() is not None
+        counted = _counted(state)["counted"]["folders"] if state.exists() else 0
+        if ended or counted >= folders:
+            return counted
+        time.sleep(0.005)
+    raise AssertionError("the survey does not go on")
+
+
+def test_the_folders_of_a_process_that_is_killed_are_looked_at_by_the_others(tree, monkeypatch):
+    make(tree, 80, 2)
+    monkeypatch.setattr(scanning, "_ALONE_S", 0.0)
+    monkeypatch.setattr(scanning, "_BUDGET_S", 0.0)
+    monkeypatch.setattr(scanning, "_FOLDERS_AT_ONCE", 2)
+    scan = Scan(str(tree), workers=2)
+    killed = []
+    give = scanning._Worker.give
+
+    def kill_one(self, folders):
+        give(self, folders)
+        if len(scan._workers) == 2 and not killed and scan.totals.part["folders"] > 10:
+            killed.append(self)
+            self._process.kill()
+
+    monkeypatch.setattr(scanning._Worker, "give", kill_one)
+    monkeypatch.setattr(scan, "_cores", 2)
+    assert scan.run().part["files"] == 160
+    assert killed
+
+
+def test_the_end_of_all_processes_is_an_error_and_what_is_left_is_kept(tree, monkeypatch):
+    make(tree, 10, 2)
+    monkeypatch.setattr(scanning, "_ALONE_S", 0.0)
+    monkeypatch.setattr(scanning, "WORKER", tree / "missing.py")
+    with pytest.raises(DataError, match="have ended"):
+        Scan(str(tree)).run()
+    assert State(str(tree)).read()["todo"] == [[str(tree), 0, ""]]
+
+
+def find(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["find", str(folder), *arguments], check=True, capture_output=True, text=True).stdout
