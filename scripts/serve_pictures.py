@@ -38,6 +38,7 @@ def shots(run: str, other: str, node: str) -> list[tuple[str, str, tuple[int, in
         ("findings", f"{of}/findings", DESK, {}),
         ("score", f"{of}/score", DESK, {}),
         ("storage", f"{of}/storage", (1440, 1200), {}),
+        ("data", f"{of}/data", (1440, 1200), {}),
         ("compare", f"#/compare?runs={quote(run)},{quote(other)}", DESK, {}),
         ("fleet", f"#/fleet?run={quote(run)}", DESK, {}),
         ("catalogue", "#/catalogue", DESK, {}),

@@ -1,4 +1,4 @@
-"""Trains a small character-level GPT on the Python standard library's source, with DDP over Gloo.
+"""Trains a small GPT on bytes of the Python standard library's source, packed as tokens, with DDP over Gloo.
 
 Runs under `cordee run`, under torchrun, and alone: python train.py --steps 20
 """
@@ -6,9 +6,9 @@ Runs under `cordee run`, under torchrun, and alone: python train.py --steps 20
 import argparse
 import hashlib
 import os
-import sysconfig
 import time
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,14 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import cordee
 
-CONTEXT, WIDTH, HEADS, LAYERS, VOCABULARY = 64, 96, 4, 2, 128
-
-
-def corpus(most_bytes: int = 2_000_000) -> torch.Tensor:
-    """Return the text as a tensor of ASCII codes: the standard library's modules in the order of their names."""
-    folder = Path(sysconfig.get_paths()["stdlib"])
-    text = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))[:most_bytes]
-    return torch.tensor([min(byte, VOCABULARY - 1) for byte in text], dtype=torch.long)
+CONTEXT, WIDTH, HEADS, LAYERS = 64, 96, 4, 2
+VOCABULARY = 257  # bytes, and the end of a file
 
 
 class Block(nn.Module):
@@ -46,7 +40,7 @@ class Block(nn.Module):
 
 
 class CharGPT(nn.Module):
-    """A GPT over ASCII codes."""
+    """A GPT over bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,10 +53,16 @@ class CharGPT(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
+def endless(data: Any) -> Iterator[dict[str, torch.Tensor]]:
+    """Yield this rank's part of every batch, epoch after epoch."""
+    while True:
+        yield from data.loader()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--batch", type=int, default=16, help="sequences per rank")
+    parser.add_argument("--batch", type=int, default=32, help="sequences of all ranks together")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save-every", type=int, default=50, help="steps between checkpoints")
@@ -80,24 +80,24 @@ def main() -> None:
     if world > 1:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
-    saver = cordee.checkpointer(model, optimizer, every_steps=options.save_every)
-    torch.manual_seed(options.seed * 1000 + rank)
+    data = cordee.dataset("corpus", batch=options.batch, length=CONTEXT, seed=options.seed)
+    saver = cordee.checkpointer(model, optimizer, data=data, every_steps=options.save_every)
     first = saver.restore()
-    text = corpus()
     if rank == 0:
-        print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(text):,} characters, from step {first}")
+        parameters = sum(p.numel() for p in model.parameters())
+        print(f"{parameters:,} parameters, {data.size:,} samples; {world} ranks go on at step {first}, ", end="")
+        print(f"epoch {data.epoch}, sample {data.position}")
 
-    for step in range(first, options.steps):
+    for step, batch in zip(range(first, options.steps), endless(data), strict=False):
         started = time.monotonic()
-        starts = torch.randint(len(text) - CONTEXT - 1, (options.batch,)).tolist()
-        batch = torch.stack([text[start : start + CONTEXT + 1] for start in starts])
-        logits = model(batch[:, :-1])
-        loss = functional.cross_entropy(logits.reshape(-1, VOCABULARY), batch[:, 1:].reshape(-1))
+        tokens = batch["tokens"]
+        logits = model(tokens[:, :-1])
+        loss = functional.cross_entropy(logits.reshape(-1, VOCABULARY), tokens[:, 1:].reshape(-1))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
-        speed = options.batch * CONTEXT * world / (time.monotonic() - started)
+        speed = options.batch * CONTEXT / (time.monotonic() - started)
         cordee.log(step=step, loss=loss.item(), tokens_per_s=speed, steps=options.steps)
         if rank == 0 and (step % 25 == 0 or step == options.steps - 1):
             print(f"step {step:4d}  loss {loss.item():.3f}  {speed:,.0f} tokens/s")

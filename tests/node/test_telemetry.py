@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from cordee.node.data_positions import DataPositions
 from cordee.node.telemetry import Telemetry
 from cordee.runs.blocklog import EVENTS, FACTS, GRID, SCHEMA, encode_facts, encode_grid, encode_schema, iter_records
 
@@ -15,6 +16,7 @@ class NoChannels:
     """Ranks that log nothing."""
 
     total = None
+    data = DataPositions()
     capped_values: tuple = ()
 
     def read(self):

@@ -173,6 +173,21 @@ def test_a_site_whose_engine_is_an_option_of_srun_gives_it_to_the_agents(site: M
     assert "'--container-image=nvcr.io#nvidia/pytorch:25.01' --nodes=" in script
 
 
+@pytest.mark.parametrize("mounted", [False, True])
+def test_a_site_that_enters_by_itself_is_told_which_data_is_not_mounted(
+    site: Make, tmp_path: Path, mounted: bool
+) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/a").touch()
+    mounts = f'mounts = ["{tmp_path}:{tmp_path}"]\n' if mounted else ""
+    write_edf(tmp_path / "job/env.toml", f'image = "nvcr.io#nvidia/pytorch:25.01"\n{mounts}')
+    profile = SITE + '[environment]\nengine = "step"\n'
+    rest = f'environment = "env.toml"\n[data.x]\nfrom = "{tmp_path}/store"\n'
+    found = [one for one in site("nodes = 2", profile, rest)[2] if one.rule == "data-not-mounted"]
+    assert [one.given for one in found] == ([] if mounted else [f"{tmp_path}/store"])
+    assert all(f'"{tmp_path}/store:{tmp_path}/store:ro"' in str(one.next) for one in found)
+
+
 def test_the_engine_step_is_refused_without_slurm(make: Make, tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters/local.toml").write_text('[environment]\nengine = "step"\n')

@@ -12,7 +12,6 @@ from cordee.findings import Finding
 from .conftest import HEAD, Make
 
 NOT_HONOURED = [
-    ("[data.corpus]\nfrom = '/x'\n", "data", 3, ["corpus"]),
     ("[sweep]\nlr = [1, 2]\n", "sweep", 3, ["lr"]),
     ("[steps]\na = { run = 'x' }\n", "steps", 3, ["a"]),
     ("[test]\nrun = 'x'\n", "test", 3, "a table"),

@@ -123,6 +123,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                 "restart": {"retries": 1, "backoff_s": 2.0},
                 "segment": {"limit_s": 3600.0, "grace_s": 60.0, "max_segments": 1, "next": "requeue"},
                 "environment": None,
+                "data": [],
             }
         ],
         "timeouts": {"connect_s": 30.0, "heartbeat_s": 1.0, "lost_s": 5.0, "orphan_s": 60.0, "kill_s": 10.0},

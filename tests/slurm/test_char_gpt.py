@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from cordee.insight.data_account import account_of
 from cordee.insight.storage import storage_view
 from cordee.runs.placement import placement
 from cordee.runs.reader import open_run
 from cordee.runs.state import RunState
+from cordee.testing.corpora import pack_corpus
 from cordee.testing.runs import LocalRun
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -40,7 +42,8 @@ def steps_in(state: RunState, segment: int) -> int:
 
 def test_a_chain_of_three_segments_ends_with_the_weights_of_one_local_run(start, slurm, tmp_path):
     folder = tmp_path / "char-gpt"
-    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("runs", "__pycache__"))
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("runs", "corpus", "__pycache__"))
+    pack_corpus(folder / "corpus")
     local = LocalRun(folder, tmp_path / "local", vet__max_load=1000.0, **MORE)
     with local:
         assert local.wait_end(180).state == "finished"
@@ -62,3 +65,5 @@ def test_a_chain_of_three_segments_ends_with_the_weights_of_one_local_run(start,
     state = chain.wait_end(180)
     assert (state.state, state.segments, state.restarts) == ("finished", 3, 0), state.text
     assert result(chain) == expected
+    (account,) = account_of(state)
+    assert (account.verdict, account.samples, len(account.stretches)) == ("once", 150 * 32, 3)

@@ -108,6 +108,19 @@ def test_what_dies_is_started_again_inside_from_the_newest_checkpoint(inside, st
     assert mounts_left(run) == []
 
 
+def test_a_data_set_elsewhere_is_inside_at_its_own_path_and_cannot_be_written(inside, start, tmp_path):
+    (tmp_path / "store/corpus").mkdir(parents=True)
+    (tmp_path / "store/corpus/a").write_text("kept")
+    folder = inside("sh look.sh", f'[data.corpus]\nfrom = "{tmp_path}/store/corpus"\n')
+    (folder / "look.sh").write_text('cd "$CORDEE_DATA_CORPUS" && echo "read $(cat a)"\ntouch b || echo "not written"\n')
+    run = start(folder)
+    assert run.wait_end().state == "finished"
+    said = run.output(0).decode()
+    assert "read kept" in said
+    assert "not written" in said
+    assert os.listdir(tmp_path / "store/corpus") == ["a"]
+
+
 def test_an_image_that_is_gone_when_the_nodes_start_ends_the_run_with_words(inside, tmp_path):
     run = LocalRun(inside("python train.py 5 0.01"), tmp_path / "runs", vet__max_load=1000.0)
     shutil.rmtree(tmp_path / "root")

@@ -21,7 +21,7 @@ class Led:
     def __init__(self, parent):
         self.folder = RunFolder.create(parent, "led-20260101T000000Z-abcd")
         self.journal = JournalWriter(self.folder.journal, "supervisor-1", 1)
-        self.intake = Intake(self.folder.telemetry, 1)
+        self.intake = Intake(self.folder.telemetry, 1, self.journal)
         self.notices = remarks.Notices(self.intake, self.journal)
 
     def hear(self, node, **more):

@@ -138,7 +138,7 @@ def pages(run: str, node: str) -> dict[str, str]:
     """Addresses of all pages and what stands on each."""
     below = {
         (): "Timeline", ("nodes",): node, ("node", node): "Vetting", ("rank", "0"): "What it printed",
-        ("logs",): "line", ("findings",): "Findings", ("score",): "Score", ("storage",): "Storage",
+        ("logs",): "line", ("findings",): "Findings", ("score",): "Score", ("storage",): "Storage", ("data",): "Data",
     }  # fmt: skip
     return {
         "#/runs": run, "#/fleet": "Nodes", "#/catalogue": "Catalogue", f"#/compare?runs={quote(run)}": "Settings",

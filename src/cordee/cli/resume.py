@@ -12,19 +12,30 @@ from cordee.runs.journal import client_journal
 
 @click.command()
 @run_argument
+@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Go on with another number of nodes.")
+@click.option(
+    "--ranks-per-node", type=click.IntRange(1), metavar="N", help="Go on with another number of ranks on each."
+)
 @click.option("--detach", is_flag=True, help="Return at once; the run goes on by itself.")
 @runs_option
 @json_option
-def command(run: str, detach: bool, runs: str | None, as_json: bool) -> None:
+def command(
+    run: str, nodes: int | None, ranks_per_node: int | None, detach: bool, runs: str | None, as_json: bool
+) -> None:
     """Go on with RUN (default: the last one) in the same folder, from its newest complete checkpoint.
+
+    With another number of ranks, `cordee.dataset` goes on with the very next sample: the global batch stays the same and is
+    shared out anew. What the script itself divides by the number of ranks is its own concern.
 
     \b
     Example:
       cordee resume last
+      cordee resume last --nodes 4
     """
     from cordee.cli.follow import Follower
     from cordee.cli.run import conclude, submit
     from cordee.submit import submitter_of
+    from cordee.submit.resize import resize
 
     folder = found(run, runs)
     state = state_of(folder)
@@ -33,6 +44,7 @@ def command(run: str, detach: bool, runs: str | None, as_json: bool) -> None:
     if not state.ended and submitter_of(folder).standing(folder, age_s=0.0).state != "gone":
         raise UsageError("this run is still going on", given=folder.id, next=f"`cordee watch {folder.id}` shows it")
     follower = Follower(folder, quiet=as_json, from_now=True)
-    client_journal(folder.journal).append("resume_requested")
+    changed = resize(folder, nodes, ranks_per_node) if nodes or ranks_per_node else {}
+    client_journal(folder.journal).append("resume_requested", **changed)
     submit(folder)
     conclude(follower, detach=detach, as_json=as_json)

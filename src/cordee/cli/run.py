@@ -8,6 +8,7 @@ from cordee.cli.follow import Follower
 from cordee.cli.options import cluster_name, flags, json_option, runs_folder, runs_option, spec_arguments
 from cordee.cli.output import print_findings, print_json
 from cordee.errors import EXIT_ABORT, EXIT_BAD, EXIT_DONE, EXIT_INTERNAL
+from cordee.insight.data_account import account_of
 from cordee.report.run_document import run_document
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
@@ -93,6 +94,8 @@ def _tell(folder: RunFolder, state: RunState) -> None:
         )
     if state.state == "failed":
         click.echo(f"cordee: `cordee advise {folder.id}` says why, and what to change", err=True)
+    for account in account_of(state):
+        click.echo(f"cordee: data {account.name}: {account.text()}", err=True)
     report = folder.report / "index.html"
     if report.is_file():
         click.echo(f"cordee: report {report}", err=True)

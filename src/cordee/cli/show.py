@@ -8,6 +8,7 @@ from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json
 from cordee.cli.standing import stand, words
+from cordee.insight.data_account import account_findings, account_of
 from cordee.insight.phases import segment_times
 from cordee.report.container import container_words
 from cordee.report.run_document import run_document
@@ -53,6 +54,9 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
         lines.append(f"job         {state.job}")
     if container_words(step_of(folder)):
         lines.append(f"environment {container_words(step_of(folder))}")
+    for one in step_of(folder).get("data", []):
+        licence = f" (licence: {one['licence']})" if one.get("licence") else ""
+        lines.append(f"data        {one['name']}: {one['place']}{licence}")
     lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
     for segment in map(segment_words, segment_times(state) if worth_showing(state) else []):
         lines += [f"  {segment.number:<2} {segment.course}", f"     {segment.ended}"]
@@ -60,6 +64,7 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
         lines.append(f"step        {state.step}" + (f" of {state.total}" if state.total else ""))
     if state.checkpoint:
         lines.append(f"checkpoint  {state.checkpoint}")
+    lines += [f"data        {account.name}: {account.text()}" for account in account_of(state)]
     if state.nodes:
         lines.append(f"nodes of segment {state.segments}" if state.state == "queued" else "nodes")
     for node in state.nodes:
@@ -71,7 +76,7 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
     for entry in state.attempts:
         if entry.get("outcome") not in (None, "finished", "segment"):
             lines.append(f"attempt {entry['attempt']:<3} {entry['outcome']}: {entry.get('reason')}")
-    lines += [f"finding     {finding}" for finding in state.findings]
+    lines += [f"finding     {finding}" for finding in [*state.findings, *account_findings(state)]]
     lines.append(f"folder      {folder.root}")
     if (folder.report / "index.html").is_file():
         lines.append(f"report      {folder.report / 'index.html'}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Optional
 
 from cordee.client.channel import ChannelReader, create_channel
+from cordee.node.data_positions import DataPositions
 from cordee.node.logged_names import LoggedNames
 from cordee.node.name_cap import NameCap
 from cordee.node.placing import split_places
@@ -23,6 +24,9 @@ class RankChannels:
     Args:
         run: the run id.
         node: the node's name.
+
+    Attributes:
+        data: how far the ranks are in their data sets.
     """
 
     def __init__(self, run: str, node: str) -> None:
@@ -35,6 +39,7 @@ class RankChannels:
         self._closed: set[tuple[int, int]] = set()
         self._names = LoggedNames(node)
         self._first: list[bytes] = []
+        self.data = DataPositions()
         for path in sorted(self.folder.glob("*-*.channel")):
             attempt, _, rank = path.stem.partition("-")
             if attempt.isdigit() and rank.isdigit():
@@ -66,6 +71,7 @@ class RankChannels:
             events, cursor = reader.read(_EVENTS_PER_READ)
             dropped = reader.dropped
             news = dropped - self._reported_drops.get((attempt, rank), 0)
+            self.data.take(attempt, rank, events)
             events, places = split_places(self._node, rank, attempt, events)
             records.append(places)
             events = self._cap.keep((attempt, rank), events)

@@ -95,6 +95,7 @@ class Telemetry:
             "lost_samples": self._lost_samples,
             "now": time.time(),
             "capped_values": self._channels.capped_values,
+            "data": self._channels.data.news(),
         }
         self._records.clear()
         if body or cursors:

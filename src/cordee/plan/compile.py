@@ -29,12 +29,13 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     job, cluster = loaded.job, loaded.cluster
     folder = loaded.folder
     placement = place(job.need, cluster)
-    environment, remarks = _environment(loaded, run_folder)
+    data, remarks = _data(loaded)
+    environment, found = _environment(loaded, run_folder, data)
     workdir = folder if job.code == "live" else run_folder / "code"
     request = _request(loaded, placement)
     tasks = model.Tasks(
         argv=job.run,
-        env=dict(job.env),
+        env={**job.env, **{one.variable: one.place for one in data}},
         path_prepend=() if job.environment else tuple(interpreter_path({**os.environ, **job.env})),
         launch=job.launch,
         setup=job.setup,
@@ -59,6 +60,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         restart=model.RestartPolicy(retries=job.restart.retries, backoff_s=job.restart.backoff),
         segment=segments(job.need.time, checkpoint.grace_s, placement, cluster.requeue),
         environment=environment,
+        data=data,
     )
     plan = model.Plan(
         run=run_id,
@@ -82,7 +84,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         python=cluster.python,
         network_interface=cluster.network_interface,
     )
-    return plan, examine(loaded, plan, placement, remarks)
+    return plan, examine(loaded, plan, placement, [*remarks, *found])
 
 
 def _metrics(loaded: LoadedJob) -> model.Metrics:
@@ -94,13 +96,24 @@ def _metrics(loaded: LoadedJob) -> model.Metrics:
     return model.Metrics(adapters=given.adapters, scrape=tuple(scrape), otlp=given.otlp)
 
 
-def _environment(loaded: LoadedJob, run_folder: Path) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
+def _data(loaded: LoadedJob) -> tuple[tuple[model.DataSet, ...], list[Finding]]:
+    """Return where data sets lie; looking at them is imported by the jobs that have some."""
+    if not loaded.job.data:
+        return (), []
+    from cordee.plan.examine_data import plan_data
+
+    return plan_data(loaded)
+
+
+def _environment(
+    loaded: LoadedJob, run_folder: Path, data: tuple[model.DataSet, ...]
+) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
     """Return what the ranks run in; reading EDFs and images is imported by the jobs that have one."""
     if not loaded.job.environment:
         return None, []
     from cordee.plan.environment import plan_environment
 
-    return plan_environment(loaded, run_folder)
+    return plan_environment(loaded, run_folder, data=data)
 
 
 def _bind(loaded: LoadedJob, request: model.Request) -> Literal["gpu", "none"]:

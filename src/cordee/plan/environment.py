@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from cordee.environment.prepare import resolve_here
 from cordee.errors import CordeeError, DocumentError
 from cordee.findings import Finding
 from cordee.plan import model
+from cordee.plan.mount_data import places_to_see, visible, with_data
 from cordee.plan.saying import Saying
 from cordee.spec.load import LoadedJob
 
@@ -25,7 +26,10 @@ _KEY = "environment"
 
 
 def plan_environment(
-    loaded: LoadedJob, run_folder: Path, environ: Mapping[str, str] = os.environ
+    loaded: LoadedJob,
+    run_folder: Path,
+    environ: Mapping[str, str] = os.environ,
+    data: Sequence[model.DataSet] = (),
 ) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
     """Return the environment that the ranks of a job run in and what is worth saying about it.
 
@@ -35,6 +39,7 @@ def plan_environment(
         loaded: a valid document that names an environment, with the profile of the cluster it is meant for.
         run_folder: of the run that the plan is for.
         environ: variables that the EDF may refer to.
+        data: data sets of the job: they are mounted at their own paths, read-only, where the engine is ours.
     """
     assert loaded.job.environment
     saying, site = Saying(loaded), loaded.cluster.environment
@@ -44,6 +49,7 @@ def plan_environment(
         return None, [_placed(loaded, finding) for finding in error.findings] or [_finding(loaded, error, error.kind)]
     if site.engine == STEP_ENGINE:
         planned = _of_the_step(loaded, resolved, run_folder, saying)
+        _unmounted(resolved.environment, data, saying)
         return planned, [*resolved.findings, *saying.findings]
     _mounts(loaded, resolved.environment, saying)
     try:
@@ -53,6 +59,7 @@ def plan_environment(
         rule = "no-engine" if isinstance(error, EngineError) else error.kind
         return None, [*resolved.findings, *saying.findings, _finding(loaded, error, rule)]
     files = tuple(map(str, resolved.files))
+    environment = with_data(environment, data, loaded.folder)
     planned = model.EnvironmentPlan(engine=engine, document=environment.document(), files=files)
     return planned, [*resolved.findings, *saying.findings]
 
@@ -73,6 +80,22 @@ def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying
     return model.EnvironmentPlan(
         engine=STEP_ENGINE, document=environment.document(), files=tuple(map(str, resolved.files)), option=option
     )
+
+
+def _unmounted(environment: Environment, data: Sequence[model.DataSet], saying: Saying) -> None:
+    """Name the mounts that a data set needs where the site enters the environment by itself."""
+    for one in data if environment.image else ():
+        missing = [place for place in places_to_see(one) if not visible(environment, place)]
+        if missing:
+            text = f"ranks run in an image, and no mount of the environment shows them the data set {one.name}"
+            what = "add " + " and ".join(f'"{place}:{place}:ro"' for place in missing)
+            saying.warn(
+                f"data.{one.name}.from",
+                "data-not-mounted",
+                text,
+                given=", ".join(missing),
+                next=f"{what} to `mounts`, unless the site mounts it",
+            )
 
 
 def _engine(loaded: LoadedJob, environment: Environment, saying: Saying) -> str:

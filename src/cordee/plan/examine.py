@@ -14,7 +14,7 @@ from cordee.plan.placement import Placement
 from cordee.spec.load import LoadedJob
 from cordee.units import format_size
 
-_MOST_LOCAL_NODES = 64
+MOST_LOCAL_NODES = 64
 _SCHEDULER_ONLY = ("account", "partition", "qos", "constraint", "reservation")
 _ORDER = {"error": 0, "warn": 1, "info": 2}
 
@@ -60,7 +60,6 @@ def _not_honoured(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     """Refuse by name what this version or back end cannot do."""
     job, findings = loaded.job, []
     refused: dict[tuple[str, ...], Any] = {
-        ("data",): job.data,
         ("sweep",): job.sweep,
         ("steps",): job.steps,
         ("test",): job.test,
@@ -137,9 +136,9 @@ def _resources(loaded: LoadedJob, plan: Plan) -> list[Finding]:
         file, line = loaded.place("need", key)
         findings.append(Finding(text, severity, rule, file=file, line=line, given=given, allowed=allowed, next=what))
 
-    if nodes > _MOST_LOCAL_NODES:
+    if nodes > MOST_LOCAL_NODES:
         text = f"{nodes} nodes with the spares are too many for one machine"
-        allowed = f"at most {_MOST_LOCAL_NODES}"
+        allowed = f"at most {MOST_LOCAL_NODES}"
         say("nodes", text, "too-many-nodes", "error", nodes, allowed, "add [on.local] need = { nodes = 2 }")
     gpus = request.gpus_per_node * request.nodes
     if gpus > cluster.gpus:

@@ -118,6 +118,33 @@ class EnvironmentPlan(Frozen):
     option: str | None = None
 
 
+class DataSet(Frozen):
+    """A data set of the job as it was found; what was not known at the time is None.
+
+    `place` is an absolute path or an address, in `variable` of every rank; `shared` its name in the site's catalogue, with
+    `licence` and `group`; `kind`, `samples`, `bytes` and `identity` as a bounded look saw them, and `whole` says whether that
+    was all. `tier`, its `bandwidth_bytes_per_s` and what one node gets of it are those of the profile's `[storage]`.
+    """
+
+    name: str
+    given: str
+    place: str
+    variable: str
+    to: Literal["auto", "shared"]
+    kind: str
+    files: int | None = None
+    bytes: int | None = None
+    whole: bool = False
+    samples: int | None = None
+    identity: str | None = None
+    shared: str | None = None
+    licence: str | None = None
+    group: str | None = None
+    tier: str | None = None
+    bandwidth_bytes_per_s: int | None = None
+    node_bandwidth_bytes_per_s: int | None = None
+
+
 class Step(Frozen):
     """A request, tasks and a segment policy; `environment` is None where ranks run on the host as it is."""
 
@@ -129,6 +156,7 @@ class Step(Frozen):
     restart: RestartPolicy
     segment: SegmentPolicy
     environment: EnvironmentPlan | None = None
+    data: tuple[DataSet, ...] = ()
 
 
 class Timeouts(Frozen):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from cordee.plan.model import Plan, Request, Scheduler, Step
+from cordee.plan.model import DataSet, Plan, Request, Scheduler, Step
 from cordee.spec.load import LoadedJob
 from cordee.units import format_duration, format_size
 
@@ -76,6 +76,7 @@ def _surroundings(step: Step) -> list[tuple[str, str]]:
     rows = []
     rows += _time(step)
     rows += _environment(step)
+    rows += [("data", f"{one.name}: {_data_set(one)}") for one in step.data]
     rows += [("set-up", line) for line in step.tasks.setup]
     rows += [("env", f"{name}={shlex.quote(value)}") for name, value in step.tasks.env.items()]
     if step.tasks.path_prepend:
@@ -99,6 +100,24 @@ def _environment(step: Step) -> list[tuple[str, str]]:
         flags = f" ({', '.join(mount['flags'])})" if mount["flags"] else ""
         rows.append(("mount", f"{mount['source']} at {mount['target']}{flags}"))
     return rows
+
+
+def _data_set(planned: DataSet) -> str:
+    """Return what a data set is and where it lies, in a line."""
+    parts = [planned.kind]
+    if planned.samples is not None:
+        parts.append(f"{planned.samples:,} samples")
+    if planned.bytes is not None:
+        parts.append(format_size(planned.bytes))
+    if planned.files is not None and planned.kind != "packed":
+        parts.append(f"{planned.files:,} files" if planned.whole else f"more than {planned.files:,} files")
+    text = f"{', '.join(parts)} at {planned.place}"
+    known = [
+        f"tier {planned.tier}" if planned.tier else "",
+        f"shared as {planned.shared}" if planned.shared else "",
+        f"licence: {planned.licence}" if planned.licence else "",
+    ]
+    return text + (f" ({'; '.join(filter(None, known))})" if any(known) else "")
 
 
 def _protocol(protocol: dict[str, Any]) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ from cordee.units import format_duration, parse_utc
 if TYPE_CHECKING:
     import numpy as np
 
+    from cordee.insight.loading import LoadingView
     from cordee.insight.saturation.result import Saturation
     from cordee.insight.storage import StorageView
 
@@ -59,6 +60,7 @@ class ReportData:
         submitted: the exact script or command lines that were handed to the back end.
         last_lines: the last output of the ranks that failed, or of rank 0, by rank.
         storage: rates, checkpoint writes and what they cost the training; None: see `missing`.
+        loading: what ranks waited for data, and why; None: see `missing`.
         saturation: how well GPUs, or the cores where there are none, were used; None: see `missing`.
         missing: what could not be shown, and why.
     """
@@ -76,6 +78,7 @@ class ReportData:
     submitted: str = ""
     last_lines: dict[int, list[str]] = field(default_factory=dict)
     storage: StorageView | None = None
+    loading: LoadingView | None = None
     saturation: Saturation | None = None
     missing: list[str] = field(default_factory=list)
 
@@ -134,6 +137,7 @@ def collect(run: RunFolder | Path | str) -> ReportData:
         "telemetry": _telemetry,
         "resource use": _resources,
         "storage": _storage,
+        "loading": _loading,
         "saturation": _saturation,
         "logs": _logs,
     }
@@ -216,6 +220,12 @@ def _storage(run: Run, data: ReportData) -> None:
     from cordee.insight.storage import storage_view
 
     data.storage = storage_view(run)
+
+
+def _loading(run: Run, data: ReportData) -> None:
+    from cordee.insight.loading import loading_view
+
+    data.loading = loading_view(run, points=300)
 
 
 def _saturation(run: Run, data: ReportData) -> None:

@@ -7,8 +7,10 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
+from cordee.insight.data_account import account_findings, account_of
 from cordee.report.container import container_of
 from cordee.report.data import ReportData
+from cordee.report.loading import loading_document
 from cordee.report.segments import segment_document
 from cordee.report.storage import storage_document
 from cordee.units import utc_text
@@ -47,6 +49,7 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "checkpoints": data.checkpoints,
         "command": data.argv or None,
         "environment": environment(data),
+        "data": [account.document() for account in account_of(state)],
         "phases": [asdict(share) for share in data.shares],
         "segment_list": [segment_document(times) for times in data.segments],
         "vetting": state.vetting,
@@ -54,10 +57,11 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "ranks": [asdict(rank) | {"step": data.last_steps.get(rank.rank)} for rank in state.ranks],
         "attempts": state.attempts,
         "failures": state.failures,
-        "findings": [finding.document() for finding in state.findings],
+        "findings": [finding.document() for finding in [*state.findings, *account_findings(state)]],
         "metrics": {name: summary(curve.mean) for name, curve in data.curves.items()},
         "resources": _resources(data),
         "storage": storage_document(data.storage) if data.storage is not None else None,
+        "loading": loading_document(data.loading) if data.loading is not None else None,
         "saturation": summary_document(data.saturation) if data.saturation is not None else None,
         "last_lines": {str(rank): lines for rank, lines in data.last_lines.items()},
         "missing": data.missing,

@@ -8,12 +8,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from cordee.insight.data_account import account_findings, account_of
 from cordee.insight.saturation.result import UNKNOWN
 from cordee.report.charts import COLOURS
 from cordee.report.clean import clean, ranges
 from cordee.report.container import container_words
 from cordee.report.data import ReportData
 from cordee.report.document import environment, summary
+from cordee.report.loading import loading_charts, loading_facts
 from cordee.report.plots import OUTCOMES, curve_plots, phases_plot, resource_plots
 from cordee.report.segments import segment_words, worth_showing
 from cordee.report.storage import storage_charts
@@ -51,16 +53,21 @@ def render_html(data: ReportData) -> str:
             shares=data.shares,
             lost=lost_text(data),
             advised=data.advised,
+            accounts=[(account.name, account.text()) for account in account_of(state)],
             segments=[segment_words(times) for times in data.segments[-_MOST_ROWS:]] if worth_showing(state) else [],
             timeline=Markup(phases_plot(data)),
             attempts=attempts if len(attempts) > 1 or state.failures or state.state == "failed" else [],
             earlier=len(state.attempts) - len(attempts),
-            findings=state.findings[-_MOST_FINDINGS:],
+            findings=[*state.findings, *account_findings(state)][-_MOST_FINDINGS:],
             missing=data.missing,
             last_lines=data.last_lines,
             curves=[(plot.name, Markup(plot.svg)) for plot in curve_plots(data)],
             storage=[(name, Markup(svg)) for name, svg in storage_charts(data)],
             storage_text=data.storage.text if data.storage is not None else "",
+            loading=[(name, Markup(svg)) for name, svg in loading_charts(data)],
+            loading_facts=loading_facts(data),
+            loading_texts=data.loading.texts if data.loading is not None else [],
+            loading_findings=data.loading.findings if data.loading is not None else [],
             resources=[(plot.name, Markup(plot.svg)) for plot in resource_plots(data)],
             saturation=Markup(summary_html(data.saturation)) if data.saturation is not None else "",
             classes=[name for name in CLASSES if name != UNKNOWN],

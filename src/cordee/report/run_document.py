@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cordee.insight.data_account import account_of
 from cordee.insight.phases import segment_times
 from cordee.report.container import container_of
 from cordee.report.segments import segment_document
@@ -36,6 +37,7 @@ def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
         ],
         "ranks": [vars(rank) for rank in state.ranks],
         "environment": container_of(step_of(folder)),
+        "data_sets": step_of(folder).get("data", []),
         "folder": str(folder.root),
         "report": str(report) if report.is_file() else None,
         "step": state.step,
@@ -48,6 +50,7 @@ def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
         "attempt": state.attempt,
         "job": state.job,
         "chain": state.chain,
+        "data": [account.document() for account in account_of(state)],
         "segment_list": [segment_document(times) for times in segment_times(state)],
         "submitted_at": state.submitted_at,
         "started_at": state.started_at,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 import textwrap
 
+from cordee.insight.data_account import account_of
 from cordee.report.clean import clean, one_line, ranges
 from cordee.report.container import container_words
 from cordee.report.data import ReportData
 from cordee.report.document import summary
+from cordee.report.loading import loading_lines
 from cordee.report.segments import segment_words, worth_showing
 from cordee.report.vetting import document_of, remarks
 from cordee.runs.state import NodeState, called
@@ -28,7 +30,7 @@ _NOT_SHARES = ("cpu_cores_ratio",)
 def render_text(data: ReportData) -> str:
     """Return the report as text, no line longer than 80 characters; what it leaves out is counted."""
     parts = [_head(data), _phases(data), _segments(data), _troubles(data), _vetting(data)]
-    parts += [_nodes(data), _metrics(data), _saturation(data)]
+    parts += [_nodes(data), _metrics(data), _loading(data), _saturation(data)]
     parts += [_resources(data), _last(data)]
     return clean("\n".join("\n".join(part) + "\n" for part in parts if part))
 
@@ -66,6 +68,8 @@ def _head(data: ReportData) -> list[str]:
         lines += _fact("lost", lost_text(data))
     if state.checkpoint:
         lines += _fact("checkpoint", f"{state.checkpoint} ({len(data.checkpoints)} seen)")
+    for account in account_of(state):
+        lines += _fact("data", f"{account.name}: {account.text()}")
     if data.storage is not None and data.storage.saves:
         lines += _fact("their cost", data.storage.text)
     return lines
@@ -147,6 +151,11 @@ def _metrics(data: ReportData) -> list[str]:
                 f"  {one_line(name, 22):22} first {found['first']:<10.4g} last {found['last']:<10.4g} mean {found['mean']:.4g}"
             )
     return lines
+
+
+def _loading(data: ReportData) -> list[str]:
+    lines = [line for text in loading_lines(data) for line in _wrapped(text, "    ", "  ")]
+    return ["Loading of data", *lines] if lines else []
 
 
 def _saturation(data: ReportData) -> list[str]:

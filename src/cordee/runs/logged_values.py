@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +39,16 @@ class Logged:
         """Return the metrics' names, in order."""
         return sorted({*commit.event_names, *(self._tail.names or ())})
 
-    def events(self, commit: Commit, name: str | None) -> dict[str, np.ndarray]:
+    def events(self, commit: Commit, name: str | Collection[str] | None) -> dict[str, np.ndarray]:
         """Return what `Run.events` describes."""
+        wanted = {name} if isinstance(name, str) else None if name is None else set(name)
         found: dict[str, list[np.ndarray]] = {}
-        for metric, table in [*self._tail_rows(name), *self._sealed_rows(commit, name)]:
+        for metric, table in [*self._tail_rows(wanted), *self._sealed_rows(commit, wanted)]:
             rows = np.zeros(table.shape[1], dtype=EVENT)
             for column, values in zip(EVENT.names or (), table, strict=True):
                 rows[column] = np.where(np.isnan(values), -1, values) if column == "step" else values
             found.setdefault(metric, []).append(rows)
-        result = {}
-        for metric in sorted(found):
-            rows = np.concatenate(found[metric])
-            keys = np.unique(rows[["attempt", "rank", "offset"]], return_index=True)[1]
-            result[metric] = rows[keys]
-        return result
+        return {metric: _once(np.concatenate(found[metric])) for metric in sorted(found)}
 
     def steps(self, commit: Commit, commit_key: Any, name: str) -> np.ndarray:
         """Return the table of steps of a metric, newest attempts in the order of steps; none where it has no steps."""
@@ -111,25 +107,34 @@ class Logged:
             columns[3][columns[3] < 0] = np.nan
             yield np.stack([np.zeros(len(rows)), *columns])
 
-    def _tail_rows(self, name: str | None) -> Iterator[tuple[str, np.ndarray]]:
+    def _tail_rows(self, wanted: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
         for tables in self._tail.tables.values():
             for table in tables:
-                yield from _split(table, list(self._tail.names or ()), name)
+                yield from _split(table, list(self._tail.names or ()), wanted)
 
-    def _sealed_rows(self, commit: Commit, name: str | None) -> Iterator[tuple[str, np.ndarray]]:
-        if commit.event_rows and (name is None or name in commit.event_names):
+    def _sealed_rows(self, commit: Commit, wanted: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+        if commit.event_rows and (wanted is None or wanted & set(commit.event_names)):
             codes = read_events(self._telemetry, ("name",), 0, commit.event_rows)
             columns = read_events(self._telemetry, EVENT.names or (), 0, commit.event_rows)
-            yield from _split(np.concatenate([codes, columns]), commit.event_names, name)
+            yield from _split(np.concatenate([codes, columns]), commit.event_names, wanted)
 
 
-def _split(table: np.ndarray, names: list[str], name: str | None) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield each metric's rows of a table without the name's column, of all metrics or of one."""
-    table = table[:, ~np.isnan(table[0])]  # rows of a file that is not there
+def _once(rows: np.ndarray) -> np.ndarray:
+    """Return rows in the order of attempt, rank and offset; of those that are there twice the first."""
+    rows = rows[np.lexsort((rows["offset"], rows["rank"], rows["attempt"]))]
+    new = [rows[key][1:] != rows[key][:-1] for key in ("attempt", "rank", "offset")]
+    return rows[np.r_[True, new[0] | new[1] | new[2]]] if len(rows) else rows
+
+
+def _split(table: np.ndarray, names: list[str], wanted: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield each metric's rows of a table without the name's column, of all metrics or of those wanted."""
+    if wanted is None:
+        table = table[:, ~np.isnan(table[0])]  # rows of a file that is not there
+    else:
+        table = table[:, np.isin(table[0], [code for code, name in enumerate(names) if name in wanted])]
     if not table.shape[1]:
         return
     order = np.argsort(table[0], kind="stable")
     codes, begins = np.unique(table[0][order], return_index=True)
     for code, rows in zip(codes.tolist(), np.split(order, begins[1:]), strict=True):
-        if name in (None, names[int(code)]):
-            yield names[int(code)], table[1:, rows]
+        yield names[int(code)], table[1:, rows]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -281,8 +281,8 @@ class Run:
             self._facts = (key, groups)
         return self._facts[1].setdefault(group, {})
 
-    def events(self, name: str | None = None) -> dict[str, np.ndarray]:
-        """Return what ranks logged with `cordee.log`, by metric name (only `name`, when given).
+    def events(self, name: str | Collection[str] | None = None) -> dict[str, np.ndarray]:
+        """Return what ranks logged with `cordee.log`, by metric name (only `name`, or these names, when given).
 
         Each is a structured array with attempt, rank, offset, step (-1: none), time, value, ordered by attempt, rank
         and offset; nothing is in it twice.

@@ -92,6 +92,7 @@ class RunState:
             progress, next}`.
         segment_states: all segments, the one that is waited for included.
         vetting: the newest allocation document (`cordee.vetting/1`), without results.
+        data_reads: how far each attempt's ranks were in each data set, and `saves` by position.
     """
 
     run: str = ""
@@ -125,6 +126,7 @@ class RunState:
     chain: list[dict[str, Any]] = field(default_factory=list)
     segment_states: list[SegmentState] = field(default_factory=list)
     vetting: Optional[dict[str, Any]] = None
+    data_reads: list[dict[str, Any]] = field(default_factory=list)
     _places: dict[str, NodeState] = field(default_factory=dict, init=False, repr=False, compare=False)
     _starting: int = field(default=0, init=False, repr=False, compare=False)
 
@@ -342,6 +344,8 @@ def _attempt_started(state: RunState, event: dict[str, Any], at: float) -> None:
             "segment": state.segments,
             "started_at": at,
             "resume_step": event.get("resume_step"),
+            "checkpoint": event.get("checkpoint"),
+            "world_size": event["world_size"],
         }
     )
     state.ranks = []
@@ -379,6 +383,17 @@ def _attempt_ended(state: RunState, event: dict[str, Any], at: float) -> None:
     if event.get("failure"):
         state.failures.append({"attempt": event["attempt"], **event["failure"], "time": at})
     _enter(state, "end" if event["outcome"] in ("finished", "cancelled") else "restart", at)
+
+
+def _data_read(state: RunState, event: dict[str, Any], at: float) -> None:
+    key = (event["attempt"], event["set"], event.get("turn", 1))
+    known = (read for read in reversed(state.data_reads) if (read["attempt"], read["set"], read["turn"]) == key)
+    read = next(known, None)
+    if read is None:
+        read = {"attempt": key[0], "set": key[1], "turn": key[2], "saves": {}}
+        state.data_reads.append(read)
+    read.update((name, event[name]) for name in ("size", "begin", "position", "readers", "given", "dropped"))
+    read["saves"].update((save["position"], save) for save in event["saves"])
 
 
 def _checkpoint_seen(state: RunState, event: dict[str, Any], at: float) -> None:
@@ -426,6 +441,7 @@ _HANDLERS: dict[str, Callable[[RunState, dict[str, Any], float], None]] = {
     "rank_started": _rank_started,
     "rank_exited": _rank_exited,
     "attempt_ended": _attempt_ended,
+    "data_read": _data_read,
     "checkpoint_seen": _checkpoint_seen,
     "progress": _progress,
     "finding": _finding,

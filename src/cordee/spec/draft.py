@@ -12,6 +12,13 @@ from cordee.spec.profile import ClusterProfile, NodeGroup, Partition
 _BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 _FAST = ("hsn", "ib", "ens", "bond", "en")
 _TIMES = ("max_time", "default_time")
+_SHARED_DATA = (
+    "# A data set that the site keeps for all, so that nobody makes a copy; `cordee data list` shows them.",
+    "# [datasets.imagenet]",
+    '# path = "/store/imagenet"',
+    '# licence = "non-commercial research"',
+    '# group = "imagenet"  # the Unix group that may read it',
+)
 
 
 def draft_text(
@@ -47,7 +54,7 @@ def draft_text(
         for name, values in unenforced.get(table, {}).items():
             shown = _entry(table, name, {key: value for key, value in values.items() if value not in ([], False)})
             lines += ["", *(f"# {line}" for line in shown)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *_SHARED_DATA]) + "\n"
 
 
 def _requeue(profile: ClusterProfile, facts: dict[str, Any]) -> list[str]:

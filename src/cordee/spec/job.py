@@ -79,10 +79,21 @@ class Vet(Document):
 
 
 class Data(Document):
-    """`[data.NAME]`: a data set and the tier that it is staged to."""
+    """`[data.NAME]`: a data set, which ranks find by CORDEE_DATA_<NAME>.
+
+    `source` (`from`) is a folder, a file, an archive, packed data, an `s3://` address, or the name of a shared data set of the
+    cluster; `to` the kind of tier that it is read from.
+    """
 
     source: str = Field(alias="from")
     to: Literal["auto", "memory", "node", "shared"] = "auto"
+
+    @field_validator("source")
+    @classmethod
+    def _source_is_a_place(cls, value: str) -> str:
+        if not value.strip() or "\0" in value:
+            raise wrong("is no place of a data set", "a path, an s3:// address, or a shared data set's name")
+        return value
 
 
 class Checkpoint(Document):

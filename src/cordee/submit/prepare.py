@@ -106,10 +106,12 @@ def create_run(prepared: Prepared) -> RunFolder:
             write_atomically(folder.documents / "protocol.json", json.dumps(plan.step.vet.protocol, indent=1))
         if plan.step.environment is not None:
             _write_environment(folder, plan.step.environment)
+        if plan.step.data:
+            data = {"schema": "cordee.data/1", "data": [one.model_dump(mode="json") for one in plan.step.data]}
+            write_atomically(folder.documents / "data.json", json.dumps(data, indent=1))
         write_atomically(folder.provenance, json.dumps(_provenance(loaded), indent=1))
-        digest = snapshot_code(
-            loaded.folder, folder.code, folder.code_manifest, without=(Path(plan.step.checkpoint.path),)
-        )
+        no_code = (plan.step.checkpoint.path, *(one.place for one in plan.step.data if "://" not in one.place))
+        digest = snapshot_code(loaded.folder, folder.code, folder.code_manifest, without=tuple(map(Path, no_code)))
         write_node_zip(folder.node_zip)
         write_atomically(folder.submit / submitter(plan.backend).script_name, prepared.script)
         os.makedirs(plan.step.checkpoint.path, exist_ok=True)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee.runs.blocklog import BlockLogWriter
+from cordee.runs.journal import JournalWriter
 from cordee.supervise.clocks import Clocks
+from cordee.supervise.data_read import DataRead
 from cordee.supervise.nodes import Node
 
 _ACKNOWLEDGE_S = 1.0
@@ -19,9 +21,10 @@ class Intake:
     Args:
         folder: the run's `telemetry/` folder.
         epoch: this supervisor's epoch.
+        journal: where it is written how far the ranks are in their data.
     """
 
-    def __init__(self, folder: Path, epoch: int) -> None:
+    def __init__(self, folder: Path, epoch: int, journal: JournalWriter) -> None:
         self._log = BlockLogWriter(folder, epoch)
         self._waiting: dict[Node, int] = {}
         self._next_flush = time.monotonic() + _ACKNOWLEDGE_S
@@ -30,6 +33,7 @@ class Intake:
         self.lost_samples: dict[str, int] = {}
         self.capped_values: dict[int, int] = {}
         self.clocks = Clocks()
+        self.data = DataRead(journal)
 
     @property
     def step(self) -> Optional[int]:
@@ -57,6 +61,7 @@ class Intake:
             self.lost_samples[node.name] = message["lost_samples"]
         if message.get("now"):
             self.clocks.hear(node.name, message["now"], time.time())
+        self.data.take(message.get("data") or ())
         self.capped_values.update(message.get("capped_values") or ())
         if message["sequence"] is not None:
             self._waiting[node] = message["sequence"]
@@ -69,8 +74,14 @@ class Intake:
             self._next_flush = now + _ACKNOWLEDGE_S
             self.flush()
 
+    def end_attempt(self, attempt: int) -> None:
+        """Write everything, and what more is heard of this attempt's data as soon as it is."""
+        self.data.end(attempt)
+        self.flush()
+
     def flush(self) -> None:
         """Write everything and acknowledge it; a disk that refuses gets no acknowledgement."""
+        self.data.write()
         if self._log.flush():
             for node, sequence in self._waiting.items():
                 node.send({"t": "ack", "sequence": sequence})

@@ -75,7 +75,7 @@ class Supervisor:
         self.segment_checkpoint = self.before.segment_checkpoint
         self.chain = Chain(self.step["segment"], self.place.chains)
         self.nodes = {name: Node(name) for name in self.place.node_names()}
-        self.intake = Intake(folder.telemetry, self.epoch)
+        self.intake = Intake(folder.telemetry, self.epoch, self.journal)
         self.shells = Shells(self.nodes)
         self.sealer = remarks.Sealer(folder, self.journal)
         self.notices = remarks.Notices(self.intake, self.journal)
@@ -249,7 +249,7 @@ class Supervisor:
         assert self.attempt is not None
         newest = self._newest_checkpoint()
         progressed = newest is not None and (self.newest is None or newest != self.newest)
-        self.intake.flush()
+        self.intake.end_attempt(self.attempt.number)
         self._write_progress()
         self._note_checkpoint(newest)
         sentence = outcome.failure.sentence() if outcome.failure else outcome.reason

@@ -7,6 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from cordee.errors import CordeeError, RunFolderError
+from cordee.insight.data_account import account_findings
+from cordee.insight.loading import loading_view
 from cordee.report.run_document import run_document
 from cordee.runs.logged import logged_findings
 from cordee.runs.reader import Run, Series
@@ -70,10 +72,13 @@ def findings_of(reading: Reading, state: RunState) -> list[dict[str, Any]]:
     times += [0.0] * (len(state.findings) - len(times))
     nodes = {node.node for node in state.nodes}
     found = [finding_line(one.document(), at or None, nodes) for one, at in zip(state.findings, times, strict=False)]
+    found += [finding_line(one.document()) for one in account_findings(state)]
     found += [failure_line(failure) for failure in state.failures]
     try:
         with reading.run() as run:
             found += [finding_line(one.document()) for one in logged_findings(run)]
+            if state.ended:  # until then its page shows them: this document is asked for often
+                found += [finding_line(one.document()) for one in loading_view(run).findings]
         found += [finding_line(one.document()) for one in reading.places(state.world_size).findings]
     except CordeeError:
         pass  # the page says among what is missing why samples cannot be read

@@ -73,7 +73,7 @@ class Missing(Answer):
 
 
 class Evidence(Answer):
-    page: str = Field(description="The page that shows it: heat, node, rank, logs, storage, score.")
+    page: str = Field(description="The page that shows it: heat, node, rank, logs, storage, data, score.")
     query: dict[str, str] = Field(description="What to open it with.")
 
 
@@ -263,6 +263,19 @@ class StorageAnswer(Answer):
     pace: dict[str, Any] = Field(description="`times` and `values` in steps per second.")
     throughput: dict[str, Any] | None = Field(description="As ranks logged it: `name`, `times`, `values`.")
     summary: dict[str, Any]
+    missing: list[Missing]
+
+
+class LoadingAnswer(Answer):
+    start: Moment
+    stop: Moment
+    planned: list[dict[str, Any]] = Field(
+        description="The data sets of `[data]`: `name`, `place`, `kind`, `licence`, ..."
+    )
+    sets: list[dict[str, Any]] = Field(
+        description="What was loaded: `wait_share`, `wait_per_step_s`, `bytes_per_s`, `requests`, `by_rank`, `curve`, ..."
+    )
+    findings: list[FindingLine] = Field(description="What is worth changing.")
     missing: list[Missing]
 
 

@@ -1,4 +1,4 @@
-"""What is concluded from a run: its score, and what its storage did to it."""
+"""What is concluded from a run: its score, what its storage did to it, and what it waited for data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
+from cordee.insight.loading import loading_view
 from cordee.insight.storage import storage_view
 from cordee.web.answers import document_answer, run_document_answer
-from cordee.web.models import ScoreAnswer, StorageAnswer
+from cordee.web.evidence import finding_line
+from cordee.web.models import LoadingAnswer, ScoreAnswer, StorageAnswer
 from cordee.web.server import server_of
 
 router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])
@@ -43,5 +45,24 @@ def storage(
     def make() -> dict[str, Any]:
         with reading.run() as opened:
             return storage_view(opened, start, stop, points).document()
+
+    return run_document_answer(request, reading, make)
+
+
+@router.get("/data", response_model=LoadingAnswer)
+def data(
+    request: Request,
+    run: str,
+    start: Annotated[float | None, Query(description="From this time on, UTC epoch seconds.")] = None,
+    stop: Annotated[float | None, Query(description="Before this time, UTC epoch seconds.")] = None,
+    points: Annotated[int, Query(ge=2, le=5000, description="At most so many for each curve.")] = 600,
+) -> Response:
+    """Return the data sets of a run and what ranks waited for them: rates, requests, the share of the limit, over time."""
+    reading = server_of(request).shelf.reading(run)
+
+    def make() -> dict[str, Any]:
+        with reading.run() as opened:
+            view = loading_view(opened, start, stop, points)
+        return {**view.document(), "findings": [finding_line(finding.document()) for finding in view.findings]}
 
     return run_document_answer(request, reading, make)

@@ -19,6 +19,7 @@ export const ROUTES = [
   ["run/:run/logs", "logs.js", "Logs", true],
   ["run/:run/findings", "findings.js", "Findings", true],
   ["run/:run/score", "score.js", "Score", true],
+  ["run/:run/data", "data.js", "Data", true],
   ["run/:run/storage", "storage.js", "Storage", true],
 ];
 

@@ -1,0 +1,113 @@
+"""From a rank's events to what the journal keeps of its data."""
+
+from __future__ import annotations
+
+from cordee.node.data_positions import DataPositions
+from cordee.runs.journal import JournalWriter, read_journal
+from cordee.supervise.data_read import DataRead
+
+
+def event(step=None, **values):
+    return (0, 1.0, step, values)
+
+
+def told(name="corpus", **values):
+    return event(**{f"cordee/data/{name}/{key}": float(value) for key, value in values.items()})
+
+
+def test_totals_are_kept_by_set_and_other_events_are_passed_over():
+    positions = DataPositions()
+    positions.take(1, 3, [event(4, loss=1.0), event(other=2.0), told(position=8, begin=0, samples=4, bytes=99)])
+    positions.take(1, 3, [told("a/b", position=16, begin=0), event(**{"cordee/data/corpus/position": float("nan")})])
+    assert positions.news() == [
+        {"attempt": 1, "rank": 3, "set": "corpus", "turn": 1, "begin": 0, "position": 8, "given": 4, "saves": []},
+        {"attempt": 1, "rank": 3, "set": "a/b", "turn": 1, "begin": 0, "position": 16, "saves": []},
+    ]
+    assert positions.news() == []
+
+
+def test_every_saved_position_is_told_and_then_which_checkpoint_it_is_of():
+    positions = DataPositions()
+    positions.take(2, 0, [told(position=8, begin=0, samples=4), told(position=16, begin=0, samples=8, saved=16)])
+    positions.take(
+        2, 0, [event(1, **{"cordee/checkpoint_seconds": 0.5}), told(position=24, begin=0, samples=12, saved=24)]
+    )
+    (news,) = positions.news()
+    assert news["saves"] == [{"position": 16, "given": 8}, {"position": 16, "step": 1}, {"position": 24, "given": 12}]
+
+
+def test_samples_given_before_a_position_is_loaded_are_not_counted_from_it():
+    positions = DataPositions()
+    positions.take(1, 0, [told(position=40, begin=0, samples=20), told(position=16, samples=20)])
+    positions.take(1, 0, [told(position=32, begin=16, samples=28, saved=32)])
+    first, second = positions.news()
+    assert (first["turn"], first["begin"], first["position"], first["given"]) == (1, 0, 40, 20)
+    assert (second["turn"], second["begin"], second["position"], second["given"]) == (2, 16, 32, 8)
+    assert second["saves"] == [{"position": 32, "given": 8}]
+
+
+def test_a_position_that_is_loaded_before_the_first_batch_begins_no_turn():
+    positions = DataPositions()
+    positions.take(1, 0, [told(position=40, samples=0), told(position=48, begin=40, samples=4)])
+    (news,) = positions.news()
+    assert (news["turn"], news["begin"], news["given"]) == (1, 40, 4)
+
+
+def journal(tmp_path):
+    return JournalWriter(tmp_path, "supervisor-1", 1)
+
+
+def written(tmp_path):
+    keys = ("attempt", "set", "begin", "position", "readers", "given", "saves")
+    return [tuple(event[key] for key in keys) for event in read_journal(tmp_path)]
+
+
+def said(rank, position, saves=(), attempt=1, begin=0, **more):
+    return {
+        "attempt": attempt,
+        "rank": rank,
+        "set": "c",
+        "turn": 1,
+        "begin": begin,
+        "position": position,
+        "saves": saves,
+        **more,
+    }
+
+
+def test_the_journal_is_told_of_begins_and_saves_and_of_the_rest_at_the_end(tmp_path):
+    data = DataRead(journal(tmp_path))
+    data.take([said(0, 8, given=4), said(1, 8, given=4)])
+    data.write()
+    data.take([said(0, 16, given=8)])
+    data.write()
+    data.take([said(0, 24, [{"position": 24, "given": 12}], given=12)])
+    data.take([said(1, 24, [{"position": 24, "given": 12}, {"position": 24, "step": 2}], given=12)])
+    data.write()
+    data.take([said(0, 32, given=16)])
+    data.end(1)
+    data.write()
+    data.write()
+    assert written(tmp_path) == [
+        (1, "c", [0], 8, 2, 8, []),
+        (1, "c", [0], 24, 2, 24, [{"position": 24, "step": 2, "readers": 2, "given": 24}]),
+        (1, "c", [0], 32, 2, 28, []),
+    ]
+
+
+def test_a_save_that_ranks_tell_one_after_another_is_told_again_with_all_of_them(tmp_path):
+    data = DataRead(journal(tmp_path))
+    for rank in (0, 1):
+        data.take([said(rank, 8, [{"position": 8, "given": 4}], given=4)])
+        data.write()
+    assert [event[-1] for event in written(tmp_path)] == [
+        [{"position": 8, "step": None, "readers": 1, "given": 4}],
+        [{"position": 8, "step": None, "readers": 2, "given": 8}],
+    ]
+
+
+def test_what_a_rank_does_not_count_is_not_taken_for_nothing(tmp_path):
+    data = DataRead(journal(tmp_path))
+    data.take([said(0, 8, given=4), said(1, None, begin=None)])
+    data.write()
+    assert written(tmp_path) == [(1, "c", [0], 8, 2, None, [])]
