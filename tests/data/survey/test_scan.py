@@ -162,14 +162,14 @@ def test_what_is_no_file_is_counted_and_never_opened(tree, monkeypatch):
 def test_a_folder_that_cannot_be_read_is_named_and_makes_the_survey_partial(tree, monkeypatch):
     make(tree, 3, 2)
     closed = str(tree / "class-1")
-    scandir = os.scandir
+    opened = os.open
 
-    def refusing(path):
+    def refusing(path, *arguments, **more):
         if path == closed:
             raise PermissionError(13, "Permission denied")
-        return scandir(path)
+        return opened(path, *arguments, **more)
 
-    monkeypatch.setattr(worker.os, "scandir", refusing)
+    monkeypatch.setattr(worker.os, "open", refusing)
     found = survey(str(tree))
     assert not found.complete
     assert found.unreadable == (f"{closed}: Permission denied",)
@@ -181,9 +181,9 @@ def test_what_goes_away_meanwhile_is_tolerated(tree, monkeypatch):
     gone = str(tree / "class-1" / "part-1")
     scandir = os.scandir
 
-    def late(path):
-        listing = scandir(path)
-        if path == os.path.dirname(gone):
+    def late(descriptor):
+        listing = scandir(descriptor)
+        if os.readlink(f"/proc/self/fd/{descriptor}") == os.path.dirname(gone):
             for name in os.listdir(gone):
                 os.remove(f"{gone}/{name}")
             listed = list(listing)
@@ -200,10 +200,99 @@ def test_what_goes_away_meanwhile_is_tolerated(tree, monkeypatch):
 
 class _Closing(list):
     def __enter__(self):
-        return self
+        return iter(self)
 
     def __exit__(self, *error):
         return None
+
+
+def test_a_folder_that_is_a_link_by_then_is_not_followed(tree, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "big").write_bytes(b"x" * 100_000)
+    (tree / "inner").symlink_to(tmp_path / "outside")
+    part = looker(tree).look([(str(tree), 0, ""), (str(tree / "inner"), 1, "")], 60.0)
+    assert (part["files"], part["folders"], part["vanished"]) == (0, 1, 1)
+
+
+def test_a_folder_whose_names_are_all_that_may_be_seen_is_not_whole(tree, monkeypatch):
+    (tree / "open").write_bytes(b"x")
+    statuses = worker._statuses
+
+    def refusing(listed):
+        names, known, _ = statuses(listed)
+        return names[1:], known[1:], [PermissionError(13, "Permission denied")] * len(names[:1])
+
+    make(tree, 1, 2)
+    monkeypatch.setattr(worker, "_statuses", refusing)
+    found = survey(str(tree))
+    assert not found.complete
+    assert found.vanished == 0
+    assert f"{tree}: Permission denied" in found.unreadable
+
+
+def test_columns_count_what_a_loop_over_files_would(tree):
+    names = [
+        "a.jpg",
+        "b.JPG",
+        ".jpg",
+        "jpg",
+        "a.tar.gz",
+        "b.gz",
+        "c.csv.gz",
+        ".gz",
+        "x.0",
+        "y.17",
+        "z.",
+        "none",
+        "noon",
+        ".hidden.txt",
+        "a.very-long-suffix",
+    ]
+    now_s = time.time()
+    for number, name in enumerate(names):
+        size = (0, 1, 4095, 4096, 70_000)[number % 5]
+        (tree / name).write_bytes(b"x" * size)
+        os.utime(tree / name, (now_s - number * 50_000, now_s - 86_400 * 3 + number * 10_000))
+    with open(tree / "hole.bin", "wb") as file:
+        file.truncate(1 << 20)
+    os.link(tree / "a.jpg", tree / "again.jpg")
+    part = looker(tree, now_s).look([(str(tree), 0, "")], 60.0)
+    expected = {"sizes": {}, "ages": {}, "suffixes": {}}
+    used = []
+    for entry in os.scandir(tree):
+        status = entry.stat()
+        used.append(int(max(status.st_atime, status.st_mtime)))
+        keys = {"sizes": status.st_size.bit_length(), "ages": int((now_s - used[-1]) // 86_400)}
+        for name, key in {**keys, "suffixes": worker.suffix_of(entry.name)}.items():
+            kept = expected[name].setdefault(key, [0, 0, *([0] if name == "suffixes" else [])])
+            kept[:2] = [kept[0] + 1, kept[1] + status.st_size]
+            if name == "suffixes":
+                kept[2] = max(kept[2], status.st_size)
+    assert {name: part[name] for name in expected} == expected
+    assert set(part["suffixes"]) == {"jpg", "", "tar.gz", "gz", "csv.gz", "#", "txt", "bin"}
+    assert part["oldest_s"] == min(used)
+    assert (part["files"], part["empty"], part["sparse"]) == (len(names) + 2, 4, 1)
+    assert [each[2:4] for each in part["hard_links"]] == [(2, 0), (2, 0)]
+
+
+def test_files_that_one_may_not_read_are_told_by_their_rights(tree, monkeypatch):
+    for name, mode in (("mine", 0o600), ("closed", 0o000), ("write-only", 0o200)):
+        (tree / name).write_bytes(b"x")
+        (tree / name).chmod(mode)
+    looks = looker(tree)
+    looks._user = os.geteuid() or 1
+    monkeypatch.setattr(worker.os, "access", lambda path, mode: False)
+    if os.geteuid() == 0:
+        for name in ("mine", "closed", "write-only"):
+            os.chown(tree / name, 1, 1)
+    part = looks.look([(str(tree), 0, "")], 60.0)
+    assert part["unreadable_files"] == 2
+    assert sorted(part["unreadable_names"]) == [str(tree / "closed"), str(tree / "write-only")]
+
+
+def looker(tree, now_s: float = 0.0) -> worker.Looker:
+    status = os.lstat(tree)
+    return worker.Looker({"top": str(tree), "device": status.st_dev, "cross": False, "mounts": [], "now_s": now_s})
 
 
 def test_other_file_systems_are_not_crossed_unless_asked(tree, monkeypatch):

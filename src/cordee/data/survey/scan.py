@@ -20,7 +20,7 @@ from cordee.hardware.mounts import mount_of, read_mounts
 
 WORKER = Path(__file__).with_name("worker.py")
 MOST_WORKERS = 16
-_ALONE_S = 0.3  # small trees need no other process
+_ALONE_S = 0.1  # small trees need no other process
 _BUDGET_S = 0.15
 _SAVE_EVERY_S = 5.0
 _FOLDERS_AT_ONCE = 256
