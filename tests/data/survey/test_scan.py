@@ -322,6 +322,42 @@ def test_nothing_at_the_path_is_said(tree):
         survey(str(tree / "missing"))
 
 
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [("", "nothing at this path"), ("round", "leads to itself"), ("pipe", "neither a folder nor a file")],
+)
+def test_what_is_no_data_set_is_said(tree, monkeypatch, given, problem):
+    (tree / "round").symlink_to("back")
+    (tree / "back").symlink_to("round")
+    os.mkfifo(tree / "pipe")
+    monkeypatch.chdir(tree)
+    with pytest.raises(UsageError, match=problem):
+        survey(given)
+
+
+def test_a_file_is_found_where_its_folder_may_not_be_listed(tree, monkeypatch):
+    (tree / "train.bin").write_bytes(b"x" * 10)
+
+    def refusing(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(worker.os, "scandir", refusing)
+    assert survey(str(tree / "train.bin")).files == 1
+
+
+def test_a_path_that_may_not_be_looked_at_is_not_called_missing(tree, monkeypatch):
+    lstat = os.lstat
+
+    def refusing(path, **more):
+        if str(path).endswith("closed/set"):
+            raise PermissionError(13, "Permission denied")
+        return lstat(path, **more)
+
+    monkeypatch.setattr(os, "lstat", refusing)
+    with pytest.raises(DataError, match="cannot be looked at"):
+        survey(str(tree / "closed" / "set"))
+
+
 def test_resume_needs_an_interrupted_survey(tree):
     with pytest.raises(UsageError, match="no interrupted survey"):
         survey(str(tree), resume=True)
@@ -340,9 +376,35 @@ def test_the_last_survey_is_shown_without_another_look(tree):
     assert (kept.files, kept.bytes, kept.sizes, kept.began_s) == (first.files, first.bytes, first.sizes, first.began_s)
 
 
+def test_one_that_was_interrupted_goes_on_and_leaves_the_last_whole_one_as_it_is(tree, monkeypatch):
+    make(tree, 10, 2)
+    whole = survey(str(tree))
+    make(tree / "more", 10, 2)
+    monkeypatch.setattr(scanning, "_ALONE_S", 0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(scanning, "WORKER", tree / "missing.py")
+        with pytest.raises(DataError, match="have ended"):
+            survey(str(tree))
+    assert last_survey(str(tree)).files == whole.files == 20
+    found = survey(str(tree), resume=True)
+    assert (found.files, found.resumed, last_survey(str(tree)).files) == (40, True, 40)
+    with pytest.raises(UsageError, match="no interrupted survey"):
+        survey(str(tree), resume=True)
+
+
+def test_a_scan_that_goes_on_for_longer_can_be_resumed_from_its_beginning(tree, monkeypatch):
+    make(tree, 10, 2)
+    monkeypatch.setattr(scanning, "_ALONE_S", 0.0)
+    state = State(str(tree))
+    kept = []
+    monkeypatch.setattr(scanning.Scan, "_together", lambda scan: kept.append(state.read(state.under_way)))
+    Scan(str(tree)).run()
+    assert kept[0]["todo"] == [[str(tree), 0, ""]]
+
+
 def test_a_damaged_state_is_no_state(tree):
     survey(str(tree))
-    State(str(tree)).file.write_text('{"schema": "cordee.data-sur')
+    State(str(tree)).whole.write_text('{"schema": "cordee.data-sur')
     assert last_survey(str(tree)) is None
     assert survey(str(tree)).files == 0
 
@@ -361,10 +423,11 @@ def test_a_survey_killed_at_any_moment_goes_on_and_counts_everything_once(tree):
     make(tree, 60, 3)
     os.link(tree / "class-0" / "part-0" / "0.jpg", tree / "linked")
     expected = survey(str(tree))
-    state = State(str(tree)).file
-    state.unlink()
+    kept = State(str(tree))
+    state = kept.under_way
+    kept.whole.unlink()
     resumed, seen = [], -1
-    while not resumed or _counted(state)["todo"]:
+    while not kept.whole.exists():
         child = subprocess.Popen([sys.executable, "-c", SLOW, str(tree), *resumed])
         seen = _wait_for_folders(state, seen + 11, child)
         child.send_signal(signal.SIGKILL)
@@ -377,8 +440,12 @@ def test_a_survey_killed_at_any_moment_goes_on_and_counts_everything_once(tree):
         assert getattr(found, name) == getattr(expected, name), name
 
 
-def _counted(state: Path) -> dict:
-    return json.loads(state.read_text())
+def _folders(state: Path) -> int:
+    """Return how many folders are counted, 0 where it is not under way."""
+    try:
+        return json.loads(state.read_text())["counted"]["folders"]
+    except FileNotFoundError:
+        return 0
 
 
 def _wait_for_folders(state: Path, folders: int, child: subprocess.Popen) -> int:
@@ -386,7 +453,7 @@ def _wait_for_folders(state: Path, folders: int, child: subprocess.Popen) -> int
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         ended = child.poll() is not None
-        counted = _counted(state)["counted"]["folders"] if state.exists() else 0
+        counted = _folders(state)
         if ended or counted >= folders:
             return counted
         time.sleep(0.005)
@@ -420,7 +487,8 @@ def test_the_end_of_all_processes_is_an_error_and_what_is_left_is_kept(tree, mon
     monkeypatch.setattr(scanning, "WORKER", tree / "missing.py")
     with pytest.raises(DataError, match="have ended"):
         Scan(str(tree)).run()
-    assert State(str(tree)).read()["todo"] == [[str(tree), 0, ""]]
+    state = State(str(tree))
+    assert state.read(state.under_way)["todo"] == [[str(tree), 0, ""]]
 
 
 def find(folder: Path, *arguments: str) -> str:

@@ -53,6 +53,8 @@ def advise(survey: Survey, machine: Machine) -> Advice:
     small = many_small_files(survey)
     size = packed_bytes(survey.files, survey.named_bytes) if small else survey.named_bytes
     place, reason = _place_for(size, machine)
+    if not survey.files:
+        reason = ""
     first, command = _command(survey, machine, size, small)
     partial = "" if survey.complete else "not all of it could be looked at, so it may be more"
     return Advice(

@@ -170,11 +170,12 @@ class Looker:
 
     def look_at_file(self, path: str) -> Part:
         """Return the part of one file that is the top itself."""
-        part = empty_part()
+        part, own = empty_part(), _Own()
         folder, name = os.path.split(path)
-        with os.scandir(folder) as listing:
-            own = _Own()
-            self._entries(folder.rstrip("/") + "/", [entry for entry in listing if entry.name == name], part, own)
+        try:
+            self._known(folder.rstrip("/") + "/", [name], [os.lstat(path)], part, own)
+        except FileNotFoundError:
+            part["vanished"] += 1
         own.add_to(part, "")
         return part
 
@@ -211,13 +212,16 @@ class Looker:
         Returns:
             the names of the folders among them that are to be looked through.
         """
-        below: list[str] = []
         names, statuses, errors = self._statuses(listed)
         for error in errors:
             if isinstance(error, FileNotFoundError):
                 part["vanished"] += 1
             else:
                 own.error = own.error or error
+        return self._known(prefix, names, statuses, part, own)
+
+    def _known(self, prefix: str, names: list[str], statuses: list[os.stat_result], part: Part, own: _Own) -> list[str]:
+        below: list[str] = []
         if not _MARKER_NAMES.isdisjoint(names):
             own.marks.update(MARKERS[name] for name in names if name in MARKERS)
         if not all(map(stat.S_ISREG, {status.st_mode for status in statuses})):
