@@ -264,12 +264,12 @@ class Looker:
             self._count_unreadable(files, part)
 
     def _count_unreadable(self, files: _Files, part: Part) -> None:
-        rights = list(zip(files.modes, files.users, files.groups, strict=True))
-        doubtful = {each for each in set(rights) if not self._readable(*each)}
+        rights = set(zip(files.modes, files.users, files.groups, strict=True))
+        doubtful = {each for each in rights if not self._readable(*each)}
         if not doubtful:
             return
-        for name, each in zip(files.names, rights, strict=True):
-            if each in doubtful and not os.access(files.prefix + name, os.R_OK):
+        for name, *each in zip(files.names, files.modes, files.users, files.groups, strict=True):
+            if tuple(each) in doubtful and not os.access(files.prefix + name, os.R_OK):
                 part["unreadable_files"] += 1
                 _name(part["unreadable_names"], files.prefix + name)
 
