@@ -221,7 +221,12 @@ def feed_files(options: argparse.Namespace, given: Given) -> None:
 
 
 def resume(options: argparse.Namespace, given: Given) -> None:
-    """Stop and go on with other workers and ranks: the union of all ranks' samples against a run that was not stopped."""
+    """Stop and go on with other workers and ranks: the union of all ranks' samples against a run that was not stopped.
+
+    torch is imported before, as in every training that asks for tensors.
+    """
+    import torch  # noqa: F401
+
     import cordee
 
     def batches(

@@ -6,6 +6,7 @@ import gc
 import json
 import multiprocessing
 import os
+import threading
 import time
 from typing import Any
 
@@ -13,10 +14,12 @@ import numpy
 import pytest
 import torch
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import cordee
+from cordee.data.read.batches import _skipping
 from cordee.data.read.position import Cut, Shares
-from cordee.data.read.torch_sets import Rest
+from cordee.data.read.torch_sets import Rest, _way_to_start
 from cordee.errors import CorruptDataError, DataError, UsageError
 
 
@@ -56,7 +59,7 @@ def test_columns_that_cannot_be_stacked_are_lists_of_tensors(numbers):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
 def test_worker_processes_give_the_exact_order_and_their_counts(packed, context):
     expected = labels(cordee.dataset(packed, batch=8, seed=2))
     ds = cordee.dataset(packed, batch=8, seed=2, decode={"txt": int})
@@ -74,6 +77,61 @@ def test_worker_processes_give_the_exact_order_and_their_counts(packed, context)
         assert ds.counts.requests > read.requests
     gc.collect()
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize(("chosen", "way"), [(None, "fork"), ("forkserver", "fork"), ("spawn", None)])
+def test_workers_are_forked_unless_the_program_says_otherwise(monkeypatch, chosen, way):
+    monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none: chosen)
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["forkserver", "fork", "spawn"])
+    assert _way_to_start() == way
+
+
+@pytest.mark.slow
+def test_workers_are_forked_while_other_loops_read_and_skip(numbers, packed):
+    """Threads are alive, and what they lock is held, when workers start."""
+    other = iter(cordee.dataset(packed, batch=8, decode={"txt": int}, threads=2))
+    next(other)
+    ds = cordee.dataset(packed, batch=8, seed=2)
+    given = labels([next(iter(ds))])
+    given += labels(ds.loader(workers=2))
+    assert given == labels(cordee.dataset(packed, batch=8, seed=2))
+    skipping = cordee.dataset(numbers(100, damaged={70}), batch=8, transform=fails_at_seventy, corrupt="skip")
+    assert sum(len(part) for part in labels(skipping.loader(workers=2))) == 99
+    assert len(next(other)["label"]) == 8
+
+
+def test_a_fork_waits_until_no_thread_holds_what_its_child_needs():
+    held, codes = threading.Event(), []
+
+    def forks():
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if _skipping.acquire(timeout=20) else 1)
+        codes.append(os.waitpid(pid, 0)[1])
+
+    with _skipping:
+        thread = threading.Thread(target=forks)
+        thread.start()
+        held.wait(0.1)
+    thread.join()
+    assert codes == [0]
+
+
+@pytest.mark.slow
+def test_a_spawned_worker_that_dies_at_its_end_is_not_missed(packed, monkeypatch):
+    ended = _MultiProcessingDataLoaderIter._shutdown_workers
+
+    def shut_down(items):
+        ended(items)
+        raise RuntimeError("DataLoader worker (pid 1) is killed by signal: Aborted.")
+
+    ds = cordee.dataset(packed, batch=8, seed=2)
+    loop = iter(ds.loader(workers=1))
+    next(loop)
+    with monkeypatch.context() as patched:
+        patched.setattr(_MultiProcessingDataLoaderIter, "_shutdown_workers", shut_down)
+        loop.close()
+    assert ds.position == 8
 
 
 @pytest.mark.slow

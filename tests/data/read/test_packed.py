@@ -13,7 +13,7 @@ import threading
 import numpy
 import pytest
 
-from cordee.data.read import many
+from cordee.data.read import many, packed_files
 from cordee.data.read.packed import PackedSource
 from cordee.errors import CorruptDataError, DataError, UsageError
 
@@ -399,6 +399,31 @@ def test_a_closed_source_leaves_no_threads_and_no_files(tmp_path, pack, make):
         source.expect(numpy.arange(30))
         assert len(source.read(numpy.arange(30))) == 30
         source.close()
+
+
+def test_a_source_that_is_closed_in_the_middle_of_a_read_leaves_no_files(tmp_path, pack, make, monkeypatch):
+    source = PackedSource(pack(tmp_path / "set", make(30)), ahead="fetch")
+    files, reading, go_on, answers = source.files, threading.Event(), threading.Event(), []
+
+    def held(file, length, offset, read=packed_files.read_whole):
+        reading.set()
+        go_on.wait(60)
+        return read(file, length, offset)
+
+    files.read(0, 0, 1)
+    monkeypatch.setattr(packed_files, "read_whole", held)
+    thread = threading.Thread(target=lambda: answers.append(files.read(0, 0, 512)))
+    thread.start()
+    assert reading.wait(60)
+    source.close()
+    go_on.set()
+    thread.join(60)
+    assert [len(answer) for answer in answers] == [512]  # its file stays open until it is given back
+    assert not [path for path in open_files() if str(tmp_path) in path and path.endswith(".tar")]
+    with pytest.raises(DataError, match="closed while it was read"):
+        files.read(1, 0, 512)  # a thread that had not yet opened its shard
+    assert len(source.read(numpy.arange(3))) == 3
+    source.close()
 
 
 def test_a_shard_whose_first_read_fails_is_named(tmp_path, pack, make, monkeypatch):

@@ -142,7 +142,7 @@ def in_a_fork(work):
 
 def test_a_forked_worker_of_one_who_read_is_told_to_be_spawned(packed):
     there = PackedSource(packed[1])
-    assert '"spawn"' in in_a_fork(lambda: there.read(numpy.array([1])))
+    assert '"forkserver"' in in_a_fork(lambda: there.read(numpy.array([1])))
 
 
 def test_a_forked_worker_of_one_who_has_not_read_reads(packed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections import deque
@@ -251,6 +252,8 @@ def _corruption(source: Source, number: int, sample: Sample) -> Optional[Corrupt
 
 
 _skipping = threading.Lock()
+# A worker that is forked while another data set's thread holds it would wait for ever.
+os.register_at_fork(before=_skipping.acquire, after_in_parent=_skipping.release, after_in_child=_skipping.release)
 
 
 def _skip(source: Source, number: int) -> None:

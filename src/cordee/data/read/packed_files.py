@@ -36,11 +36,22 @@ class Files:
         self._borrowed: dict[int, int] = {}
         self._checked: set[int] = set()
         self._stale: list[int] = []
+        self._closed = False
 
     def borrow(self, shards: Iterable[int]) -> dict[int, int]:
-        """Return file descriptors by shard (each named once); none is closed before `give_back` with the same shards."""
+        """Return file descriptors by shard (each named once); none is closed before `give_back` with the same shards.
+
+        Raises:
+            OSError: storage failed. DataError: a shard cannot be opened, or the files were closed.
+        """
         found: dict[int, int] = {}
         with self._lock:
+            if self._closed:
+                raise DataError(
+                    "the data set was closed while it was read",
+                    given=self.index.path,
+                    next="close it when every loop over it has ended",
+                )
             try:
                 for shard in shards:
                     number = self._open.get(shard)
@@ -76,19 +87,28 @@ class Files:
             self.give_back([shard])
 
     def close(self) -> None:
-        """Close all files."""
+        """Open no more files and close all: those that another thread is reading by when it gives the last one back."""
         with self._lock:
-            for number in [*self._open.values(), *self._stale]:
-                os.close(number)
-            self._open.clear()
-            self._stale.clear()
+            self._closed = True
+            self._close_unused()
+
+    def _close_unused(self) -> None:
+        """Close what is open, unless something is borrowed: a number that is closed may soon be another file's."""
+        if self._borrowed:
+            return
+        for number in [*self._open.values(), *self._stale]:
+            os.close(number)
+        self._open.clear()
+        self._stale.clear()
 
     def _returned(self, shards: Iterable[int]) -> None:
         for shard in shards:
             self._borrowed[shard] -= 1
             if not self._borrowed[shard]:
                 del self._borrowed[shard]
-        if len(self._open) > self.most:
+        if self._closed:
+            self._close_unused()
+        elif len(self._open) > self.most:
             for shard in [shard for shard in self._open if shard not in self._borrowed][: len(self._open) - self.most]:
                 os.close(self._open.pop(shard))
 

@@ -60,8 +60,8 @@ class Objects:
             raise UsageError(
                 "a forked worker cannot read from S3: the connections stayed with its parent",
                 given=address,
-                allowed="threads (workers=0), or workers that are spawned",
-                next='give the DataLoader multiprocessing_context="spawn", or let the data set read by its threads',
+                allowed="threads (workers=0), or workers that are not forked",
+                next='give the loader multiprocessing_context="forkserver", or let the data set read by its threads',
             )
         self.address = address.rstrip("/")
         self.total_s = _total_s()
