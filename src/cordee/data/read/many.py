@@ -79,15 +79,25 @@ class ManyReads:
         self._helpers: list[threading.Thread] = []
         self._busy_until = 0.0
 
-    def start(self, files: Sequence[int], sizes: Sequence[int], begins: Sequence[int]) -> Answer:
-        """Begin to read stretches of open files in a thread; as `read`."""
+    def start(
+        self,
+        files: Sequence[int],
+        sizes: Sequence[int],
+        begins: Sequence[int],
+        done: Callable[[], None] = lambda: None,
+    ) -> Answer:
+        """Begin to read stretches of open files in a thread, as `read` does.
+
+        Args:
+            done: called by the thread when the files are not needed any more, whether or not somebody waits.
+        """
         if len(self._helpers) < self.threads:
             self._helpers.append(
                 threading.Thread(target=_work, args=(self._tasks,), name="cordee-read-many", daemon=True)
             )
             self._helpers[-1].start()
         answer = Answer()
-        self._tasks.put((answer, files, sizes, begins))
+        self._tasks.put((answer, done, files, sizes, begins))
         return answer
 
     def read(self, files: Sequence[int], sizes: Sequence[int], begins: Sequence[int]) -> list[bytes]:
@@ -130,11 +140,13 @@ def _work(tasks: "SimpleQueue[Any]") -> None:
         task = tasks.get()
         if task is None:
             return
-        answer, began = task[0], time.perf_counter()
+        answer, done, *stretches = task
+        began = time.perf_counter()
         try:
-            result: Any = _read(lists, *task[1:])
+            result: Any = _read(lists, *stretches)
         except BaseException as error:
             result = error
+        done()
         answer.give(result, began, time.perf_counter())
         del task, answer, result  # what was read is not kept until the next request
 

@@ -50,24 +50,31 @@ class BlockReading:
 
     def start(self) -> None:
         """Begin to read in a thread."""
-        self._answer = self._many.start(*self._stretches)
+        self._answer = self._many.start(*self._stretches, done=self._give_back)
 
     def samples(self) -> list[Any]:
         """Return the samples; read now where `start` was not called."""
         try:
             if self._answer is None:
-                began = time.perf_counter()
-                answers, ended = self._many.read(*self._stretches), time.perf_counter()
+                answers, began, ended = self._read()
             else:
                 answers, began, ended = self._answer.wait()
         except OSError:
             answers, began, ended = [], 0.0, 0.0
-        finally:
-            self._shards.give_back(self._opened)
         if list(map(len, answers)) != self._stretches[1]:
             return self._careful(self._numbers)
         self._counts.block(self._sizes, self._many.busy_s(began, ended))
         return self._cut(self._block, answers)
+
+    def _read(self) -> tuple[list[bytes], float, float]:
+        began = time.perf_counter()
+        try:
+            return self._many.read(*self._stretches), began, time.perf_counter()
+        finally:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._shards.give_back(self._opened)
 
     def _cut(self, block: Block, answers: list[bytes]) -> list[Sample]:
         """Return what was read as samples; a field that a sample has not is left out."""
