@@ -25,6 +25,8 @@ _ANNOUNCED, _MOST_ANNOUNCED = 4096, 1 << 18
 # So much is read at once: enough that the cost of a block does not show, little enough that the first is there soon.
 _BLOCK_SAMPLES, _BLOCK_BYTES = 512, 8 << 20
 _LOOKED_AT = 4
+# A batch weighs at least so much: of tiny samples a few hundred batches are made ahead, not as many as fit into memory.
+_LEAST_BATCH_BYTES = 256 << 10
 
 Share = tuple[int, int]
 
@@ -46,10 +48,16 @@ class RawBatch:
 
 @dataclass
 class Block:
-    """Batches that were read at once, and their bytes in memory (estimated from a few samples)."""
+    """Batches that were read at once.
+
+    Attributes:
+        bytes: what they count for where memory bounds how many are made ahead.
+        mean_bytes: of a sample in memory, estimated from a few.
+    """
 
     batches: list[RawBatch]
     bytes: int
+    mean_bytes: float
 
 
 def blocks(source: Source, order: Ordering, shares: Sequence[Share], most_bytes: int = _BLOCK_BYTES) -> Iterator[Block]:
@@ -69,7 +77,7 @@ def blocks(source: Source, order: Ordering, shares: Sequence[Share], most_bytes:
             wanted = _take(group, at, mean_bytes, min(most_bytes, _BLOCK_BYTES))
             at += len(wanted)
             read = [_read(source, wanted)]
-            mean_bytes = max(1.0, read[0].bytes / sum(len(part) for part in wanted))
+            mean_bytes = max(1.0, read[0].mean_bytes)
             yield read.pop()  # nothing of it stays here while the next is read: memory that is warm is used again
 
 
@@ -118,13 +126,13 @@ def _read(source: Source, block: "list[Array]") -> Block:
     skipped_before = source.counts.skipped
     samples: list[Any] = source.read(numbers)
     some_skipped = source.counts.skipped != skipped_before
-    size = int(_mean_bytes(samples) * len(samples))
+    mean_bytes = _mean_bytes(samples)
     batches, at = [], 0
     for part in block:
         batch = RawBatch(samples[at : at + len(part)], part.tolist())
         at += len(part)
         batches.append(_without_skipped(source, batch) if some_skipped else batch)
-    return Block(batches, size)
+    return Block(batches, max(int(mean_bytes * len(samples)), _LEAST_BATCH_BYTES * len(batches)), mean_bytes)
 
 
 def _without_skipped(source: Source, batch: RawBatch) -> RawBatch:
