@@ -12,7 +12,11 @@ from pathlib import Path
 import numpy
 import pytest
 
+import cordee
+from cordee.data.read.opening import open_source
 from cordee.data.read.packed import PackedSource
+from cordee.data.read.token_index import write_token_index
+from cordee.data.read.tokens import TokenSource
 from cordee.errors import CorruptDataError, DataError, UsageError
 from cordee.testing.object_store import DisposableS3, FailingWay
 
@@ -119,6 +123,63 @@ def test_shards_of_another_data_set_are_refused(packed, pack, make, tmp_path):
     other = pack(tmp_path / "other", make(40, seed=3))
     with pytest.raises(CorruptDataError, match="not the one of this index"):
         PackedSource(other, root=packed[1]).read(numpy.array([1]))
+
+
+@pytest.fixture
+def tokens(way, tmp_path):
+    """A token set whose tokens count up, here and in a folder there."""
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    numpy.arange(60_001, dtype="<u2").tofile(folder / "corpus.bin")
+    write_token_index(folder / "corpus.idx", "<u2", numpy.array([1, 0, 60_000]))
+    return folder, upload(folder, f"{tmp_path.name}/tokens")
+
+
+@pytest.mark.parametrize("named", ["", "/", "/corpus", "/corpus.bin", "/corpus.idx"])
+def test_tokens_are_found_by_any_of_their_names(tokens, named):
+    folder, address = tokens
+    there, here = open_source(address + named, length=100), TokenSource(folder, 100)
+    assert (there.identity, there.size, there.name) == (here.identity, 600, "corpus")
+    there.close()
+
+
+def test_tokens_come_in_the_order_of_those_here_by_few_requests(tokens, way):
+    folder, address = tokens
+    batches = [cordee.dataset(place, batch=16, length=100, seed=4) for place in (folder, address)]
+    for ours, theirs in zip(*batches, strict=True):
+        assert (ours["tokens"] == theirs["tokens"]).all()
+    assert batches[1].counts.bytes >= 120_000
+    asked = [path for method, path in way.asked if method == "GET" and path.endswith("corpus.bin")]
+    assert len(asked) == batches[1].counts.requests < 40
+    batches[1].close()
+
+
+def test_documents_of_tokens_are_read_from_a_store(tokens):
+    there = open_source(tokens[1], documents=True)
+    assert [len(sample["tokens"]) for sample in there.read(numpy.array([1, 2, 0]))] == [0, 60_000, 1]
+    copy = pickle.loads(pickle.dumps(there))
+    assert copy.read(numpy.array([0]))[0]["tokens"].tolist() == [0]
+
+
+@pytest.mark.parametrize("fault", ["failures", "cut", "broken"])
+def test_a_fault_while_tokens_are_read_is_survived(tokens, way, fault):
+    there = open_source(tokens[1], length=100)
+    setattr(way, fault, 2)
+    assert there.read(numpy.array([5]))[0]["tokens"].tolist() == list(range(500, 601))
+
+
+def test_what_is_no_data_set_in_a_store_is_said(way, tokens):
+    with pytest.raises(DataError, match="there is no data set"):
+        open_source("s3://bucket/nothing")
+    with pytest.raises(DataError, match="pieces of a length"):
+        open_source(tokens[1])
+
+
+def test_tokens_of_another_index_are_refused(tokens):
+    (tokens[0] / "corpus.bin").write_bytes(b"12")
+    upload(tokens[0], f"{tokens[0].parent.name}/tokens")
+    with pytest.raises(CorruptDataError, match="cut off"):
+        open_source(tokens[1], length=100)
 
 
 def in_a_fork(work):

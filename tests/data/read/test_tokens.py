@@ -8,6 +8,7 @@ import struct
 import numpy as np
 import pytest
 
+import cordee
 from cordee.data.read.token_index import open_token_index, write_token_index
 from cordee.data.read.tokens import TokenSource
 from cordee.errors import CorruptDataError, DataError
@@ -66,8 +67,8 @@ def test_samples_that_follow_one_another_are_one_request(corpus):
     source = TokenSource(corpus, 10)
     tokens(source, *range(32))
     tokens(source, 8, 4)
-    assert (source.counts.requests, source.counts.samples, source.counts.opens) == (3, 34, 1)
-    assert source.counts.bytes == 2 * (321 + 11 + 11)
+    assert (source.counts.requests, source.counts.samples, source.counts.opens) == (2, 34, 1)
+    assert source.counts.bytes == 2 * (321 + 51)
 
 
 def test_a_document_is_a_sample_when_asked_for(corpus):
@@ -75,14 +76,47 @@ def test_a_document_is_a_sample_when_asked_for(corpus):
     assert source.size == 5
     assert [len(sample) for sample in tokens(source, 0, 1, 2, 3, 4)] == DOCUMENTS
     assert tokens(source, 3, 2) == [[22], list(range(5, 22))]
+    assert source.counts.requests == 2  # a document without tokens is none
     source.expect(np.array([4, 2, 0]))
+    assert [len(sample) for sample in tokens(source, 4, 2, 0)] == [300, 17, 5]
 
 
 def test_read_ahead_is_asked_in_the_files_order_and_changes_nothing(corpus):
     source = TokenSource(corpus, 10)
     source.expect(np.array([30, 2, 2, 0]))
+    assert (source.counts.advised, source.counts.advised_bytes) == (1, 2 * 311)
     assert tokens(source, 30)[0][0] == 300
     source.close()
+
+
+def test_what_is_expected_is_read_in_few_requests_in_whatever_parts_it_is_taken(corpus):
+    source = TokenSource(corpus, 10)
+    order = np.random.default_rng(1).permutation(32)
+    source.expect(order[:20])
+    source.expect(order[20:])
+    found = [*tokens(source, *order[:3]), *tokens(source, *order[3:25]), *tokens(source, *order[25:])]
+    assert found == [list(range(10 * number, 10 * number + 11)) for number in order.tolist()]
+    assert source.counts.requests == 1
+
+
+def test_a_read_of_others_forgets_what_was_expected(corpus):
+    source = TokenSource(corpus, 10)
+    source.expect(np.array([30, 2, 7]))
+    assert [part[0] for part in tokens(source, 2, 7)] == [20, 70]
+    assert [part[0] for part in tokens(source, 30, 2, 7)] == [300, 20, 70]
+
+
+def test_few_steps_of_tiny_samples_read_little_more_than_they_need(tmp_path):
+    np.arange(1 << 20, dtype="<u4").tofile(tmp_path / "long.bin")
+    write_token_index(tmp_path / "long.idx", "<i4", np.array([1 << 20]))
+    ds = cordee.dataset(tmp_path / "long", batch=8, length=16, seed=3)
+    for number, batch in enumerate(ds):
+        assert (batch["tokens"] % 16 == np.arange(17) % 16).all()
+        if number == 50:
+            break
+    ds.close()
+    assert ds.source.counts.samples < 20_000  # of 65,535
+    assert ds.counts.requests < 100
 
 
 def test_a_forked_copy_opens_the_file_anew(corpus):

@@ -26,6 +26,8 @@ _ANNOUNCED, _MOST_ANNOUNCED = 4096, 1 << 18
 # So much is read at once: enough that the cost of a block does not show, little enough that the first is there soon.
 _BLOCK_SAMPLES, _BLOCK_BYTES = 512, 8 << 20
 _LOOKED_AT = 4
+# A batch weighs at least so much: of tiny samples a few hundred batches are made ahead, not as many as fit into memory.
+_LEAST_BATCH_BYTES = 256 << 10
 
 Share = tuple[int, int]
 
@@ -47,11 +49,16 @@ class RawBatch:
 
 @dataclass
 class Block:
-    """Batches that were read at once, their bytes in memory (estimated from a few samples), and how many samples they had."""
+    """Batches that were read at once.
+
+    Attributes:
+        bytes: what they count for where memory bounds how many are made ahead.
+        mean_bytes: of a sample in memory, estimated from a few.
+    """
 
     batches: list[RawBatch]
     bytes: int
-    samples: int
+    mean_bytes: float
 
 
 def blocks(source: Source, order: Ordering, shares: Sequence[Share], most_bytes: int = _BLOCK_BYTES) -> Iterator[Block]:
@@ -74,7 +81,7 @@ def blocks(source: Source, order: Ordering, shares: Sequence[Share], most_bytes:
             if len(begun) < source.at_once:
                 continue
             read = [begun.popleft().block()]
-            mean_bytes = max(1.0, read[0].bytes / read[0].samples)
+            mean_bytes = max(1.0, read[0].mean_bytes)
             yield read.pop()  # nothing of it stays here while the next is read: memory that is warm is used again
     while begun:
         yield begun.popleft().block()
@@ -133,13 +140,13 @@ class _Begun:
         skipped_before = source.counts.skipped
         samples = self._wait()
         some_skipped = source.counts.skipped != skipped_before
-        size = int(_mean_bytes(samples) * len(samples))
+        mean_bytes = _mean_bytes(samples)
         batches, at = [], 0
         for part in self._parts:
             batch = RawBatch(samples[at : at + len(part)], part.tolist())
             at += len(part)
             batches.append(_without_skipped(source, batch) if some_skipped else batch)
-        return Block(batches, size, len(samples))
+        return Block(batches, max(int(mean_bytes * len(samples)), _LEAST_BATCH_BYTES * len(batches)), mean_bytes)
 
 
 def _without_skipped(source: Source, batch: RawBatch) -> RawBatch:

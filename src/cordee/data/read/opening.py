@@ -17,8 +17,8 @@ from cordee.errors import DataError
 def open_source(address: str, **options: Any) -> Source:
     """Return the source of what lies at an address.
 
-    A packed data set (its folder, its index, an `s3://` address of either), a token set (`.bin` and `.idx`, the path of
-    both without an ending, a folder with one), or a folder of files.
+    A packed data set (its folder, its index), a token set (`.bin` and `.idx`, the path of both without an ending, a folder
+    with one), an `s3://` address of one of these, or a folder of files.
 
     Args:
         options: as the source takes them.
@@ -28,7 +28,7 @@ def open_source(address: str, **options: Any) -> Source:
         TypeError: the source knows no such option.
     """
     if address.startswith("s3://"):
-        return PackedSource(address, **options)
+        return _in_store(address, options)
     path = os.path.expanduser(address)
     if os.path.isfile(os.path.join(path, INDEX_NAME)) or _is_index(path):
         return PackedSource(path, **options)
@@ -43,6 +43,27 @@ def open_source(address: str, **options: Any) -> Source:
         allowed="a packed data set, a token set (.bin and .idx), a folder of files, an s3:// address",
         next="`cordee data pack` makes a data set of a folder, an archive, CSV or Parquet",
     )
+
+
+def _in_store(address: str, options: dict[str, Any]) -> Source:
+    """Return the source of what lies in an object store."""
+    from cordee.data.read.remote import NotThere
+    from cordee.data.read.token_store import find_remote_set
+
+    named = address.endswith((".bin", ".idx"))
+    if (named or {"length", "documents"} & set(options)) and (found := find_remote_set(address)):
+        return TokenSource(found, **options)
+    try:
+        return PackedSource(address, **options)
+    except NotThere as error:
+        if not named and (found := find_remote_set(address)):
+            return TokenSource(found, **options)
+        raise DataError(
+            "there is no data set",
+            given=address,
+            allowed=f"the address of a packed data set ({INDEX_NAME}) or of a token set (.bin and .idx)",
+            next="`cordee data pack --to s3://...` makes the first; copy both files of the second there",
+        ) from error
 
 
 def _is_index(path: str) -> bool:

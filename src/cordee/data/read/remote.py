@@ -39,6 +39,10 @@ _ADVICE = {
 _used_by_process: Optional[int] = None
 
 
+class NotThere(DataError):
+    """An object store has no such object, or no such bucket."""
+
+
 class Objects:
     """Objects below one `s3://` address, read by several threads at once.
 
@@ -86,6 +90,11 @@ class Objects:
         found = self._ask("look at", name, lambda: self._obstore.head(self._store, name))
         return found["size"], found["e_tag"] or str(found["last_modified"])
 
+    def names(self) -> list[str]:
+        """Return the names of the objects right below the address."""
+        listed = self._ask("list", "", lambda: self._obstore.list_with_delimiter(self._store))
+        return [found["path"].rpartition("/")[2] for found in listed["objects"]]
+
     def read(self, name: str, offset: int, length: int) -> bytes:
         """Return `length` bytes at `offset`."""
         if not length:
@@ -116,7 +125,8 @@ class Objects:
             time.sleep(pause)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         times = "" if tried == 1 else f", tried {tried} times in {passed_s:.1f} s"
-        raise DataError(
+        kind = NotThere if final == _ADVICE[404] else DataError
+        raise kind(
             f"the object store did not serve a request: {said}{times}",
             given=f"{request} {self.address}/{name}",
             next=final or f"is the store up? {TIMEOUT_VARIABLE} (such as 10min) waits longer",
@@ -165,9 +175,15 @@ class RemoteFiles:
 
 def index_of(address: str) -> str:
     """Return a local copy of the index below an `s3://` address; one that is there already is used again."""
-    objects = Objects(address[: -len(INDEX_NAME)] if address.endswith("/" + INDEX_NAME) else address)
-    size, version = objects.size(INDEX_NAME)
-    name = hashlib.sha256(f"{objects.address} {size} {version}".encode()).hexdigest()[:32]
+    folder = address[: -len(INDEX_NAME)] if address.endswith("/" + INDEX_NAME) else address
+    return local_copy(Objects(folder), INDEX_NAME)
+
+
+def local_copy(objects: Objects, called: str) -> str:
+    """Return a local copy of an index in an object store; one that is there already is used again."""
+    size, version = objects.size(called)
+    whole = objects.address if called == INDEX_NAME else f"{objects.address}/{called}"
+    name = hashlib.sha256(f"{whole} {size} {version}".encode()).hexdigest()[:32]
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     path = os.path.join(cache, "cordee", "indexes", f"{name}.index")
     if os.path.exists(path):
@@ -179,7 +195,7 @@ def index_of(address: str) -> str:
         try:
             with os.fdopen(number, "wb") as file:
                 for offset in range(0, size, 8 << 20):
-                    file.write(objects.read(INDEX_NAME, offset, min(8 << 20, size - offset)))
+                    file.write(objects.read(called, offset, min(8 << 20, size - offset)))
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)

@@ -14,7 +14,7 @@ import os
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Iterator, NoReturn, Optional, Union
+from typing import IO, TYPE_CHECKING, Any, Iterable, Iterator, NoReturn, Optional, Union
 
 from cordee.errors import CorruptDataError, DataError
 
@@ -43,6 +43,7 @@ class TokenIndex:
         tokens: in all; the sequences lie one behind the other.
         sequences, documents: how many.
         crc32: of all that the `.idx` holds.
+        copy: of the `.idx` on this machine, where the set lies in an object store.
     """
 
     path: str
@@ -52,6 +53,7 @@ class TokenIndex:
     sequences: int
     documents: int
     crc32: int
+    copy: str = ""
 
     @property
     def bin_path(self) -> str:
@@ -59,7 +61,7 @@ class TokenIndex:
 
     @property
     def idx_path(self) -> str:
-        return self.path + ".idx"
+        return self.copy or self.path + ".idx"
 
     def document_bounds(self) -> "Array":
         """Return int64[documents + 1]: the token where each document begins, and the end of the last."""
@@ -93,46 +95,68 @@ def find_token_set(path: Path) -> Optional[str]:
         return given
     if not os.path.isdir(given):
         return None
-    names = sorted(name[:-4] for name in os.listdir(given) if name.endswith(".idx"))
-    names = [name for name in names if os.path.isfile(os.path.join(given, name + ".bin"))]
-    if len(names) > 1:
+    return only_set(given, os.listdir(given))
+
+
+def only_set(folder: str, names: Iterable[str]) -> Optional[str]:
+    """Return the path of the one token set among the names in a folder, None where none is.
+
+    Raises:
+        DataError: there are several.
+    """
+    there = set(names)
+    sets = sorted(name[:-4] for name in there if name.endswith(".idx") and name[:-4] + ".bin" in there)
+    if len(sets) > 1:
         raise DataError(
             "the folder holds several token sets",
-            given=given,
-            allowed=[os.path.join(given, name) for name in names],
+            given=folder,
+            allowed=[os.path.join(folder, name) for name in sets],
             next="name one of them; `cordee.dataset({one: 0.7, another: 0.3}, ...)` mixes several",
         )
-    return os.path.join(given, names[0]) if names else None
+    return os.path.join(folder, sets[0]) if sets else None
 
 
 def open_token_index(path: Path) -> TokenIndex:
     """Read an `.idx` as a whole and compare it with its `.bin`.
 
     Args:
-        path: as `find_token_set` takes it.
+        path: as `find_token_set` takes it, or an `s3://` address of any of these.
 
     Raises:
         DataError: there is no token set, or it cannot be read.
         CorruptDataError: the index is damaged or cut off, of another version, or of another `.bin`.
     """
+    if os.fspath(path).startswith("s3://"):
+        from cordee.data.read.token_store import open_remote_index
+
+        return open_remote_index(os.fspath(path))
     found = find_token_set(path)
     if found is None:
-        raise _unreadable("there is no token set", os.fspath(path))
+        raise unreadable("there is no token set", os.fspath(path))
     try:
         with open(found + ".idx", "rb") as file:
             index = read_token_index(file, found)
         size = os.stat(index.bin_path).st_size
     except OSError as error:
-        raise _unreadable(f"the token set cannot be read: {error.strerror}", error.filename or found) from None
+        raise unreadable(f"the token set cannot be read: {error.strerror}", error.filename or found) from None
+    check_size(index, size)
+    return index
+
+
+def check_size(index: TokenIndex, size: int) -> None:
+    """Compare the bytes of a `.bin` with its index.
+
+    Raises:
+        CorruptDataError: they do not belong together.
+    """
     if size != index.tokens * index.item_bytes:
         what = "cut off" if size < index.tokens * index.item_bytes else "longer than its index says"
         raise CorruptDataError(
             f"the tokens are {what}, or the index is that of other tokens",
             given=f"{index.bin_path}: {size} bytes",
-            allowed=f"{index.tokens * index.item_bytes} bytes, as {index.idx_path} says",
+            allowed=f"{index.tokens * index.item_bytes} bytes, as {index.path}.idx says",
             next="copy both files again from where they were packed",
         )
-    return index
 
 
 def write_token_index(path: Path, dtype: str, lengths: "Array") -> None:
@@ -219,7 +243,8 @@ def _parts(file: IO[bytes], dtype: str, count: int) -> Iterator["Array"]:
         yield numpy.fromfile(file, dtype, min(_CHUNK, count - begin))
 
 
-def _unreadable(what: str, path: str) -> DataError:
+def unreadable(what: str, path: str) -> DataError:
+    """Return the error for a token set that is not there, or cannot be read."""
     return DataError(
         what,
         given=path,
