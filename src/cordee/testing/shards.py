@@ -15,9 +15,10 @@ from cordee.data.shards.index import open_index
 
 
 def packed(source: Path, to: Path, **given: Any) -> Packed:
-    """Pack a source into small shards; `options` are those of packing, all else is how it is planned."""
+    """Pack a source into small shards; `options` and `target` are those of packing, all else is how it is planned."""
     options = {"shard_bytes": 100_000, "durable": False, **given.pop("options", {})}
-    return pack(plan_of(str(source), **given), str(to), Options(**options))
+    target = given.pop("target", "webdataset")
+    return pack(plan_of(str(source), **given), str(to), Options(**options), target=target)
 
 
 def digests(folder: Path) -> dict[str, str]:

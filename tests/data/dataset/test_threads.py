@@ -9,7 +9,8 @@ import time
 import pytest
 
 from cordee.data.read.memory import keep_freed_memory
-from cordee.data.read.threads import _Queue, usable_threads
+from cordee.data.read.ranks import usable_threads
+from cordee.data.read.threads import _Queue
 
 
 @pytest.mark.parametrize(

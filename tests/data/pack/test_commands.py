@@ -39,6 +39,18 @@ def test_people_are_told_what_comes_next(image_folder, tmp_path):
     assert "40 samples" in cordee("pack", str(tmp_path / "birds"), "--index-only", "--to", str(tmp_path / "i")).stdout
 
 
+def test_a_repeated_command_says_that_nothing_was_left_to_do(image_folder, tmp_path):
+    arguments = ["pack", str(image_folder), "--to", str(tmp_path / "birds"), "--workers", "1"]
+    made = json.loads(cordee(*arguments, "--json").stdout)
+    again = cordee(*arguments)
+    assert again.exit_code == 0
+    assert "birds: packed already since 20" in again.stdout
+    assert "40 samples, " in again.stdout
+    assert "nothing was done" in again.stdout
+    told = json.loads(cordee(*arguments, "--json").stdout)
+    assert (made["already"], told["already"], told["id"]) == (False, True, made["id"])
+
+
 def test_damage_is_told_and_is_exit_code_1(image_folder, tmp_path):
     out = tmp_path / "set"
     cordee("pack", str(image_folder), "--to", str(out), "--workers", "1")

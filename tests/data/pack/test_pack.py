@@ -76,14 +76,48 @@ def test_files_with_one_stem_are_one_sample(tmp_path):
     assert found["c"] == {"txt": b"alone"}
 
 
-def test_a_packed_data_set_is_not_packed_over(image_folder, tmp_path):
-    packed(image_folder, tmp_path / "out")
+@pytest.mark.parametrize("target", ["webdataset", "tfrecord", "zarr"])
+def test_what_is_packed_is_not_packed_again_while_its_source_is_as_it_was(image_folder, tmp_path, target):
+    made = packed(image_folder, tmp_path / "out", target=target)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    again = packed(image_folder, tmp_path / "out", target=target)
+    assert (made.already, again.already) == (False, True)
+    assert (again.id, again.samples, again.bytes, again.shards) == (made.id, made.samples, made.bytes, made.shards)
+    assert again.packed_s == pytest.approx((tmp_path / "out" / "dataset.index").stat().st_mtime)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+
+
+def test_a_packed_data_set_of_something_else_is_not_packed_over(image_folder, tmp_path):
+    made = packed(image_folder, tmp_path / "out")
     before = digests(tmp_path / "out")
-    with pytest.raises(UsageError, match="there already"):
+    for text, given in (
+        ("another --shard-size\n", {"options": {"shard_bytes": 70_000}}),
+        ("changed\n", {"shuffle": 1}),
+    ):
+        with pytest.raises(UsageError, match=f"there already.*{text}"):
+            packed(image_folder, tmp_path / "out", **given)
+    (image_folder / "n00" / "new.jpg").write_bytes(b"new")
+    with pytest.raises(UsageError, match=r"there already.*another source, or it has changed") as caught:
         packed(image_folder, tmp_path / "out")
+    assert "--restart" in str(caught.value)
     assert digests(tmp_path / "out") == before
-    packed(image_folder, tmp_path / "out", options={"restart": True})
-    assert digests(tmp_path / "out") == before
+    assert packed(image_folder, tmp_path / "out", options={"restart": True}).samples == made.samples + 1
+
+
+@pytest.mark.parametrize(("harm", "said"), [("unlink", "is not there"), ("write_bytes", "has 1 bytes")])
+def test_a_packed_data_set_that_lost_a_shard_is_not_called_packed(image_folder, tmp_path, harm, said):
+    packed(image_folder, tmp_path / "out")
+    shard = sorted((tmp_path / "out").glob("*.tar"))[1]
+    getattr(shard, harm)(*([b"x"] if harm == "write_bytes" else []))
+    with pytest.raises(UsageError, match=f"not whole any more: its shard {shard.name} {said}"):
+        packed(image_folder, tmp_path / "out")
+
+
+def test_a_data_set_of_which_nothing_says_what_it_was_made_of_is_not_packed_over(image_folder, tmp_path):
+    packed(image_folder, tmp_path / "out")
+    (tmp_path / "out" / "packed.json").write_text("{}")
+    with pytest.raises(UsageError, match="nothing says what it was made of"):
+        packed(image_folder, tmp_path / "out")
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(image_folder, tmp_path):

@@ -121,10 +121,13 @@ def test_what_is_no_text_is_named_or_left_out_as_asked(texts, tmp_path):
 
 
 def test_a_set_that_is_there_is_not_written_over_by_chance(texts, tmp_path):
-    packed(texts, tmp_path / "out")
-    with pytest.raises(UsageError, match="there already"):
-        packed(texts, tmp_path / "out")
+    made = packed(texts, tmp_path / "out")
+    again = packed(texts, tmp_path / "out")
+    assert (made.already, again.already) == (False, True)
+    assert (again.id, again.samples, again.bytes) == (made.id, made.samples, made.bytes)
     (texts / "more.txt").write_text("more")
+    with pytest.raises(UsageError, match=r"there already.*another source, or it has changed"):
+        packed(texts, tmp_path / "out")
     assert packed(texts, tmp_path / "out", restart=True).samples == 8
 
 
@@ -173,16 +176,10 @@ def test_a_packing_that_is_killed_again_and_again_ends_with_the_same_set(tmp_pat
         if (tmp_path / "killed" / "set.idx").exists():
             break
     assert kills >= 2
-    assert packed_again_is_refused(folder, tmp_path / "killed")
+    assert packed(folder, tmp_path / "killed", name="set", tokenizer="mine:slowly").already
     whole = contents(tmp_path / "whole")
     assert {name: (tmp_path / "killed" / name).read_bytes() for name in whole} == whole
     assert json.loads(whole["set.json"])["documents"] == 60
-
-
-def packed_again_is_refused(folder, to) -> bool:
-    with pytest.raises(UsageError, match="there already"):
-        packed(folder, to, name="set", tokenizer="mine:slowly")
-    return True
 
 
 def test_the_commands_pack_and_verify_a_token_set(texts, tmp_path):

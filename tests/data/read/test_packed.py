@@ -13,7 +13,7 @@ import threading
 import numpy
 import pytest
 
-from cordee.data.read import packed_files
+from cordee.data.read import many, packed_files
 from cordee.data.read.packed import PackedSource
 from cordee.errors import CorruptDataError, DataError, UsageError
 
@@ -266,6 +266,12 @@ def test_a_forked_worker_reads_while_its_parent_reads_on(tmp_path, pack, make, w
     assert child.exitcode == 0
 
 
+@pytest.fixture
+def single_reads(monkeypatch):
+    """Every stretch is an `os.pread` of its own, which a test may replace."""
+    monkeypatch.setattr(many, "_calls", lambda: None)
+
+
 def failing(number, times):
     """Return an os.pread that fails so many times for requests of more than a header."""
     real, left = os.pread, [times]
@@ -289,7 +295,7 @@ def test_a_file_that_was_replaced_on_its_server_is_opened_anew(tmp_path, pack, m
 
 
 @pytest.mark.parametrize("way", ["none", "advise", "fetch"])
-def test_storage_that_fails_is_named_with_the_sample(tmp_path, pack, make, monkeypatch, way):
+def test_storage_that_fails_is_named_with_the_sample(tmp_path, pack, make, monkeypatch, single_reads, way):
     source = PackedSource(pack(tmp_path / "set", make(10)), ahead=way)
     source.expect(numpy.arange(10))
     monkeypatch.setattr(os, "pread", failing(errno.EIO, 1000))
@@ -300,7 +306,53 @@ def test_storage_that_fails_is_named_with_the_sample(tmp_path, pack, make, monke
     source.close()
 
 
-def test_answers_in_parts_are_put_together(tmp_path, pack, make, monkeypatch):
+def test_a_list_that_fails_is_read_again_sample_by_sample(tmp_path, pack, make, monkeypatch):
+    samples = make(40)
+    source = PackedSource(pack(tmp_path / "set", samples), ahead="none")
+    tried = []
+
+    def read(lists, files, sizes, begins):
+        tried.append(len(files))
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(many._Lists, "read", read)
+    for found in (source.read(numpy.arange(40)), source.begin(numpy.arange(40))()):
+        assert found == [without_key(sample) for sample in samples]
+    assert tried
+    source.close()
+
+
+@pytest.mark.parametrize("way", ["advise", "fetch", "none"])
+def test_samples_that_were_begun_come_when_they_are_waited_for(tmp_path, pack, make, way):
+    samples = make(60)
+    expected = [without_key(sample) for sample in samples]
+    source = PackedSource(pack(tmp_path / "set", samples), ahead=way)
+    source.expect(numpy.arange(60))
+    begun = [source.begin(numpy.arange(at, at + 20)) for at in (0, 20, 40)]
+    assert [sample for wait in begun for sample in wait()] == expected
+    assert source.counts.samples == 60
+    begun = source.begin(numpy.arange(30, 50))
+    assert source.read(numpy.arange(5)) == expected[:5]
+    assert begun() == expected[30:50]
+    source.begin(numpy.arange(60))  # never waited for
+    source.close()
+    assert not [path for path in open_files() if str(tmp_path) in path and path.endswith(".tar")]
+    assert source.begin(numpy.arange(7))() == expected[:7]
+    source.close()
+
+
+def test_a_begun_read_of_a_shard_that_is_cut_off_names_the_sample(tmp_path, pack, make):
+    source = PackedSource(pack(tmp_path / "set", make(40)), ahead="none")
+    source.read(numpy.arange(40))  # all shards are open, and were whole
+    os.truncate(tmp_path / "set" / "set-000003.tar", 1024)
+    wait = source.begin(numpy.arange(25, 40))
+    with pytest.raises(CorruptDataError, match="a shard ends within a sample") as raised:
+        wait()
+    assert "set-000003.tar" in raised.value.given
+    source.close()
+
+
+def test_answers_in_parts_are_put_together(tmp_path, pack, make, monkeypatch, single_reads):
     samples = make(10)
     source = PackedSource(pack(tmp_path / "set", samples))
     real = os.pread

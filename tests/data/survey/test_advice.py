@@ -116,6 +116,12 @@ def test_a_nearer_place_must_have_room_that_is_known(size, changes, kind, word):
     assert word in advice.reason
 
 
+def test_nothing_is_said_to_fit_where_there_are_no_files_or_none_could_be_seen():
+    assert advise(survey_of(0, 0), MACHINE).reason == "There are no files"
+    unseen = advise(survey_of(0, 0, unreadable_count=1), MACHINE)
+    assert unseen.reason == "No files could be seen. Not all of it could be looked at, so it may be more"
+
+
 def test_the_packed_copy_goes_to_shared_storage_with_room():
     data = survey_of(10**6, 50 * GB, path="/home/me/set")
     home = place("here", "node", "/home", free_bytes=GB, holds_data=True)

@@ -162,14 +162,14 @@ def test_what_is_no_file_is_counted_and_never_opened(tree, monkeypatch):
 def test_a_folder_that_cannot_be_read_is_named_and_makes_the_survey_partial(tree, monkeypatch):
     make(tree, 3, 2)
     closed = str(tree / "class-1")
-    scandir = os.scandir
+    opened = os.open
 
-    def refusing(path):
+    def refusing(path, *arguments, **more):
         if path == closed:
             raise PermissionError(13, "Permission denied")
-        return scandir(path)
+        return opened(path, *arguments, **more)
 
-    monkeypatch.setattr(worker.os, "scandir", refusing)
+    monkeypatch.setattr(worker.os, "open", refusing)
     found = survey(str(tree))
     assert not found.complete
     assert found.unreadable == (f"{closed}: Permission denied",)
@@ -181,9 +181,9 @@ def test_what_goes_away_meanwhile_is_tolerated(tree, monkeypatch):
     gone = str(tree / "class-1" / "part-1")
     scandir = os.scandir
 
-    def late(path):
-        listing = scandir(path)
-        if path == os.path.dirname(gone):
+    def late(descriptor):
+        listing = scandir(descriptor)
+        if os.readlink(f"/proc/self/fd/{descriptor}") == os.path.dirname(gone):
             for name in os.listdir(gone):
                 os.remove(f"{gone}/{name}")
             listed = list(listing)
@@ -200,10 +200,99 @@ def test_what_goes_away_meanwhile_is_tolerated(tree, monkeypatch):
 
 class _Closing(list):
     def __enter__(self):
-        return self
+        return iter(self)
 
     def __exit__(self, *error):
         return None
+
+
+def test_a_folder_that_is_a_link_by_then_is_not_followed(tree, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "big").write_bytes(b"x" * 100_000)
+    (tree / "inner").symlink_to(tmp_path / "outside")
+    part = looker(tree).look([(str(tree), 0, ""), (str(tree / "inner"), 1, "")], 60.0)
+    assert (part["files"], part["folders"], part["vanished"]) == (0, 1, 1)
+
+
+def test_a_folder_whose_names_are_all_that_may_be_seen_is_not_whole(tree, monkeypatch):
+    (tree / "open").write_bytes(b"x")
+    statuses = worker._statuses
+
+    def refusing(listed):
+        names, known, _ = statuses(listed)
+        return names[1:], known[1:], [PermissionError(13, "Permission denied")] * len(names[:1])
+
+    make(tree, 1, 2)
+    monkeypatch.setattr(worker, "_statuses", refusing)
+    found = survey(str(tree))
+    assert not found.complete
+    assert found.vanished == 0
+    assert f"{tree}: Permission denied" in found.unreadable
+
+
+def test_columns_count_what_a_loop_over_files_would(tree):
+    names = [
+        "a.jpg",
+        "b.JPG",
+        ".jpg",
+        "jpg",
+        "a.tar.gz",
+        "b.gz",
+        "c.csv.gz",
+        ".gz",
+        "x.0",
+        "y.17",
+        "z.",
+        "none",
+        "noon",
+        ".hidden.txt",
+        "a.very-long-suffix",
+    ]
+    now_s = time.time()
+    for number, name in enumerate(names):
+        size = (0, 1, 4095, 4096, 70_000)[number % 5]
+        (tree / name).write_bytes(b"x" * size)
+        os.utime(tree / name, (now_s - number * 50_000, now_s - 86_400 * 3 + number * 10_000))
+    with open(tree / "hole.bin", "wb") as file:
+        file.truncate(1 << 20)
+    os.link(tree / "a.jpg", tree / "again.jpg")
+    part = looker(tree, now_s).look([(str(tree), 0, "")], 60.0)
+    expected = {"sizes": {}, "ages": {}, "suffixes": {}}
+    used = []
+    for entry in os.scandir(tree):
+        status = entry.stat()
+        used.append(int(max(status.st_atime, status.st_mtime)))
+        keys = {"sizes": status.st_size.bit_length(), "ages": int((now_s - used[-1]) // 86_400)}
+        for name, key in {**keys, "suffixes": worker.suffix_of(entry.name)}.items():
+            kept = expected[name].setdefault(key, [0, 0, *([0] if name == "suffixes" else [])])
+            kept[:2] = [kept[0] + 1, kept[1] + status.st_size]
+            if name == "suffixes":
+                kept[2] = max(kept[2], status.st_size)
+    assert {name: part[name] for name in expected} == expected
+    assert set(part["suffixes"]) == {"jpg", "", "tar.gz", "gz", "csv.gz", "#", "txt", "bin"}
+    assert part["oldest_s"] == min(used)
+    assert (part["files"], part["empty"], part["sparse"]) == (len(names) + 2, 4, 1)
+    assert [each[2:4] for each in part["hard_links"]] == [(2, 0), (2, 0)]
+
+
+def test_files_that_one_may_not_read_are_told_by_their_rights(tree, monkeypatch):
+    for name, mode in (("mine", 0o600), ("closed", 0o000), ("write-only", 0o200)):
+        (tree / name).write_bytes(b"x")
+        (tree / name).chmod(mode)
+    looks = looker(tree)
+    looks._user = os.geteuid() or 1
+    monkeypatch.setattr(worker.os, "access", lambda path, mode: False)
+    if os.geteuid() == 0:
+        for name in ("mine", "closed", "write-only"):
+            os.chown(tree / name, 1, 1)
+    part = looks.look([(str(tree), 0, "")], 60.0)
+    assert part["unreadable_files"] == 2
+    assert sorted(part["unreadable_names"]) == [str(tree / "closed"), str(tree / "write-only")]
+
+
+def looker(tree, now_s: float = 0.0) -> worker.Looker:
+    status = os.lstat(tree)
+    return worker.Looker({"top": str(tree), "device": status.st_dev, "cross": False, "mounts": [], "now_s": now_s})
 
 
 def test_other_file_systems_are_not_crossed_unless_asked(tree, monkeypatch):
@@ -233,6 +322,42 @@ def test_nothing_at_the_path_is_said(tree):
         survey(str(tree / "missing"))
 
 
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [("", "nothing at this path"), ("round", "leads to itself"), ("pipe", "neither a folder nor a file")],
+)
+def test_what_is_no_data_set_is_said(tree, monkeypatch, given, problem):
+    (tree / "round").symlink_to("back")
+    (tree / "back").symlink_to("round")
+    os.mkfifo(tree / "pipe")
+    monkeypatch.chdir(tree)
+    with pytest.raises(UsageError, match=problem):
+        survey(given)
+
+
+def test_a_file_is_found_where_its_folder_may_not_be_listed(tree, monkeypatch):
+    (tree / "train.bin").write_bytes(b"x" * 10)
+
+    def refusing(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(worker.os, "scandir", refusing)
+    assert survey(str(tree / "train.bin")).files == 1
+
+
+def test_a_path_that_may_not_be_looked_at_is_not_called_missing(tree, monkeypatch):
+    lstat = os.lstat
+
+    def refusing(path, **more):
+        if str(path).endswith("closed/set"):
+            raise PermissionError(13, "Permission denied")
+        return lstat(path, **more)
+
+    monkeypatch.setattr(os, "lstat", refusing)
+    with pytest.raises(DataError, match="cannot be looked at"):
+        survey(str(tree / "closed" / "set"))
+
+
 def test_resume_needs_an_interrupted_survey(tree):
     with pytest.raises(UsageError, match="no interrupted survey"):
         survey(str(tree), resume=True)
@@ -251,9 +376,35 @@ def test_the_last_survey_is_shown_without_another_look(tree):
     assert (kept.files, kept.bytes, kept.sizes, kept.began_s) == (first.files, first.bytes, first.sizes, first.began_s)
 
 
+def test_one_that_was_interrupted_goes_on_and_leaves_the_last_whole_one_as_it_is(tree, monkeypatch):
+    make(tree, 10, 2)
+    whole = survey(str(tree))
+    make(tree / "more", 10, 2)
+    monkeypatch.setattr(scanning, "_ALONE_S", 0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(scanning, "WORKER", tree / "missing.py")
+        with pytest.raises(DataError, match="have ended"):
+            survey(str(tree))
+    assert last_survey(str(tree)).files == whole.files == 20
+    found = survey(str(tree), resume=True)
+    assert (found.files, found.resumed, last_survey(str(tree)).files) == (40, True, 40)
+    with pytest.raises(UsageError, match="no interrupted survey"):
+        survey(str(tree), resume=True)
+
+
+def test_a_scan_that_goes_on_for_longer_can_be_resumed_from_its_beginning(tree, monkeypatch):
+    make(tree, 10, 2)
+    monkeypatch.setattr(scanning, "_ALONE_S", 0.0)
+    state = State(str(tree))
+    kept = []
+    monkeypatch.setattr(scanning.Scan, "_together", lambda scan: kept.append(state.read(state.under_way)))
+    Scan(str(tree)).run()
+    assert kept[0]["todo"] == [[str(tree), 0, ""]]
+
+
 def test_a_damaged_state_is_no_state(tree):
     survey(str(tree))
-    State(str(tree)).file.write_text('{"schema": "cordee.data-sur')
+    State(str(tree)).whole.write_text('{"schema": "cordee.data-sur')
     assert last_survey(str(tree)) is None
     assert survey(str(tree)).files == 0
 
@@ -272,10 +423,11 @@ def test_a_survey_killed_at_any_moment_goes_on_and_counts_everything_once(tree):
     make(tree, 60, 3)
     os.link(tree / "class-0" / "part-0" / "0.jpg", tree / "linked")
     expected = survey(str(tree))
-    state = State(str(tree)).file
-    state.unlink()
+    kept = State(str(tree))
+    state = kept.under_way
+    kept.whole.unlink()
     resumed, seen = [], -1
-    while not resumed or _counted(state)["todo"]:
+    while not kept.whole.exists():
         child = subprocess.Popen([sys.executable, "-c", SLOW, str(tree), *resumed])
         seen = _wait_for_folders(state, seen + 11, child)
         child.send_signal(signal.SIGKILL)
@@ -288,8 +440,12 @@ def test_a_survey_killed_at_any_moment_goes_on_and_counts_everything_once(tree):
         assert getattr(found, name) == getattr(expected, name), name
 
 
-def _counted(state: Path) -> dict:
-    return json.loads(state.read_text())
+def _folders(state: Path) -> int:
+    """Return how many folders are counted, 0 where it is not under way."""
+    try:
+        return json.loads(state.read_text())["counted"]["folders"]
+    except FileNotFoundError:
+        return 0
 
 
 def _wait_for_folders(state: Path, folders: int, child: subprocess.Popen) -> int:
@@ -297,7 +453,7 @@ def _wait_for_folders(state: Path, folders: int, child: subprocess.Popen) -> int
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         ended = child.poll() is not None
-        counted = _counted(state)["counted"]["folders"] if state.exists() else 0
+        counted = _folders(state)
         if ended or counted >= folders:
             return counted
         time.sleep(0.005)
@@ -331,7 +487,8 @@ def test_the_end_of_all_processes_is_an_error_and_what_is_left_is_kept(tree, mon
     monkeypatch.setattr(scanning, "WORKER", tree / "missing.py")
     with pytest.raises(DataError, match="have ended"):
         Scan(str(tree)).run()
-    assert State(str(tree)).read()["todo"] == [[str(tree), 0, ""]]
+    state = State(str(tree))
+    assert state.read(state.under_way)["todo"] == [[str(tree), 0, ""]]
 
 
 def find(folder: Path, *arguments: str) -> str:

@@ -139,6 +139,7 @@ def _document(source: str, target: str, plan: Plan, packed: Packed) -> dict[str,
         "bytes": packed.bytes,
         "seconds": packed.seconds,
         "resumed_shards": packed.resumed_shards,
+        "already": packed.already,
         "fields": list(plan.fields),
         "classes": len(plan.classes),
         "left_out": {kind: len(names) for kind, names in packed.left_out.items()},
@@ -147,13 +148,17 @@ def _document(source: str, target: str, plan: Plan, packed: Packed) -> dict[str,
 
 
 def _show(plan: Plan, packed: Packed) -> None:
-    from cordee.units import format_duration, format_size
+    from cordee.units import format_duration, format_size, utc_text
 
     rate = f", {format_size(packed.bytes / packed.seconds)}/s" if packed.seconds and not packed.resumed_shards else ""
     shards = f"{packed.shards} shard{'s' if packed.shards != 1 else ''}"
     text = f"{packed.samples:,} samples, {format_size(packed.bytes)} in {shards}"
-    click.echo(f"{packed.path}: {text}; {format_duration(packed.seconds)}{rate}")
-    if packed.resumed_shards:
+    if packed.already:
+        when = f" since {utc_text(packed.packed_s)}" if packed.packed_s is not None else ""
+        click.echo(f"{packed.path}: packed already{when}, and the source is as it was: {text}; nothing was done")
+    else:
+        click.echo(f"{packed.path}: {text}; {format_duration(packed.seconds)}{rate}")
+    if packed.resumed_shards and not packed.already:
         click.echo(f"{packed.resumed_shards} of them were whole already")
     for text in plan.notes:
         click.echo(f"note: {text}", err=True)

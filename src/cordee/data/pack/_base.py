@@ -157,7 +157,12 @@ class Options:
 
 @dataclass
 class Packed:
-    """What was made: for the report and `--json`."""
+    """What was made: for the report and `--json`.
+
+    Attributes:
+        already: nothing was done: the same was packed there before.
+        packed_s: when that was, UTC epoch seconds; None: not known.
+    """
 
     path: str
     index: str | None
@@ -168,6 +173,8 @@ class Packed:
     resumed_shards: int = 0
     left_out: dict[str, list[str]] = field(default_factory=dict)
     id: str = ""
+    already: bool = False
+    packed_s: float | None = None
 
 
 # Called with (samples, bytes) done so far in all, as often as the target likes.

@@ -46,9 +46,8 @@ class State:
         # An index of shards that have changed since loses nothing by beginning anew.
         harmless = known is not None and known.get("target") == about["target"] == "index"
         if known is not None and known != about and not restart and not harmless:
-            differ = sorted(key for key in {*known, *about} if known.get(key) != about.get(key))
             raise UsageError(
-                "something else is being packed there: " + ", ".join(_WORDS.get(key, key) for key in differ),
+                f"something else is being packed there: {differences(known, about)}",
                 given=str(folder.parent),
                 allowed="the same source, unchanged, with the same options",
                 next="repeat the first command to go on with it, or begin anew: --restart",
@@ -108,7 +107,19 @@ class State:
             self._lock = -1
 
 
-_WORDS = {"fingerprint": "another source, or it has changed", "shard_bytes": "--shard-size", "name": "--name"}
+_WORDS = {
+    "fingerprint": "another source, or it has changed",
+    "shard_bytes": "another --shard-size",
+    "name": "another --name",
+    "target": "another format (--as)",
+    "tokenizer": "another --tokenizer",
+    "skip_unreadable": "with or without --skip-unreadable",
+}
+
+
+def differences(known: dict[str, Any], about: dict[str, Any]) -> str:
+    """Say in what two packings differ."""
+    return ", ".join(_WORDS.get(key, key) for key, value in about.items() if known.get(key) != value)
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -35,7 +35,7 @@ ORIGINS = {
     "s3://": "cordee.data.pack.objects",
 }
 # What a folder of TFRecord files holds: the files, their own small indices, and Cordée's.
-_RECORDS = (".tfrecord", ".idx", "dataset.index", "names.json")
+_RECORDS = (".tfrecord", ".idx", "dataset.index", "names.json", "packed.json", "left-out.json")
 FOLDER = "cordee.data.pack.folder"
 
 # By the name after `--as`: the module's `TARGET`, which is a Target.
@@ -73,7 +73,6 @@ def open_origin(address: str, options: dict[str, Any]) -> Origin:
 
 def _of_folder(path: str) -> str:
     """Return what reads a folder: Zarr's are arrays; one of nothing but Parquet is a table, of TFRecord records."""
-    """Return what reads a folder: a Zarr store is arrays, one that holds nothing but Parquet files is a table."""
     if kind_of(path) == "zarr":
         return ORIGINS[".zarr"]
     names = os.listdir(path)

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from cordee.data.pack._base import Options, Packed, Place, Target, Tell, Unreadable
-from cordee.data.pack.indexes import open_index_at
+from cordee.data.pack.finished import finished, keep_record
 from cordee.data.pack.merge import merge_parts
 from cordee.data.pack.places import open_place, work_folder
 from cordee.data.pack.shape import cut
@@ -76,12 +76,13 @@ class ShardsTarget(Target):
             "shard_bytes": options.shard_bytes,
             "name": name,
         }
-        _prepare(place, to, options, self.made)
+        if _is_finished(place, to, options, self.made):
+            return finished(plan, to, about, place.sizes())
         state = State(work_folder(to), about, options.restart)
         try:
             if INDEX_NAME in place.sizes():  # killed when all was done, before this state was removed
                 state.remove()
-                return _whole(plan, to, began)
+                return finished(plan, to, about, place.sizes())
             shards = self.cut(plan, options)
             packing = self.packing(plan, shards, name, place, state, options)
             sizes = place.sizes()
@@ -101,6 +102,7 @@ class ShardsTarget(Target):
                 refuse_unreadable(plan, fault)
             plan.origin.check()
             self.finish(plan, shards, place, state)
+            keep_record(about, state, place)
             packed = merge_parts(plan, state, len(shards), to, name, place)
             state.remove()
         finally:
@@ -188,39 +190,22 @@ class TarTarget(ShardsTarget):
 TARGET = TarTarget()
 
 
-def _prepare(place: Place, to: str, options: Options, made: re.Pattern[str]) -> None:
-    """Refuse a place that holds something else, or empty it of what packing made where that was asked for."""
+def _is_finished(place: Place, to: str, options: Options, made: re.Pattern[str]) -> bool:
+    """Say whether a packed data set is there; empty the place of it where that was asked for.
+
+    Raises:
+        UsageError: it holds something else.
+    """
     there = place.sizes()
     begun = work_folder(to).exists()
     if there and not begun and INDEX_NAME not in there:
         raise UsageError("the folder holds something else", given=to, allowed="a new or empty folder")
-    if INDEX_NAME in there and not begun and not options.restart:
-        raise UsageError(
-            "a packed data set is there already",
-            given=to,
-            allowed="a new folder",
-            next="`cordee data verify` checks it; --restart throws it away and packs anew",
-        )
     if options.restart:
         place.remove(INDEX_NAME)  # first: without it, nothing there counts as whole
         for name in there:
             if made.fullmatch(name):
                 place.remove(name)
-
-
-def _whole(plan: Plan, to: str, began: float) -> Packed:
-    index = open_index_at(to)
-    return Packed(
-        path=to,
-        index=f"{to.rstrip('/')}/{INDEX_NAME}",
-        shards=len(index.shards),
-        samples=index.samples,
-        bytes=index.bytes,
-        seconds=time.monotonic() - began,
-        resumed_shards=len(index.shards),
-        left_out=plan.left_out,
-        id=index.id,
-    )
+    return INDEX_NAME in there and not begun and not options.restart
 
 
 def _done_before(state: State, shards: list[int]) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from cordee.data.pack._base import CHUNK_BYTES, Options, Packed, Target, Tell, Unreadable
 from cordee.data.pack.documents import documents
+from cordee.data.pack.finished import refuse_other
 from cordee.data.pack.places import work_folder
 from cordee.data.pack.state import State, write_whole
 from cordee.data.pack.tokenizers import Tokenizer, open_tokenizer
@@ -42,7 +43,6 @@ class TokenTarget(Target):
         began = time.monotonic()
         name, tokenizer = options.name or plan.name, open_tokenizer(options.tokenizer)
         folder = Path(to)
-        _prepare(folder, name, to, options)
         about = {
             "target": "tokens",
             "fingerprint": plan.fingerprint,
@@ -50,9 +50,11 @@ class TokenTarget(Target):
             "tokenizer": tokenizer.identity,
             "skip_unreadable": options.skip_unreadable,
         }
+        if _is_finished(folder, name, to, options):
+            return _finished(folder / name, about, plan)
         state = State(work_folder(to), about, options.restart)
         try:
-            packing = _Packing(plan, tokenizer, state, options.skip_unreadable)
+            packing = _Packing(plan, tokenizer, state, about)
             todo = [number for number in range(len(packing.parts)) if not packing.part(number).exists()]
             resumed = len(packing.parts) - len(todo)
             done = [
@@ -131,8 +133,8 @@ def verify_tokens(path: str) -> dict[str, Any]:
 class _Packing:
     """What every worker of one packing does, and what becomes of the parts."""
 
-    def __init__(self, plan: Plan, tokenizer: Tokenizer, state: State, skip_unreadable: bool) -> None:
-        self._plan, self._tokenizer, self._state, self._skip = plan, tokenizer, state, skip_unreadable
+    def __init__(self, plan: Plan, tokenizer: Tokenizer, state: State, about: dict[str, Any]) -> None:
+        self._plan, self._tokenizer, self._state, self._about = plan, tokenizer, state, about
         self.parts = _cut(plan)
 
     def part(self, number: int) -> Path:
@@ -198,7 +200,7 @@ class _Packing:
             "documents": len(lengths),
             "crc32": crc32,
             "idx_crc32": idx_crc32,
-            "fingerprint": self._plan.fingerprint,
+            "made_of": self._about,
         }
         write_whole(path.with_name(path.name + ".json"), json.dumps(about, indent=1))
         hidden.rename(path.with_name(path.name + ".idx"))
@@ -220,7 +222,7 @@ class _Packing:
                         lengths.append(writer.write(document))
                         add(1, len(document))
                 except Unreadable as fault:
-                    if not self._skip:
+                    if not self._about["skip_unreadable"]:
                         raise
                     name = fault.entry.name.decode("utf-8", "backslashreplace")
                     kept = f", its first {len(lengths) - held} documents are kept" if len(lengths) > held else ""
@@ -284,21 +286,35 @@ def _cut(plan: Plan) -> list[tuple[int, int]]:
     return parts
 
 
-def _prepare(folder: Path, name: str, to: str, options: Options) -> None:
-    """Refuse a place that holds something else, or empty it where that was asked for."""
+def _is_finished(folder: Path, name: str, to: str, options: Options) -> bool:
+    """Say whether a token set is there; remove it where that was asked for."""
     if "://" in to:
         raise UsageError("tokens are packed into a folder", given=to, next="pack them here and copy both files there")
     whole = [folder / f"{name}{ending}" for ending in (".idx", ".bin", ".json")]
-    if whole[0].exists() and not options.restart:
-        raise UsageError(
-            "a token set is there already",
-            given=str(whole[0]),
-            allowed="a new folder or name",
-            next="--restart throws it away and packs anew",
-        )
     if options.restart:
         for path in whole:  # the index first: without it there is no set
             path.unlink(missing_ok=True)
+    return whole[0].exists()
+
+
+def _finished(path: Path, about: dict[str, Any], plan: Plan) -> Packed:
+    """Return what a token set holds that is there already, where it is what packing the plan would make."""
+    known = read_about(str(path))
+    refuse_other(known.get("made_of", {}), about, f"{path}.idx")
+    index = open_token_index(str(path))
+    return Packed(
+        path=str(path.parent),
+        index=f"{path}.idx",
+        shards=1,
+        samples=index.documents,
+        bytes=index.tokens * index.item_bytes,
+        seconds=0.0,
+        resumed_shards=1,
+        left_out=plan.left_out,
+        id=f"{known['crc32']:08x}",
+        already=True,
+        packed_s=path.with_name(path.name + ".idx").stat().st_mtime,
+    )
 
 
 def _crc32(path: Path) -> int:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
+import tempfile
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from multiprocessing.connection import Connection
@@ -16,28 +19,37 @@ from cordee.data.pack._base import Tell
 from cordee.errors import DataError
 
 _TELL_EVERY_S = 0.2
+_JOB_BYTES = 8
 
 # What a worker does: called with the jobs that it shares with the others, and whom to tell what was added.
 Work = Callable[["Jobs", Tell], Any]
 
 
 class Jobs:
-    """Numbers that workers take in turn until none is left."""
+    """Numbers that workers take in turn until none is left.
 
-    def __init__(self, numbers: Sequence[int], shared: Any) -> None:
-        self._numbers, self._next = numbers, shared
+    They stand in a file that has no name, and workers share one position in it, which the kernel moves on with each read:
+    there is no lock that a killed worker could keep.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        with tempfile.TemporaryFile(buffering=0) as file:
+            file.write(array("q", numbers).tobytes())
+            file.seek(0)
+            self._shared = os.dup(file.fileno())
 
     def take(self) -> int | None:
         """Return the next job; None when there is none."""
-        with self._next.get_lock():
-            at = self._next.value
-            self._next.value = at + 1
-        return self._numbers[at] if at < len(self._numbers) else None
+        job = os.read(self._shared, _JOB_BYTES)
+        return int.from_bytes(job, sys.byteorder, signed=True) if job else None
 
     def stop(self) -> None:
         """Leave the rest undone."""
-        with self._next.get_lock():
-            self._next.value = len(self._numbers)
+        os.lseek(self._shared, 0, os.SEEK_END)
+
+    def close(self) -> None:
+        """Give the file back; the workers have ended."""
+        os.close(self._shared)
 
 
 def run_all(numbers: Sequence[int], work: Work, workers: int, threads: bool, tell: Tell) -> list[Any]:
@@ -49,14 +61,16 @@ def run_all(numbers: Sequence[int], work: Work, workers: int, threads: bool, tel
     Raises:
         Exception: what the first worker that failed raised; the others end after their current job.
     """
-    context = multiprocessing.get_context("fork")
-    jobs = Jobs(numbers, context.Value("q", 0))
     workers = min(workers, len(numbers))
-    if workers <= 1:
-        return _alone(jobs, work, tell)
-    if threads:
-        return _threads(jobs, work, workers, tell)
-    return _processes(context, jobs, work, workers, tell)
+    jobs = Jobs(numbers)
+    try:
+        if workers <= 1:
+            return _alone(jobs, work, tell)
+        if threads:
+            return _threads(jobs, work, workers, tell)
+        return _processes(jobs, work, workers, tell)
+    finally:
+        jobs.close()
 
 
 def _alone(jobs: Jobs, work: Work, tell: Tell) -> list[Any]:
@@ -92,7 +106,8 @@ def _threads(jobs: Jobs, work: Work, workers: int, tell: Tell) -> list[Any]:
     return given
 
 
-def _processes(context: Any, jobs: Jobs, work: Work, workers: int, tell: Tell) -> list[Any]:
+def _processes(jobs: Jobs, work: Work, workers: int, tell: Tell) -> list[Any]:
+    context = multiprocessing.get_context("fork")
     given: list[Any] = []
     added = context.RawArray("q", 2 * workers)
     running: dict[Connection, Any] = {}
@@ -120,7 +135,7 @@ def _processes(context: Any, jobs: Jobs, work: Work, workers: int, tell: Tell) -
 def _given(ended: Connection, process: Any) -> Any:
     try:
         error, given = ended.recv()
-    except EOFError:
+    except (EOFError, OSError):  # nothing was answered, or a part of it
         process.join()
         raise DataError(
             f"a packing process was ended by signal {-process.exitcode}"

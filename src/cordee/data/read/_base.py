@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
     import numpy
@@ -24,6 +25,7 @@ class Source(ABC):
         identity: changes when the samples do; kept with a checkpoint to refuse the position in another data set.
         counts: what was read so far; who measures takes it from here.
         ahead_samples: how many samples ahead `expect` can make use of; 0: none.
+        at_once: how many reads may be begun before the first is waited for.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Source(ABC):
     identity: str
     counts: "Counts"
     ahead_samples: int = 0
+    at_once: int = 1
 
     @abstractmethod
     def read(self, samples: "Array") -> list[Sample]:
@@ -41,6 +44,13 @@ class Source(ABC):
         Raises:
             DataError: storage failed. CorruptDataError: a sample is not what the index says; names its key.
         """
+
+    def begin(self, samples: "Array") -> "Callable[[], list[Sample]]":
+        """Begin to read samples, in threads where there are some; return what waits for them and returns them as `read` does.
+
+        What was begun is waited for in the same order, each once. A read in between is no error.
+        """
+        return partial(self.read, samples)
 
     def expect(self, samples: "Array") -> None:  # noqa: B027
         """Append to what is read next, so that storage is asked early and in its own order. Returns at once.

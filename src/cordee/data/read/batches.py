@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Protocol, Sequence, Union
 
@@ -69,16 +70,21 @@ def blocks(source: Source, order: Ordering, shares: Sequence[Share], most_bytes:
         DataError: as the source does; or all of a batch were skipped.
     """
     keep_freed_memory()
-    groups = _announced(source, order, shares)
     mean_bytes = 0.0
-    for group in groups:
+    begun: deque[_Begun] = deque()
+    for group in _announced(source, order, shares):
         at = 0
         while at < len(group):
             wanted = _take(group, at, mean_bytes, min(most_bytes, _BLOCK_BYTES))
             at += len(wanted)
-            read = [_read(source, wanted)]
+            begun.append(_Begun(source, wanted))
+            if len(begun) < source.at_once:
+                continue
+            read = [begun.popleft().block()]
             mean_bytes = max(1.0, read[0].mean_bytes)
             yield read.pop()  # nothing of it stays here while the next is read: memory that is warm is used again
+    while begun:
+        yield begun.popleft().block()
 
 
 def _announced(source: Source, order: Ordering, shares: Sequence[Share]) -> Iterator["list[Array]"]:
@@ -119,20 +125,29 @@ def _take(group: "list[Array]", at: int, mean_bytes: float, most_bytes: int) -> 
     return taken
 
 
-def _read(source: Source, block: "list[Array]") -> Block:
-    import numpy
+class _Begun:
+    """A block that is being read."""
 
-    numbers = numpy.concatenate(block) if len(block) > 1 else block[0]
-    skipped_before = source.counts.skipped
-    samples: list[Any] = source.read(numbers)
-    some_skipped = source.counts.skipped != skipped_before
-    mean_bytes = _mean_bytes(samples)
-    batches, at = [], 0
-    for part in block:
-        batch = RawBatch(samples[at : at + len(part)], part.tolist())
-        at += len(part)
-        batches.append(_without_skipped(source, batch) if some_skipped else batch)
-    return Block(batches, max(int(mean_bytes * len(samples)), _LEAST_BATCH_BYTES * len(batches)), mean_bytes)
+    def __init__(self, source: Source, parts: "list[Array]") -> None:
+        import numpy
+
+        self._source, self._parts = source, parts
+        self._wait = source.begin(numpy.concatenate(parts) if len(parts) > 1 else parts[0])
+
+    def block(self) -> Block:
+        """Wait for it."""
+        source = self._source
+        skipped_before = source.counts.skipped
+        samples = self._wait()
+        some_skipped = source.counts.skipped != skipped_before
+        mean_bytes = _mean_bytes(samples)
+        batches, at = [], 0
+        for part in self._parts:
+            batch = RawBatch(samples[at : at + len(part)], part.tolist())
+            at += len(part)
+            batches.append(_without_skipped(source, batch) if some_skipped else batch)
+        size = max(int(mean_bytes * len(samples)), _LEAST_BATCH_BYTES * len(batches))
+        return Block(batches, size, mean_bytes)
 
 
 def _without_skipped(source: Source, batch: RawBatch) -> RawBatch:

@@ -15,9 +15,10 @@ from cordee.data.read.counting import Counts
 from cordee.data.read.limits import find_limit
 from cordee.data.read.mixing import Mix
 from cordee.data.read.position import Cut, Order, Shares, check_cut
+from cordee.data.read.ranks import usable_threads
 from cordee.data.read.state import SCHEMA, State, checked
 from cordee.data.read.telling import Teller, summed
-from cordee.data.read.threads import Ahead, usable_threads
+from cordee.data.read.threads import Ahead
 from cordee.errors import DataError, UsageError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import json
 import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence
 
 from cordee.data.read._base import Sample, Source
 from cordee.data.read.counting import Counts
@@ -84,6 +84,7 @@ class Mix(Source):
             self._firsts.append(self._firsts[-1] + source.size)
         self.size = samples_per_epoch or self._firsts[-1]
         self.ahead_samples = max(source.ahead_samples for source in self.sources)
+        self.at_once = max(source.at_once for source in self.sources)
         parts = [[name, source.identity, source.size] for name, source in zip(names, self.sources)]
         text = json.dumps([parts, self._counts, self.size])
         self.identity = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -99,12 +100,22 @@ class Mix(Source):
         return MixedOrder(sizes, self._counts, seed, shuffle)
 
     def read(self, samples: "Array") -> "list[Sample]":
-        found: list[Any] = [None] * len(samples)
-        for number, where in self._parts(samples):
-            values = self.sources[number].read(samples[where] - self._firsts[number])
-            for place, value in zip(where.tolist(), values):
-                found[place] = value
-        return found
+        return self.begin(samples)()
+
+    def begin(self, samples: "Array") -> "Callable[[], list[Sample]]":
+        begun = [
+            (where, self.sources[number].begin(samples[where] - self._firsts[number]))
+            for number, where in self._parts(samples)
+        ]
+
+        def samples_read() -> "list[Sample]":
+            found: list[Any] = [None] * len(samples)
+            for where, wait in begun:
+                for place, value in zip(where.tolist(), wait()):
+                    found[place] = value
+            return found
+
+        return samples_read
 
     def expect(self, samples: "Array") -> None:
         for number, where in self._parts(samples):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
 import zlib
-from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Sequence, Union
 
 from cordee.data.read._base import Sample, Source
 from cordee.data.read.ahead import Ahead
@@ -15,10 +15,13 @@ from cordee.data.read.ahead_choice import WAYS, limit_for, way_for, workers_of_l
 from cordee.data.read.ahead_fetch import NETWORK_FILES, OBJECTS, Fetcher
 from cordee.data.read.ahead_threads import Threads
 from cordee.data.read.counting import Counts
+from cordee.data.read.many import ManyReads
 from cordee.data.read.memory import keep_freed_memory
+from cordee.data.read.packed_block import BlockReading
 from cordee.data.read.packed_carefully import read_carefully
 from cordee.data.read.packed_files import Files
-from cordee.data.read.packed_layout import Block, Layout, assembled
+from cordee.data.read.packed_layout import Layout, assembled
+from cordee.data.read.ranks import usable_threads
 from cordee.data.read.remote import RemoteFiles, index_of
 from cordee.data.shards.index import INDEX_NAME, Path, open_index
 from cordee.errors import CorruptDataError, UsageError
@@ -101,7 +104,10 @@ class PackedSource(Source):
         self._process = os.getpid()
         self._ahead: Optional[Ahead] = None
         remote = "://" in self.index.root
-        limit_bytes = max(1, self.limit_bytes // workers_of_loader())
+        workers = workers_of_loader()
+        limit_bytes = max(1, self.limit_bytes // workers)
+        self._many = ManyReads(max(1, usable_threads() // workers))
+        self.at_once = self._many.threads
         self.files: Union[Files, RemoteFiles] = (
             RemoteFiles(self.index, self.counts)
             if remote
@@ -116,30 +122,32 @@ class PackedSource(Source):
 
     def read(self, samples: "Array") -> list[Sample]:
         """Return samples in the order asked for; with corrupt="skip", None in the place of a damaged one."""
-        import numpy
-
-        samples = numpy.asarray(samples, dtype=numpy.int64).reshape(-1)
-        if len(samples) and not (int(samples.min()) >= 0 and int(samples.max()) < self.size):
-            raise UsageError(
-                f"the data set {self.name!r} has no such sample",
-                given=f"{int(samples.min())} to {int(samples.max())}",
-                allowed=f"0 to {self.size - 1}",
-                next="ask for samples by numbers below the source's `size`",
-            )
-        if os.getpid() != self._process:  # closed, or forked: threads and locks stayed with the parent
-            self._begin()
+        samples = self._checked(samples)
         if not self.fields:
             return self._complete(samples, [{} for _ in range(len(samples))])
         first = self._ahead.reached(samples) if self._ahead else None
         if isinstance(self._ahead, Fetcher):
             return self._complete(samples, self._fetched(self._ahead, first, samples))
-        assert isinstance(self.files, Files)
         found: list[Any] = []
-        step = _BLOCK_SAMPLES if len(self.index.shards) <= self.files.most else min(_BLOCK_SAMPLES, self.files.most)
-        for begin in range(0, len(samples), step):
-            some = samples[begin : begin + step]
-            found += self._complete(some, self._block(self.files, some))
+        for some in self._parts(samples):
+            found += self._complete(some, self._reading(some).samples())
         return found
+
+    def begin(self, samples: "Array") -> Callable[[], list[Sample]]:
+        """Begin to read samples; return what waits for them and returns them as `read` does."""
+        samples = self._checked(samples)
+        if not self.fields or isinstance(self._ahead, Fetcher) or self._many.threads < 2:
+            return partial(self.read, samples)
+        if self._ahead:
+            self._ahead.reached(samples)
+        parts = [(some, self._reading(some)) for some in self._parts(samples)]
+        for _, reading in parts:
+            reading.start()
+
+        def samples_read() -> list[Sample]:
+            return [sample for some, reading in parts for sample in self._complete(some, reading.samples())]
+
+        return samples_read
 
     def expect(self, samples: "Array") -> None:
         """Append to what is read next, in this order; a read of anything else forgets all that was expected."""
@@ -183,6 +191,7 @@ class PackedSource(Source):
         if os.getpid() == self._process:
             if self._ahead:
                 self._ahead.close()
+            self._many.close()
             self.files.close()
             self._process = 0
 
@@ -221,59 +230,32 @@ class PackedSource(Source):
         self._layout = Layout(self.index, self.fields)
         self._process = 0  # files and threads are made where it is read
 
-    def _block(self, files: Files, samples: "Array") -> list[Any]:
-        """Read a block from open files."""
-        block = self._layout.block(samples)
-        numbers = block.shards.tolist()
-        started = time.perf_counter()
-        opened = files.borrow(set(numbers))
-        try:
-            found = self._quickly(list(map(opened.__getitem__, numbers)), block)
-        except OSError:
-            found = None
-        finally:
-            files.give_back(opened)
-        if found is None:
-            return read_carefully(self, self._layout, samples)
-        sizes = block.ends - block.begins
-        if block.together is not None:
-            pieces = self._layout.pieces(block)
-            sizes = pieces.ends - pieces.begins
-        self.counts.block(sizes, time.perf_counter() - started)
-        return found
+    def _checked(self, samples: "Array") -> "Array":
+        """Return sample numbers as int64, each of a sample that there is; files and threads are this process's."""
+        import numpy
 
-    def _quickly(self, files: list[int], block: Block) -> Optional[list[Sample]]:
-        """Read a block; None when an answer was short: which, is found out sample by sample."""
-        if block.together is not None:
-            return self._apart(files, block)
-        sizes = (block.ends - block.begins).tolist()
-        if len(self.fields) == 1 and int(block.lengths.min()) >= 0:
-            field = self.fields[0]
-            answers = list(map(os.pread, files, sizes, block.begins.tolist()))
-            return [{field: data} for data in answers] if list(map(len, answers)) == sizes else None
-        relative = block.offsets - block.begins[:, None]
-        found = []
-        for file, size, begin, starts, stops in zip(
-            files, sizes, block.begins.tolist(), relative.tolist(), (relative + block.lengths).tolist()
-        ):
-            data = os.pread(file, size, begin)
-            if len(data) != size:
-                return None
-            # A field that the sample has not ends before it starts.
-            found.append({name: data[a:b] for name, a, b in zip(self.fields, starts, stops) if b >= a})
-        return found
+        samples = numpy.asarray(samples, dtype=numpy.int64).reshape(-1)
+        if len(samples) and not (int(samples.min()) >= 0 and int(samples.max()) < self.size):
+            raise UsageError(
+                f"the data set {self.name!r} has no such sample",
+                given=f"{int(samples.min())} to {int(samples.max())}",
+                allowed=f"0 to {self.size - 1}",
+                next="ask for samples by numbers below the source's `size`",
+            )
+        if os.getpid() != self._process:  # closed, or forked: threads and locks stayed with the parent
+            self._begin()
+        return samples
 
-    def _apart(self, files: list[int], block: Block) -> Optional[list[Sample]]:
-        """Read a block in which fields of a sample lie far from each other."""
-        owners, _, begins, ends = self._layout.pieces(block)
-        sizes = (ends - begins).tolist()
-        answers = list(map(os.pread, [files[owner] for owner in owners.tolist()], sizes, begins.tolist()))
-        if list(map(len, answers)) != sizes:
-            return None
-        parts: list[list[bytes]] = [[] for _ in files]
-        for owner, data in zip(owners.tolist(), answers):
-            parts[owner].append(data)
-        return [assembled(self.fields, block, place, some) for place, some in enumerate(parts)]
+    def _parts(self, samples: "Array") -> "list[Array]":
+        """Return samples in blocks, of no more shards than may be open at once."""
+        assert isinstance(self.files, Files)
+        step = _BLOCK_SAMPLES if len(self.index.shards) <= self.files.most else min(_BLOCK_SAMPLES, self.files.most)
+        return [samples[begin : begin + step] for begin in range(0, len(samples), step)]
+
+    def _reading(self, samples: "Array") -> BlockReading:
+        assert isinstance(self.files, Files)
+        careful = partial(read_carefully, self, self._layout)
+        return BlockReading(self._layout, samples, self.files, self._many, self.counts, careful)
 
     def _fetched(self, fetcher: Fetcher, first: Optional[int], samples: "Array") -> list[Any]:
         """Return samples from what was fetched early, or is fetched now; what failed is read once more by itself."""

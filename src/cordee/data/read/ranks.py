@@ -52,3 +52,11 @@ def _found() -> tuple[int, int]:
             given=f"RANK={os.environ.get('RANK')}, WORLD_SIZE={os.environ.get('WORLD_SIZE')}",
             next="a launcher sets them; or give rank= and world=",
         ) from None
+
+
+def usable_threads() -> int:
+    """Return how many threads this rank should decode in: the processors it may use, shared with the node's other ranks."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if usable == os.cpu_count():  # not bound to a part of them
+        usable //= max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+    return max(1, min(16, usable))

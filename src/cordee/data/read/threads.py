@@ -247,11 +247,3 @@ def _run_tasks(tasks: "SimpleQueue[Optional[Callable[[], None]]]", queue: _Queue
             return
         if not queue.stopped:
             task()
-
-
-def usable_threads() -> int:
-    """Return how many threads this rank should decode in: the processors it may use, shared with the node's other ranks."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if usable == os.cpu_count():  # not bound to a part of them
-        usable //= max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
-    return max(1, min(16, usable))

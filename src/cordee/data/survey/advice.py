@@ -53,6 +53,8 @@ def advise(survey: Survey, machine: Machine) -> Advice:
     small = many_small_files(survey)
     size = packed_bytes(survey.files, survey.named_bytes) if small else survey.named_bytes
     place, reason = _place_for(size, machine)
+    if not survey.files:
+        reason = ""
     first, command = _command(survey, machine, size, small)
     partial = "" if survey.complete else "not all of it could be looked at, so it may be more"
     return Advice(
@@ -135,7 +137,7 @@ def _command(survey: Survey, machine: Machine, size: int, small: bool) -> tuple[
     if survey.links_out > survey.files:
         return "most of it are links that lead elsewhere, and what they point at is not counted", f"{pack} --follow"
     if not survey.files:
-        return "there are no files", None
+        return "there are no files" if survey.complete else "no files could be seen", None
     if survey.share("python environment") > _MOSTLY:
         place = next(each.examples[0] for each in survey.formats if each.name == "python environment")
         return (

@@ -50,7 +50,7 @@ def _of_what_was_missed(survey: Survey) -> list[Finding]:
     if survey.links_out:
         found.append(
             Finding(
-                f"of {counted(survey.links, 'link')} {survey.links_out:,} lead out of the tree; what they point at is not counted",
+                f"links that lead out of the tree: {survey.links_out:,} of {survey.links:,}; what they point at is not counted",
                 "warn" if survey.links_out >= survey.files else "info",
                 "links-out",
                 next="survey the folders that they point at",
@@ -67,7 +67,9 @@ def _of_what_was_missed(survey: Survey) -> list[Finding]:
             )
         )
     if survey.vanished:
-        found.append(Finding(f"{survey.vanished:,} names went away meanwhile: the tree is in use", "info", "vanished"))
+        found.append(
+            Finding(f"{counted(survey.vanished, 'name')} went away meanwhile: the tree is in use", "info", "vanished")
+        )
     return found
 
 

@@ -20,9 +20,9 @@ from cordee.hardware.mounts import mount_of, read_mounts
 
 WORKER = Path(__file__).with_name("worker.py")
 MOST_WORKERS = 16
-_ALONE_S = 0.3  # small trees need no other process
+_ALONE_S = 0.1  # small trees need no other process
 _BUDGET_S = 0.15
-_SAVE_EVERY_S = 5.0
+_SAVE_EVERY_S = 1.0
 _FOLDERS_AT_ONCE = 256
 _MOSTLY_WAITING = 0.6
 
@@ -54,12 +54,13 @@ class Scan:
         self._state = State(path, environ)
         self._most_workers = min(MOST_WORKERS, workers or MOST_WORKERS)
         self._cores = min(self._most_workers, len(os.sched_getaffinity(0)))
-        kept = self._state.read() if resume else None
-        if resume and (kept is None or not kept["todo"]):
+        kept = self._state.read(self._state.under_way) if resume else None
+        if resume and kept is None:
+            whole = self._state.whole.exists()
             raise UsageError(
                 "there is no interrupted survey of this path to go on with",
                 given=path,
-                next="leave --resume away" if kept is None else "leave --resume away, or see what it found with --last",
+                next="leave --resume away" + (", or see what the last whole one found with --last" if whole else ""),
             )
         self.resumed = kept is not None
         status = os.lstat(path)
@@ -90,6 +91,7 @@ class Scan:
                 self._take(looker.look([self._todo.pop()], _BUDGET_S))
                 self._now_and_then()
             if self._todo:
+                self._save()
                 self._together()
         finally:
             under_way = [folder for worker in self._workers for folder in worker.folders]
@@ -167,7 +169,7 @@ class Scan:
         try:
             self._state.write({"options": self._options, "counted": self.totals.document(), "todo": left})
         except OSError as error:
-            self.unsaved = f"{self._state.file}: {error.strerror}"
+            self.unsaved = f"{error.filename or self._state.whole.parent}: {error.strerror}"
         self._saved_s = time.monotonic()
 
 

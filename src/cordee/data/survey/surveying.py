@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def survey(
         progress: called with what was counted so far, about once a second.
 
     Raises:
-        UsageError: there is no such path, or nothing to go on with.
+        UsageError: there is no such folder or file, or nothing to go on with.
         DataError: nothing of it can be looked at, or a store does not answer.
     """
     if is_remote(path):
@@ -96,21 +97,32 @@ def last_survey(path: str, environ: Mapping[str, str] = os.environ) -> Survey | 
     """Return what the last whole survey of a path has found, without another look at its files; None: there was none.
 
     Raises:
-        UsageError: there is no such path.
+        UsageError: there is no such folder or file.
+        DataError: it cannot be looked at.
     """
     if is_remote(path):
         return None
     top = _real(path)
-    kept = State(top, environ).read()
-    if kept is None or kept["todo"]:
-        return None
-    return _survey_of(top, Totals(kept["counted"]).part, kept["options"]["now_s"], kept=True)
+    state = State(top, environ)
+    kept = state.read(state.whole)
+    return None if kept is None else _survey_of(top, Totals(kept["counted"]).part, kept["options"]["now_s"], kept=True)
 
 
 def _real(path: str) -> str:
     top = os.path.realpath(path)
-    if not os.path.lexists(top):
-        raise UsageError("there is nothing at this path", given=path, allowed="a folder, a file, or an s3:// address")
+    allowed = "a folder, a file, or an s3:// address"
+    try:
+        mode = os.lstat(top if path else path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError("there is nothing at this path", given=path, allowed=allowed) from None
+    except OSError as error:
+        raise DataError(
+            "it cannot be looked at", given=f"{path}: {error.strerror}", next="ask its owner for the right to read it"
+        ) from None
+    if stat.S_ISLNK(mode):
+        raise UsageError("this link leads to itself", given=path, allowed=allowed)
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        raise UsageError("this is neither a folder nor a file", given=path, allowed=allowed)
     return top
 
 

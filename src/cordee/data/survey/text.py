@@ -27,7 +27,8 @@ def lines_of(judged: Judged) -> list[str]:
         lines.append(f"  as it was on {utc_text(found.began_s)[:16].replace('T', ' at ')} UTC")
     if not found.complete:
         lines.append("  not all of it: some could not be looked at")
-    lines += ["", *_formats(judged), *_sizes(judged), "", *_tiers(judged)]
+    if found.files:
+        lines += ["", *_formats(judged), *_sizes(judged), "", *_tiers(judged)]
     lines += [f"  quota     {text}" for text in _quotas(judged)]
     if judged.purge:
         text = f"{counted(judged.purge.soon_files, 'file')} within {judged.purge.within_days} days"

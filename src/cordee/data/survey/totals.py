@@ -93,7 +93,7 @@ class Totals:
 
 
 class State:
-    """The file in which a survey of one path is kept: while it goes on, and when it is whole.
+    """What is kept of the surveys of one path: `whole`, the last that came to its end, and `under_way`, one that did not.
 
     Args:
         path: what is surveyed.
@@ -102,28 +102,33 @@ class State:
 
     def __init__(self, path: str, environ: Mapping[str, str] = os.environ) -> None:
         self._path = path
+        folder = Path(cache_folder(environ)) / "surveys"
         name = hashlib.sha256(os.fsencode(path)).hexdigest()[:24]
-        self.file = Path(cache_folder(environ)) / "surveys" / f"{name}.json"
+        self.whole, self.under_way = folder / f"{name}.json", folder / f"{name}.under-way.json"
 
-    def read(self) -> dict[str, Any] | None:
-        """Return what is kept; None: nothing, or nothing that this Cordée can read."""
+    def read(self, file: Path) -> dict[str, Any] | None:
+        """Return what one of the two keeps; None: nothing, or nothing that this Cordée can read."""
         try:
-            kept = json.loads(self.file.read_text())
+            kept = json.loads(file.read_text())
         except (OSError, ValueError):
             return None
         good = isinstance(kept, dict) and kept.get("schema") == STATE_SCHEMA and kept.get("path") == self._path
-        return kept if good else None
+        return kept if good and bool(kept["todo"]) == (file == self.under_way) else None
 
-    def write(self, values: Mapping[str, Any]) -> None:
-        """Keep `values`, replacing at once what was there.
+    def write(self, values: Mapping[str, Any]) -> Path:
+        """Keep `values`, replacing at once what was there: as whole where no `todo` is left. Return the file.
 
         Raises:
             OSError: the cache folder cannot be written.
         """
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.file.with_suffix(f".{os.getpid()}.partial")
+        file = self.under_way if values["todo"] else self.whole
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}.partial")
         try:
             partial.write_text(json.dumps({"schema": STATE_SCHEMA, "path": self._path, **values}))
-            os.replace(partial, self.file)
+            os.replace(partial, file)
         finally:
             partial.unlink(missing_ok=True)
+        if file == self.whole:
+            self.under_way.unlink(missing_ok=True)
+        return file

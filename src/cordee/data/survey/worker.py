@@ -15,6 +15,9 @@ import signal
 import stat
 import sys
 import time
+from collections import defaultdict
+from functools import lru_cache
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 Folder = tuple[str, int, str]  # path, depth below the top (0), what it is a part of ("", "venv", "zarr", ...)
 Part = dict[str, Any]
+Statuses = tuple[
+    list[str], list[os.stat_result], list[OSError]
+]  # names and what is known of them; why some is not known
 
 DAY_S = 86400
 MOST_NAMED = 20
@@ -37,6 +43,7 @@ MARKERS = {
     "zarr.json": "zarr",
     "dataset.index": "packed",
 }
+_MARKER_NAMES = frozenset(MARKERS)
 _COMPRESSIONS = frozenset(["gz", "zst", "xz", "bz2", "lz4"])
 _LISTED_AT_ONCE = 1024
 _SLOW_S = 100e-6
@@ -54,29 +61,65 @@ def empty_part() -> Part:
     return part
 
 
+class _Files:
+    """Regular files of one folder, by columns, as a loop over every file in Python would cost as much as asking for it.
+
+    Times are whole seconds.
+    """
+
+    def __init__(self, prefix: str, names: list[str], statuses: list[os.stat_result]) -> None:
+        self.prefix, self.names = prefix, names
+        # Source: Python's documentation of os.stat_result, the order of its items.
+        columns = list(zip(*statuses, strict=True))
+        self.modes, self.inodes, self.devices, self.names_each, self.users, self.groups = columns[:6]
+        self.sizes, self.read_s, self.written_s = columns[6:9]
+        self.blocks = [status.st_blocks for status in statuses]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
 class _Own:
     """What one folder's files end in: for each suffix files, bytes, the largest, and a few samples."""
 
     def __init__(self) -> None:
         self.suffixes: dict[str, list[Any]] = {}
+        self.marks: set[str] = set()
+        self.error: OSError | None = None  # the first entry of which nothing is known has it
 
-    def add(self, prefix: str, regular: list[tuple[str, Any]]) -> None:
-        """Add files: their names below `prefix` and what is known of them."""
-        suffixes = self.suffixes
-        for name, status in regular:
-            suffix, size = suffix_of(name), status.st_size
-            kept = suffixes.get(suffix)
-            if kept is None:
-                if len(suffixes) >= MOST_SUFFIXES:
-                    suffix = OTHER
-                kept = suffixes.setdefault(suffix, [0, 0, 0, []])
-            kept[0] += 1
-            kept[1] += size
-            if size > kept[2]:
-                kept[2] = size
-            # One without blocks is a hole, or lies on tape: reading it would bring it back.
-            if kept[0] <= MOST_SAMPLES and (status.st_blocks or size < _SPARSE_BYTES):
-                kept[3].append((prefix + name, size))
+    def add(self, files: _Files) -> None:
+        by_ending: dict[str, list[int]] = {}
+        # One letter without a dot: there is no ending.
+        for index, ending in enumerate([name[name.rfind(".", 1) :] for name in files.names]):
+            if ending in by_ending:
+                by_ending[ending].append(index)
+            else:
+                by_ending[ending] = [index]
+        for ending, indices in by_ending.items():
+            suffix = _suffix_of_ending(ending)
+            if suffix is not None:
+                self._add(suffix, files, indices)
+                continue
+            by_suffix: dict[str, list[int]] = {}
+            for index in indices:
+                by_suffix.setdefault(suffix_of(files.names[index]), []).append(index)
+            for suffix, some in by_suffix.items():
+                self._add(suffix, files, some)
+
+    def _add(self, suffix: str, files: _Files, indices: list[int]) -> None:
+        kept = self.suffixes.get(suffix)
+        if kept is None:
+            if len(self.suffixes) >= MOST_SUFFIXES:
+                suffix = OTHER
+            kept = self.suffixes.setdefault(suffix, [0, 0, 0, []])
+        # One without blocks is a hole, or lies on tape: reading it would bring it back.
+        for index in indices[: max(0, MOST_SAMPLES - kept[0])]:
+            if files.blocks[index] or files.sizes[index] < _SPARSE_BYTES:
+                kept[3].append((files.prefix + files.names[index], files.sizes[index]))
+        sizes = [files.sizes[index] for index in indices]
+        kept[0] += len(sizes)
+        kept[1] += sum(sizes)
+        kept[2] = max(kept[2], max(sizes))
 
     def add_to(self, part: Part, kind: str) -> None:
         """Add it to a part, all as one where the folder is a part of something."""
@@ -116,11 +159,10 @@ class Looker:
             path, depth, kind = todo.pop()
             try:
                 todo += self._folder(path, depth, kind, part)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 part["vanished"] += 1
             except OSError as error:
-                part["unreadable_count"] += 1
-                _name(part["unreadable"], f"{path}: {error.strerror}")
+                _unreadable(part, path, error)
             if time.monotonic() > end:
                 break
         part["todo"] = todo
@@ -128,123 +170,155 @@ class Looker:
 
     def look_at_file(self, path: str) -> Part:
         """Return the part of one file that is the top itself."""
-        part = empty_part()
+        part, own = empty_part(), _Own()
         folder, name = os.path.split(path)
-        with os.scandir(folder) as listing:
-            own = _Own()
-            self._files(folder.rstrip("/") + "/", [entry for entry in listing if entry.name == name], part, own)
+        try:
+            self._known(folder.rstrip("/") + "/", [name], [os.lstat(path)], part, own)
+        except FileNotFoundError:
+            part["vanished"] += 1
         own.add_to(part, "")
         return part
 
     def _folder(self, path: str, depth: int, kind: str, part: Part) -> list[Folder]:
         """Add one folder to the part and return the folders in it; what is in memory does not grow with the folder."""
-        marks: set[str] = set()
         below: list[str] = []
-        listed: list[Any] = []
         entries, own = 0, _Own()
         prefix = path.rstrip("/") + "/"
-        with os.scandir(path) as listing:
-            for entry in listing:
-                entries += 1
-                name = entry.name
-                if name in MARKERS:
-                    marks.add(MARKERS[name])
-                if entry.is_symlink():
-                    part["links"] += 1
-                    part["links_out"] += self._leads_out(prefix, name)
-                elif entry.is_dir(follow_symlinks=False):
-                    below.append(name)
-                else:
-                    listed.append(entry)
-                    if len(listed) == _LISTED_AT_ONCE:
-                        self._files(prefix, listed, part, own)
-                        listed.clear()
-            self._files(prefix, listed, part, own)
-        kind = kind or min(marks, default="")
+        # Asked below an open folder, the kernel does not look the whole path up for every file.
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            with os.scandir(descriptor) as listing:
+                while listed := list(islice(listing, _LISTED_AT_ONCE)):
+                    entries += len(listed)
+                    below += self._entries(prefix, listed, part, own)
+        finally:
+            os.close(descriptor)
+        kind = kind or min(own.marks, default="")
         own.add_to(part, kind)
-        for mark in marks:
+        for mark in own.marks:
             marked = part["marked"].setdefault(mark, {"count": 0, "paths": []})
             marked["count"] += 1
             _name(marked["paths"], path)
         part["folders"] += 1
         part["depth"] = max(part["depth"], depth)
         _keep_largest(part["largest_folders"], entries, path)
-        return [(prefix + name, depth + 1, kind) for name in below if self._enters(prefix + name, part)]
+        if own.error:
+            _unreadable(part, path, own.error)
+        return [(prefix + name, depth + 1, kind) for name in below]
 
-    def _files(self, prefix: str, listed: list[Any], part: Part, own: _Own) -> None:
-        """Add files of one folder to the part, and to `own` what depends on what the folder turns out to be."""
-        regular = []
-        for name, status in self._statuses(listed):
-            if status is None:
+    def _entries(self, prefix: str, listed: list[Any], part: Part, own: _Own) -> list[str]:
+        """Add entries of one folder to the part, and to `own` what depends on what the folder turns out to be.
+
+        Returns:
+            the names of the folders among them that are to be looked through.
+        """
+        names, statuses, errors = self._statuses(listed)
+        for error in errors:
+            if isinstance(error, FileNotFoundError):
                 part["vanished"] += 1
-            elif stat.S_ISREG(status.st_mode):
-                regular.append((name, status))
             else:
-                part["others"] += 1
-        self._count(prefix, regular, part)
-        own.add(prefix, regular)
-        self._add_ages(regular, part)
+                own.error = own.error or error
+        return self._known(prefix, names, statuses, part, own)
 
-    def _count(self, prefix: str, regular: list[tuple[str, Any]], part: Part) -> None:
-        """Add numbers, sizes and blocks; a file of several names is left to whoever sees all of them."""
-        sizes, user, groups = part["sizes"], self._user, self._groups
-        size_sum = blocks_sum = 0
-        for name, status in regular:
-            size, blocks = status.st_size, status.st_blocks
-            if status.st_nlink > 1:
-                part["hard_links"].append((status.st_dev, status.st_ino, status.st_nlink, size, blocks * 512))
-            else:
-                size_sum += size
-                blocks_sum += blocks
-            bits = size.bit_length()
-            counts = sizes.get(bits)
-            if counts is None:
-                counts = sizes[bits] = [0, 0]
-            counts[0] += 1
-            counts[1] += size
-            if size == 0:
-                part["empty"] += 1
-            elif size >= _SPARSE_BYTES and blocks * 1024 < size:
-                part["sparse"] += 1
-            if user and not _readable(status, user, groups) and not os.access(prefix + name, os.R_OK):
+    def _known(self, prefix: str, names: list[str], statuses: list[os.stat_result], part: Part, own: _Own) -> list[str]:
+        below: list[str] = []
+        if not _MARKER_NAMES.isdisjoint(names):
+            own.marks.update(MARKERS[name] for name in names if name in MARKERS)
+        if not all(map(stat.S_ISREG, {status.st_mode for status in statuses})):
+            regular = []
+            for name, status in zip(names, statuses, strict=True):
+                if stat.S_ISREG(status.st_mode):
+                    regular.append((name, status))
+                elif stat.S_ISLNK(status.st_mode):
+                    part["links"] += 1
+                    part["links_out"] += self._leads_out(prefix, name)
+                elif not stat.S_ISDIR(status.st_mode):
+                    part["others"] += 1
+                elif self._enters(prefix + name, status, part):
+                    below.append(name)
+            names, statuses = [name for name, _ in regular], [status for _, status in regular]
+        if names:
+            files = _Files(prefix, names, statuses)
+            self._count(files, part)
+            self._add_sizes(files, part)
+            self._add_ages(files, part)
+            own.add(files)
+        return below
+
+    def _count(self, files: _Files, part: Part) -> None:
+        """Add numbers and blocks; a file of several names is left to whoever sees all of them."""
+        part["files"] += len(files)
+        part["bytes"] += sum(files.sizes)
+        part["allocated"] += sum(files.blocks) * 512
+        if max(files.names_each) > 1:
+            inodes = zip(files.devices, files.inodes, files.names_each, files.sizes, files.blocks, strict=True)
+            for device, inode, names, size, blocks in inodes:
+                if names > 1:
+                    part["hard_links"].append((device, inode, names, size, blocks * 512))
+                    part["bytes"] -= size
+                    part["allocated"] -= blocks * 512
+        if max(files.sizes) >= _SPARSE_BYTES:
+            pairs = zip(files.sizes, files.blocks, strict=True)
+            part["sparse"] += sum(size >= _SPARSE_BYTES and blocks * 1024 < size for size, blocks in pairs)
+        if self._user:
+            self._count_unreadable(files, part)
+
+    def _count_unreadable(self, files: _Files, part: Part) -> None:
+        rights = set(zip(files.modes, files.users, files.groups, strict=True))
+        doubtful = {each for each in rights if not self._readable(*each)}
+        if not doubtful:
+            return
+        for name, *each in zip(files.names, files.modes, files.users, files.groups, strict=True):
+            if tuple(each) in doubtful and not os.access(files.prefix + name, os.R_OK):
                 part["unreadable_files"] += 1
-                _name(part["unreadable_names"], prefix + name)
-        part["files"] += len(regular)
-        part["bytes"] += size_sum
-        part["allocated"] += blocks_sum * 512
+                _name(part["unreadable_names"], files.prefix + name)
 
-    def _add_ages(self, regular: list[tuple[str, Any]], part: Part) -> None:
+    def _readable(self, mode: int, user: int, group: int) -> bool:
+        if user == self._user:
+            return bool(mode & stat.S_IRUSR)
+        return bool(mode & (stat.S_IRGRP if group in self._groups else stat.S_IROTH))
+
+    def _add_sizes(self, files: _Files, part: Part) -> None:
+        by_bits: dict[int, list[int]] = defaultdict(list)
+        for size in files.sizes:
+            by_bits[size.bit_length()].append(size)
+        for bits, sizes in by_bits.items():
+            _add(part["sizes"], bits, len(sizes), sum(sizes))
+        part["empty"] += len(by_bits.get(0, ()))
+
+    def _add_ages(self, files: _Files, part: Part) -> None:
         """Add when files were last written or read, by days before now."""
-        ages, now_s, oldest_s = part["ages"], self._now_s, part["oldest_s"]
-        for _, status in regular:
-            used_s = status.st_mtime
-            if status.st_atime > used_s:
-                used_s = status.st_atime
-            day = int((now_s - used_s) // DAY_S)
-            counts = ages.get(day)
-            if counts is None:
-                counts = ages[day] = [0, 0]
-            counts[0] += 1
-            counts[1] += status.st_size
-            if oldest_s is None or used_s < oldest_s:
-                oldest_s = used_s
-        part["oldest_s"] = oldest_s
+        newest_s = max(max(files.read_s), max(files.written_s))
+        none_older_s = max(min(files.read_s), min(files.written_s))
+        day = self._day(newest_s)
+        if day == self._day(none_older_s):
+            _add(part["ages"], day, len(files), sum(files.sizes))
+        else:
+            for used_s, size in zip(map(max, files.read_s, files.written_s), files.sizes, strict=True):
+                _add(part["ages"], self._day(used_s), 1, size)
+        if part["oldest_s"] is None or none_older_s < part["oldest_s"]:
+            oldest_s = min(map(max, files.read_s, files.written_s))
+            part["oldest_s"] = oldest_s if part["oldest_s"] is None else min(part["oldest_s"], oldest_s)
 
-    def _statuses(self, listed: list[Any]) -> list[tuple[str, Any]]:
-        """Return (name, status) of entries, None for one that is gone; on slow storage many are asked for at once."""
+    def _day(self, used_s: int) -> int:
+        return int((self._now_s - used_s) // DAY_S)
+
+    def _statuses(self, listed: list[Any]) -> Statuses:
+        """Return what is known of entries; on slow storage many are asked for at once."""
         if self._slow and len(listed) >= _STAT_THREADS:
             if self._pool is None:
                 from concurrent.futures import ThreadPoolExecutor
 
                 self._pool = ThreadPoolExecutor(_STAT_THREADS)
             slices = [listed[first::_STAT_THREADS] for first in range(_STAT_THREADS)]
-            return [status for some in self._pool.map(_statuses, slices) for status in some]
+            names, statuses, errors = zip(*self._pool.map(_statuses, slices), strict=True)
+            return list(chain(*names)), list(chain(*statuses)), list(chain(*errors))
         begin, waits = time.monotonic(), _waits()
-        statuses = _statuses(listed)
+        found = _statuses(listed)
         if len(listed) >= _STAT_THREADS:
             late = time.monotonic() - begin > _SLOW_S * len(listed)
             self._slow = late and 2 * (_waits() - waits) > len(listed)
-        return statuses
+        return found
 
     def _leads_out(self, prefix: str, name: str) -> bool:
         try:
@@ -253,12 +327,8 @@ class Looker:
             return False
         return not (target + "/").startswith(self._top)
 
-    def _enters(self, path: str, part: Part) -> bool:
+    def _enters(self, path: str, status: os.stat_result, part: Part) -> bool:
         """Return whether a folder is looked through: not where another file system begins, unless that is asked for."""
-        try:
-            status = os.lstat(path)
-        except OSError:
-            return True  # looking through it tells what is wrong
         if status.st_dev == self._device and path not in self._mounts:
             return True
         if self._cross and not _is_above(status, path):
@@ -283,6 +353,12 @@ def suffix_of(name: str) -> str:
     return suffix
 
 
+@lru_cache(4096)
+def _suffix_of_ending(ending: str) -> str | None:
+    """Return the suffix of all names that end so, from their last dot; None: it depends on more of the name."""
+    return None if ending[1:].lower() in _COMPRESSIONS else suffix_of(f"x{ending}")
+
+
 def _waits() -> int:
     """Return how often this thread has waited for something else than a core."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
@@ -301,22 +377,19 @@ def _busy_s() -> float:
     return (int(running) + int(queued)) / 1e9
 
 
-def _statuses(listed: list[Any]) -> list[tuple[str, Any]]:
-    found = []
+def _statuses(listed: list[Any]) -> Statuses:
+    try:
+        return [entry.name for entry in listed], [entry.stat(follow_symlinks=False) for entry in listed], []
+    except OSError:
+        pass  # asked again one by one: those that answered have kept it
+    names, statuses, errors = [], [], []
     for entry in listed:
         try:
-            found.append((entry.name, entry.stat(follow_symlinks=False)))
-        except OSError:
-            found.append((entry.name, None))
-    return found
-
-
-def _readable(status: Any, user: int, groups: frozenset[int]) -> bool:
-    if status.st_uid == user:
-        return bool(status.st_mode & stat.S_IRUSR)
-    if status.st_gid in groups:
-        return bool(status.st_mode & stat.S_IRGRP)
-    return bool(status.st_mode & stat.S_IROTH)
+            statuses.append(entry.stat(follow_symlinks=False))
+            names.append(entry.name)
+        except OSError as error:
+            errors.append(error)
+    return names, statuses, errors
 
 
 def _is_above(status: Any, path: str) -> bool:
@@ -337,6 +410,17 @@ def _keep_largest(kept: list[tuple[int, str]], entries: int, path: str) -> None:
     heapq.heappush(kept, (entries, path))
     if len(kept) > 5:
         heapq.heappop(kept)
+
+
+def _unreadable(part: Part, path: str, error: OSError) -> None:
+    part["unreadable_count"] += 1
+    _name(part["unreadable"], f"{path}: {error.strerror}")
+
+
+def _add(histogram: dict[int, list[int]], key: int, files: int, size: int) -> None:
+    kept = histogram.setdefault(key, [0, 0])
+    kept[0] += files
+    kept[1] += size
 
 
 def _name(named: list[str], text: str) -> None:
