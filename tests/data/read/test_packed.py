@@ -317,7 +317,7 @@ def test_a_list_that_fails_is_read_again_sample_by_sample(tmp_path, pack, make, 
 
     monkeypatch.setattr(many._Lists, "read", read)
     for found in (source.read(numpy.arange(40)), source.begin(numpy.arange(40))()):
-        assert found == [without_key(sample) for sample in samples]
+        assert list(found) == [without_key(sample) for sample in samples]
     assert tried
     source.close()
 
@@ -333,11 +333,11 @@ def test_samples_that_were_begun_come_when_they_are_waited_for(tmp_path, pack, m
     assert source.counts.samples == 60
     begun = source.begin(numpy.arange(30, 50))
     assert source.read(numpy.arange(5)) == expected[:5]
-    assert begun() == expected[30:50]
+    assert list(begun()) == expected[30:50]
     source.begin(numpy.arange(60))  # never waited for
     source.close()
     assert not [path for path in open_files() if str(tmp_path) in path and path.endswith(".tar")]
-    assert source.begin(numpy.arange(7))() == expected[:7]
+    assert list(source.begin(numpy.arange(7))()) == expected[:7]
     source.close()
 
 

@@ -13,7 +13,8 @@ from cordee.data.read.limits import file_system
 from cordee.findings import Finding
 from cordee.units import format_size
 
-# Centres ask for reads of about 100 MB from file systems that many share; below 1 MiB even a local disk loses rate.
+# Centres ask for reads of about 100 MB from file systems that many share; below 1 MiB even a local disk loses rate, and an
+# object store spends more on the request than on the bytes.
 RECOMMENDED_SHARED_BYTES = 100_000_000
 RECOMMENDED_LOCAL_BYTES = 1 << 20
 SHARED_KINDS = (
@@ -68,8 +69,8 @@ def is_shared(path: str) -> bool:
 
 
 def recommended_bytes(path: str) -> int:
-    """Return how large a request should be at least on the file system a path lies on."""
-    return RECOMMENDED_SHARED_BYTES if is_shared(path) else RECOMMENDED_LOCAL_BYTES
+    """Return how large a request should be at least where a path lies."""
+    return RECOMMENDED_SHARED_BYTES if is_shared(path) and "://" not in path else RECOMMENDED_LOCAL_BYTES
 
 
 def _need(settings: Settings, state: State) -> Iterator[Finding]:
@@ -124,6 +125,8 @@ def _requests(settings: Settings, requests: Requests, pieces: Pieces | None) -> 
 
 def _larger(settings: Settings, pieces: Pieces | None, shared: bool) -> str:
     """Return how requests become larger."""
+    if "://" in settings.target and not settings.function:
+        return "copy the data set to the job's own storage before it is read for many epochs"
     if pieces is None or pieces.kind == "files":
         return f"pack the files into shards: cordee data pack {settings.target} --to PACKED"
     if shared and pieces.bytes <= _MEMORY_BYTES:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Union
+
+from cordee.data.read.table import Table
 
 if TYPE_CHECKING:
     import numpy
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     Array = numpy.ndarray[Any, Any]
 
 Sample = dict[str, Any]
+# None stands for a damaged one that is skipped.
+Samples = Union[list[Any], Table]
 
 
 class Source(ABC):
@@ -45,8 +49,8 @@ class Source(ABC):
             DataError: storage failed. CorruptDataError: a sample is not what the index says; names its key.
         """
 
-    def begin(self, samples: "Array") -> "Callable[[], list[Sample]]":
-        """Begin to read samples, in threads where there are some; return what waits for them and returns them as `read` does.
+    def begin(self, samples: "Array") -> "Callable[[], Samples]":
+        """Begin to read samples, in threads where there are some; return what waits for them and returns what `read` would.
 
         What was begun is waited for in the same order, each once. A read in between is no error.
         """

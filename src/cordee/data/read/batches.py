@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Protocol, Sequence, Union
 
-from cordee.data.read._base import Sample, Source
+from cordee.data.read._base import Sample, Samples, Source
 from cordee.data.read.collate import Collate
 from cordee.data.read.memory import keep_freed_memory
 from cordee.data.read.mixing import Mix
@@ -26,6 +26,8 @@ _ANNOUNCED, _MOST_ANNOUNCED = 4096, 1 << 18
 # So much is read at once: enough that the cost of a block does not show, little enough that the first is there soon.
 _BLOCK_SAMPLES, _BLOCK_BYTES = 512, 8 << 20
 _LOOKED_AT = 4
+# Blocks that are read at once are together no larger than so many of `most_bytes`.
+_AT_ONCE_SHARE = 4
 # A batch weighs at least so much: of tiny samples a few hundred batches are made ahead, not as many as fit into memory.
 _LEAST_BATCH_BYTES = 256 << 10
 
@@ -43,7 +45,7 @@ class Ordering(Protocol):
 class RawBatch:
     """Samples as they were read, with their numbers; skipped ones are left out of both."""
 
-    samples: list[Any]
+    samples: Samples
     numbers: list[int]
 
 
@@ -78,7 +80,12 @@ def blocks(source: Source, order: Ordering, shares: Sequence[Share], most_bytes:
             wanted = _take(group, at, mean_bytes, min(most_bytes, _BLOCK_BYTES))
             at += len(wanted)
             begun.append(_Begun(source, wanted))
-            if len(begun) < source.at_once:
+            block_bytes = mean_bytes * sum(map(len, wanted))
+            if (
+                mean_bytes
+                and len(begun) < source.at_once
+                and (len(begun) + 1) * block_bytes < _AT_ONCE_SHARE * most_bytes
+            ):
                 continue
             read = [begun.popleft().block()]
             mean_bytes = max(1.0, read[0].mean_bytes)
@@ -146,7 +153,8 @@ class _Begun:
             batch = RawBatch(samples[at : at + len(part)], part.tolist())
             at += len(part)
             batches.append(_without_skipped(source, batch) if some_skipped else batch)
-        return Block(batches, max(int(mean_bytes * len(samples)), _LEAST_BATCH_BYTES * len(batches)), mean_bytes)
+        size = max(int(mean_bytes * len(samples)), _LEAST_BATCH_BYTES * len(batches))
+        return Block(batches, size, mean_bytes)
 
 
 def _without_skipped(source: Source, batch: RawBatch) -> RawBatch:
@@ -165,7 +173,7 @@ def nothing_left(source: Source, numbers: Sequence[int]) -> DataError:
     )
 
 
-def _mean_bytes(samples: list[Any]) -> float:
+def _mean_bytes(samples: Samples) -> float:
     looked_at = [sample for sample in samples[:: max(1, len(samples) // _LOOKED_AT)] if sample is not None]
     return sum(_bytes_of(sample) for sample in looked_at) / max(1, len(looked_at))
 
@@ -222,7 +230,7 @@ class Work:
         values = self.values(source, batch, 0, len(batch.samples)) if self.heavy else batch.samples
         return self.put_together(source, batch, values)
 
-    def put_together(self, source: Source, batch: RawBatch, values: list[Any]) -> Any:
+    def put_together(self, source: Source, batch: RawBatch, values: Samples) -> Any:
         """Return the batch of decoded samples."""
         if not values and batch.numbers:
             raise nothing_left(source, batch.numbers)

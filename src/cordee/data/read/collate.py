@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
-Collate = Callable[[list[Any]], Any]
+from cordee.data.read.table import Table
+
+Collate = Callable[[Any], Any]
 
 
-def columns(samples: list[Any]) -> Any:
+def columns(samples: Union[list[Any], Table]) -> Any:
     """Return samples as a batch of columns.
 
     Dicts become a dict of columns, tuples a tuple of columns. A column of numbers becomes a NumPy array, of NumPy arrays or
     torch tensors that agree in shape and type one array with a first axis for the samples; anything else, bytes and texts
     too, stays a list. Where a sample lacks a field its place holds None and the column stays a list.
     """
+    if isinstance(samples, Table):
+        return {
+            field: _column(column) if isinstance(column, list) else column for field, column in samples.columns.items()
+        }
     first = samples[0]
     if isinstance(first, dict):
         try:

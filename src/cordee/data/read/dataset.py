@@ -81,7 +81,7 @@ def dataset(
     if corrupt != "raise":
         opening["corrupt"] = corrupt
     source, name, place = _opened(what, samples_per_epoch, opening)
-    work = Work(decoder(decode), transform, collate or columns, corrupt == "skip")
+    work = Work(decoder(decode), transform, partial(_of_list, collate) if collate else columns, corrupt == "skip")
     try:
         prefetch_bytes = parse_size(prefetch)
     except ValueError as error:
@@ -99,6 +99,11 @@ def dataset(
         None if threads is None else _whole(threads, "threads", 0),
         prefetch_bytes,
     )
+
+
+def _of_list(collate: Collate, samples: Sequence[Any]) -> Any:
+    """Make a batch by the user's function, which is promised a list."""
+    return collate(list(samples))
 
 
 def choose(value: str, name: str, allowed: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence
 
-from cordee.data.read._base import Sample, Source
+from cordee.data.read._base import Sample, Samples, Source
 from cordee.data.read.counting import Counts
 from cordee.data.read.order import mixed, shuffled
 from cordee.data.read.position import Order
@@ -100,15 +100,15 @@ class Mix(Source):
         return MixedOrder(sizes, self._counts, seed, shuffle)
 
     def read(self, samples: "Array") -> "list[Sample]":
-        return self.begin(samples)()
+        return list(self.begin(samples)())
 
-    def begin(self, samples: "Array") -> "Callable[[], list[Sample]]":
+    def begin(self, samples: "Array") -> "Callable[[], Samples]":
         begun = [
             (where, self.sources[number].begin(samples[where] - self._firsts[number]))
             for number, where in self._parts(samples)
         ]
 
-        def samples_read() -> "list[Sample]":
+        def samples_read() -> Samples:
             found: list[Any] = [None] * len(samples)
             for where, wait in begun:
                 for place, value in zip(where.tolist(), wait()):

@@ -8,7 +8,7 @@ import zlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Sequence, Union
 
-from cordee.data.read._base import Sample, Source
+from cordee.data.read._base import Sample, Samples, Source
 from cordee.data.read.ahead import Ahead
 from cordee.data.read.ahead_advise import Adviser
 from cordee.data.read.ahead_choice import WAYS, limit_for, way_for, workers_of_loader
@@ -23,6 +23,7 @@ from cordee.data.read.packed_files import Files
 from cordee.data.read.packed_layout import Layout, assembled
 from cordee.data.read.ranks import usable_threads
 from cordee.data.read.remote import RemoteFiles, index_of
+from cordee.data.read.table import Table
 from cordee.data.shards.index import INDEX_NAME, Path, open_index
 from cordee.errors import CorruptDataError, UsageError
 
@@ -107,7 +108,8 @@ class PackedSource(Source):
         workers = workers_of_loader()
         limit_bytes = max(1, self.limit_bytes // workers)
         self._many = ManyReads(max(1, usable_threads() // workers))
-        self.at_once = self._many.threads
+        # One more than there are threads: none of them waits while what is read becomes batches.
+        self.at_once = self._many.threads + (self._many.threads > 1)
         self.files: Union[Files, RemoteFiles] = (
             RemoteFiles(self.index, self.counts)
             if remote
@@ -124,17 +126,17 @@ class PackedSource(Source):
         """Return samples in the order asked for; with corrupt="skip", None in the place of a damaged one."""
         samples = self._checked(samples)
         if not self.fields:
-            return self._complete(samples, [{} for _ in range(len(samples))])
+            return list(self._complete(samples, [{} for _ in range(len(samples))]))
         first = self._ahead.reached(samples) if self._ahead else None
         if isinstance(self._ahead, Fetcher):
-            return self._complete(samples, self._fetched(self._ahead, first, samples))
+            return list(self._complete(samples, self._fetched(self._ahead, first, samples)))
         found: list[Any] = []
         for some in self._parts(samples):
             found += self._complete(some, self._reading(some).samples())
         return found
 
-    def begin(self, samples: "Array") -> Callable[[], list[Sample]]:
-        """Begin to read samples; return what waits for them and returns them as `read` does."""
+    def begin(self, samples: "Array") -> Callable[[], Samples]:
+        """Begin to read samples; return what waits for them and returns what `read` would."""
         samples = self._checked(samples)
         if not self.fields or isinstance(self._ahead, Fetcher) or self._many.threads < 2:
             return partial(self.read, samples)
@@ -144,8 +146,9 @@ class PackedSource(Source):
         for _, reading in parts:
             reading.start()
 
-        def samples_read() -> list[Sample]:
-            return [sample for some, reading in parts for sample in self._complete(some, reading.samples())]
+        def samples_read() -> Samples:
+            found = [self._complete(some, reading.samples()) for some, reading in parts]
+            return found[0] if len(found) == 1 else [sample for part in found for sample in part]
 
         return samples_read
 
@@ -269,12 +272,19 @@ class PackedSource(Source):
                 found += read_carefully(self, self._layout, samples[place : place + 1])
         return found
 
-    def _complete(self, samples: "Array", found: list[Any]) -> list[Any]:
+    def _complete(self, samples: "Array", found: Samples) -> Samples:
         """Add labels and keys; look at the check sums where that was asked for."""
         self.counts.samples += len(samples)
         labels = self._layout.labels(samples)
+        if isinstance(found, Table) and (labels is None or not isinstance(labels, list)) and self.check != "always":
+            if labels is not None:
+                found.columns["label"] = labels
+            if self.keys:
+                found.columns["key"] = [self.index.key(number) for number in samples.tolist()]
+            return found
+        found = list(found)
         if labels is not None:
-            for sample, label in zip(found, labels):
+            for sample, label in zip(found, labels if isinstance(labels, list) else labels.tolist()):
                 if label is not None and sample is not None:
                     sample["label"] = label
         if self.keys:
@@ -282,15 +292,18 @@ class PackedSource(Source):
                 if sample is not None:
                     sample["key"] = self.index.key(number)
         if self.check == "always":
-            for place, number in enumerate(samples.tolist()):
-                try:
-                    self.verify(number, found[place] or {})
-                except CorruptDataError:
-                    if self.corrupt == "raise":
-                        raise
-                    found[place] = None
-                    self.skip(number)
+            self._verify_all(samples, found)
         return found
+
+    def _verify_all(self, samples: "Array", found: list[Any]) -> None:
+        for place, number in enumerate(samples.tolist()):
+            try:
+                self.verify(number, found[place] or {})
+            except CorruptDataError:
+                if self.corrupt == "raise":
+                    raise
+                found[place] = None
+                self.skip(number)
 
 
 def _folder_of(address: str) -> str:

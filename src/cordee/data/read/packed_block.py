@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from cordee.data.read._base import Sample
+from cordee.data.read._base import Samples
 from cordee.data.read.counting import Counts
 from cordee.data.read.many import Answer, ManyReads
 from cordee.data.read.packed_files import Files
 from cordee.data.read.packed_layout import Block, Layout, assembled
+from cordee.data.read.table import Table
 
 if TYPE_CHECKING:
     import numpy
@@ -52,7 +53,7 @@ class BlockReading:
         """Begin to read in a thread."""
         self._answer = self._many.start(*self._stretches, done=self._give_back)
 
-    def samples(self) -> list[Any]:
+    def samples(self) -> Samples:
         """Return the samples; read now where `start` was not called."""
         try:
             if self._answer is None:
@@ -76,7 +77,7 @@ class BlockReading:
     def _give_back(self) -> None:
         self._shards.give_back(self._opened)
 
-    def _cut(self, block: Block, answers: list[bytes]) -> list[Sample]:
+    def _cut(self, block: Block, answers: list[bytes]) -> Samples:
         """Return what was read as samples; a field that a sample has not is left out."""
         if self._owners is not None:
             parts: list[list[bytes]] = [[] for _ in block.shards]
@@ -84,10 +85,12 @@ class BlockReading:
                 parts[owner].append(data)
             return [assembled(self._fields, block, place, some) for place, some in enumerate(parts)]
         if len(self._fields) == 1 and int(block.lengths.min()) >= 0:
-            field = self._fields[0]
-            return [{field: data} for data in answers]
+            return Table({self._fields[0]: answers})
         starts = block.offsets - block.begins[:, None]
         stops = starts + block.lengths
+        if int(block.lengths.min()) >= 0:
+            cuts = zip(self._fields, starts.T.tolist(), stops.T.tolist())
+            return Table({name: [data[a:b] for data, a, b in zip(answers, begin, end)] for name, begin, end in cuts})
         return [
             {name: data[start:stop] for name, start, stop in zip(self._fields, own_starts, own_stops) if stop >= start}
             for data, own_starts, own_stops in zip(answers, starts.tolist(), stops.tolist())

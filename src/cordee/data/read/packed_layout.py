@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
 from cordee.data.shards.index import NO_LABEL, Index
 
@@ -101,12 +101,16 @@ class Layout:
             numpy.concatenate([block.ends[whole], offsets + block.lengths[rows, columns]])[order],
         )
 
-    def labels(self, samples: "Array") -> Optional[list[Optional[int]]]:
-        """Return the samples' labels, None where one has none; None when the data set has no labels."""
+    def labels(self, samples: "Array") -> "Union[Array, list[Optional[int]], None]":
+        """Return the samples' labels: int64[n], or a list with None where one has none; None when no sample has one."""
+        import numpy
+
         if self._label is None:
             return None
-        labels: list[Optional[int]] = self._label[samples].tolist()
-        return labels if self._every_label else [None if label == NO_LABEL else label for label in labels]
+        labels = self._label[samples]
+        if self._every_label:
+            return labels.astype(numpy.int64)
+        return [None if label == NO_LABEL else label for label in labels.tolist()]
 
     @property
     def has_crc32(self) -> bool:
