@@ -8,7 +8,9 @@ import time
 
 import pytest
 
+from cordee.data.read.batches import blocks
 from cordee.data.read.memory import keep_freed_memory
+from cordee.data.read.position import Cut, Order, Shares
 from cordee.data.read.ranks import usable_threads
 from cordee.data.read.threads import _Queue
 
@@ -49,3 +51,10 @@ def test_more_is_read_ahead_once_the_loop_had_to_wait_and_never_more_than_allowe
     queue.put([], 0)
     queue.take()
     assert _Queue(1 << 20)._limit == 1 << 20
+
+
+def test_of_tiny_samples_a_number_of_batches_is_made_ahead_not_what_fits_into_memory(numbers):
+    made = list(blocks(numbers(5000), Order(5000), Shares(Cut(0, 5000, 8, 1), 0)))
+    assert sum(len(block.batches) for block in made) == 625
+    assert all(block.bytes == len(block.batches) * (256 << 10) for block in made)
+    assert all(block.mean_bytes < 200 for block in made)

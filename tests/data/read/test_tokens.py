@@ -119,6 +119,20 @@ def test_few_steps_of_tiny_samples_read_little_more_than_they_need(tmp_path):
     assert ds.counts.requests < 100
 
 
+def test_a_source_that_is_closed_or_dropped_leaves_no_file(corpus):
+    def opened():
+        links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+        return [link for link in links if os.path.lexists(link) and os.readlink(link) == f"{corpus}.bin"]
+
+    closed, dropped = TokenSource(corpus, 10), TokenSource(corpus, 10)
+    tokens(closed, 1)
+    tokens(dropped, 1)
+    assert len(opened()) == 2
+    closed.close()
+    del dropped
+    assert opened() == []
+
+
 def test_a_forked_copy_opens_the_file_anew(corpus):
     source = TokenSource(corpus, 10)
     tokens(source, 0)

@@ -153,8 +153,7 @@ class _Begun:
             batch = RawBatch(samples[at : at + len(part)], part.tolist())
             at += len(part)
             batches.append(_without_skipped(source, batch) if some_skipped else batch)
-        size = max(int(mean_bytes * len(samples)), _LEAST_BATCH_BYTES * len(batches))
-        return Block(batches, size, mean_bytes)
+        return Block(batches, max(int(mean_bytes * len(samples)), _LEAST_BATCH_BYTES * len(batches)), mean_bytes)
 
 
 def _without_skipped(source: Source, batch: RawBatch) -> RawBatch:

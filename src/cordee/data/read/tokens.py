@@ -105,6 +105,10 @@ class TokenSource(Source):
             self._tokens.close()
         self._tokens = self._windows = None
 
+    def __del__(self) -> None:
+        if hasattr(self, "_tokens"):
+            self.close()
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tokens": None, "_windows": None}
 
