@@ -207,9 +207,12 @@ def test_a_million_names_are_not_all_looked_at(tmp_path: Path) -> None:
     assert (seen.kind, seen.files, seen.whole, seen.mean_bytes) == ("files", 20, False, 2.0)
 
 
-def test_an_object_store_is_not_asked(make: Make) -> None:
+def test_an_object_store_that_cannot_be_reached_is_no_error(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     _, plan, findings = make(HEAD + '[data.x]\nfrom = "s3://bucket/corpus"\n')
-    assert findings == []
+    found = _of(findings, "data-unseen")
+    assert (found.severity, found.line, len(findings)) == ("warn", 4, 1)
+    assert "no connection could be made" in found.text
     assert plan.step.tasks.env == {"CORDEE_DATA_X": "s3://bucket/corpus"}
     assert plan.step.data[0].kind == "object store"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,12 +38,13 @@ class Located:
         return "://" in self.place
 
 
-def locate(given: str, profile: ClusterProfile, folder: Path | None = None) -> Located:
+def locate(given: str, profile: ClusterProfile, folder: Path | None = None, names: Collection[str] = ()) -> Located:
     """Return where a data set lies: a path that is there, an address, or the name of a shared one, looked for in this order.
 
     Args:
         given: as people write it; `~` and variables are filled in.
         folder: where relative paths begin; None: the working directory.
+        names: what else could have been meant, for the message: the job document's.
 
     Raises:
         DataError: it is none of them; the nearest names are said.
@@ -62,11 +63,12 @@ def locate(given: str, profile: ClusterProfile, folder: Path | None = None) -> L
         return Located(given, path)
     if given in profile.datasets:
         return located(given, profile)
-    near = _nearest(given, path, profile)
+    near = _nearest(given, path, (*names, *profile.datasets))
+    own = [f"{name} (of the job document)" for name in sorted(names)]
     raise DataError(
         f"there is no data set {given!r}: neither a path nor a shared one of {profile.name}",
         given=path if os.sep in given else given,
-        allowed=["a path", "an s3:// address", *(f"{name} (shared)" for name in sorted(profile.datasets))],
+        allowed=["a path", "an s3:// address", *own, *(f"{name} (shared)" for name in sorted(profile.datasets))],
         next=f"did you mean {near}?" if near else "correct the path; `cordee data list` shows the shared ones",
     )
 
@@ -137,9 +139,9 @@ def _filled(given: str, folder: Path | None) -> str:
     return os.path.normpath(os.path.join(folder or os.getcwd(), path))
 
 
-def _nearest(given: str, path: str, profile: ClusterProfile) -> str | None:
-    """Return the shared name, or the entry of the nearest folder that is there, which is most like what was written."""
-    near = difflib.get_close_matches(given, profile.datasets, n=1)
+def _nearest(given: str, path: str, names: Collection[str]) -> str | None:
+    """Return the name, or the entry of the nearest folder that is there, which is most like what was written."""
+    near = difflib.get_close_matches(given, names, n=1)
     if near:
         return near[0]
     missing = path

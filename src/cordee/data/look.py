@@ -38,7 +38,7 @@ class Look:
 
     Attributes:
         kind: `packed`, `shards` (tar, without an index), `tokens`, `archive`, `parquet`, `hdf5`, `zarr`, `files`, `empty`,
-            `object store`, ...
+            `object store` (not looked into), `nothing` (in a store), ...
         whole: whether `files` and `bytes` are all there are; else they are those that were looked at.
         sized: files whose size is in `bytes`.
         unused_since: UTC epoch seconds at which the file that was left alone longest was last read or written.
@@ -64,7 +64,9 @@ class Look:
 
 
 @dataclass
-class _Seen:
+class Seen:
+    """Names and sizes of the files that were looked at."""
+
     files: int = 0
     sized: int = 0
     bytes: int = 0
@@ -73,7 +75,14 @@ class _Seen:
     suffixes: Counter[str] = field(default_factory=Counter)
     names: set[str] = field(default_factory=set)
 
+    def add(self, name: str) -> None:
+        """Count a file by its name."""
+        self.files += 1
+        self.names.add(name)
+        self.suffixes[os.path.splitext(name.lower())[1]] += 1
+
     def size(self, entry: os.stat_result) -> None:
+        """Add a file's size, and when it was used."""
         used = max(entry.st_mtime, entry.st_atime)
         self.sized += 1
         self.bytes += entry.st_size
@@ -104,27 +113,30 @@ def _file(path: str) -> Look:
         begin = file.read(len(MAGIC))
     if begin == MAGIC:
         return _packed(path)
+    return _files([path], kind_of_file(path))
+
+
+def kind_of_file(path: str) -> str:
+    """Return the kind of one file, by its name."""
     name = path.lower()
     if name.endswith(_ARCHIVES) or name.endswith(".tar"):
-        return _files([path], "archive")
+        return "archive"
     if name.endswith(_IMAGES):
-        return _files([path], "squashfs")
-    return _files([path], _SUFFIXES.get(os.path.splitext(name)[1], "file"))
+        return "squashfs"
+    return _SUFFIXES.get(os.path.splitext(name)[1], "file")
 
 
 def _folder(path: str, most: int) -> Look:
     index = os.path.join(path, INDEX_NAME)
     if os.path.isfile(index):
         return _packed(index)
-    seen = _Seen()
+    seen = Seen()
     for entry in _entries(path, most, seen):
-        seen.files += 1
-        seen.names.add(entry.name)
-        seen.suffixes[os.path.splitext(entry.name.lower())[1]] += 1
+        seen.add(entry.name)
         if seen.sized < _MOST_SIZED:
             seen.size(entry.stat(follow_symlinks=False))
     return Look(
-        _kind(path, seen),
+        kind_of(path, seen),
         files=seen.files,
         bytes=seen.bytes,
         sized=seen.sized,
@@ -133,7 +145,7 @@ def _folder(path: str, most: int) -> Look:
     )
 
 
-def _entries(path: str, most: int, seen: _Seen) -> Iterator[os.DirEntry[str]]:
+def _entries(path: str, most: int, seen: Seen) -> Iterator[os.DirEntry[str]]:
     """Yield files, the upper folders first; a folder that cannot be read is left out, and then the look is not whole."""
     folders, names = deque([path]), 0
     while folders:
@@ -157,7 +169,8 @@ def _entries(path: str, most: int, seen: _Seen) -> Iterator[os.DirEntry[str]]:
                     yield entry
 
 
-def _kind(path: str, seen: _Seen) -> str:
+def kind_of(path: str, seen: Seen) -> str:
+    """Return the kind of a folder, by the names in it."""
     if path.rstrip("/").endswith(".zarr") or _ZARR & seen.names:
         return "zarr"
     data = Counter({end: count for end, count in seen.suffixes.items() if end not in _BESIDE})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cordee.data.catalogue import Located, known_as, locate, located, tier_of
 from cordee.data.look import Look, look
+from cordee.data.look_store import look_in_store
 from cordee.data.read.naming import data_variable
 from cordee.data.shards.index import INDEX_NAME
 from cordee.data.shared import is_member, may_read
@@ -84,7 +85,18 @@ class _Examined:
         self._loaded, self._name, self._found, self._saying = loaded, name, found, saying
         self._key = f"data.{name}.from"
         self._tier = tier_of(found.place, loaded.cluster, found.shared.tier if found.shared else None)
-        self._look = look(found.place) if found.remote or _is_here(found.place) else Look("unknown", whole=False)
+        self._look = self._looked()
+
+    def _looked(self) -> Look:
+        place = self._found.place
+        if not self._found.remote:
+            return look(place) if _is_here(place) else Look("unknown", whole=False)
+        try:
+            return look_in_store(place)
+        except CordeeError as error:
+            text = f"whether the data set {self._name} is there cannot be seen from here: {error.text}"
+            self._saying.warn(self._key, "data-unseen", text, given=error.given, next=error.next)
+            return Look("object store", whole=False)
 
     def planned(self) -> model.DataSet:
         """Return what the plan keeps."""
@@ -115,9 +127,13 @@ class _Examined:
     def readable(self) -> bool:
         """Return whether this user can read it; if not, that is an error."""
         place, shared = self._found.place, self._found.shared
-        if self._found.remote or not _is_here(place):
+        if not self._found.remote and not _is_here(place):
             return True
         fault = self._look.fault
+        if self._look.kind == "nothing":
+            what = "correct the address; the store that was asked is the one in AWS_ENDPOINT_URL, or AWS"
+            self._saying.error(self._key, "no-data-set", f"there is no data set: {fault}", given=place, next=what)
+            return False
         if os.path.exists(place) and not may_read(place):
             fault = "you may not read it"
         if not fault:
@@ -147,6 +163,8 @@ class _Examined:
         if seen.kind == "archive":
             text = f"the data set {self._name} is one archive: samples cannot be taken from it in any order"
             what = f"`cordee data pack {place} --to FOLDER` makes shards of it, unless the script reads archives"
+            if self._found.remote:
+                what = "copy it here and pack the copy: `cordee data pack` makes shards, unless the script reads archives"
             self._saying.info(self._key, "data-archive", text, given=place, next=what)
         if seen.kind == "shards":
             text = f"the data set {self._name} is tar shards without an index: samples cannot be taken in any order"

@@ -174,7 +174,7 @@ def test_too_slow_for_what_is_needed_is_exit_code_1(mine, files):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nowhere"], 5, "there is no such data set"),
+        (["nowhere"], 5, "there is no data set 'nowhere': neither a path nor"),
         ([".", "--loader", "mine"], 2, "a loader is a function in a module"),
         ([".", "--args", "{}"], 2, "--args are the arguments of a --loader"),
         ([".", "--loader", "mine:batches", "--args", "{"], 2, "--args is not JSON"),

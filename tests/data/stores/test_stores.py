@@ -168,6 +168,18 @@ def test_addresses_that_cannot_be_used_say_what_can(monkeypatch: pytest.MonkeyPa
         open_store("s3://bucket/x")
 
 
+def test_a_profile_is_refused_by_name_where_there_are_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    with pytest.raises(UsageError, match=r"profiles of ~/\.aws are not read") as caught:
+        open_store("s3://bucket/x")
+    assert caught.value.given == "AWS_PROFILE=lab"
+    assert "export-credentials --profile lab" in str(caught.value.next)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    open_store("s3://bucket/x")
+
+
 def test_of_what_a_store_answers_only_status_and_code_are_told() -> None:
     answer = (
         "Generic S3 error: Error performing GET http://h/bucket/x in 5ms - Server returned non-2xx status code: "

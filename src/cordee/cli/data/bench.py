@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
+from cordee.cli.data.named import catalogue_option, place_of
 from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json
 from cordee.errors import EXIT_BAD, UsageError
 
 
 @click.command("bench")
-@click.argument("target")
+@click.argument("target", metavar="DATASET")
 @click.option(
     "--batch", type=click.IntRange(1), default=256, show_default=True, metavar="N", help="Samples of a batch."
 )
@@ -43,6 +44,7 @@ from cordee.errors import EXIT_BAD, UsageError
 @click.option("--need", type=click.FloatRange(0, min_open=True), metavar="N", help="Samples/s that one rank takes.")
 @click.option("--run", "run", metavar="RUN", help="Take what is needed from what this run's ranks took.")
 @click.option("--keep/--no-keep", default=True, help="Keep the limit for the reports of trainings.")
+@catalogue_option
 @runs_option
 @json_option
 def command(
@@ -53,13 +55,16 @@ def command(
     run: str | None,
     runs: str | None,
     keep: bool,
+    cluster: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Measure the loader alone, without a model, beside what storage gives in the same run.
 
-    TARGET is a packed data set, a token set, a folder of files, or, for a loader of your own, one large file. Rounds of the loader and of a bare loop over the same
-    bytes take turns; medians are told, once from the page cache and once from storage. The loader runs in a process of its own.
+    DATASET is a packed data set, a token set, a folder of files, or, for a loader of your own, one large file: a path, an
+    s3:// address, or a name: of [data] in the cordee.toml here, or of the site's catalogue. Rounds of the loader and of a bare
+    loop over the same bytes take turns; medians are told, once from the page cache and once from storage. The loader runs in
+    a process of its own.
     With --need or --run the exit code is 1 when the loader is too slow.
 
     \b
@@ -80,7 +85,7 @@ def command(
 
         need = need_of_run(found(run, runs), target)
     settings = Settings(
-        target=target,
+        target=place_of(target, cluster),
         fields=tuple(field for field in fields.split(",") if field),
         arguments=_arguments(arguments, options["function"]),
         need_samples_per_s=need,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cordee.cli.data.named import catalogue_option, place_of
 from cordee.cli.options import json_option
 from cordee.cli.output import print_json
 from cordee.errors import UsageError
@@ -55,10 +56,12 @@ _MOST_WORKERS = 4
 @click.option("--no-sync", is_flag=True, help="Do not wait for the disk: a crash of the machine may lose shards.")
 @click.option("--index-only", is_flag=True, help="SOURCE holds WebDataset shards: write only their index.")
 @click.option("--no-crc", is_flag=True, help="With --index-only: read headers alone; damage is not noticed later.")
+@catalogue_option
 @json_option
-def command(source: str, to: str | None, target: str, as_json: bool, **given: Any) -> None:
+def command(source: str, to: str | None, target: str, cluster: str | None, as_json: bool, **given: Any) -> None:
     """Pack SOURCE, a folder, archive or table of many small files, into few large shards with an index.
 
+    SOURCE is a path, an s3:// address, or a name: of [data] in the cordee.toml here, or of the site's catalogue.
     The shards are tar files as any WebDataset reader reads them. The same source gives the same bytes, for any number of
     workers; a call that was killed goes on where it ended when it is repeated. Files that are equal up to the first dot of
     their name are one sample. With --index-only, shards that are there already get their index.
@@ -70,6 +73,7 @@ def command(source: str, to: str | None, target: str, as_json: bool, **given: An
       cordee data pack /store/shards --index-only
       cordee data pack corpus.jsonl --as tokens --tokenizer tokenizer.json --to /scratch/corpus
     """
+    source = place_of(source, cluster)
     if given["index_only"]:
         from cordee.cli.data.indexing import index_shards
 

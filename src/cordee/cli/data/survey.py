@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cordee.cli.data.named import place_of
 from cordee.cli.options import cluster_name, json_option
 from cordee.cli.output import print_findings, print_json
 from cordee.errors import UsageError
@@ -22,10 +22,10 @@ _LINE_EVERY_S = 10.0
 
 
 @click.command("survey")
-@click.argument("path")
+@click.argument("path", metavar="DATASET")
 @click.option("--on", "cluster", metavar="CLUSTER", help="Whose storage to judge by (default: CORDEE_ON, else local).")
 @click.option("--cross", is_flag=True, help="Look also where other file systems begin.")
-@click.option("--resume", is_flag=True, help="Go on with a survey of PATH that was interrupted.")
+@click.option("--resume", is_flag=True, help="Go on with a survey that was interrupted.")
 @click.option("--last", is_flag=True, help="Show what the last survey found; look at nothing again.")
 @click.option("--workers", type=click.IntRange(1, 16), metavar="N", help="At most so many processes.")
 @click.option("--purge-days", type=click.IntRange(0), default=7, show_default=True, help="Tell of purges so far ahead.")
@@ -40,25 +40,23 @@ def command(
     purge_days: int,
     as_json: bool,
 ) -> None:
-    """Count what is below PATH, forecast what an epoch of it costs the storage, and say what to do.
+    """Count what a data set is made of, forecast what an epoch of it costs the storage, and say what to do.
 
-    PATH is a folder, a file, an s3:// address, or the name of a data set in the cluster's profile. Nothing is changed and no
-    link followed. A survey that was killed goes on with --resume.
+    DATASET is a folder, a file, an s3:// address, or a name: of [data] in the cordee.toml here, or of the site's catalogue.
+    Nothing is changed and no link followed. A survey that was killed goes on with --resume.
 
     \b
     Example:
       cordee data survey /store/images
       cordee data survey /store/images --on alps --json
     """
-    from cordee.data.catalogue import located
     from cordee.data.survey.surveying import judge, last_survey, survey
     from cordee.data.survey.text import lines_of
     from cordee.report.clean import clean
     from cordee.spec.cluster import load_cluster
 
     profile = load_cluster(cluster_name(cluster))
-    shared = not os.path.lexists(path) and path in profile.datasets
-    place = located(path, profile).place if shared else path
+    place = place_of(path, cluster)
     if last:
         found = last_survey(place)
         if found is None:

@@ -6,6 +6,7 @@ import os
 
 import click
 
+from cordee.cli.data.named import catalogue_option, place_of
 from cordee.cli.options import json_option
 from cordee.cli.output import print_json
 from cordee.errors import EXIT_BAD, EXIT_DONE
@@ -15,18 +16,20 @@ _SHOWN = 20
 
 
 @click.command("unpack")
-@click.argument("path")
+@click.argument("path", metavar="DATASET")
 @click.option("--to", required=True, metavar="FOLDER", help="A new or empty folder.")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Only files like n01*/*.jpg.")
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Processes that write (default: cores, at most 4)."
 )
+@catalogue_option
 @json_option
-def command(path: str, to: str, only: tuple[str, ...], workers: int | None, as_json: bool) -> None:
-    """Write the files of the packed data set PATH as they were: names, folders and bytes.
+def command(path: str, to: str, only: tuple[str, ...], workers: int | None, cluster: str | None, as_json: bool) -> None:
+    """Write the files of a packed data set as they were: names, folders and bytes.
 
-    Modes, owners and times are not kept by packing. Nothing is written outside of FOLDER. Exit code 1: files whose bytes
-    are damaged are named, and not written.
+    DATASET is a path, an s3:// address, or a name: of [data] in the cordee.toml here, or of the site's catalogue. Modes,
+    owners and times are not kept by packing. Nothing is written outside of FOLDER. Exit code 1: files whose bytes are damaged
+    are named, and not written.
 
     \b
     Example:
@@ -38,6 +41,7 @@ def command(path: str, to: str, only: tuple[str, ...], workers: int | None, as_j
     from cordee.data.pack.unpack import unpack
     from cordee.units import format_duration, format_size
 
+    path = place_of(path, cluster)
     index = open_index_at(path)
     with progress("unpacking", index.samples, index.bytes) as tell:
         found = unpack(path, to, only=only, workers=workers or min(4, len(os.sched_getaffinity(0))), tell=tell)

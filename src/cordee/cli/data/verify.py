@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from cordee.cli.data.named import catalogue_option, place_of
 from cordee.cli.options import json_option
 from cordee.cli.output import print_json
 from cordee.errors import EXIT_BAD, EXIT_DONE
@@ -16,14 +17,16 @@ _SHOWN = 20
 
 
 @click.command("verify")
-@click.argument("path")
+@click.argument("path", metavar="DATASET")
 @click.option("--quick", is_flag=True, help="Only sizes, the index's check sums, first and last header of each shard.")
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that read (default: cores, at most 8).")
+@catalogue_option
 @json_option
-def command(path: str, quick: bool, workers: int | None, as_json: bool) -> None:
-    """Compare the packed data set or token set PATH with its index: every byte, every header.
+def command(path: str, quick: bool, workers: int | None, cluster: str | None, as_json: bool) -> None:
+    """Compare a packed data set or token set with its index: every byte, every header.
 
-    Damaged samples are named by key, shard and offset. Exit code 1: something is damaged or missing.
+    DATASET is a path, an s3:// address, or a name: of [data] in the cordee.toml here, or of the site's catalogue. Damaged
+    samples are named by key, shard and offset. Exit code 1: something is damaged or missing.
 
     \b
     Example:
@@ -32,6 +35,7 @@ def command(path: str, quick: bool, workers: int | None, as_json: bool) -> None:
     """
     from cordee.data.read.token_index import find_token_set
 
+    path = place_of(path, cluster)
     if find_token_set(path) is not None:
         from cordee.cli.data.verifying_tokens import verify_set
 

@@ -22,7 +22,7 @@ import os
 import struct
 import zlib
 from dataclasses import asdict, dataclass
-from typing import IO, TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Protocol, Sequence, Union
 
 from cordee.errors import CorruptDataError, DataError
 
@@ -47,6 +47,14 @@ DTYPES = {
 }
 
 Path = Union[str, "os.PathLike[str]"]
+
+
+class Readable(Protocol):
+    """What is read from its beginning."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return the next bytes, fewer at the end."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ def open_index(path: Path, root: Optional[str] = None) -> Index:
         file_path = os.path.join(file_path, INDEX_NAME)
     try:
         with open(file_path, "rb") as file:
-            header, begin = _read_header(file, file_path)
+            header, begin = _read_header(file, file_path, os.fstat(file.fileno()).st_size)
             mapped = numpy.memmap(file, dtype="u1", mode="r") if header["size"] else numpy.empty(begin, "u1")
     except OSError as error:
         raise DataError(
@@ -140,7 +148,12 @@ def read_header(path: Path) -> dict[str, Any]:
         OSError: it cannot be read.
     """
     with open(path, "rb") as file:
-        return _read_header(file, os.fspath(path))[0]
+        return header_of(file, os.fspath(path), os.fstat(file.fileno()).st_size)
+
+
+def header_of(file: Readable, path: str, size: int) -> dict[str, Any]:
+    """Return what an index says of itself, as `read_header`, from whatever gives its first bytes; `size` is that of all."""
+    return _read_header(file, path, size)[0]
 
 
 def write_index(
@@ -203,7 +216,7 @@ def verify_columns(index: Index) -> None:
         CorruptDataError: a column is damaged.
     """
     with open(index.path, "rb") as file:
-        header, _ = _read_header(file, index.path)
+        header = header_of(file, index.path, os.fstat(file.fileno()).st_size)
     for column in header["columns"]:
         if _crc32(index.columns[column["name"]]) != column["crc32"]:
             raise _corrupt(f"its column {column['name']} is damaged", index.path)
@@ -223,7 +236,7 @@ def _write_whole(path: str, header: bytes, arrays: Mapping[str, Any], described:
     os.rename(partial, path)
 
 
-def _read_header(file: IO[bytes], path: str) -> tuple[dict[str, Any], int]:
+def _read_header(file: Readable, path: str, size: int) -> tuple[dict[str, Any], int]:
     """Return the header and where the columns begin; the file is as long as the header says."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size or head[:8] != MAGIC:
@@ -241,7 +254,7 @@ def _read_header(file: IO[bytes], path: str) -> tuple[dict[str, Any], int]:
             next="use the Cordée that packed it, or a newer one",
         )
     begin = _HEAD.size + length
-    missing = begin + header["size"] - os.fstat(file.fileno()).st_size
+    missing = begin + header["size"] - size
     if missing > 0:
         raise _corrupt(f"it is cut off: {missing} bytes are missing", path)
     return header, begin

@@ -77,7 +77,10 @@ def tries(error: Exception, most: int) -> tuple[int, float]:
 
 def _refused(status: int, said: str, address: str) -> DataError:
     if status in (401, 403):
-        advice = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_REGION), or ask for access to it"
+        advice = (
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_REGION; files of ~/.aws are not read), "
+            "or ask for access to it"
+        )
     elif status in (301, 307, 400):
         advice = "check AWS_REGION and AWS_ENDPOINT_URL"
     else:

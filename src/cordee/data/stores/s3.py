@@ -37,6 +37,9 @@ class S3Store(Store):
         bucket, _, prefix = address.removeprefix("s3://").partition("/")
         self._bucket, self._prefix = bucket, prefix
         self._allow_http = _http_allowed()
+        self._anonymous = not any(os.environ.get(name) for name in _CREDENTIALS)
+        if self._anonymous:
+            _refuse_profile()
 
     @cached_property
     def _reading(self) -> Any:
@@ -58,11 +61,10 @@ class S3Store(Store):
                 given=self.address,
                 next="install the extra: cordee[s3]",
             )
-        anonymous = not any(os.environ.get(name) for name in _CREDENTIALS)
         return Client(
             self._bucket,
             prefix=self._prefix or None,
-            config={"skip_signature": True} if anonymous else None,
+            config={"skip_signature": True} if self._anonymous else None,
             client_options={
                 "allow_http": self._allow_http,
                 "connect_timeout": timedelta(seconds=self.patience.connect_s),
@@ -180,6 +182,19 @@ class _Sent:
 
 def _stored(found: Any) -> Stored:
     return Stored(found["path"], found["size"], found["e_tag"] or "")
+
+
+def _refuse_profile() -> None:
+    """Refuse to ask as nobody where a profile of ~/.aws is meant: those files are not read."""
+    profile = os.environ.get("AWS_PROFILE")
+    if profile:
+        raise UsageError(
+            "profiles of ~/.aws are not read",
+            given=f"AWS_PROFILE={profile}",
+            allowed=f"credentials in the environment: {', '.join(_CREDENTIALS)}",
+            next=f'eval "$(aws configure export-credentials --profile {profile} --format env)", '
+            "or unset AWS_PROFILE to ask for what everybody may read",
+        )
 
 
 def _http_allowed() -> bool:
