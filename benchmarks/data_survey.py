@@ -1,9 +1,10 @@
 """How long a survey of very many small files takes, beside `find` and `du`.
 
-    python benchmarks/data_survey.py --files 1000000 [--folder DIR] [--rounds 5] [--cold] [--keep]
+    python benchmarks/data_survey.py --files 1000000 [--in-a-folder 1000] [--folder DIR] [--rounds 5] [--cold] [--keep]
 
 Makes files of half to three kilobytes, a thousand in a folder (1,000,000: 4.1 GB of blocks on ext4, about 40 s), and measures
-everything in turn, so that what else the machine does hits all alike; medians are printed. CPU seconds are of all processes.
+everything in turn, so that what else the machine does hits all alike; medians are printed, of the ratios too, which are taken
+within a round. CPU seconds are of all processes.
 `find -printf '%s\\n'` and `du` ask for the same attributes of each file; the survey also makes histograms of sizes and ages,
 counts suffixes, and reads the first bytes of a few samples. `--cold` gives the kernel's caches up before each (needs root).
 Memory is the largest resident set of one process; the survey has one main process and its workers.
@@ -22,7 +23,6 @@ import tempfile
 import time
 from pathlib import Path
 
-IN_A_FOLDER = 1000
 LONGEST = 3000
 SURVEY = (
     "import sys\n"
@@ -33,15 +33,15 @@ SURVEY = (
 )
 
 
-def make(folder: Path, files: int) -> float:
+def make(folder: Path, files: int, in_a_folder: int) -> float:
     """Make the files; return the seconds it took."""
     begin = time.monotonic()
     content = os.urandom(LONGEST)
-    for first in range(0, files, IN_A_FOLDER):
-        inner = folder / f"class-{first // IN_A_FOLDER:05}"
+    for first in range(0, files, in_a_folder):
+        inner = folder / f"class-{first // in_a_folder:05}"
         inner.mkdir()
         descriptor = os.open(inner, os.O_RDONLY)
-        for number in range(first, min(files, first + IN_A_FOLDER)):
+        for number in range(first, min(files, first + in_a_folder)):
             file = os.open(f"{number:08}.jpg", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=descriptor)
             os.write(file, content[: 500 + number * 37 % (LONGEST - 500)])
             os.close(file)
@@ -73,6 +73,7 @@ def measured(argv: list[str], cold: bool) -> tuple[float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=1_000_000)
+    parser.add_argument("--in-a-folder", type=int, default=1000, metavar="N")
     parser.add_argument("--folder", type=Path, help="where the files are made (default: a temporary folder)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cold", action="store_true")
@@ -84,7 +85,7 @@ def main() -> None:
     try:
         if not folder.exists():
             folder.mkdir()
-            print(f"made {given.files:,} files in {make(folder, given.files):.1f} s")
+            print(f"made {given.files:,} files in {make(folder, given.files, given.in_a_folder):.1f} s")
         commands = {
             "find -printf '%s\\n'": ["find", str(folder), "-printf", r"%s\n"],
             "du -s": ["du", "-s", str(folder)],
@@ -95,11 +96,17 @@ def main() -> None:
         for _ in range(given.rounds):
             for name, argv in commands.items():
                 rounds[name].append(measured(argv, given.cold))
-        print(f"| {'cold' if given.cold else 'warm'}, median of {given.rounds} | seconds | CPU s | MB |")
-        print("|---|---|---|---|")
+        first = next(iter(rounds.values()))
+        state = "cold" if given.cold else "warm"
+        print(f"| {state}, median of {given.rounds} | seconds | CPU s | MB | seconds, beside find | CPU, beside find |")
+        print("|---|---|---|---|---|---|")
         for name, found in rounds.items():
             seconds, cpu, megabytes = (statistics.median(column) for column in zip(*found, strict=True))
-            print(f"| {name} | {seconds:.2f} | {cpu:.2f} | {megabytes:.0f} |")
+            beside = [
+                statistics.median(each[column] / other[column] for each, other in zip(found, first, strict=True))
+                for column in (0, 1)
+            ]
+            print(f"| {name} | {seconds:.2f} | {cpu:.2f} | {megabytes:.0f} | {beside[0]:.2f} | {beside[1]:.2f} |")
     finally:
         shutil.rmtree(scratch)
         if not given.keep and given.folder:
