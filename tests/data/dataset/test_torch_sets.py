@@ -122,15 +122,16 @@ def test_a_spawned_worker_that_dies_at_its_end_is_not_missed(packed, monkeypatch
     ended = _MultiProcessingDataLoaderIter._shutdown_workers
 
     def shut_down(items):
+        monkeypatch.undo()
         ended(items)
         raise RuntimeError("DataLoader worker (pid 1) is killed by signal: Aborted.")
 
     ds = cordee.dataset(packed, batch=8, seed=2)
     loop = iter(ds.loader(workers=1))
     next(loop)
-    with monkeypatch.context() as patched:
-        patched.setattr(_MultiProcessingDataLoaderIter, "_shutdown_workers", shut_down)
-        loop.close()
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter, "_shutdown_workers", shut_down)
+    loop.close()
+    assert _MultiProcessingDataLoaderIter._shutdown_workers is ended
     assert ds.position == 8
 
 
