@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from cordee.data.read.batches import blocks
+from cordee.data.read.batches import Work, blocks
 from cordee.data.read.memory import keep_freed_memory
 from cordee.data.read.position import Cut, Order, Shares
 from cordee.data.read.ranks import usable_threads
-from cordee.data.read.threads import _Queue
+from cordee.data.read.threads import Ahead, _Queue
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,24 @@ def test_of_tiny_samples_a_number_of_batches_is_made_ahead_not_what_fits_into_me
     assert sum(len(block.batches) for block in made) == 625
     assert all(block.bytes == len(block.batches) * (256 << 10) for block in made)
     assert all(block.mean_bytes < 200 for block in made)
+
+
+@pytest.mark.parametrize("decode", [None, str])
+def test_a_loop_that_is_let_go_does_not_wait_for_threads_that_cannot_end_just_now(numbers, decode):
+    before = set(threading.enumerate())
+    source = numbers(4000)
+    read = blocks(source, Order(4000, 0, True), Shares(Cut(0, 4000, 8, 1, "short"), 0))
+    loops = [Ahead(read, source, Work(decode, None, list), 2, 1000)]
+    next(loops[0])
+    done = threading.Event()
+
+    def let_go():
+        with threading._active_limbo_lock:  # every thread needs it to end
+            loops.clear()
+        done.set()
+
+    threading.Thread(target=let_go, daemon=True).start()
+    assert done.wait(60)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+    assert set(threading.enumerate()) <= before

@@ -18,6 +18,27 @@ from cordee.data.read.packed import PackedSource
 from cordee.errors import CorruptDataError, DataError, UsageError
 
 
+@pytest.mark.parametrize("way", ["advise", "fetch"])
+def test_a_source_that_is_let_go_does_not_wait_for_threads_that_cannot_end_just_now(tmp_path, pack, make, way):
+    before = set(threading.enumerate())
+    sources = [PackedSource(pack(tmp_path / "set", make(60)), ahead=way)]
+    sources[0].expect(numpy.arange(60))
+    sources[0].begin(numpy.arange(30))
+    done = threading.Event()
+
+    def let_go():
+        with threading._active_limbo_lock:  # every thread needs it to end
+            sources.clear()
+        done.set()
+
+    threading.Thread(target=let_go, daemon=True).start()
+    assert done.wait(60)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+    assert set(threading.enumerate()) <= before
+    assert not [path for path in open_files() if str(tmp_path) in path and path.endswith(".tar")]
+
+
 def open_files():
     """Return the paths of what this process has open."""
     found = []

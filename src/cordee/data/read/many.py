@@ -124,11 +124,11 @@ class ManyReads:
         begin, self._busy_until = max(began, self._busy_until), max(ended, self._busy_until)
         return max(0.0, self._busy_until - begin)
 
-    def close(self) -> None:
+    def close(self, wait: bool = True) -> None:
         """End the threads when they have read what was begun."""
         for _ in self._helpers:
             self._tasks.put(None)
-        for helper in self._helpers:
+        for helper in self._helpers if wait else ():
             helper.join()
         self._helpers.clear()
 
@@ -148,7 +148,7 @@ def _work(tasks: "SimpleQueue[Any]") -> None:
             result = error
         done()
         answer.give(result, began, time.perf_counter())
-        del task, answer, result  # what was read is not kept until the next request
+        del task, answer, done, stretches, result  # what was read, and whose it is, is not kept until the next request
 
 
 def _read(lists: "Optional[_Lists]", files: Sequence[int], sizes: Sequence[int], begins: Sequence[int]) -> list[bytes]:

@@ -191,16 +191,20 @@ class PackedSource(Source):
 
     def close(self) -> None:
         """Give back files and threads; the next read opens them anew."""
+        self._close(wait=True)
+
+    def _close(self, wait: bool) -> None:
         if os.getpid() == self._process:
             if self._ahead:
-                self._ahead.close()
-            self._many.close()
+                self._ahead.close(wait)
+            self._many.close(wait)
             self.files.close()
             self._process = 0
 
     def __del__(self) -> None:
+        # An object may be let go in the middle of anything: what a thread needs to end may be locked.
         if hasattr(self, "files"):
-            self.close()
+            self._close(wait=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a spawned worker begins with: where the index lies, no open files."""

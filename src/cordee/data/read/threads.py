@@ -61,18 +61,22 @@ class Ahead:
 
     def close(self) -> None:
         """End the threads and wait for them; a read that is under way is waited for."""
-        if os.getpid() != self._process:
-            return
+        if os.getpid() == self._process:
+            self._stop()
+            for thread in [*(self._pool.threads if self._pool is not None else ()), self._reader]:
+                if thread is not threading.current_thread():
+                    thread.join()
+
+    def _stop(self) -> None:
         self._queue.stop()
         self._here.clear()
         if self._pool is not None:
             self._pool.stop()
-        if self._reader is not threading.current_thread():
-            self._reader.join()
 
     def __del__(self) -> None:
-        if hasattr(self, "_process"):
-            self.close()
+        # Not `close`: an object may be let go in the middle of anything, what a thread needs to end may be locked.
+        if getattr(self, "_process", None) == os.getpid():
+            self._stop()
 
 
 class _Failure:
@@ -225,19 +229,16 @@ class _Pool:
     def __init__(self, threads: int, queue: _Queue) -> None:
         self.tasks: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
         self.queue = queue
-        self._threads = [
+        self.threads = [
             threading.Thread(target=_run_tasks, args=(self.tasks, queue), name=f"cordee-decode-{number}", daemon=True)
             for number in range(threads)
         ]
-        for thread in self._threads:
+        for thread in self.threads:
             thread.start()
 
     def stop(self) -> None:
-        for _ in self._threads:
+        for _ in self.threads:
             self.tasks.put(None)
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
 
 
 def _run_tasks(tasks: "SimpleQueue[Optional[Callable[[], None]]]", queue: _Queue) -> None:
