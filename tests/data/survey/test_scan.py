@@ -62,18 +62,21 @@ def test_many_processes_count_what_one_does(tree, monkeypatch):
         assert getattr(together, name) == getattr(alone, name), name
 
 
-def test_more_processes_look_while_storage_lets_them_wait(tree, monkeypatch):
+@pytest.mark.parametrize(("told_s", "processes"), [(0.0, 4), (1000.0, 1)])
+def test_more_processes_look_while_storage_lets_them_wait_for_long_enough_to_tell(tree, monkeypatch, told_s, processes):
     make(tree, 200, 1)
     monkeypatch.setattr(scanning, "_ALONE_S", 0.0)
     monkeypatch.setattr(scanning, "_BUDGET_S", 0.0)
     monkeypatch.setattr(scanning, "_FOLDERS_AT_ONCE", 1)
     monkeypatch.setattr(scanning, "_MOSTLY_WAITING", -1.0)
+    monkeypatch.setattr(scanning, "_TELLING_S", told_s)
     scan = Scan(str(tree), workers=4)
+    monkeypatch.setattr(scan, "_cores", 1)
     started = []
     start = scan._start
     monkeypatch.setattr(scan, "_start", lambda selector: (started.append(1), start(selector)))
     assert scan.run().part["files"] == 200
-    assert len(started) == 4
+    assert len(started) == processes
 
 
 def test_a_file_of_several_names_counts_once_in_bytes(tree, monkeypatch):

@@ -67,7 +67,7 @@ def empty_part() -> Part:
 
 
 class Statx:
-    """Asks for what is known of many names below an open folder, without an object for each: half the cost of `os.stat`.
+    """Asks for what is known of many names below an open folder, without an object for each, for less than `os.stat`.
 
     Source: the manual page statx(2), and the kernel's include/uapi/linux/stat.h for where each value lies.
 
