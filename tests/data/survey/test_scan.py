@@ -62,18 +62,21 @@ def test_many_processes_count_what_one_does(tree, monkeypatch):
         assert getattr(together, name) == getattr(alone, name), name
 
 
-def test_more_processes_look_while_storage_lets_them_wait(tree, monkeypatch):
+@pytest.mark.parametrize(("told_s", "processes"), [(0.0, 4), (1000.0, 1)])
+def test_more_processes_look_while_storage_lets_them_wait_for_long_enough_to_tell(tree, monkeypatch, told_s, processes):
     make(tree, 200, 1)
     monkeypatch.setattr(scanning, "_ALONE_S", 0.0)
     monkeypatch.setattr(scanning, "_BUDGET_S", 0.0)
     monkeypatch.setattr(scanning, "_FOLDERS_AT_ONCE", 1)
     monkeypatch.setattr(scanning, "_MOSTLY_WAITING", -1.0)
+    monkeypatch.setattr(scanning, "_TELLING_S", told_s)
     scan = Scan(str(tree), workers=4)
+    monkeypatch.setattr(scan, "_cores", 1)
     started = []
     start = scan._start
     monkeypatch.setattr(scan, "_start", lambda selector: (started.append(1), start(selector)))
     assert scan.run().part["files"] == 200
-    assert len(started) == 4
+    assert len(started) == processes
 
 
 def test_a_file_of_several_names_counts_once_in_bytes(tree, monkeypatch):
@@ -216,14 +219,14 @@ def test_a_folder_that_is_a_link_by_then_is_not_followed(tree, tmp_path):
 
 def test_a_folder_whose_names_are_all_that_may_be_seen_is_not_whole(tree, monkeypatch):
     (tree / "open").write_bytes(b"x")
-    statuses = worker._statuses
+    ask = worker.Looker._ask
 
-    def refusing(listed):
-        names, known, _ = statuses(listed)
-        return names[1:], known[1:], [PermissionError(13, "Permission denied")] * len(names[:1])
+    def refusing(self, descriptor, listed):
+        names, columns, _ = ask(self, descriptor, listed)
+        return names[1:], [column[1:] for column in columns], [PermissionError(13, "Permission denied")]
 
     make(tree, 1, 2)
-    monkeypatch.setattr(worker, "_statuses", refusing)
+    monkeypatch.setattr(worker.Looker, "_ask", refusing)
     found = survey(str(tree))
     assert not found.complete
     assert found.vanished == 0
@@ -273,6 +276,56 @@ def test_columns_count_what_a_loop_over_files_would(tree):
     assert part["oldest_s"] == min(used)
     assert (part["files"], part["empty"], part["sparse"]) == (len(names) + 2, 4, 1)
     assert [each[2:4] for each in part["hard_links"]] == [(2, 0), (2, 0)]
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_every_way_of_asking_says_the_same(tree, alike):
+    for number in range(40):
+        (tree / f"{number}.jpg").write_bytes(b"x" * number * 300)
+        os.utime(tree / f"{number}.jpg", (-5.5, number * 1e6))
+    (tree / os.fsdecode(b"latin-\xe9 \xff.png")).write_bytes(b"x" * 70_000)
+    if not alike:
+        os.link(tree / "5.jpg", tree / "linked.jpg")
+        (tree / "inner").mkdir()
+        (tree / "link").symlink_to("inner")
+        os.mkfifo(tree / "pipe")
+    parts = []
+    for statx, slow in ((True, False), (False, False), (False, True)):
+        looks = looker(tree)
+        assert looks._statx is not None
+        looks._statx, looks._slow = looks._statx if statx else None, slow
+        part = looks.look([(str(tree), 0, "")], 60.0)
+        assert (looks._pool is not None) == slow
+        for name in ("hard_links", "todo"):
+            part[name].sort()
+        del part["samples"]
+        parts.append(part)
+    assert parts[0]["files"] == (41 if alike else 42)
+    assert parts[0] == parts[1] == parts[2]
+
+
+def test_statx_says_of_a_file_what_stat_says(tree):
+    (tree / "one").write_bytes(b"x" * 5000)
+    os.link(tree / "one", tree / "two")
+    (tree / "inner").mkdir()
+    names = ["one", "inner", "two"]
+    descriptor = os.open(tree, os.O_RDONLY)
+    try:
+        columns = worker.Statx(3).columns(descriptor, names)
+        assert worker.Statx(3).columns(descriptor, ["one", "gone"]) is None
+    finally:
+        os.close(descriptor)
+    expected = worker._columns([os.lstat(tree / name) for name in names])
+    assert [list(column) for column in columns] == [list(column) for column in expected]
+
+
+def test_a_c_library_without_statx_is_no_fault(tree, monkeypatch):
+    def missing(most):
+        raise AttributeError("undefined symbol: statx")
+
+    make(tree, 3, 2)
+    monkeypatch.setattr(worker, "Statx", missing)
+    assert survey(str(tree)).files == 6
 
 
 def test_files_that_one_may_not_read_are_told_by_their_rights(tree, monkeypatch):

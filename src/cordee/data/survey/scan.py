@@ -25,6 +25,7 @@ _BUDGET_S = 0.15
 _SAVE_EVERY_S = 1.0
 _FOLDERS_AT_ONCE = 256
 _MOSTLY_WAITING = 0.6
+_TELLING_S = 0.02  # a part that took less says nothing of the storage
 
 Progress = Callable[[Totals], None]
 
@@ -120,7 +121,12 @@ class Scan:
                         continue
                     self._take(part)
                     waiting = part["waited_seconds"] > _MOSTLY_WAITING * part["seconds"]
-                    if waiting and self._todo and len(self._workers) < self._most_workers:
+                    if (
+                        waiting
+                        and part["seconds"] >= _TELLING_S
+                        and self._todo
+                        and len(self._workers) < self._most_workers
+                    ):
                         self._start(selector)
                 self._now_and_then()
 

@@ -16,8 +16,10 @@ import stat
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,9 +27,9 @@ if TYPE_CHECKING:
 
 Folder = tuple[str, int, str]  # path, depth below the top (0), what it is a part of ("", "venv", "zarr", ...)
 Part = dict[str, Any]
-Statuses = tuple[
-    list[str], list[os.stat_result], list[OSError]
-]  # names and what is known of them; why some is not known
+# Of each name: mode, inode, device, number of names, user, group, size, second of reading, of writing, blocks of 512 bytes.
+Columns = list[Sequence[int]]
+Known = tuple[list[str], Columns, list[OSError]]  # names, what is known of them, and why some is not known
 
 DAY_S = 86400
 MOST_NAMED = 20
@@ -46,6 +48,9 @@ MARKERS = {
 _MARKER_NAMES = frozenset(MARKERS)
 _COMPRESSIONS = frozenset(["gz", "zst", "xz", "bz2", "lz4"])
 _LISTED_AT_ONCE = 1024
+_STATX_BYTES = 256
+_STATX_FLAGS = 0x100 | 0x800  # AT_SYMLINK_NOFOLLOW, AT_NO_AUTOMOUNT: as os.lstat
+_STATX_MASK = 0x7FF  # STATX_BASIC_STATS
 _SLOW_S = 100e-6
 _STAT_THREADS = 16
 _SPARSE_BYTES = 65536
@@ -61,19 +66,58 @@ def empty_part() -> Part:
     return part
 
 
-class _Files:
-    """Regular files of one folder, by columns, as a loop over every file in Python would cost as much as asking for it.
+class Statx:
+    """Asks for what is known of many names below an open folder, without an object for each, for less than `os.stat`.
 
-    Times are whole seconds.
+    Source: the manual page statx(2), and the kernel's include/uapi/linux/stat.h for where each value lies.
+
+    Raises:
+        ImportError: this Python has no ctypes.
+        AttributeError: the C library has no statx.
     """
 
-    def __init__(self, prefix: str, names: list[str], statuses: list[os.stat_result]) -> None:
+    def __init__(self, most: int) -> None:
+        import ctypes
+
+        self._statx = ctypes.CDLL(None).statx
+        buffer = ctypes.create_string_buffer(_STATX_BYTES * most)
+        first = ctypes.addressof(buffer)
+        self._rows = [ctypes.c_void_p(first + _STATX_BYTES * row) for row in range(most)]
+        view = memoryview(buffer).cast("B")
+        self._views = {"H": view.cast("H"), "I": view.cast("I"), "Q": view.cast("Q"), "q": view.cast("q")}
+        self._encoding = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+
+    def columns(self, descriptor: int, names: list[str]) -> Columns | None:
+        """Return what is known of each name; None: of some nothing is."""
+        statx, (encoding, errors) = self._statx, self._encoding
+        for name, row in zip(names, self._rows):  # noqa: B905
+            if statx(descriptor, name.encode(encoding, errors), _STATX_FLAGS, _STATX_MASK, row):
+                return None
+        modes, links = self._column("H", 28, names), self._column("I", 16, names)
+        devices: Sequence[int] = ()
+        if max(links) > 1 or not _all_regular(modes):
+            pairs = zip(self._column("I", 136, names), self._column("I", 140, names), strict=True)
+            devices = [os.makedev(major, minor) for major, minor in pairs]
+        rest = [
+            self._column(letter, at, names)
+            for letter, at in (("I", 20), ("I", 24), ("Q", 40), ("q", 64), ("q", 112), ("Q", 48))
+        ]
+        return [modes, self._column("Q", 32, names), devices, links, *rest]
+
+    def _column(self, letter: str, at: int, names: list[str]) -> list[int]:
+        view = self._views[letter]
+        step = _STATX_BYTES // view.itemsize
+        values: list[int] = view[at // view.itemsize : len(names) * step : step].tolist()
+        return values
+
+
+class _Files:
+    """Regular files of one folder, by columns, as a loop over every file in Python would cost as much as asking for it."""
+
+    def __init__(self, prefix: str, names: list[str], columns: Columns) -> None:
         self.prefix, self.names = prefix, names
-        # Source: Python's documentation of os.stat_result, the order of its items.
-        columns = list(zip(*statuses, strict=True))
         self.modes, self.inodes, self.devices, self.names_each, self.users, self.groups = columns[:6]
-        self.sizes, self.read_s, self.written_s = columns[6:9]
-        self.blocks = [status.st_blocks for status in statuses]
+        self.sizes, self.read_s, self.written_s, self.blocks = columns[6:]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -149,6 +193,9 @@ class Looker:
         self._now_s = options["now_s"]
         self._user, self._groups = os.geteuid(), frozenset([os.getegid(), *os.getgroups()])
         self._slow = False
+        self._statx: Statx | None = None
+        with suppress(ImportError, AttributeError):  # os.stat does it too
+            self._statx = Statx(_LISTED_AT_ONCE)
         self._pool: ThreadPoolExecutor | None = None
 
     def look(self, folders: list[Folder], budget_s: float) -> Part:
@@ -173,7 +220,7 @@ class Looker:
         part, own = empty_part(), _Own()
         folder, name = os.path.split(path)
         try:
-            self._known(folder.rstrip("/") + "/", [name], [os.lstat(path)], part, own)
+            self._known(folder.rstrip("/") + "/", [name], _columns([os.lstat(path)]), part, own)
         except FileNotFoundError:
             part["vanished"] += 1
         own.add_to(part, "")
@@ -190,7 +237,7 @@ class Looker:
             with os.scandir(descriptor) as listing:
                 while listed := list(islice(listing, _LISTED_AT_ONCE)):
                     entries += len(listed)
-                    below += self._entries(prefix, listed, part, own)
+                    below += self._entries(descriptor, prefix, listed, part, own)
         finally:
             os.close(descriptor)
         kind = kind or min(own.marks, default="")
@@ -206,39 +253,39 @@ class Looker:
             _unreadable(part, path, own.error)
         return [(prefix + name, depth + 1, kind) for name in below]
 
-    def _entries(self, prefix: str, listed: list[Any], part: Part, own: _Own) -> list[str]:
-        """Add entries of one folder to the part, and to `own` what depends on what the folder turns out to be.
+    def _entries(self, descriptor: int, prefix: str, listed: list[Any], part: Part, own: _Own) -> list[str]:
+        """Add entries of one open folder to the part, and to `own` what depends on what the folder turns out to be.
 
         Returns:
             the names of the folders among them that are to be looked through.
         """
-        names, statuses, errors = self._statuses(listed)
+        names, columns, errors = self._ask(descriptor, listed)
         for error in errors:
             if isinstance(error, FileNotFoundError):
                 part["vanished"] += 1
             else:
                 own.error = own.error or error
-        return self._known(prefix, names, statuses, part, own)
+        return self._known(prefix, names, columns, part, own) if names else []
 
-    def _known(self, prefix: str, names: list[str], statuses: list[os.stat_result], part: Part, own: _Own) -> list[str]:
+    def _known(self, prefix: str, names: list[str], columns: Columns, part: Part, own: _Own) -> list[str]:
         below: list[str] = []
+        modes = columns[0]
         if not _MARKER_NAMES.isdisjoint(names):
             own.marks.update(MARKERS[name] for name in names if name in MARKERS)
-        if not all(map(stat.S_ISREG, {status.st_mode for status in statuses})):
-            regular = []
-            for name, status in zip(names, statuses, strict=True):
-                if stat.S_ISREG(status.st_mode):
-                    regular.append((name, status))
-                elif stat.S_ISLNK(status.st_mode):
+        if not _all_regular(modes):
+            for name, mode, device in zip(names, modes, columns[2], strict=True):
+                if stat.S_ISLNK(mode):
                     part["links"] += 1
                     part["links_out"] += self._leads_out(prefix, name)
-                elif not stat.S_ISDIR(status.st_mode):
+                elif stat.S_ISDIR(mode):
+                    if self._enters(prefix + name, device, part):
+                        below.append(name)
+                elif not stat.S_ISREG(mode):
                     part["others"] += 1
-                elif self._enters(prefix + name, status, part):
-                    below.append(name)
-            names, statuses = [name for name, _ in regular], [status for _, status in regular]
+            regular = [stat.S_ISREG(mode) for mode in modes]
+            names, columns = list(compress(names, regular)), [list(compress(column, regular)) for column in columns]
         if names:
-            files = _Files(prefix, names, statuses)
+            files = _Files(prefix, names, columns)
             self._count(files, part)
             self._add_sizes(files, part)
             self._add_ages(files, part)
@@ -303,22 +350,28 @@ class Looker:
     def _day(self, used_s: int) -> int:
         return int((self._now_s - used_s) // DAY_S)
 
-    def _statuses(self, listed: list[Any]) -> Statuses:
-        """Return what is known of entries; on slow storage many are asked for at once."""
+    def _ask(self, descriptor: int, listed: list[Any]) -> Known:
+        """Return what is known of entries of an open folder; on slow storage many are asked for at once."""
         if self._slow and len(listed) >= _STAT_THREADS:
             if self._pool is None:
                 from concurrent.futures import ThreadPoolExecutor
 
                 self._pool = ThreadPoolExecutor(_STAT_THREADS)
             slices = [listed[first::_STAT_THREADS] for first in range(_STAT_THREADS)]
-            names, statuses, errors = zip(*self._pool.map(_statuses, slices), strict=True)
-            return list(chain(*names)), list(chain(*statuses)), list(chain(*errors))
+            some = list(self._pool.map(_known, slices))
+            return (
+                [name for names, _, _ in some for name in names],
+                [list(chain(*column)) for column in zip(*(columns for _, columns, _ in some), strict=True)],
+                [error for _, _, errors in some for error in errors],
+            )
         begin, waits = time.monotonic(), _waits()
-        found = _statuses(listed)
+        names = [entry.name for entry in listed]
+        columns = self._statx.columns(descriptor, names) if self._statx else None
+        known: Known = _known(listed) if columns is None else (names, columns, [])
         if len(listed) >= _STAT_THREADS:
             late = time.monotonic() - begin > _SLOW_S * len(listed)
             self._slow = late and 2 * (_waits() - waits) > len(listed)
-        return found
+        return known
 
     def _leads_out(self, prefix: str, name: str) -> bool:
         try:
@@ -327,12 +380,17 @@ class Looker:
             return False
         return not (target + "/").startswith(self._top)
 
-    def _enters(self, path: str, status: os.stat_result, part: Part) -> bool:
+    def _enters(self, path: str, device: int, part: Part) -> bool:
         """Return whether a folder is looked through: not where another file system begins, unless that is asked for."""
-        if status.st_dev == self._device and path not in self._mounts:
+        if device == self._device and path not in self._mounts:
             return True
-        if self._cross and not _is_above(status, path):
-            return True
+        if self._cross:
+            try:
+                status = os.lstat(path)
+            except OSError:
+                return True  # looking through it tells what is wrong
+            if not _is_above(status, path):
+                return True
         part["not_crossed_count"] += 1
         _name(part["not_crossed"], path)
         return False
@@ -377,11 +435,8 @@ def _busy_s() -> float:
     return (int(running) + int(queued)) / 1e9
 
 
-def _statuses(listed: list[Any]) -> Statuses:
-    try:
-        return [entry.name for entry in listed], [entry.stat(follow_symlinks=False) for entry in listed], []
-    except OSError:
-        pass  # asked again one by one: those that answered have kept it
+def _known(listed: list[Any]) -> Known:
+    """Return what is known of entries, asked for one by one."""
     names, statuses, errors = [], [], []
     for entry in listed:
         try:
@@ -389,7 +444,18 @@ def _statuses(listed: list[Any]) -> Statuses:
             names.append(entry.name)
         except OSError as error:
             errors.append(error)
-    return names, statuses, errors
+    return names, _columns(statuses), errors
+
+
+def _columns(statuses: list[os.stat_result]) -> Columns:
+    # Source: Python's documentation of os.stat_result, the order of its items; times are whole seconds.
+    if not statuses:
+        return [()] * 10
+    return [*list(zip(*statuses, strict=True))[:9], [status.st_blocks for status in statuses]]
+
+
+def _all_regular(modes: Sequence[int]) -> bool:
+    return all(map(stat.S_ISREG, set(modes)))
 
 
 def _is_above(status: Any, path: str) -> bool:
