@@ -164,7 +164,9 @@ class _Examined:
             text = f"the data set {self._name} is one archive: samples cannot be taken from it in any order"
             what = f"`cordee data pack {place} --to FOLDER` makes shards of it, unless the script reads archives"
             if self._found.remote:
-                what = "copy it here and pack the copy: `cordee data pack` makes shards, unless the script reads archives"
+                what = (
+                    "copy it here and pack the copy: `cordee data pack` makes shards, unless the script reads archives"
+                )
             self._saying.info(self._key, "data-archive", text, given=place, next=what)
         if seen.kind == "shards":
             text = f"the data set {self._name} is tar shards without an index: samples cannot be taken in any order"

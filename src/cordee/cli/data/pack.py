@@ -155,14 +155,14 @@ def _show(plan: Plan, packed: Packed) -> None:
     from cordee.units import format_duration, format_size, utc_text
 
     rate = f", {format_size(packed.bytes / packed.seconds)}/s" if packed.seconds and not packed.resumed_shards else ""
-    shards = f"{packed.shards} shard{'s' if packed.shards != 1 else ''}"
+    shards = f"{packed.shards} shard{'s' if packed.shards != 1 else ''}" if packed.index else _one(packed.path)
     text = f"{packed.samples:,} samples, {format_size(packed.bytes)} in {shards}"
     if packed.already:
-        when = f" since {utc_text(packed.packed_s)}" if packed.packed_s is not None else ""
+        when = f" at {utc_text(packed.packed_s)}" if packed.packed_s is not None else ""
         click.echo(f"{packed.path}: packed already{when}, and the source is as it was: {text}; nothing was done")
-    else:
-        click.echo(f"{packed.path}: {text}; {format_duration(packed.seconds)}{rate}")
-    if packed.resumed_shards and not packed.already:
+        return
+    click.echo(f"{packed.path}: {text}; {format_duration(packed.seconds)}{rate}")
+    if packed.resumed_shards:
         click.echo(f"{packed.resumed_shards} of them were whole already")
     for text in plan.notes:
         click.echo(f"note: {text}", err=True)
@@ -171,10 +171,15 @@ def _show(plan: Plan, packed: Packed) -> None:
         click.echo(f"left out, {kind}: {len(names)} ({shown})", err=True)
     if packed.index is None:
         return
-    files = "1 file" if packed.shards == 1 else f"{packed.shards:,} files"
-    click.echo(f"an epoch opens {files} instead of {plan.files:,}")
+    if plan.origin.root is not None and plan.files > packed.shards:
+        files = "1 file" if packed.shards == 1 else f"{packed.shards:,} files"
+        click.echo(f"an epoch opens {files} instead of {plan.files:,}")
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", os.path.basename(packed.path.rstrip("/"))).strip("-") or "data"
     click.echo(f'\nIn cordee.toml:\n\n[data.{name}]\nfrom = "{packed.path}"\n\nIn train.py:\n')
     length = ", length=1024" if packed.index.endswith(".idx") else ""
     click.echo(f'for batch in cordee.dataset("{name}", batch=256{length}): ...\n')
     click.echo(f"Measure it: cordee data bench {packed.path}")
+
+
+def _one(path: str) -> str:
+    return "one folder" if os.path.isdir(path) else "one file"

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from cordee.data.pack._base import Place
+from cordee.errors import UsageError
 
 # By the beginning of an address: the module's `open_place(address) -> Place`.
 PLACES: dict[str, str] = {"s3://": "cordee.data.pack.objects"}
@@ -44,8 +45,6 @@ def open_place(address: str) -> Place:
     Raises:
         UsageError: nothing writes to such an address.
     """
-    from cordee.errors import UsageError
-
     if "://" not in address:
         return FolderPlace(address)
     for beginning, module in PLACES.items():
@@ -53,6 +52,21 @@ def open_place(address: str) -> Place:
             place: Place = import_module(module).open_place(address)
             return place
     raise UsageError("nothing is packed to such an address", given=address, allowed=["a folder", *PLACES])
+
+
+def refuse_file(to: str) -> None:
+    """Refuse to make a folder where a file is.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if "://" not in to and os.path.lexists(to) and not os.path.isdir(to):
+        raise UsageError(
+            "this is a file, and what is written needs a folder",
+            given=to,
+            allowed="a new or empty folder",
+            next="choose another place with --to",
+        )
 
 
 def work_folder(address: str) -> Path:
