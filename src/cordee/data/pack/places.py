@@ -33,7 +33,7 @@ class FolderPlace(Place):
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         os.rename(partial, path)
-        sync_folder(path.parent)
+        sync(path.parent)
 
     def remove(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
@@ -77,9 +77,9 @@ def work_folder(address: str) -> Path:
     return cache / "cordee" / "packing" / hashlib.sha256(address.rstrip("/").encode()).hexdigest()[:16]
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: str | Path) -> None:
+    """Wait until the disk has a file, or what was renamed in a folder."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
