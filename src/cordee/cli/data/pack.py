@@ -23,7 +23,9 @@ _MOST_WORKERS = 4
 
 @click.command("pack")
 @click.argument("source")
-@click.option("--to", metavar="FOLDER", help="Where the data set is made: a new or empty folder, or an address.")
+@click.option(
+    "--to", metavar="PLACE", help="Where it is made: a new or empty folder, an s3:// address, or the path of an image."
+)
 @click.option(
     "--as",
     "target",
@@ -38,7 +40,10 @@ _MOST_WORKERS = 4
 @click.option("--shuffle", type=int, metavar="SEED", help="Pack in an order shuffled by SEED instead of by name.")
 @click.option("--labels", default="auto", metavar="HOW", help="folders: the first folder is the class; none; auto.")
 @click.option(
-    "--split", default="auto", metavar="HOW", help="Names end and fields begin at the first or last dot; auto."
+    "--split",
+    default="auto",
+    metavar="HOW",
+    help="Where names end and fields begin: at the first dot; at the last; auto.",
 )
 @click.option("--include", multiple=True, metavar="PATTERN", help="Pack only files like *.jpg.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files like *.tmp.")
@@ -61,7 +66,9 @@ _MOST_WORKERS = 4
 def command(source: str, to: str | None, target: str, cluster: str | None, as_json: bool, **given: Any) -> None:
     """Pack SOURCE, a folder, archive or table of many small files, into few large shards with an index.
 
-    SOURCE is a path, an s3:// address, or a name: of [data] in the cordee.toml here, or of the site's catalogue.
+    SOURCE is a path, an s3:// address, or a name: of [data] in the cordee.toml here, or of the site's catalogue. Repeated
+    when all is packed, the command says so and does nothing; where the source has changed since, it refuses.
+
     The shards are tar files as any WebDataset reader reads them. The same source gives the same bytes, for any number of
     workers; a call that was killed goes on where it ended when it is repeated. Files that are equal up to the first dot of
     their name are one sample. With --index-only, shards that are there already get their index.
@@ -87,7 +94,7 @@ def command(source: str, to: str | None, target: str, cluster: str | None, as_js
         )
         return
     if to is None:
-        raise UsageError("where to pack to is missing", next="add --to FOLDER")
+        raise UsageError("where to pack to is missing", next="add --to PLACE")
     from cordee.cli.data.telling import progress
     from cordee.data.pack._base import Options
     from cordee.data.pack.packing import pack, plan_of
