@@ -61,7 +61,7 @@ def unpack(path: str, to: str, *, only: Sequence[str] = (), workers: int = 1, te
             allowed="a new or empty folder",
             next="choose another with --to",
         )
-    with writing_to(to):
+    with writing_to(to, "it writes all files again"):
         target.mkdir(parents=True, exist_ok=True)
         (target / _MARK).touch()
         work = _Unpacking(index, target, only)
