@@ -8,12 +8,18 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cordee.errors import DataError
+from cordee.errors import EXIT_USAGE, DataError
 from cordee.spec.profile import ClusterProfile, StorageTier
 from cordee.spec.shared_data import SharedDataset
 
 STORES = ("s3://",)
 _MOST_NAMES = 2000
+
+
+class NoDataSet(DataError):
+    """What was given is neither there nor a name."""
+
+    exit_code = EXIT_USAGE
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,8 @@ def locate(given: str, profile: ClusterProfile, folder: Path | None = None, name
         names: what else could have been meant, for the message: the job document's.
 
     Raises:
-        DataError: it is none of them; the nearest names are said.
+        NoDataSet: it is none of them; the nearest names are said.
+        DataError: whether it is there cannot be seen.
     """
     if "://" in given:
         if not given.startswith(STORES):
@@ -65,7 +72,7 @@ def locate(given: str, profile: ClusterProfile, folder: Path | None = None, name
         return located(given, profile)
     near = _nearest(given, path, (*names, *profile.datasets))
     own = [f"{name} (of the job document)" for name in sorted(names)]
-    raise DataError(
+    raise NoDataSet(
         f"there is no data set {given!r}: neither a path nor a shared one of {profile.name}",
         given=path if os.sep in given else given,
         allowed=["a path", "an s3:// address", *own, *(f"{name} (shared)" for name in sorted(profile.datasets))],

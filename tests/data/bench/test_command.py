@@ -174,7 +174,8 @@ def test_too_slow_for_what_is_needed_is_exit_code_1(mine, files):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nowhere"], 5, "there is no data set 'nowhere': neither a path nor"),
+        (["nowhere"], 2, "there is no data set 'nowhere': neither a path nor"),
+        ([__file__], 5, "samples cannot be read from this file"),
         ([".", "--loader", "mine"], 2, "a loader is a function in a module"),
         ([".", "--args", "{}"], 2, "--args are the arguments of a --loader"),
         ([".", "--loader", "mine:batches", "--args", "{"], 2, "--args is not JSON"),

@@ -44,11 +44,18 @@ def test_a_repeated_command_says_that_nothing_was_left_to_do(image_folder, tmp_p
     made = json.loads(cordee(*arguments, "--json").stdout)
     again = cordee(*arguments)
     assert again.exit_code == 0
-    assert "birds: packed already since 20" in again.stdout
+    assert "birds: packed already at 20" in again.stdout
     assert "40 samples, " in again.stdout
     assert "nothing was done" in again.stdout
     told = json.loads(cordee(*arguments, "--json").stdout)
     assert (made["already"], told["already"], told["id"]) == (False, True, made["id"])
+
+
+def test_files_are_only_counted_where_there_were_files(tmp_path):
+    (tmp_path / "two.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
+    done = cordee("pack", str(tmp_path / "two.jsonl"), "--as", "tokens", "--to", str(tmp_path / "out"))
+    assert "2 samples" in done.stdout
+    assert "an epoch opens" not in done.stdout
 
 
 def test_damage_is_told_and_is_exit_code_1(image_folder, tmp_path):

@@ -48,6 +48,21 @@ def test_every_unreadable_file_is_named_at_once(image_folder, tmp_path):
     assert not (tmp_path / "work" / "out" / "dataset.index").exists()
 
 
+@pytest.mark.parametrize("kind", ["folder", "tar", "tar.gz", "zip", "csv", "parquet", "jsonl"])
+def test_a_source_that_may_not_be_read_is_named(image_folder, tmp_path, kind):
+    source = image_folder if kind == "folder" else tmp_path / f"source.{kind}"
+    if kind != "folder":
+        source.write_text("x")
+    source.chmod(0)
+    (tmp_path / "work").mkdir(mode=0o777)
+    options = ["--as", "tokens"] if kind == "jsonl" else []
+    done = cordee("pack", str(source), "--to", str(tmp_path / "work" / "out"), "--json", *options, before=POWERLESS)
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["kind"]) == (5, "data")
+    assert source.name in error["given"]
+    assert "Permission denied" in error["text"] + error["given"]
+
+
 def test_unreadable_files_are_left_out_counted_and_named_when_asked(image_folder, tmp_path):
     unreadable_tree(image_folder)
     (tmp_path / "work").mkdir(mode=0o777)
@@ -181,6 +196,15 @@ def test_a_full_disk_says_so_and_a_second_call_goes_on(image_folder, tmp_path):
     assert said["samples"] == 40
     packed(image_folder, tmp_path / "again" / "out", options={"shard_bytes": 65_536})
     assert digests(tmp_path / "kept") == digests(tmp_path / "again" / "out")
+
+
+def test_a_disk_that_is_full_from_the_first_byte_is_told_of_tokens_too(image_folder, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(state, "write_whole", full)
+    with pytest.raises(DataError, match="the file system is full"):
+        packed(image_folder, tmp_path / "out", target="tokens")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def test_a_damaged_archive_is_told_and_nothing_is_made(image_folder, tmp_path):
         with pytest.raises(CorruptDataError, match="the archive is damaged"):
             packed(tmp_path / name, tmp_path / "out", origin_options={"work": str(tmp_path / "out")})
         assert not (tmp_path / "out" / "dataset.index").exists()
+        assert not (tmp_path / "out" / ".packing-source").exists()
 
 
 def test_a_damaged_member_of_a_zip_is_named(tmp_path):

@@ -128,6 +128,21 @@ def test_a_folder_that_holds_something_else_is_left_alone(image_folder, tmp_path
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+def test_a_packed_data_set_is_not_packed_as_if_its_shards_were_samples(image_folder, tmp_path):
+    packed(image_folder, tmp_path / "out")
+    with pytest.raises(UsageError, match="this is a packed data set already"):
+        packed(tmp_path / "out", tmp_path / "again")
+    assert packed(tmp_path / "out", tmp_path / "again", include=["*.tar"]).samples > 1
+
+
+@pytest.mark.parametrize("target", ["webdataset", "tokens"])
+def test_a_file_is_no_place_for_a_data_set(image_folder, tmp_path, target):
+    (tmp_path / "mine.txt").write_text("words")
+    with pytest.raises(UsageError, match="this is a file"):
+        packed(image_folder, tmp_path / "mine.txt", target=target)
+    assert (tmp_path / "mine.txt").read_text() == "words"
+
+
 @pytest.mark.parametrize("inside", ["", "packed", "n00/packed"])
 def test_nothing_is_packed_into_its_own_source(image_folder, inside):
     with pytest.raises(UsageError, match="into itself"):

@@ -10,7 +10,7 @@ import pytest
 from cordee.data.pack.unpack import unpack
 from cordee.data.pack.verify import verify
 from cordee.data.shards.index import INDEX_NAME, open_index
-from cordee.errors import CorruptDataError, DataError
+from cordee.errors import CorruptDataError, UsageError
 from cordee.testing.shards import packed
 
 
@@ -96,8 +96,18 @@ def test_a_damaged_or_truncated_index_is_told(data_set):
         with pytest.raises(CorruptDataError, match="cannot be used"):
             verify(str(data_set))
     index.unlink()
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(UsageError, match=r"no packed data set: it has no dataset\.index"):
         verify(str(data_set))
+
+
+def test_a_file_that_is_no_index_is_not_called_damaged(data_set, tmp_path):
+    (tmp_path / "x.squashfs").write_bytes(b"hsqs" + bytes(100))
+    for work in (verify, lambda path: unpack(path, str(tmp_path / "back"))):
+        with pytest.raises(UsageError, match="this file is no packed data set"):
+            work(str(tmp_path / "x.squashfs"))
+    with pytest.raises(UsageError, match="this is a file"):
+        unpack(str(data_set), str(tmp_path / "x.squashfs"))
+    assert verify(str(data_set / INDEX_NAME)).damaged == []
 
 
 def test_unpacking_leaves_out_what_is_damaged_and_names_it(data_set, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 
 import pytest
@@ -100,10 +101,29 @@ def test_what_is_no_set_of_shards_is_told(tmp_path):
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match="no shards"):
         index_shards(str(tmp_path / "none"))
-    write_theirs(tmp_path / "theirs")
-    index_shards(str(tmp_path / "theirs"))
-    with pytest.raises(UsageError, match="an index already"):
-        index_shards(str(tmp_path / "theirs"))
+
+
+def test_shards_that_are_indexed_are_not_indexed_again_while_they_are_as_they_were(tmp_path):
+    theirs = tmp_path / "theirs"
+    write_theirs(theirs)
+    made = index_shards(str(theirs), crc=False)
+    again = index_shards(str(theirs), crc=False)
+    assert (made.packed.already, again.packed.already) == (False, True)
+    assert (again.packed.id, again.packed.samples, again.packed.bytes) == (
+        made.packed.id,
+        made.packed.samples,
+        made.packed.bytes,
+    )
+    with pytest.raises(UsageError, match="an index without check sums already"):
+        index_shards(str(theirs))
+    shard = theirs / "theirs-000000.tar"
+    later = (theirs / "dataset.index").stat().st_mtime + 5
+    os.utime(shard, (later, later))
+    with pytest.raises(UsageError, match="an index already, and the shards may have changed since"):
+        index_shards(str(theirs), crc=False)
+    shard.unlink()
+    with pytest.raises(UsageError, match="an index of other shards already"):
+        index_shards(str(theirs), crc=False)
 
 
 def test_a_damaged_shard_is_named_and_no_index_is_made(tmp_path):

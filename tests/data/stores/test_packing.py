@@ -71,6 +71,8 @@ def test_what_is_packed_to_s3_is_what_is_packed_here(folder: Path, tmp_path: Pat
     assert result.shards > 3
     assert stored(s3) == packed_here(folder, tmp_path / "here")
     assert list((tmp_path / "cache").rglob("*.partial")) == []
+    again = pack(plan_of(str(folder)), s3, OPTIONS)
+    assert (again.already, again.id, again.packed_s) == (True, result.id, None)
 
 
 def test_objects_below_a_prefix_are_packed_like_files(folder: Path, tmp_path: Path, s3: str) -> None:

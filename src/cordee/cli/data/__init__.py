@@ -9,11 +9,11 @@ from cordee.cli.group import LazyGroup
 # By name: the module whose `command` it is, and one line of help.
 COMMANDS: dict[str, tuple[str, str]] = {
     "survey": ("cordee.cli.data.survey", "Count a data set, forecast what an epoch costs, and say what to do."),
-    "bench": ("cordee.cli.data.bench", "Measure the loader alone, beside what storage gives."),
-    "list": ("cordee.cli.data.list", "List the data sets that the site keeps for all."),
     "pack": ("cordee.cli.data.pack", "Pack many small files into few large shards with an index."),
     "verify": ("cordee.cli.data.verify", "Compare a packed data set with its index, every byte."),
     "unpack": ("cordee.cli.data.unpack", "Write the files of a packed data set as they were."),
+    "bench": ("cordee.cli.data.bench", "Measure the loader alone, beside what storage gives."),
+    "list": ("cordee.cli.data.list", "List the data sets that the site keeps for all."),
 }
 
 

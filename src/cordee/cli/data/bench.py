@@ -28,10 +28,20 @@ from cordee.errors import EXIT_BAD, UsageError
 @click.option("--loader", "function", metavar="MODULE:FUNCTION", help="Your own: it returns an iterable of batches.")
 @click.option("--args", "arguments", metavar="JSON", help="Arguments of that function, as a JSON object.")
 @click.option(
-    "--seconds", type=click.FloatRange(0.05, 3600), default=2.0, show_default=True, help="Of loading in a round."
+    "--seconds",
+    type=click.FloatRange(0.05, 3600),
+    default=2.0,
+    show_default=True,
+    metavar="S",
+    help="Of loading in a round.",
 )
 @click.option(
-    "--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Pairs of loader and bare loop."
+    "--rounds",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Pairs of loader and bare loop.",
 )
 @click.option(
     "--cache",

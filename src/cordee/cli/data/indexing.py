@@ -13,7 +13,7 @@ SCHEMA = "cordee.data.index/1"
 def index_shards(source: str, to: str | None, *, name: str, workers: int, crc: bool, as_json: bool) -> None:
     """Write the index of shards that are there, and say what they hold."""
     from cordee.data.pack import index_only
-    from cordee.units import format_duration, format_size
+    from cordee.units import format_duration, format_size, utc_text
 
     with progress("indexing", 0, 0) as tell:
         indexed = index_only.index_shards(source, to, name=name, workers=workers, crc=crc, tell=tell)
@@ -30,13 +30,18 @@ def index_shards(source: str, to: str | None, *, name: str, workers: int, crc: b
                 "bytes": packed.bytes,
                 "seconds": packed.seconds,
                 "resumed_shards": packed.resumed_shards,
+                "already": packed.already,
                 "duplicate_keys": indexed.duplicates,
                 "duplicates": indexed.duplicate_keys,
                 "left_out": {kind: len(names) for kind, names in packed.left_out.items()},
             }
         )
         return
-    text = f"{packed.samples:,} samples, {format_size(packed.bytes)} in {packed.shards} shards"
+    shards = f"{packed.shards} shard{'s' if packed.shards != 1 else ''}"
+    text = f"{packed.samples:,} samples, {format_size(packed.bytes)} in {shards}"
+    if packed.already:
+        click.echo(f"{packed.index}: indexed already at {utc_text(packed.packed_s)}: {text}; nothing was done")
+        return
     click.echo(f"{packed.index}: {text}; {format_duration(packed.seconds)}")
     for kind, names in packed.left_out.items():
         click.echo(

@@ -31,7 +31,7 @@ def place_of(given: str, cluster: str | None) -> str:
         cluster: as `--on` was given.
 
     Raises:
-        DataError: it is none of them; the nearest names are said.
+        NoDataSet: it is none of them; the nearest names are said.
         DocumentError: the job document is wrong.
     """
     from cordee.data.catalogue import locate

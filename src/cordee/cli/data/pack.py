@@ -23,7 +23,9 @@ _MOST_WORKERS = 4
 
 @click.command("pack")
 @click.argument("source")
-@click.option("--to", metavar="FOLDER", help="Where the data set is made: a new or empty folder, or an address.")
+@click.option(
+    "--to", metavar="PLACE", help="Where it is made: a new or empty folder, an s3:// address, or the path of an image."
+)
 @click.option(
     "--as",
     "target",
@@ -38,7 +40,10 @@ _MOST_WORKERS = 4
 @click.option("--shuffle", type=int, metavar="SEED", help="Pack in an order shuffled by SEED instead of by name.")
 @click.option("--labels", default="auto", metavar="HOW", help="folders: the first folder is the class; none; auto.")
 @click.option(
-    "--split", default="auto", metavar="HOW", help="Names end and fields begin at the first or last dot; auto."
+    "--split",
+    default="auto",
+    metavar="HOW",
+    help="Where names end and fields begin: at the first dot; at the last; auto.",
 )
 @click.option("--include", multiple=True, metavar="PATTERN", help="Pack only files like *.jpg.")
 @click.option("--exclude", multiple=True, metavar="PATTERN", help="Leave out files like *.tmp.")
@@ -61,7 +66,9 @@ _MOST_WORKERS = 4
 def command(source: str, to: str | None, target: str, cluster: str | None, as_json: bool, **given: Any) -> None:
     """Pack SOURCE, a folder, archive or table of many small files, into few large shards with an index.
 
-    SOURCE is a path, an s3:// address, or a name: of [data] in the cordee.toml here, or of the site's catalogue.
+    SOURCE is a path, an s3:// address, or a name: of [data] in the cordee.toml here, or of the site's catalogue. Repeated
+    when all is packed, the command says so and does nothing; where the source has changed since, it refuses.
+
     The shards are tar files as any WebDataset reader reads them. The same source gives the same bytes, for any number of
     workers; a call that was killed goes on where it ended when it is repeated. Files that are equal up to the first dot of
     their name are one sample. With --index-only, shards that are there already get their index.
@@ -87,7 +94,7 @@ def command(source: str, to: str | None, target: str, cluster: str | None, as_js
         )
         return
     if to is None:
-        raise UsageError("where to pack to is missing", next="add --to FOLDER")
+        raise UsageError("where to pack to is missing", next="add --to PLACE")
     from cordee.cli.data.telling import progress
     from cordee.data.pack._base import Options
     from cordee.data.pack.packing import pack, plan_of
@@ -155,14 +162,14 @@ def _show(plan: Plan, packed: Packed) -> None:
     from cordee.units import format_duration, format_size, utc_text
 
     rate = f", {format_size(packed.bytes / packed.seconds)}/s" if packed.seconds and not packed.resumed_shards else ""
-    shards = f"{packed.shards} shard{'s' if packed.shards != 1 else ''}"
+    shards = f"{packed.shards} shard{'s' if packed.shards != 1 else ''}" if packed.index else _one(packed.path)
     text = f"{packed.samples:,} samples, {format_size(packed.bytes)} in {shards}"
     if packed.already:
-        when = f" since {utc_text(packed.packed_s)}" if packed.packed_s is not None else ""
+        when = f" at {utc_text(packed.packed_s)}" if packed.packed_s is not None else ""
         click.echo(f"{packed.path}: packed already{when}, and the source is as it was: {text}; nothing was done")
-    else:
-        click.echo(f"{packed.path}: {text}; {format_duration(packed.seconds)}{rate}")
-    if packed.resumed_shards and not packed.already:
+        return
+    click.echo(f"{packed.path}: {text}; {format_duration(packed.seconds)}{rate}")
+    if packed.resumed_shards:
         click.echo(f"{packed.resumed_shards} of them were whole already")
     for text in plan.notes:
         click.echo(f"note: {text}", err=True)
@@ -171,10 +178,15 @@ def _show(plan: Plan, packed: Packed) -> None:
         click.echo(f"left out, {kind}: {len(names)} ({shown})", err=True)
     if packed.index is None:
         return
-    files = "1 file" if packed.shards == 1 else f"{packed.shards:,} files"
-    click.echo(f"an epoch opens {files} instead of {plan.files:,}")
+    if plan.origin.root is not None and plan.files > packed.shards:
+        files = "1 file" if packed.shards == 1 else f"{packed.shards:,} files"
+        click.echo(f"an epoch opens {files} instead of {plan.files:,}")
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", os.path.basename(packed.path.rstrip("/"))).strip("-") or "data"
     click.echo(f'\nIn cordee.toml:\n\n[data.{name}]\nfrom = "{packed.path}"\n\nIn train.py:\n')
     length = ", length=1024" if packed.index.endswith(".idx") else ""
     click.echo(f'for batch in cordee.dataset("{name}", batch=256{length}): ...\n')
     click.echo(f"Measure it: cordee data bench {packed.path}")
+
+
+def _one(path: str) -> str:
+    return "one folder" if os.path.isdir(path) else "one file"

@@ -28,7 +28,14 @@ _LINE_EVERY_S = 10.0
 @click.option("--resume", is_flag=True, help="Go on with a survey that was interrupted.")
 @click.option("--last", is_flag=True, help="Show what the last survey found; look at nothing again.")
 @click.option("--workers", type=click.IntRange(1, 16), metavar="N", help="At most so many processes.")
-@click.option("--purge-days", type=click.IntRange(0), default=7, show_default=True, help="Tell of purges so far ahead.")
+@click.option(
+    "--purge-days",
+    type=click.IntRange(0),
+    default=7,
+    show_default=True,
+    metavar="N",
+    help="Tell of purges so far ahead.",
+)
 @json_option
 def command(
     path: str,

@@ -23,6 +23,7 @@ from typing import Any
 
 from cordee.data.bench.sizes import size_of
 from cordee.data.bench.usage import usage_of
+from cordee.errors import CordeeError
 
 # A trace of system calls shows this name where the measured part of a round begins and ends.
 MARKER = "/cordee-data-bench-marker"
@@ -48,7 +49,8 @@ def main() -> None:
             answer(loader.play(**json.loads(line)))
     except BaseException as error:
         told = traceback.format_exc().splitlines()[-_LINES_OF_TRACEBACK:]
-        answer({"error": f"{type(error).__name__}: {error}", "traceback": told})
+        said = error.document()["error"] if isinstance(error, CordeeError) else None
+        answer({"error": f"{type(error).__name__}: {error}", "traceback": told, "said": said})
         sys.exit(1)
 
 

@@ -106,6 +106,9 @@ class LoaderProcess:
         if answer is None:
             raise self._died()
         document: dict[str, Any] = json.loads(answer)
+        if document.get("said"):
+            said = document["said"]
+            raise DataError(said["text"], given=said["given"], allowed=said["allowed"], next=said["next"])
         if "error" in document:
             raise DataError(
                 f"the loader failed: {document['error']}",

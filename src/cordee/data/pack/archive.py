@@ -22,6 +22,7 @@ from typing import IO, Any
 from cordee.data.pack._base import CHUNK_BYTES, Entry, Listing, Origin
 from cordee.data.pack.places import work_folder
 from cordee.data.pack.shard_file import open_shard
+from cordee.data.pack.writing import writing_to
 from cordee.data.shards.members import Damaged, members
 from cordee.errors import CorruptDataError, DataError
 
@@ -118,8 +119,9 @@ class TarOrigin(_Archive):
             return self.path
         mark = self._spool.with_name(f"{self._spool.name}.{self._stamp[0]}.{self._stamp[1]}")
         if not (mark.exists() and self._spool.exists()):
-            self._spool.parent.mkdir(parents=True, exist_ok=True)
-            self._spool.unlink(missing_ok=True)
+            with writing_to(str(self._spool.parent)):
+                self._spool.parent.mkdir(parents=True, exist_ok=True)
+                self._spool.unlink(missing_ok=True)
             partial = self._spool.with_name(self._spool.name + ".partial")
             self._decompress(partial)
             partial.rename(self._spool)
@@ -137,7 +139,11 @@ class TarOrigin(_Archive):
             partial.unlink(missing_ok=True)
             if error.errno is None:  # bz2 says so of bytes that are none of its own
                 raise self._damaged(str(error)) from None
-            raise DataError(f"the archive cannot be decompressed: {error.strerror}", given=str(partial)) from None
+            raise DataError(
+                f"the archive cannot be decompressed: {error.strerror}",
+                given=os.fsdecode(error.filename or partial),
+                next="see that it can be read, and that there is room beside the target: it is decompressed there for a while",
+            ) from None
 
 
 class ZipOrigin(_Archive):

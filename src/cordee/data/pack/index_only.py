@@ -11,6 +11,7 @@ from typing import Any
 
 from cordee.data.pack._base import Packed, Place, Tell
 from cordee.data.pack.columns import Columns
+from cordee.data.pack.indexes import open_index_at
 from cordee.data.pack.merge import write_merged
 from cordee.data.pack.places import open_place, work_folder
 from cordee.data.pack.shard_file import TAR, ShardFile, field_crc, open_shard
@@ -47,7 +48,7 @@ def index_shards(
         crc: read every byte and keep check sums; else only headers are read.
 
     Raises:
-        DataError, UsageError: there are no shards, or an index is there already.
+        DataError, UsageError: there are no shards, or an index is there already that is not known to be theirs.
         CorruptDataError: a shard is damaged.
     """
     began = time.monotonic()
@@ -58,12 +59,40 @@ def index_shards(
         raise DataError("there are no shards", given=source, allowed="a folder, or an address, that holds tar files")
     place = open_place(target)
     if INDEX_NAME in place.sizes() and not work_folder(target).exists():
-        raise UsageError("there is an index already", given=f"{target}/{INDEX_NAME}", next="remove it first")
+        return _indexed_already(source, target, shards, crc)
     about = {"target": "index", "crc": crc, "fingerprint": _fingerprint(shards)}
     with writing_to(target):
         indexed = _index(source, target, place, shards, about, name, workers, crc, tell)
     indexed.packed.seconds = time.monotonic() - began
     return indexed
+
+
+def _indexed_already(source: str, target: str, shards: list[Stored], crc: bool) -> Indexed:
+    """Return what an index holds that is there, where its shards are those and were not written since."""
+    address = f"{target}/{INDEX_NAME}"
+    index = open_index_at(address)
+    known = {shard.name: shard.bytes for shard in index.shards}
+    if index.root != source or known != {stored.name: stored.bytes for stored in shards}:
+        raise UsageError("there is an index of other shards already", given=address, next="remove it first")
+    made_s = None if "://" in source + target else os.stat(address).st_mtime
+    if made_s is None or any(os.stat(index.shard_path(number)).st_mtime > made_s for number in range(len(shards))):
+        text = "there is an index already, and the shards may have changed since"
+        raise UsageError(text, given=address, next="`cordee data verify` compares them; remove it to make it anew")
+    if crc and "crc32" not in index.columns:
+        raise UsageError("there is an index without check sums already", given=address, next="remove it first")
+    packed = Packed(
+        path=source,
+        index=address,
+        shards=len(shards),
+        samples=index.samples,
+        bytes=index.bytes,
+        seconds=0.0,
+        resumed_shards=len(shards),
+        id=index.id,
+        already=True,
+        packed_s=made_s,
+    )
+    return Indexed(packed)
 
 
 def _index(

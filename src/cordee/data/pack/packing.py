@@ -11,7 +11,7 @@ from cordee.data.pack._base import Options, Packed, Tell
 from cordee.data.pack.plan import Plan, make_plan
 from cordee.data.pack.table import open_origin, open_target
 from cordee.data.pack.unreadable import refuse_listed
-from cordee.errors import UsageError
+from cordee.errors import DataError, UsageError
 
 
 def plan_of(
@@ -29,9 +29,23 @@ def plan_of(
     Args:
         source: a folder, archive, table or address.
         origin_options: what only some origins know, as `follow` of a folder.
+
+    Raises:
+        DataError: it cannot be read, or holds nothing. UsageError: it, or an option, is not what can be packed.
     """
-    origin = open_origin(source, dict(origin_options or {}))
-    return make_plan(origin, split=split, labels=labels, shuffle=shuffle, include=include, exclude=exclude)
+    try:
+        origin = open_origin(source, dict(origin_options or {}))
+        try:
+            return make_plan(origin, split=split, labels=labels, shuffle=shuffle, include=include, exclude=exclude)
+        except BaseException:
+            origin.close()
+            raise
+    except OSError as error:
+        raise DataError(
+            f"what is packed cannot be read: {error.strerror or error}",
+            given=os.fsdecode(error.filename or source),
+            next="ask whoever keeps it for the right to read",
+        ) from None
 
 
 def pack(plan: Plan, to: str, options: Options, *, target: str = "webdataset", tell: Tell | None = None) -> Packed:

@@ -133,7 +133,11 @@ class ParquetOrigin(Origin):
         try:
             return pyarrow.parquet.ParquetFile(path)
         except pyarrow.ArrowInvalid as error:
-            raise CorruptDataError(f"this is no whole Parquet file: {error}", given=path) from None
+            raise CorruptDataError(
+                f"this is no whole Parquet file: {error}",
+                given=path,
+                next="get it again: it was cut off, or is no Parquet",
+            ) from None
 
     def _look(self, path: str) -> tuple[int, int]:
         about = os.stat(path)

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from cordee.data.pack._base import Place
+from cordee.errors import UsageError
 
 # By the beginning of an address: the module's `open_place(address) -> Place`.
 PLACES: dict[str, str] = {"s3://": "cordee.data.pack.objects"}
@@ -32,7 +33,7 @@ class FolderPlace(Place):
         path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         os.rename(partial, path)
-        sync_folder(path.parent)
+        sync(path.parent)
 
     def remove(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
@@ -44,8 +45,6 @@ def open_place(address: str) -> Place:
     Raises:
         UsageError: nothing writes to such an address.
     """
-    from cordee.errors import UsageError
-
     if "://" not in address:
         return FolderPlace(address)
     for beginning, module in PLACES.items():
@@ -53,6 +52,21 @@ def open_place(address: str) -> Place:
             place: Place = import_module(module).open_place(address)
             return place
     raise UsageError("nothing is packed to such an address", given=address, allowed=["a folder", *PLACES])
+
+
+def refuse_file(to: str) -> None:
+    """Refuse to make a folder where a file is.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if "://" not in to and os.path.lexists(to) and not os.path.isdir(to):
+        raise UsageError(
+            "this is a file, and what is written needs a folder",
+            given=to,
+            allowed="a new or empty folder",
+            next="choose another place with --to",
+        )
 
 
 def work_folder(address: str) -> Path:
@@ -63,9 +77,9 @@ def work_folder(address: str) -> Path:
     return cache / "cordee" / "packing" / hashlib.sha256(address.rstrip("/").encode()).hexdigest()[:16]
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: str | Path) -> None:
+    """Wait until the disk has a file, or what was renamed in a folder."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

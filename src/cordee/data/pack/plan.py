@@ -13,8 +13,10 @@ from itertools import chain, islice
 from cordee.data.pack import naming
 from cordee.data.pack._base import Entry, Listing, Origin, Sample
 from cordee.data.pack.classes import folder_classes
+from cordee.data.shards.index import INDEX_NAME
 from cordee.errors import DataError, UsageError
 
+_INDEX = INDEX_NAME.encode()
 SPLITS = ("auto", "first", "last")
 LABELS = ("auto", "folders", "none")
 
@@ -94,6 +96,7 @@ def make_plan(
 
     Raises:
         DataError: the origin cannot be listed, holds nothing to pack, or the same name twice.
+        UsageError: it is packed already, or cannot be shuffled.
     """
     with _without_collecting():
         return _make_plan(origin, split, labels, shuffle, include, exclude)
@@ -112,6 +115,13 @@ def _make_plan(
             given=origin.name,
             allowed="regular files",
             next=_why_nothing(listing) or "check the path",
+        )
+    if any(entry.name == _INDEX for entry in listing.entries):
+        raise UsageError(
+            "this is a packed data set already",
+            given=origin.name,
+            allowed="what is not packed yet",
+            next="copy it as it is, or pack its files: `cordee data unpack` gives them back",
         )
     folders = naming.by_folder(listing.entries)
     chosen = naming.choose_split(folders) if split == "auto" else split

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from cordee.data.pack._base import Options, Packed, Place, Target, Tell, Unreadable
 from cordee.data.pack.finished import finished, keep_record
 from cordee.data.pack.merge import merge_parts
-from cordee.data.pack.places import open_place, work_folder
+from cordee.data.pack.places import open_place, refuse_file, work_folder
 from cordee.data.pack.shape import cut
 from cordee.data.pack.shard_writer import ShardWriter
 from cordee.data.pack.state import State
@@ -30,6 +30,8 @@ from cordee.units import format_size
 
 if TYPE_CHECKING:
     from cordee.data.pack.plan import Plan
+
+_ELSEWHERE = "choose another place with --to"
 
 
 class ShardsTarget(Target):
@@ -196,10 +198,11 @@ def _is_finished(place: Place, to: str, options: Options, made: re.Pattern[str])
     Raises:
         UsageError: it holds something else.
     """
+    refuse_file(to)
     there = place.sizes()
     begun = work_folder(to).exists()
     if there and not begun and INDEX_NAME not in there:
-        raise UsageError("the folder holds something else", given=to, allowed="a new or empty folder")
+        raise UsageError("the folder holds something else", given=to, allowed="a new or empty folder", next=_ELSEWHERE)
     if options.restart:
         place.remove(INDEX_NAME)  # first: without it, nothing there counts as whole
         for name in there:

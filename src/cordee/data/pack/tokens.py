@@ -16,11 +16,12 @@ from typing import IO, TYPE_CHECKING, Any
 from cordee.data.pack._base import CHUNK_BYTES, Options, Packed, Target, Tell, Unreadable
 from cordee.data.pack.documents import documents
 from cordee.data.pack.finished import refuse_other
-from cordee.data.pack.places import work_folder
+from cordee.data.pack.places import refuse_file, work_folder
 from cordee.data.pack.state import State, write_whole
 from cordee.data.pack.tokenizers import Tokenizer, open_tokenizer
 from cordee.data.pack.unreadable import refuse_unreadable
 from cordee.data.pack.workers import Jobs, run_all
+from cordee.data.pack.writing import writing_to
 from cordee.data.read.token_index import open_token_index, read_token_index, write_token_index
 from cordee.errors import CorruptDataError, DataError, UsageError
 
@@ -40,6 +41,10 @@ class TokenTarget(Target):
     """Packs text to a token set in a folder."""
 
     def pack(self, plan: Plan, to: str, options: Options, tell: Tell) -> Packed:
+        with writing_to(to):
+            return self._pack(plan, to, options, tell)
+
+    def _pack(self, plan: Plan, to: str, options: Options, tell: Tell) -> Packed:
         began = time.monotonic()
         name, tokenizer = options.name or plan.name, open_tokenizer(options.tokenizer)
         folder = Path(to)
@@ -73,12 +78,6 @@ class TokenTarget(Target):
             plan.origin.check()
             packed = packing.assemble(folder / name)
             state.remove()
-        except OSError as error:
-            raise DataError(
-                f"the tokens cannot be written: {error.strerror or error}",
-                given=to,
-                next="make space and repeat the command: it goes on with the parts that are whole",
-            ) from None
         finally:
             state.close()
         packed.seconds, packed.resumed_shards = time.monotonic() - began, resumed
@@ -291,6 +290,7 @@ def _is_finished(folder: Path, name: str, to: str, options: Options) -> bool:
     if "://" in to:
         raise UsageError("tokens are packed into a folder", given=to, next="pack them here and copy both files there")
     whole = [folder / f"{name}{ending}" for ending in (".idx", ".bin", ".json")]
+    refuse_file(to)
     if options.restart:
         for path in whole:  # the index first: without it there is no set
             path.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from isal.isal_zlib import crc32
 from cordee.data.pack._base import CHUNK_BYTES, Tell
 from cordee.data.pack.formats.names import members_of
 from cordee.data.pack.indexes import open_index_at
+from cordee.data.pack.places import refuse_file
 from cordee.data.pack.plan import matches
 from cordee.data.pack.shard_file import TAR, ShardFile, open_shard
 from cordee.data.pack.workers import Jobs, run_all
@@ -52,9 +53,15 @@ def unpack(path: str, to: str, *, only: Sequence[str] = (), workers: int = 1, te
     began = time.monotonic()
     index = open_index_at(path)
     target = Path(os.path.abspath(to))
+    refuse_file(to)
     if target.exists() and any(target.iterdir()) and not (target / _MARK).exists():
-        raise UsageError("the folder holds something already", given=to, allowed="a new or empty folder")
-    with writing_to(to):
+        raise UsageError(
+            "the folder holds something already",
+            given=to,
+            allowed="a new or empty folder",
+            next="choose another with --to",
+        )
+    with writing_to(to, "it writes all files again"):
         target.mkdir(parents=True, exist_ok=True)
         (target / _MARK).touch()
         work = _Unpacking(index, target, only)

@@ -16,8 +16,11 @@ _FULL = {
 
 
 @contextmanager
-def writing_to(place: str) -> Iterator[None]:
+def writing_to(place: str, again: str = "it goes on where it ended") -> Iterator[None]:
     """Tell errors of the operating system as what they are: `place` cannot be written to.
+
+    Args:
+        again: what the same command does when it is repeated.
 
     Raises:
         DataError: instead of OSError.
@@ -29,5 +32,5 @@ def writing_to(place: str) -> Iterator[None]:
         raise DataError(
             f"the data set cannot be written: {reason}",
             given=place,
-            next="make space, or choose a place that can be written to, and repeat the command: it goes on where it ended",
+            next=f"make space, or choose a place that can be written to, and repeat the command: {again}",
         ) from None

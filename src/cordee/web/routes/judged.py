@@ -11,9 +11,12 @@ from cordee.insight.storage import storage_view
 from cordee.web.answers import document_answer, run_document_answer
 from cordee.web.evidence import finding_line
 from cordee.web.models import LoadingAnswer, ScoreAnswer, StorageAnswer
+from cordee.web.parameters import Start, Stop
 from cordee.web.server import server_of
 
 router = APIRouter(prefix="/api/runs/{run}", tags=["judged"])
+
+Points = Annotated[int, Query(ge=2, le=5000, description="At most so many for each curve.")]
 
 
 @router.get("/score", response_model=ScoreAnswer)
@@ -35,9 +38,9 @@ def score(request: Request, run: str) -> Response:
 def storage(
     request: Request,
     run: str,
-    start: Annotated[float | None, Query(description="From this time on, UTC epoch seconds.")] = None,
-    stop: Annotated[float | None, Query(description="Before this time, UTC epoch seconds.")] = None,
-    points: Annotated[int, Query(ge=2, le=5000, description="At most so many for each curve.")] = 600,
+    start: Start = None,
+    stop: Stop = None,
+    points: Points = 600,
 ) -> Response:
     """Return rates of storage, checkpoint writes, throughput over the same time, and what each write cost the training."""
     reading = server_of(request).shelf.reading(run)
@@ -53,9 +56,9 @@ def storage(
 def data(
     request: Request,
     run: str,
-    start: Annotated[float | None, Query(description="From this time on, UTC epoch seconds.")] = None,
-    stop: Annotated[float | None, Query(description="Before this time, UTC epoch seconds.")] = None,
-    points: Annotated[int, Query(ge=2, le=5000, description="At most so many for each curve.")] = 600,
+    start: Start = None,
+    stop: Stop = None,
+    points: Points = 600,
 ) -> Response:
     """Return the data sets of a run and what ranks waited for them: rates, requests, the share of the limit, over time."""
     reading = server_of(request).shelf.reading(run)

@@ -15,6 +15,7 @@ from cordee.web.answers import Format, run_document_answer, table_answer
 from cordee.web.devices import describe_devices
 from cordee.web.models import BandsView, Devices, Groups, HeatView, LinesView
 from cordee.web.openapi import TABLE
+from cordee.web.parameters import Start, Stop
 from cordee.web.server import server_of
 from cordee.web.tables import Table
 
@@ -24,8 +25,6 @@ _MOST_DEVICES = 64
 _MOST_VALUES = 16_000_000
 GroupName = Annotated[str, Query(max_length=200, description="A group: gpu, node, rank.", examples=["rank"])]
 MetricName = Annotated[str, Query(max_length=500, description="A metric of it.", examples=["memory_rss_bytes"])]
-Start = Annotated[float | None, Query(description="From this time on, UTC epoch seconds.")]
-Stop = Annotated[float | None, Query(description="Before this time, UTC epoch seconds.")]
 Columns = Annotated[int, Query(ge=1, le=4000, description="At most so many columns.")]
 Points = Annotated[int, Query(ge=1, le=5000, description="At most so many points.")]
 Form = Annotated[Format | None, Query(description="frame, json or arrow; default: by the header Accept, else json.")]

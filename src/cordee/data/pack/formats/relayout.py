@@ -19,7 +19,7 @@ from isal.isal_zlib import crc32
 from cordee.data.pack._base import Options, Packed, Tell
 from cordee.data.pack.array_files import HDF5_ENDINGS, ArrayFile, open_arrays
 from cordee.data.pack.arrays import ArraysOrigin
-from cordee.data.pack.formats.target import sync
+from cordee.data.pack.places import sync
 from cordee.errors import CorruptDataError, DataError, UsageError
 
 if TYPE_CHECKING:

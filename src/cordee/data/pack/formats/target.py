@@ -11,6 +11,7 @@ from cordee.data.pack._base import Options, Packed, Place, Sample, Tell
 from cordee.data.pack.formats._base import Format, Placed, Which
 from cordee.data.pack.formats.content import without_unreadable
 from cordee.data.pack.formats.names import NAMES, names_of
+from cordee.data.pack.places import sync
 from cordee.data.pack.state import State
 from cordee.data.pack.tar import Packing, ShardsTarget
 from cordee.data.shards.index import Shard, write_index
@@ -102,12 +103,3 @@ def _put(place: Place, state: State, name: str, content: bytes) -> None:
     partial.write_bytes(content)
     sync(str(partial))
     place.take(str(partial), name)
-
-
-def sync(path: str) -> None:
-    """Wait until the disk has a file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
