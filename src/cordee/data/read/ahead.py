@@ -77,13 +77,13 @@ class Ahead(ABC):
             self._changed.notify_all()
             return self._first - count
 
-    def close(self, wait: bool = True) -> None:
+    def close(self) -> None:
         """End the thread."""
         with self._changed:
             self._closed = True
             self._forget()
             self._changed.notify_all()
-        if wait and self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     @abstractmethod

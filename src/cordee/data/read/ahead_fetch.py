@@ -96,9 +96,9 @@ class Fetcher(Ahead):
             held[place] = None  # an answer lives as long as one of its parts
         return found
 
-    def close(self, wait: bool = True) -> None:
+    def close(self) -> None:
         """End the threads."""
-        super().close(wait)
+        super().close()
         self._threads.close()
 
     def _ask(self, first: int, window: "Array") -> None:

@@ -124,11 +124,11 @@ class ManyReads:
         begin, self._busy_until = max(began, self._busy_until), max(ended, self._busy_until)
         return max(0.0, self._busy_until - begin)
 
-    def close(self, wait: bool = True) -> None:
+    def close(self) -> None:
         """End the threads when they have read what was begun."""
         for _ in self._helpers:
             self._tasks.put(None)
-        for helper in self._helpers if wait else ():
+        for helper in self._helpers:
             helper.join()
         self._helpers.clear()
 

@@ -15,6 +15,7 @@ from cordee.data.read.ahead_choice import WAYS, limit_for, way_for, workers_of_l
 from cordee.data.read.ahead_fetch import NETWORK_FILES, OBJECTS, Fetcher
 from cordee.data.read.ahead_threads import Threads
 from cordee.data.read.counting import Counts
+from cordee.data.read.letting_go import close_elsewhere
 from cordee.data.read.many import ManyReads
 from cordee.data.read.memory import keep_freed_memory
 from cordee.data.read.packed_block import BlockReading
@@ -191,20 +192,16 @@ class PackedSource(Source):
 
     def close(self) -> None:
         """Give back files and threads; the next read opens them anew."""
-        self._close(wait=True)
-
-    def _close(self, wait: bool) -> None:
         if os.getpid() == self._process:
             if self._ahead:
-                self._ahead.close(wait)
-            self._many.close(wait)
+                self._ahead.close()
+            self._many.close()
             self.files.close()
             self._process = 0
 
     def __del__(self) -> None:
-        # An object may be let go in the middle of anything: what a thread needs to end may be locked.
-        if hasattr(self, "files"):
-            self._close(wait=False)
+        if hasattr(self, "files") and os.getpid() == self._process:
+            close_elsewhere(self.close)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a spawned worker begins with: where the index lies, no open files."""

@@ -12,6 +12,7 @@ from typing import Any, Callable, Iterator, Optional, Union
 from cordee.data.read._base import Source
 from cordee.data.read.batches import Block, RawBatch, Work
 from cordee.data.read.collate import array_bytes
+from cordee.data.read.letting_go import close_elsewhere
 from cordee.errors import UsageError
 
 _SMALLEST_PIECE = 8
@@ -61,22 +62,18 @@ class Ahead:
 
     def close(self) -> None:
         """End the threads and wait for them; a read that is under way is waited for."""
-        if os.getpid() == self._process:
-            self._stop()
-            for thread in [*(self._pool.threads if self._pool is not None else ()), self._reader]:
-                if thread is not threading.current_thread():
-                    thread.join()
-
-    def _stop(self) -> None:
+        if os.getpid() != self._process:
+            return
         self._queue.stop()
         self._here.clear()
         if self._pool is not None:
             self._pool.stop()
+        if self._reader is not threading.current_thread():
+            self._reader.join()
 
     def __del__(self) -> None:
-        # Not `close`: an object may be let go in the middle of anything, what a thread needs to end may be locked.
-        if getattr(self, "_process", None) == os.getpid():
-            self._stop()
+        if getattr(self, "_process", None) == os.getpid() and not self._queue.stopped:
+            close_elsewhere(self.close)
 
 
 class _Failure:
@@ -229,16 +226,19 @@ class _Pool:
     def __init__(self, threads: int, queue: _Queue) -> None:
         self.tasks: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
         self.queue = queue
-        self.threads = [
+        self._threads = [
             threading.Thread(target=_run_tasks, args=(self.tasks, queue), name=f"cordee-decode-{number}", daemon=True)
             for number in range(threads)
         ]
-        for thread in self.threads:
+        for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        for _ in self.threads:
+        for _ in self._threads:
             self.tasks.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
 
 def _run_tasks(tasks: "SimpleQueue[Optional[Callable[[], None]]]", queue: _Queue) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from cordee.data.read._base import Sample, Source
 from cordee.data.read.counting import Counts
+from cordee.data.read.letting_go import close_elsewhere
 from cordee.data.read.token_files import TokenFile, TokenObject, open_tokens
 from cordee.data.read.token_index import Path, open_token_index
 from cordee.data.read.token_windows import Windows
@@ -106,8 +107,8 @@ class TokenSource(Source):
         self._tokens = self._windows = None
 
     def __del__(self) -> None:
-        if hasattr(self, "_tokens"):
-            self.close()
+        if getattr(self, "_tokens", None) is not None:
+            close_elsewhere(self.close)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tokens": None, "_windows": None}
