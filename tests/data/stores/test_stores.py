@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cordee.data.read.remote import Objects
 from cordee.data.stores import Patience, Store, open_store
 from cordee.data.stores.patience import Passing
 from cordee.data.stores.refusals import understood
@@ -168,16 +169,40 @@ def test_addresses_that_cannot_be_used_say_what_can(monkeypatch: pytest.MonkeyPa
         open_store("s3://bucket/x")
 
 
-def test_a_profile_is_refused_by_name_where_there_are_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("opened", [open_store, Objects])
+def test_a_profile_is_refused_by_name_where_there_are_no_credentials(
+    monkeypatch: pytest.MonkeyPatch, opened: Callable[[str], object]
+) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_PROFILE", "lab")
     with pytest.raises(UsageError, match=r"profiles of ~/\.aws are not read") as caught:
-        open_store("s3://bucket/x")
+        opened("s3://bucket/x")
     assert caught.value.given == "AWS_PROFILE=lab"
     assert "export-credentials --profile lab" in str(caught.value.next)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
-    open_store("s3://bucket/x")
+    with pytest.raises(UsageError, match="one half") as caught:
+        opened("s3://bucket/x")
+    assert caught.value.given == "AWS_ACCESS_KEY_ID alone"
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+    opened("s3://bucket/x")
+
+
+@pytest.mark.parametrize("opened", [open_store, Objects])
+def test_only_this_machine_is_asked_unencrypted_unless_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, opened: Callable[[str], object]
+) -> None:
+    monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
+    for address in ("http://store.example", "http://127.0.0.1.example:9000", "http://localhost:1@store.example"):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        with pytest.raises(UsageError, match="not encrypted"):
+            opened("s3://bucket/x")
+    for address in ("http://127.0.0.1:9000", "http://localhost", "http://[::1]:9000/path", "https://store.example"):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        opened("s3://bucket/x")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://store.example")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    opened("s3://bucket/x")
 
 
 def test_of_what_a_store_answers_only_status_and_code_are_told() -> None:

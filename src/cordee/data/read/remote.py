@@ -14,6 +14,7 @@ from typing import Any, Callable, Optional
 
 from cordee.data.read.counting import Counts
 from cordee.data.read.packed_check import check_shard
+from cordee.data.read.store_access import anonymous, http_allowed
 from cordee.data.shards.index import INDEX_NAME, Index
 from cordee.errors import DataError, UsageError
 from cordee.units import parse_duration
@@ -22,12 +23,6 @@ TIMEOUT_VARIABLE = "CORDEE_STORE_TIMEOUT"
 _TOTAL_S, _CONNECT_S, _STALL_S = 120.0, 10.0, 30.0
 _TRIES = 6
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 5.0
-_CREDENTIALS = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)
 # Status codes that another try may change; all others below 500 are an answer.
 _BUSY = (408, 425, 429)
 _ADVICE = {
@@ -74,9 +69,9 @@ class Objects:
         self._store = S3Store(
             bucket,
             prefix=prefix or None,
-            config=None if any(os.environ.get(name) for name in _CREDENTIALS) else {"skip_signature": True},
+            config={"skip_signature": True} if anonymous() else None,
             client_options={
-                "allow_http": _http_allowed(),
+                "allow_http": http_allowed(),
                 "connect_timeout": timedelta(seconds=min(_CONNECT_S, self.total_s)),
                 "read_timeout": timedelta(seconds=min(_STALL_S, self.total_s / 2)),
                 "timeout": timedelta(seconds=self.total_s),
@@ -244,11 +239,3 @@ def _total_s() -> float:
         raise UsageError(
             f"{TIMEOUT_VARIABLE} is no duration", given=text, allowed=str(error), next="write it as 90s or 10min"
         ) from None
-
-
-def _http_allowed() -> bool:
-    """Return whether requests may go unencrypted: to this machine, or where AWS_ALLOW_HTTP says so."""
-    if os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes"):
-        return True
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    return bool(re.match(r"http://(127\.0\.0\.1|localhost|\[::1\])(:|/|$)", endpoint))

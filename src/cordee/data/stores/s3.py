@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import IO, Any, TypeVar
 
+from cordee.data.read.store_access import anonymous, http_allowed
 from cordee.data.stores import refusals
 from cordee.data.stores._base import Store, Stored
 from cordee.data.stores.local import ended_early, pieces_of
 from cordee.data.stores.patience import Patience, gave_up
-from cordee.errors import DataError, UsageError
+from cordee.errors import DataError
 
 # One request: large enough for the store's full rate, small enough for a limit of time to mean something.
 REQUEST_BYTES = 16 << 20
 PAGE = 1000
 _PARTS_AT_ONCE = 4
-_OWN_MACHINE = ("127.0.0.1", "localhost", "[::1]")
-# Any of these says that credentials are to be had; without one, only what everybody may read is asked for.
-_CREDENTIALS = (
-    "AWS_ACCESS_KEY_ID",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)
 _T = TypeVar("_T")
 
 
@@ -36,10 +28,8 @@ class S3Store(Store):
         self.address, self.patience = address, patience
         bucket, _, prefix = address.removeprefix("s3://").partition("/")
         self._bucket, self._prefix = bucket, prefix
-        self._allow_http = _http_allowed()
-        self._anonymous = not any(os.environ.get(name) for name in _CREDENTIALS)
-        if self._anonymous:
-            _refuse_profile()
+        self._allow_http = http_allowed()
+        self._anonymous = anonymous()
 
     @cached_property
     def _reading(self) -> Any:
@@ -182,33 +172,3 @@ class _Sent:
 
 def _stored(found: Any) -> Stored:
     return Stored(found["path"], found["size"], found["e_tag"] or "")
-
-
-def _refuse_profile() -> None:
-    """Refuse to ask as nobody where a profile of ~/.aws is meant: those files are not read."""
-    profile = os.environ.get("AWS_PROFILE")
-    if profile:
-        raise UsageError(
-            "profiles of ~/.aws are not read",
-            given=f"AWS_PROFILE={profile}",
-            allowed=f"credentials in the environment: {', '.join(_CREDENTIALS)}",
-            next=f'eval "$(aws configure export-credentials --profile {profile} --format env)", '
-            "or unset AWS_PROFILE to ask for what everybody may read",
-        )
-
-
-def _http_allowed() -> bool:
-    """Return whether requests may go unencrypted: to this machine, or where AWS_ALLOW_HTTP says so."""
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes")
-    if not endpoint.startswith("http://") or allowed:
-        return allowed
-    host = endpoint.removeprefix("http://").partition("/")[0].rpartition(":")[0]
-    if host in _OWN_MACHINE:
-        return True
-    raise UsageError(
-        "the address of the store is not encrypted",
-        given=f"AWS_ENDPOINT_URL={endpoint.rpartition('@')[2]}",
-        allowed="https://…, or http://… together with AWS_ALLOW_HTTP=true",
-        next="ask whether the store has https; AWS_ALLOW_HTTP=true sends everything readable by others",
-    )
