@@ -11,10 +11,17 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
     from cordee.testing.slurm import DisposableSlurm
+
+
+# What must pass before anything lands tries the same examples every time; other runs look for new ones.
+hypothesis.settings.register_profile("landing", derandomize=True)
+if os.environ.get("CORDEE_FORBID_SKIPS"):
+    hypothesis.settings.load_profile("landing")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

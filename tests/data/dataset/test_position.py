@@ -42,7 +42,7 @@ def test_every_rank_has_a_sample_in_every_batch_and_none_has_two_more_than_anoth
         sizes = [end - begin for begin, end in (cut.share(number, rank) for rank in range(cut.ranks))]
         assert min(sizes) >= 1
         assert max(sizes) - min(sizes) <= 1
-        assert max(sizes) <= -(-cut.batch // cut.ranks) + 1
+        assert max(sizes) <= -(-cut.batch // cut.ranks) + 2  # what is left at both ends of an epoch may join one batch
 
 
 @given(cuts(), st.integers(1, 5))

@@ -35,11 +35,3 @@ def test_a_batch_of_it_is_what_a_batch_of_its_samples_would_be():
     assert batch["key"] == other["key"]
     assert batch["label"].dtype == other["label"].dtype
     assert (batch["label"] == other["label"]).all()
-
-
-def test_memory_of_one_sample_is_given_back():
-    table = made()
-    part = table[:2]
-    part[0] = None
-    assert part.columns["jpg"] == [None, b"bc"]
-    assert table[0]["jpg"] == b"a"

@@ -203,30 +203,30 @@ class Work:
         """Whether samples are worked on one by one, which is what threads are for."""
         return self.decode is not None or self.transform is not None
 
-    def values(self, source: Source, batch: RawBatch, begin: int, end: int) -> list[Any]:
-        """Return the decoded and transformed samples `begin` to `end` of a batch; those skipped as corrupt left out.
+    def values(self, source: Source, batch: RawBatch) -> list[Any]:
+        """Return the decoded and transformed samples of a batch, which loses them; those skipped as corrupt left out.
 
         Raises:
             DataError: the user's functions failed; names the sample, their error is its cause. CorruptDataError: because
                 its bytes are not what was packed.
         """
         found = []
-        for place in range(begin, end):
-            sample = batch.samples[place]
+        samples, batch.samples = list(batch.samples)[::-1], []
+        for number in batch.numbers:
+            sample = samples.pop()  # memory is given back while the rest is decoded
             try:
                 found.append(self._one(sample))
             except Exception as error:
-                owner, number = _owner(source, batch.numbers[place])
-                corrupt = _corruption(owner, number, sample)
+                owner, own_number = _owner(source, number)
+                corrupt = _corruption(owner, own_number, sample)
                 if corrupt is None or not self.skip_corrupt:
-                    raise corrupt or _named(error, owner.describe(number)) from error
-                _skip(owner, number)
-            batch.samples[place] = None  # memory is given back while the rest is decoded
+                    raise corrupt or _named(error, owner.describe(own_number)) from error
+                _skip(owner, own_number)
         return found
 
     def whole(self, source: Source, batch: RawBatch) -> Any:
         """Return a batch as the loop gets it."""
-        values = self.values(source, batch, 0, len(batch.samples)) if self.heavy else batch.samples
+        values = self.values(source, batch) if self.heavy else batch.samples
         return self.put_together(source, batch, values)
 
     def put_together(self, source: Source, batch: RawBatch, values: Samples) -> Any:

@@ -28,22 +28,15 @@ class Table(SequenceClass):
     def __getitem__(self, place: Union[int, slice]) -> Any:
         if isinstance(place, slice):
             return Table({field: column[place] for field, column in self.columns.items()})
-        return {field: _plain(column[place]) for field, column in self.columns.items()}
+        return {
+            field: column[place] if type(column) is list else column[place].item()
+            for field, column in self.columns.items()
+        }
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         fields = list(self.columns)
         for values in zip(*map(_listed, self.columns.values())):
             yield dict(zip(fields, values))
-
-    def __setitem__(self, place: int, nothing: None) -> None:
-        """Give a sample's memory back."""
-        for column in self.columns.values():
-            if isinstance(column, list):
-                column[place] = nothing
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else value
 
 
 def _listed(column: Column) -> "list[Any]":

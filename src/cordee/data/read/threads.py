@@ -101,11 +101,15 @@ class _Pending:
 
     def pieces(self, threads: int) -> list[Callable[[], None]]:
         """Return the tasks that make the batch."""
-        samples = len(self._batch.samples)
-        size = max(_SMALLEST_PIECE, -(-samples // threads))
-        bounds = [(begin, min(samples, begin + size)) for begin in range(0, samples, size)] or [(0, 0)]
-        self._parts, self._left = [[]] * len(bounds), len(bounds)
-        return [partial(self._run, number, begin, end) for number, (begin, end) in enumerate(bounds)]
+        samples, numbers = self._batch.samples, self._batch.numbers
+        self._batch.samples = []
+        size = max(_SMALLEST_PIECE, -(-len(numbers) // threads))
+        pieces = [
+            RawBatch(samples[begin : begin + size], numbers[begin : begin + size])
+            for begin in range(0, max(1, len(numbers)), size)
+        ]
+        self._parts, self._left = [[]] * len(pieces), len(pieces)
+        return [partial(self._run, number, piece) for number, piece in enumerate(pieces)]
 
     def wait(self) -> Any:
         self._done.wait()
@@ -113,10 +117,10 @@ class _Pending:
             raise self._error
         return self._value
 
-    def _run(self, number: int, begin: int, end: int) -> None:
+    def _run(self, number: int, piece: RawBatch) -> None:
         try:
             if self._error is None:
-                self._parts[number] = self._work.values(self._source, self._batch, begin, end)
+                self._parts[number] = self._work.values(self._source, piece)
         except BaseException as error:
             self._error = error
         with self._guard:

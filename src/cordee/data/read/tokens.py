@@ -107,7 +107,7 @@ class TokenSource(Source):
         self._tokens = self._windows = None
 
     def __del__(self) -> None:
-        if getattr(self, "_tokens", None) is not None:
+        if getattr(self, "_tokens", None) is not None and self._process == os.getpid():
             close_elsewhere(self.close)
 
     def __getstate__(self) -> dict[str, Any]:

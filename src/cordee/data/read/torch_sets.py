@@ -320,7 +320,7 @@ def samples_by_number(source: Source, work: Work, numbers: list[int]) -> list[An
     samples: list[Any] = source.read(wanted)
     there = [place for place, sample in enumerate(samples) if sample is not None]
     batch = RawBatch([samples[place] for place in there], [int(wanted[place]) for place in there])
-    return work.values(source, batch, 0, len(there))
+    return work.values(source, batch)
 
 
 def batch_sampler(ds: "Dataset") -> Any:
