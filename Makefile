@@ -18,7 +18,7 @@ SYSTEM_PACKAGES := git:git mount:mount unshare:util-linux \
   slurmdbd:slurmdbd mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core \
   mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential usr/include/slurm/spank.h:libslurm-dev \
   podman:podman runc:runc newuidmap:uidmap skopeo:skopeo zstd:zstd mksquashfs:squashfs-tools squashfuse:squashfuse fuse-overlayfs:fuse-overlayfs \
-  chromium:chromium
+  busybox:busybox-static chromium:chromium
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16

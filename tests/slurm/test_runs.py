@@ -22,7 +22,7 @@ def starts(run) -> list[int]:
 
 def end_in_segment(run, training, segment: int) -> None:
     """Let the training end once this segment has begun, and no earlier."""
-    run.wait(lambda state: state.segments == segment, 180)
+    run.wait(lambda state: state.segments == segment, 150)
     training.may_end()
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Union
 from cordee.data.read.ahead_fetch import OBJECTS
 from cordee.data.read.ahead_threads import Threads
 from cordee.data.read.counting import Counts
+from cordee.data.read.letting_go import close_elsewhere
 from cordee.data.read.packed_files import read_whole
 from cordee.data.read.token_index import TokenIndex
 from cordee.data.read.token_windows import Answer, Shape
@@ -39,6 +40,7 @@ class TokenFile:
             self._file = os.open(index.bin_path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise self._failed(error) from None
+        self._process = os.getpid()
         counts.opens += 1
 
     def ask(self, offset: int, size: int) -> Answer:
@@ -58,7 +60,13 @@ class TokenFile:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        if self._file >= 0 and self._process == os.getpid():
+            os.close(self._file)
+        self._file = -1
+
+    def __del__(self) -> None:
+        if hasattr(self, "_process"):
+            self.close()
 
     def read(self, offset: int, size: int) -> bytes:
         """Return a stretch.
@@ -115,6 +123,7 @@ class TokenObject:
         folder, _, name = index.bin_path.rpartition("/")
         objects = Objects(folder)
         self._threads = Threads(lambda _, offset, size: objects.read(name, offset, size), counts, OBJECTS.threads)
+        self._process = os.getpid()
         counts.opens += 1
 
     def ask(self, offset: int, size: int) -> Answer:
@@ -126,7 +135,12 @@ class TokenObject:
 
     def close(self) -> None:
         """End the threads."""
+        self._process = 0
         self._threads.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_process", 0) == os.getpid():
+            close_elsewhere(self._threads.close)
 
 
 class Fetched:

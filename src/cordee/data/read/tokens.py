@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from cordee.data.read._base import Sample, Source
 from cordee.data.read.counting import Counts
-from cordee.data.read.letting_go import close_elsewhere
 from cordee.data.read.token_files import TokenFile, TokenObject, open_tokens
 from cordee.data.read.token_index import Path, open_token_index
 from cordee.data.read.token_windows import Windows
@@ -105,10 +104,6 @@ class TokenSource(Source):
         if self._tokens is not None and self._process == os.getpid():
             self._tokens.close()
         self._tokens = self._windows = None
-
-    def __del__(self) -> None:
-        if getattr(self, "_tokens", None) is not None and self._process == os.getpid():
-            close_elsewhere(self.close)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tokens": None, "_windows": None}
