@@ -42,8 +42,8 @@ class SquashFile:
         path: where it will appear.
         compression: one of COMPRESSIONS.
         processors: threads that compress.
-        made_s: the time that the file says it was made, seconds since the epoch; None: now. With one, the same entries make
-            the same bytes.
+        made_s: the time of the file and of all entries, seconds since the epoch: the same entries make the same bytes.
+            None: now, and the entries' own.
     """
 
     def __init__(self, path: Path, compression: str, processors: int, made_s: int | None = None) -> None:
@@ -60,7 +60,8 @@ class SquashFile:
             argv += ["-quiet", "-no-xattrs", "-no-duplicates", "-comp", algorithm, *COMPRESSIONS[compression]]
             argv += ["-root-mode", "755", "-processors", str(processors)]
             if made_s is not None:
-                argv += ["-mkfs-time", str(made_s), "-root-time", str(made_s)]
+                # Not -root-time: mksquashfs 4.5 leaves it out where entries come as a stream.
+                argv += ["-mkfs-time", str(made_s), "-all-time", str(made_s)]
             self._child = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, pass_fds=[self._file]
             )
