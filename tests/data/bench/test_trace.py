@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from cordee.data.bench.child import MARKER
 from cordee.data.bench.trace import front, read_trace
@@ -32,6 +35,13 @@ CALLS = """\
 886   mmap(NULL, 4096, PROT_READ, MAP_SHARED, 3</data/set/a.tar>, 0) = 0x7f0000000000
 [pid 886] read(4</data/set/b/1.bin>, "{"..., 10) = 10
 """
+LISTS = """\
+887 io_submit(0x7f5a, 3, [{aio_data=0, aio_lio_opcode=IOCB_CMD_PREAD, aio_fildes=5</data/set/a.tar>, aio_buf=0x56, aio_nbytes=42380, aio_offset=512}, \
+{aio_data=0x1, aio_lio_opcode=IOCB_CMD_PREAD, aio_fildes=6</data/other.tar>, aio_buf=0x57, aio_nbytes=7, aio_offset=1}, \
+{aio_data=0x2, aio_lio_opcode=IOCB_CMD_PREAD, aio_fildes=5</data/set/a.tar>, aio_buf=0x58, aio_nbytes=9000, aio_offset=99}] <unfinished ...>
+887 <... io_submit resumed>)          = 3
+886 preadv2(5</data/set/a.tar>, [{iov_base="c", iov_len=1}], 1, 512, RWF_NOWAIT) = 1
+"""
 
 
 def test_requests_and_metadata_calls_of_the_data_set_alone_are_counted() -> None:
@@ -40,6 +50,25 @@ def test_requests_and_metadata_calls_of_the_data_set_alone_are_counted() -> None
     assert sorted(found.sizes) == [10, 8000, 37178, 40000, 50000]
     assert found.metadata == {"openat": 3, "newfstatat": 2}
     assert found.mapped == 1
+
+
+def test_the_reads_of_a_list_are_counted_one_by_one() -> None:
+    found = read_trace([MARK, *LISTS.splitlines(keepends=True), MARK], ["/data/set"])
+    assert found.sizes == [42380, 9000]
+
+
+@pytest.mark.slow
+def test_a_real_trace_shows_the_lists_of_the_packed_reader(packed: Path, tmp_path: Path) -> None:
+    command = front(tmp_path / "calls")
+    assert command is not None
+    read = f"import os, numpy; from cordee.data.read.packed import PackedSource; s = PackedSource({str(packed)!r}, ahead='none')\n"
+    read += (
+        f"s.read(numpy.arange(2)); mark = lambda: os.path.exists({MARKER!r}); mark(); s.read(numpy.arange(40)); mark()"
+    )
+    subprocess.run([*command, sys.executable, "-c", read], check=True)
+    with (tmp_path / "calls").open(errors="replace") as lines:
+        found = read_trace(lines, [str(packed)])
+    assert len(found.sizes) == 40
 
 
 def test_a_data_set_is_known_by_its_place_and_by_where_that_leads(tmp_path: Path) -> None:

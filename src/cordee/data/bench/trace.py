@@ -16,10 +16,13 @@ READS = ("read", "pread64", "readv", "preadv", "preadv2")
 METADATA = ("open", "openat", "openat2", "stat", "lstat", "newfstatat", "fstat", "statx", "access", "faccessat",
             "faccessat2", "getdents64", "readlink", "readlinkat")  # fmt: skip
 _MAPPED = ("mmap",)
+_LISTED = ("io_submit",)
 # `1234  pread64(3</data/a.tar>, ""..., 5000, 512) = 5000`; -f adds the thread, -y the path.
 _CALL = re.compile(r"^(?:\[pid\s+)?(?P<thread>\d+)\]?\s+(?P<name>\w+)\((?P<rest>.*)$")
 _RESUMED = re.compile(r"^(?:\[pid\s+)?(?P<thread>\d+)\]?\s+<\.\.\. (?P<name>\w+) resumed>(?P<rest>.*)$")
 _RESULT = re.compile(r"=\s+(-?\d+)(?:<[^>]*>)?(?: [A-Z]+ .*| \(.*)?$")
+# One read of a list, which `abbrev=!io_submit` leaves whole.
+_READ_OF_LIST = re.compile(r"IOCB_CMD_PREAD\w*, [^{}]*?aio_fildes=\d+(?P<file><[^>]*>), [^{}]*?aio_nbytes=(?P<bytes>\d+)")
 _RELATIVE = re.compile(r'<([^>]*)>, "([^"/][^"]*)"')
 _UNFINISHED = "<unfinished ...>"
 
@@ -30,7 +33,7 @@ class Trace:
 
     Attributes:
         metadata: calls by name that open, look at or list a file or folder of the data set.
-        sizes: of requests that read from files of the data set, by bytes given.
+        sizes: of requests that read from files of the data set, by bytes given; of lists of reads, by bytes asked for.
         mapped: calls that map a file of the data set into memory: what is read through it is not seen.
     """
 
@@ -44,8 +47,9 @@ def front(output: Path) -> list[str] | None:
     found = shutil.which("strace")
     if found is None:
         return None
-    calls = ",".join(f"?{name}" for name in (*READS, *METADATA, *_MAPPED))
-    return [found, "-f", "-y", "-qq", "-s", "1", "-e", f"trace={calls}", "-e", "signal=none", "-o", str(output)]
+    calls = ",".join(f"?{name}" for name in (*READS, *METADATA, *_MAPPED, *_LISTED))
+    only = ["-e", f"trace={calls}", "-e", "abbrev=!io_submit", "-e", "signal=none"]
+    return [found, "-f", "-y", "-qq", "-s", "1", *only, "-o", str(output)]
 
 
 def read_trace(lines: Iterable[str], places: Sequence[str]) -> Trace:
@@ -88,6 +92,12 @@ def _whole(line: str, begun: dict[str, tuple[str, str]]) -> tuple[str, str] | No
 
 def _count(found: Trace, name: str, rest: str, about: re.Pattern[str]) -> None:
     """Count one call if it is about the data set."""
+    if "RWF_NOWAIT" in rest:  # asks whether something is in memory, and storage nothing
+        return
+    if name in _LISTED:
+        reads = _READ_OF_LIST.finditer(rest)
+        found.sizes += [int(read["bytes"]) for read in reads if about.search(read["file"])]
+        return
     relative = _RELATIVE.search(rest)
     named = f'"{os.path.normpath(os.path.join(relative[1], relative[2]))}"' if relative else ""
     if not about.search(rest) and not about.match(named):
