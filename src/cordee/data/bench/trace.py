@@ -22,7 +22,9 @@ _CALL = re.compile(r"^(?:\[pid\s+)?(?P<thread>\d+)\]?\s+(?P<name>\w+)\((?P<rest>
 _RESUMED = re.compile(r"^(?:\[pid\s+)?(?P<thread>\d+)\]?\s+<\.\.\. (?P<name>\w+) resumed>(?P<rest>.*)$")
 _RESULT = re.compile(r"=\s+(-?\d+)(?:<[^>]*>)?(?: [A-Z]+ .*| \(.*)?$")
 # One read of a list, which `abbrev=!io_submit` leaves whole.
-_READ_OF_LIST = re.compile(r"IOCB_CMD_PREAD\w*, [^{}]*?aio_fildes=\d+(?P<file><[^>]*>), [^{}]*?aio_nbytes=(?P<bytes>\d+)")
+_READ_OF_LIST = re.compile(
+    r"IOCB_CMD_PREAD\w*, [^{}]*?aio_fildes=\d+(?P<file><[^>]*>), [^{}]*?aio_nbytes=(?P<bytes>\d+)"
+)
 _RELATIVE = re.compile(r'<([^>]*)>, "([^"/][^"]*)"')
 _UNFINISHED = "<unfinished ...>"
 
