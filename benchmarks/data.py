@@ -234,7 +234,7 @@ def warm(bench: Bench) -> list[str]:
     """Shuffled reading from the page cache, one process; each peer in rounds of its own beside cordee.dataset."""
     measurements: dict[str, Measurement] = {
         what: lambda number, what=what: bench.ours(what, number)
-        for what in ("bare", "bare-held", "source", "dataset", "files")
+        for what in ("bare", "bare-held", "bare-threads", "source", "dataset", "files")
     }
     small = ["--settings", '{"batch": 32}']
     measurements |= {
@@ -256,7 +256,8 @@ def warm(bench: Bench) -> list[str]:
         f"- cordee.dataset beside the best peer, {best or 'none'}: **{said(beside.get(best))} x** (target 1.5); all: "
         + ", ".join(f"{name} {times:.1f} x" for name, times in beside.items()),
         f"- cordee.dataset beside Hugging Face datasets read in batches of 256 rows: {said(batched)} x",
-        f"- beside plain files: {said(ratio(found, 'dataset', 'files'))} x",
+        f"- beside plain files: {said(ratio(found, 'dataset', 'files'))} x; beside the bare loop in two threads: "
+        f"{said(ratio(found, 'dataset', 'bare-threads'))} x",
     ]
 
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,17 @@ def bare_held(options: argparse.Namespace, given: Given) -> None:
         batch = [os.pread(fd, span, offset) for fd, span, offset in plan[first : first + BATCH]]
         given.samples += len(batch)
     given.bytes = int(pieces.payload.sum())
+
+
+def bare_threads(options: argparse.Namespace, given: Given) -> None:
+    """The bare loop in two threads, each with half of the samples."""
+    pieces = find_pieces(str(options.packed))
+    halves = np.array_split(order_of(pieces, options.seed), 2)
+    given.begin()
+    with ThreadPoolExecutor(2) as pool:
+        for read in pool.map(lambda half: read_bare(pieces, half), halves):
+            given.samples += read.samples
+            given.bytes += read.bytes
 
 
 def source(options: argparse.Namespace, given: Given) -> None:
@@ -280,6 +292,7 @@ def resume(options: argparse.Namespace, given: Given) -> None:
 MEASUREMENTS: dict[str, Callable[[argparse.Namespace, Given], None]] = {
     "bare": bare,
     "bare-held": bare_held,
+    "bare-threads": bare_threads,
     "direct": direct,
     "source": source,
     "dataset": dataset,
