@@ -31,6 +31,8 @@ AGENT_SRUN = (
     "--ntasks-per-node=1",
 )
 _BEAT_S = 1.0
+# A killed process may need this long to be gone on a node that is busy.
+_KILLED_S = 30.0
 _ASK_OWNER_S = 300.0
 _FIRST_RETRY_S = 5.0
 _LONGEST_RETRY_S = 120.0
@@ -90,11 +92,13 @@ class SlurmPlace(Place):
     def owner_alive(self, owner: dict[str, Any]) -> bool:
         """Return whether an earlier supervisor still leads the run, from here or from another job.
 
-        One that was left behind by an allocation that is over, this job's before it was requeued, is killed.
+        One that was left behind by an allocation that is over, this job's before it was requeued, is killed and waited for.
         """
         if on_this_host(owner):
-            if alive_here(owner) and _earlier_start(owner, self._here.document()):
+            deadline = time.monotonic() + _KILLED_S
+            while alive_here(owner) and _earlier_start(owner, self._here.document()) and time.monotonic() < deadline:
                 processes.kill_all([owner["pid"]])
+                time.sleep(0.02)
             return alive_here(owner)
         if not owner.get("job") or owner["job"] == self._here.job:
             return False
