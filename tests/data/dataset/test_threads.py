@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cordee.data.read.batches import Work, blocks
+from cordee.data.read.batches import Growth, Work, blocks
 from cordee.data.read.memory import keep_freed_memory
 from cordee.data.read.position import Cut, Order, Shares
 from cordee.data.read.ranks import usable_threads
@@ -35,7 +35,7 @@ def test_freed_memory_is_kept_unless_the_user_has_set_the_allocator(monkeypatch)
 
 
 def test_more_is_read_ahead_once_the_loop_had_to_wait_and_never_more_than_allowed():
-    queue = _Queue(100 << 20)
+    queue = _Queue(100 << 20, Growth())
     begun, limits = queue._limit, []
     for _ in range(4):
         loop = threading.Thread(target=queue.take)
@@ -50,7 +50,7 @@ def test_more_is_read_ahead_once_the_loop_had_to_wait_and_never_more_than_allowe
     assert limits == [2 * begun, 4 * begun, 100 << 20, 100 << 20]
     queue.put([], 0)
     queue.take()
-    assert _Queue(1 << 20)._limit == 1 << 20
+    assert _Queue(1 << 20, Growth())._limit == 1 << 20
 
 
 def test_of_tiny_samples_a_number_of_batches_is_made_ahead_not_what_fits_into_memory(numbers):

@@ -20,6 +20,24 @@ Sample = dict[str, Any]
 Samples = Union[list[Any], Table]
 
 
+class Unread(ABC):
+    """Samples that are read in parts, each by whichever thread asks for it, in any order.
+
+    Attributes:
+        bytes: of all of them, exactly or about.
+    """
+
+    bytes: int
+
+    @abstractmethod
+    def read(self, begin: int, end: int) -> Samples:
+        """Return those from place `begin` to `end`, as `Source.read` does; each is asked for once.
+
+        Raises:
+            DataError, CorruptDataError: as `Source.read`.
+        """
+
+
 class Source(ABC):
     """A data set that gives samples by number. Called by one reader at a time, in one process; forked copies open anew.
 
@@ -30,6 +48,7 @@ class Source(ABC):
         counts: what was read so far; who measures takes it from here.
         ahead_samples: how many samples ahead `expect` can make use of; 0: none.
         at_once: how many reads may be begun before the first is waited for.
+        in_parts: whether `unread` may be called.
     """
 
     name: str
@@ -38,6 +57,7 @@ class Source(ABC):
     counts: "Counts"
     ahead_samples: int = 0
     at_once: int = 1
+    in_parts: bool = False
 
     @abstractmethod
     def read(self, samples: "Array") -> list[Sample]:
@@ -55,6 +75,13 @@ class Source(ABC):
         What was begun is waited for in the same order, each once. A read in between is no error.
         """
         return partial(self.read, samples)
+
+    def unread(self, samples: "Array") -> Unread:
+        """Return samples that the threads that decode them read, as `read` would: each has little in hand at a time.
+
+        Called in the order of `expect`.
+        """
+        raise NotImplementedError
 
     def expect(self, samples: "Array") -> None:  # noqa: B027
         """Append to what is read next, so that storage is asked early and in its own order. Returns at once.

@@ -9,10 +9,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Protocol, Sequence, Union
 
-from cordee.data.read._base import Sample, Samples, Source
+from cordee.data.read._base import Sample, Samples, Source, Unread
 from cordee.data.read.collate import Collate
 from cordee.data.read.memory import keep_freed_memory
 from cordee.data.read.mixing import Mix
+from cordee.data.read.table import Table
 from cordee.errors import CordeeError, CorruptDataError, DataError
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ _BLOCK_SAMPLES, _BLOCK_BYTES = 512, 8 << 20
 _LOOKED_AT = 4
 # Blocks that are read at once are together no larger than so many of `most_bytes`.
 _AT_ONCE_SHARE = 4
+# A thread that decodes gets so many samples at least; where it reads them itself, so many bytes at most: they stay in the
+# caches of its processor until they are decoded.
+_SMALLEST_PART, _PART_BYTES = 8, 4 << 20
 # A batch weighs at least so much: of tiny samples a few hundred batches are made ahead, not as many as fit into memory.
 _LEAST_BATCH_BYTES = 256 << 10
 
@@ -41,12 +45,53 @@ class Ordering(Protocol):
         """Return the samples at positions of the stream."""
 
 
-@dataclass
 class RawBatch:
     """Samples as they were read, with their numbers; skipped ones are left out of both."""
 
-    samples: Samples
-    numbers: list[int]
+    def __init__(self, samples: Samples, numbers: list[int]) -> None:
+        self._samples, self.numbers = samples, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def taken(self) -> tuple[Samples, list[int]]:
+        """Return the samples, which the batch loses, and their numbers."""
+        samples, self._samples = self._samples, []
+        return samples, self.numbers
+
+    def parts(self, threads: int) -> "list[RawBatch]":
+        """Return the samples, which the batch loses, in a part for each thread."""
+        samples, numbers = self.taken()
+        return [RawBatch(samples[begin:end], numbers[begin:end]) for begin, end in _stretches(len(numbers), threads)]
+
+
+class UnreadBatch(RawBatch):
+    """Samples that are read where they are taken."""
+
+    def __init__(self, unread: Unread, begin: int, numbers: list[int], mean_bytes: float) -> None:
+        super().__init__([], numbers)
+        self._unread, self._begin, self._mean_bytes = unread, begin, mean_bytes
+
+    def taken(self) -> tuple[Samples, list[int]]:
+        samples = self._unread.read(self._begin, self._begin + len(self.numbers))
+        if isinstance(samples, Table):
+            return samples, self.numbers
+        return _there(samples, self.numbers)
+
+    def parts(self, threads: int) -> "list[RawBatch]":
+        unread, mean_bytes = self._unread, self._mean_bytes
+        most = max(1, int(_PART_BYTES / mean_bytes))
+        return [
+            UnreadBatch(unread, self._begin + begin, self.numbers[begin:end], mean_bytes)
+            for begin, end in _stretches(len(self.numbers), threads, most)
+        ]
+
+
+def _stretches(size: int, threads: int, most: Optional[int] = None) -> list[tuple[int, int]]:
+    """Return (begin, end) of parts for threads, no smaller than is worth a thread, nor larger than `most`."""
+    parts = threads if most is None else max(threads, -(-size // most))
+    step = max(_SMALLEST_PART, -(-size // parts))
+    return [(begin, min(size, begin + step)) for begin in range(0, max(1, size), step)]
 
 
 @dataclass
@@ -63,21 +108,51 @@ class Block:
     mean_bytes: float
 
 
-def blocks(source: Source, order: Ordering, shares: Sequence[Share], most_bytes: int = _BLOCK_BYTES) -> Iterator[Block]:
+class Growth:
+    """How many bytes a batch has, once it is made, for each that was read.
+
+    Attributes:
+        times: at least 1; None: nobody knows yet.
+    """
+
+    def __init__(self, times: Optional[float] = None) -> None:
+        self.times = times
+
+    def note(self, made_bytes: float, read_bytes: float) -> None:
+        """Keep what a batch shows."""
+        self.times = max(1.0, made_bytes / max(1.0, read_bytes))
+
+
+def blocks(
+    source: Source,
+    order: Ordering,
+    shares: Sequence[Share],
+    most_bytes: int = _BLOCK_BYTES,
+    growth: Optional[Growth] = None,
+    *,
+    unread: bool = False,
+) -> Iterator[Block]:
     """Read the batches whose positions are `shares`, in their order; samples are announced to the source before.
 
-    A block is at least one batch, else at most `most_bytes`.
+    Args:
+        most_bytes: of a block once it is made, unless one batch alone has more.
+        growth: of its bytes; by default they stay as many.
+        unread: leave it to whoever takes the samples to read them; for sources that can be read in parts.
 
     Raises:
         DataError: as the source does; or all of a batch were skipped.
     """
     keep_freed_memory()
+    growth = growth or Growth(1.0)
+    if unread:
+        yield from _unread_blocks(source, order, shares, most_bytes, growth)
+        return
     mean_bytes = 0.0
     begun: deque[_Begun] = deque()
     for group in _announced(source, order, shares):
         at = 0
         while at < len(group):
-            wanted = _take(group, at, mean_bytes, min(most_bytes, _BLOCK_BYTES))
+            wanted = _take(group, at, mean_bytes, most_bytes, growth)
             at += len(wanted)
             begun.append(_Begun(source, wanted))
             block_bytes = mean_bytes * sum(map(len, wanted))
@@ -92,6 +167,27 @@ def blocks(source: Source, order: Ordering, shares: Sequence[Share], most_bytes:
             yield read.pop()  # nothing of it stays here while the next is read: memory that is warm is used again
     while begun:
         yield begun.popleft().block()
+
+
+def _unread_blocks(
+    source: Source, order: Ordering, shares: Sequence[Share], most_bytes: int, growth: Growth
+) -> Iterator[Block]:
+    """Yield blocks whose samples are read where they are taken."""
+    import numpy
+
+    mean_bytes = 0.0
+    for group in _announced(source, order, shares):
+        at = 0
+        while at < len(group):
+            parts = _take(group, at, mean_bytes, most_bytes, growth)
+            at += len(parts)
+            unread = source.unread(numpy.concatenate(parts))
+            mean_bytes = max(1.0, unread.bytes / max(1, sum(map(len, parts))))
+            ends = numpy.cumsum([len(part) for part in parts]).tolist()
+            batches: list[RawBatch] = [
+                UnreadBatch(unread, end - len(part), part.tolist(), mean_bytes) for part, end in zip(parts, ends)
+            ]
+            yield Block(batches, max(unread.bytes, _LEAST_BATCH_BYTES * len(batches)), mean_bytes)
 
 
 def _announced(source: Source, order: Ordering, shares: Sequence[Share]) -> Iterator["list[Array]"]:
@@ -118,11 +214,11 @@ def _announced(source: Source, order: Ordering, shares: Sequence[Share]) -> Iter
         yield waiting
 
 
-def _take(group: "list[Array]", at: int, mean_bytes: float, most_bytes: int) -> "list[Array]":
+def _take(group: "list[Array]", at: int, mean_bytes: float, most_bytes: int, growth: Growth) -> "list[Array]":
     """Return the next batches to read at once: one to begin with, then as many as a block may hold."""
-    if not mean_bytes:
+    if not mean_bytes or not growth.times:
         return group[at : at + 1]
-    most = min(_BLOCK_SAMPLES, most_bytes / mean_bytes)
+    most = min(_BLOCK_SAMPLES, min(_BLOCK_BYTES, most_bytes / growth.times) / mean_bytes)
     taken, samples = [group[at]], len(group[at])
     for part in group[at + 1 :]:
         samples += len(part)
@@ -150,17 +246,24 @@ class _Begun:
         mean_bytes = _mean_bytes(samples)
         batches, at = [], 0
         for part in self._parts:
-            batch = RawBatch(samples[at : at + len(part)], part.tolist())
+            batches.append(_batch(source, samples[at : at + len(part)], part.tolist(), some_skipped))
             at += len(part)
-            batches.append(_without_skipped(source, batch) if some_skipped else batch)
         return Block(batches, max(int(mean_bytes * len(samples)), _LEAST_BATCH_BYTES * len(batches)), mean_bytes)
 
 
-def _without_skipped(source: Source, batch: RawBatch) -> RawBatch:
-    there = [place for place, sample in enumerate(batch.samples) if sample is not None]
-    if batch.numbers and not there:
-        raise nothing_left(source, batch.numbers)
-    return RawBatch([batch.samples[place] for place in there], [batch.numbers[place] for place in there])
+def _batch(source: Source, samples: Samples, numbers: list[int], some_skipped: bool) -> RawBatch:
+    if some_skipped:
+        there = _there(samples, numbers)
+        if numbers and not there[1]:
+            raise nothing_left(source, numbers)
+        samples, numbers = there
+    return RawBatch(samples, numbers)
+
+
+def _there(samples: Samples, numbers: list[int]) -> tuple[Samples, list[int]]:
+    """Return samples that were not skipped, and their numbers."""
+    there = [place for place, sample in enumerate(samples) if sample is not None]
+    return [samples[place] for place in there], [numbers[place] for place in there]
 
 
 def nothing_left(source: Source, numbers: Sequence[int]) -> DataError:
@@ -211,8 +314,10 @@ class Work:
                 its bytes are not what was packed.
         """
         found = []
-        samples, batch.samples = list(batch.samples)[::-1], []
-        for number in batch.numbers:
+        taken, numbers = batch.taken()
+        samples = list(taken)[::-1]
+        del taken
+        for number in numbers:
             sample = samples.pop()  # memory is given back while the rest is decoded
             try:
                 found.append(self._one(sample))
@@ -226,7 +331,7 @@ class Work:
 
     def whole(self, source: Source, batch: RawBatch) -> Any:
         """Return a batch as the loop gets it."""
-        values = self.values(source, batch) if self.heavy else batch.samples
+        values = self.values(source, batch) if self.heavy else batch.taken()[0]
         return self.put_together(source, batch, values)
 
     def put_together(self, source: Source, batch: RawBatch, values: Samples) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Callable, Optional, Union
 
 from cordee.data.read.table import Table
 
 Collate = Callable[[Any], Any]
+_SHAPE_AND_TYPE = attrgetter("shape", "dtype")
 
 
 def columns(samples: Union[list[Any], Table]) -> Any:
@@ -53,6 +54,8 @@ def _column(values: list[Any]) -> Any:
 
 def _stacked(values: list[Any], stack: Callable[[list[Any]], Any]) -> Any:
     """Return one array, or the values as they are where they differ in kind, shape or type."""
+    if len(set(map(type, values))) == 1 and hasattr(values[0], "dtype"):
+        return stack(values) if len(set(map(_SHAPE_AND_TYPE, values))) == 1 else values
     first = values[0]
     shape, kind = getattr(first, "shape", ()), getattr(first, "dtype", None)
     for value in values:
@@ -66,7 +69,9 @@ def _stacked(values: list[Any], stack: Callable[[list[Any]], Any]) -> Any:
 def _numpy_stack(values: list[Any]) -> Any:
     import numpy
 
-    return numpy.stack(values) if getattr(values[0], "shape", ()) else numpy.array(values)
+    shape = getattr(values[0], "shape", ())
+    # What `stack` does, without a view for each value.
+    return numpy.concatenate(values).reshape(len(values), *shape) if shape else numpy.array(values)
 
 
 def _torch_stack(values: list[Any]) -> Any:

@@ -63,7 +63,8 @@ def dataset(
         collate: makes a batch from a list of samples; default: columns, as above.
         last: "short": an epoch's last batch is smaller where the samples do not fill it; "drop": it is left out.
         rank, world, mesh: which part is this rank's: see `cordee.data.read.ranks.own_share`. Default: found.
-        threads: that decode; default: the processors this rank may use. 0: no thread at all, reading included.
+        threads: that decode; default: the processors this rank may use but one, which is the
+            loop's. 0: the thread of the loop decodes.
         prefetch: about how many bytes of batches are made before they are asked for.
         corrupt: "raise", or "skip": a corrupt sample is left out of its batch, counted and named once.
         samples_per_epoch: of a mix: what is called its epoch; default: the sum of the sizes.

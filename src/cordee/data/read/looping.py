@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional
 
 from cordee.data.read._base import Source
-from cordee.data.read.batches import Change, Work, blocks, in_line
+from cordee.data.read.batches import Change, Growth, Work, blocks, in_line
 from cordee.data.read.collate import chained, to_numpy
 from cordee.data.read.counting import Counts
 from cordee.data.read.limits import find_limit
@@ -137,10 +137,14 @@ class Dataset:
         work = self._work if change is None else self.work_with(change)
 
         def made(cut: Cut, rank: int) -> Iterator[Any]:
-            read = blocks(self.source, self.order(), Shares(cut, rank), self._prefetch_bytes // 4)
+            unread = work.heavy and self._threads != 0 and self.source.in_parts
+            growth = Growth(None if work.heavy and self._threads != 0 else 1.0)
+            shares, most_bytes = Shares(cut, rank), self._prefetch_bytes // 4
+            read = blocks(self.source, self.order(), shares, most_bytes, growth, unread=unread)
             if self._threads == 0:
                 return in_line(read, self.source, work)
-            return Ahead(read, self.source, work, self._threads or usable_threads(), self._prefetch_bytes)
+            threads = self._threads or max(1, usable_threads() - 1)  # one processor is the loop's own
+            return Ahead(read, self.source, work, threads, self._prefetch_bytes, growth, unread=unread)
 
         return self.given(made)
 

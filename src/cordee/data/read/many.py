@@ -20,6 +20,8 @@ from itertools import repeat
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, Union
 
+from cordee.data.read.counting import Counts
+
 if TYPE_CHECKING:
     import numpy
 
@@ -65,7 +67,7 @@ class Answer:
 
 
 class ManyReads:
-    """Reads lists of stretches in threads; used by one thread at a time, in the process that made it.
+    """Reads lists of stretches in threads, in the process that made it; all but `read_here` by one thread at a time.
 
     Args:
         threads: that read.
@@ -77,6 +79,8 @@ class ManyReads:
         self.threads = max(1, min(MOST_THREADS, threads)) if self._lists else 1
         self._tasks: SimpleQueue[Any] = SimpleQueue()
         self._helpers: list[threading.Thread] = []
+        self._own = threading.local()
+        self._counting = threading.Lock()
         self._busy_until = 0.0
 
     def start(
@@ -119,10 +123,21 @@ class ManyReads:
             found += other.wait()[0]
         return found
 
-    def busy_s(self, began: float, ended: float) -> float:
-        """Return how much of a read's time no read had before: those that overlap count once."""
-        begin, self._busy_until = max(began, self._busy_until), max(ended, self._busy_until)
-        return max(0.0, self._busy_until - begin)
+    def read_here(self, files: Sequence[int], sizes: Sequence[int], begins: Sequence[int]) -> list[bytes]:
+        """Return stretches as `read` does, read by the thread that calls; several may at once.
+
+        Raises:
+            OSError: storage failed.
+        """
+        if not hasattr(self._own, "lists"):
+            self._own.lists = _Lists.opened()
+        return _read(self._own.lists, files, sizes, begins)
+
+    def count(self, counts: Counts, sizes: "Array", began: float, ended: float) -> None:
+        """Count requests of `sizes` bytes and what of their time no others had: that in which several are under way counts once."""
+        with self._counting:
+            begin, self._busy_until = max(began, self._busy_until), max(ended, self._busy_until)
+            counts.block(sizes, max(0.0, self._busy_until - begin))
 
     def close(self) -> None:
         """End the threads when they have read what was begun."""

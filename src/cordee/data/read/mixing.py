@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence
 
-from cordee.data.read._base import Sample, Samples, Source
+from cordee.data.read._base import Sample, Samples, Source, Unread
 from cordee.data.read.counting import Counts
 from cordee.data.read.order import mixed, shuffled
 from cordee.data.read.position import Order
@@ -117,6 +117,19 @@ class Mix(Source):
 
         return samples_read
 
+    @property
+    def in_parts(self) -> bool:  # type: ignore[override]
+        """Whether all sources can be read in parts."""
+        return all(source.in_parts for source in self.sources)
+
+    def unread(self, samples: "Array") -> Unread:
+        return _Unread(
+            [
+                (where, self.sources[number].unread(samples[where] - self._firsts[number]))
+                for number, where in self._parts(samples)
+            ]
+        )
+
     def expect(self, samples: "Array") -> None:
         for number, where in self._parts(samples):
             self.sources[number].expect(samples[where] - self._firsts[number])
@@ -140,6 +153,23 @@ class Mix(Source):
 
         owners = numpy.searchsorted(numpy.asarray(self._firsts[1:]), samples, side="right")
         return [(int(number), numpy.flatnonzero(owners == number)) for number in numpy.unique(owners)]
+
+
+class _Unread(Unread):
+    """What is to be read of each source, and where it belongs, in ascending order."""
+
+    def __init__(self, parts: "list[tuple[Array, Unread]]") -> None:
+        self._parts = parts
+        self.bytes = sum(unread.bytes for _, unread in parts)
+
+    def read(self, begin: int, end: int) -> Samples:
+        found: list[Any] = [None] * (end - begin)
+        for where, unread in self._parts:
+            first, last = where.searchsorted([begin, end]).tolist()
+            if first < last:
+                for place, value in zip(where[first:last].tolist(), unread.read(first, last)):
+                    found[place - begin] = value
+        return found
 
 
 class MixedOrder:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 import zlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Sequence, Union
 
-from cordee.data.read._base import Sample, Samples, Source
+from cordee.data.read._base import Sample, Samples, Source, Unread
 from cordee.data.read.ahead import Ahead
 from cordee.data.read.ahead_advise import Adviser
 from cordee.data.read.ahead_choice import WAYS, limit_for, way_for, workers_of_loader
@@ -18,7 +19,7 @@ from cordee.data.read.counting import Counts
 from cordee.data.read.letting_go import close_elsewhere
 from cordee.data.read.many import ManyReads
 from cordee.data.read.memory import keep_freed_memory
-from cordee.data.read.packed_block import BlockReading
+from cordee.data.read.packed_block import BlockReading, Plan
 from cordee.data.read.packed_carefully import read_carefully
 from cordee.data.read.packed_files import Files
 from cordee.data.read.packed_layout import Layout, assembled
@@ -104,6 +105,7 @@ class PackedSource(Source):
         """Make what belongs to one process: open files and threads."""
         keep_freed_memory()
         self._process = os.getpid()
+        self._one_by_one = threading.Lock()
         self._ahead: Optional[Ahead] = None
         remote = "://" in self.index.root
         workers = workers_of_loader()
@@ -152,6 +154,21 @@ class PackedSource(Source):
             return found[0] if len(found) == 1 else [sample for part in found for sample in part]
 
         return samples_read
+
+    @property
+    def in_parts(self) -> bool:  # type: ignore[override]
+        """Whether the threads that decode may read: not where other threads fetch from afar."""
+        if os.getpid() != self._process:
+            self._begin()
+        return bool(self.fields) and isinstance(self.files, Files) and not isinstance(self._ahead, Fetcher)
+
+    def unread(self, samples: "Array") -> Unread:
+        """Return samples to be read in parts."""
+        samples = self._checked(samples)
+        if self._ahead:
+            self._ahead.reached(samples)
+        self.counts.samples += len(samples)
+        return _Unread(self, samples, Plan.made(self._layout, samples))
 
     def expect(self, samples: "Array") -> None:
         """Append to what is read next, in this order; a read of anything else forgets all that was expected."""
@@ -257,9 +274,16 @@ class PackedSource(Source):
         return [samples[begin : begin + step] for begin in range(0, len(samples), step)]
 
     def _reading(self, samples: "Array") -> BlockReading:
+        return self.reading(Plan.made(self._layout, samples))
+
+    def reading(self, plan: Plan) -> BlockReading:
+        """Return what reads as planned."""
         assert isinstance(self.files, Files)
-        careful = partial(read_carefully, self, self._layout)
-        return BlockReading(self._layout, samples, self.files, self._many, self.counts, careful)
+        return BlockReading(plan, self.files, self._many, self.counts, self._carefully)
+
+    def _carefully(self, samples: "Array") -> list[Any]:
+        with self._one_by_one:
+            return read_carefully(self, self._layout, samples)
 
     def _fetched(self, fetcher: Fetcher, first: Optional[int], samples: "Array") -> list[Any]:
         """Return samples from what was fetched early, or is fetched now; what failed is read once more by itself."""
@@ -270,12 +294,16 @@ class PackedSource(Source):
             if len(whole) == len(parts):
                 found.append(assembled(self.fields, block, place, whole))
             else:
-                found += read_carefully(self, self._layout, samples[place : place + 1])
+                found += self._carefully(samples[place : place + 1])
         return found
 
     def _complete(self, samples: "Array", found: Samples) -> Samples:
-        """Add labels and keys; look at the check sums where that was asked for."""
+        """Count samples and return them completed."""
         self.counts.samples += len(samples)
+        return self.completed(samples, found)
+
+    def completed(self, samples: "Array", found: Samples) -> Samples:
+        """Return what was read with labels and keys; look at the check sums where that was asked for."""
         labels = self._layout.labels(samples)
         if isinstance(found, Table) and (labels is None or not isinstance(labels, list)) and self.check != "always":
             if labels is not None:
@@ -304,7 +332,20 @@ class PackedSource(Source):
                 if self.corrupt == "raise":
                     raise
                 found[place] = None
-                self.skip(number)
+                with self._one_by_one:
+                    self.skip(number)
+
+
+class _Unread(Unread):
+    """Samples of a source that are planned."""
+
+    def __init__(self, source: PackedSource, samples: "Array", plan: Plan) -> None:
+        self._source, self._samples, self._plan = source, samples, plan
+        self.bytes = int(plan.sizes.sum())
+
+    def read(self, begin: int, end: int) -> Samples:
+        reading = self._source.reading(self._plan.part(begin, end))
+        return self._source.completed(self._samples[begin:end], reading.samples_here())
 
 
 def _folder_of(address: str) -> str:

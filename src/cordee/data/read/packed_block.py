@@ -1,4 +1,4 @@
-"""One block of samples on its way from open shards: planned, read in one go, cut into fields."""
+"""One block of samples on its way from open shards: planned, read in one go or in parts, cut into fields."""
 
 from __future__ import annotations
 
@@ -18,70 +18,62 @@ if TYPE_CHECKING:
     Array = numpy.ndarray[Any, Any]
 
 
-class BlockReading:
-    """Samples that are being read.
+class Plan:
+    """What is read for samples: int64[n], and how it is cut into fields.
 
     Args:
-        samples: int64[n].
-        careful: reads samples one by one, where an answer was short or storage failed; tells of which sample.
+        owners: which sample of the block each stretch belongs to, in ascending order; None: each has one.
+        shards, begins, sizes: of the stretches.
     """
 
     def __init__(
         self,
-        layout: Layout,
+        fields: tuple[str, ...],
         samples: "Array",
-        files: Files,
-        many: ManyReads,
-        counts: Counts,
-        careful: "Callable[[Array], list[Any]]",
+        block: Block,
+        owners: "Optional[Array]",
+        shards: "Array",
+        begins: "Array",
+        sizes: "Array",
     ) -> None:
-        self._fields, self._numbers, self._counts, self._careful = layout.fields, samples, counts, careful
-        self._many, self._shards = many, files
-        self._block = block = layout.block(samples)
-        self._owners: Optional[list[int]] = None
-        shards, begins, ends = block.shards, block.begins, block.ends
-        if block.together is not None:  # fields of a sample that lie far from each other are read apart
-            owners, shards, begins, ends = layout.pieces(block)
-            self._owners = owners.tolist()
-        numbers = shards.tolist()
-        self._sizes: Array = ends - begins
-        self._opened = files.borrow(set(numbers))
-        self._stretches = list(map(self._opened.__getitem__, numbers)), self._sizes.tolist(), begins.tolist()
-        self._answer: Optional[Answer] = None
+        self._fields, self.samples, self._block, self._owners = fields, samples, block, owners
+        self.shards, self.begins, self.sizes = shards, begins, sizes
 
-    def start(self) -> None:
-        """Begin to read in a thread."""
-        self._answer = self._many.start(*self._stretches, done=self._give_back)
+    @classmethod
+    def made(cls, layout: Layout, samples: "Array") -> "Plan":
+        """Plan to read samples."""
+        block = layout.block(samples)
+        if block.together is None:
+            return cls(layout.fields, samples, block, None, block.shards, block.begins, block.ends - block.begins)
+        owners, shards, begins, ends = layout.pieces(
+            block
+        )  # fields of a sample that lie far from each other are read apart
+        return cls(layout.fields, samples, block, owners, shards, begins, ends - begins)
 
-    def samples(self) -> Samples:
-        """Return the samples; read now where `start` was not called."""
-        try:
-            if self._answer is None:
-                answers, began, ended = self._read()
-            else:
-                answers, began, ended = self._answer.wait()
-        except OSError:
-            answers, began, ended = [], 0.0, 0.0
-        if list(map(len, answers)) != self._stretches[1]:
-            return self._careful(self._numbers)
-        self._counts.block(self._sizes, self._many.busy_s(began, ended))
-        return self._cut(self._block, answers)
+    def part(self, begin: int, end: int) -> "Plan":
+        """Return the plan of some of the samples: from place `begin` to `end`."""
+        whole, together = self._block, self._block.together
+        block = Block(
+            whole.shards[begin:end],
+            whole.begins[begin:end],
+            whole.ends[begin:end],
+            whole.offsets[begin:end],
+            whole.lengths[begin:end],
+            None if together is None else together[begin:end],
+        )
+        owners, first, last = self._owners, begin, end
+        if owners is not None:
+            first, last = owners.searchsorted([begin, end]).tolist()
+            owners = owners[first:last] - begin
+        stretches = (column[first:last] for column in (self.shards, self.begins, self.sizes))
+        return Plan(self._fields, self.samples[begin:end], block, owners, *stretches)
 
-    def _read(self) -> tuple[list[bytes], float, float]:
-        began = time.perf_counter()
-        try:
-            return self._many.read(*self._stretches), began, time.perf_counter()
-        finally:
-            self._give_back()
-
-    def _give_back(self) -> None:
-        self._shards.give_back(self._opened)
-
-    def _cut(self, block: Block, answers: list[bytes]) -> Samples:
+    def cut(self, answers: list[bytes]) -> Samples:
         """Return what was read as samples; a field that a sample has not is left out."""
+        block = self._block
         if self._owners is not None:
             parts: list[list[bytes]] = [[] for _ in block.shards]
-            for owner, data in zip(self._owners, answers):
+            for owner, data in zip(self._owners.tolist(), answers):
                 parts[owner].append(data)
             return [assembled(self._fields, block, place, some) for place, some in enumerate(parts)]
         if len(self._fields) == 1 and int(block.lengths.min()) >= 0:
@@ -95,3 +87,57 @@ class BlockReading:
             {name: data[start:stop] for name, start, stop in zip(self._fields, own_starts, own_stops) if stop >= start}
             for data, own_starts, own_stops in zip(answers, starts.tolist(), stops.tolist())
         ]
+
+
+class BlockReading:
+    """Samples that are being read, by one of the three: `start`, then `samples`; `samples`; `samples_here`.
+
+    Args:
+        careful: reads samples one by one, where an answer was short or storage failed; tells of which sample.
+    """
+
+    def __init__(
+        self, plan: Plan, files: Files, many: ManyReads, counts: Counts, careful: "Callable[[Array], list[Any]]"
+    ) -> None:
+        self._plan, self._many, self._shards, self._counts, self._careful = plan, many, files, counts, careful
+        numbers = plan.shards.tolist()
+        self._sizes: list[int] = plan.sizes.tolist()
+        self._opened = files.borrow(set(numbers))
+        self._stretches = list(map(self._opened.__getitem__, numbers)), self._sizes, plan.begins.tolist()
+        self._answer: Optional[Answer] = None
+
+    def start(self) -> None:
+        """Begin to read in a thread."""
+        self._answer = self._many.start(*self._stretches, done=self._give_back)
+
+    def samples(self) -> Samples:
+        """Return the samples; read now where `start` was not called."""
+        if self._answer is None:
+            return self._timed(self._many.read)
+        try:
+            return self._found(*self._answer.wait())
+        except OSError:
+            return self._careful(self._plan.samples)
+
+    def samples_here(self) -> Samples:
+        """Return the samples, read by this thread alone, whatever other threads read."""
+        return self._timed(self._many.read_here)
+
+    def _timed(self, read: Callable[..., list[bytes]]) -> Samples:
+        began = time.perf_counter()
+        try:
+            answers = read(*self._stretches)
+        except OSError:
+            return self._careful(self._plan.samples)
+        finally:
+            self._give_back()
+        return self._found(answers, began, time.perf_counter())
+
+    def _found(self, answers: list[bytes], began: float, ended: float) -> Samples:
+        if list(map(len, answers)) != self._sizes:
+            return self._careful(self._plan.samples)
+        self._many.count(self._counts, self._plan.sizes, began, ended)
+        return self._plan.cut(answers)
+
+    def _give_back(self) -> None:
+        self._shards.give_back(self._opened)

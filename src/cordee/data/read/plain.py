@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import threading
 import time
 import warnings
 from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
 
-from cordee.data.read._base import Sample, Source
+from cordee.data.read._base import Sample, Source, Unread
 from cordee.data.read.counting import Counts
 from cordee.errors import DataError, UsageError
 
@@ -26,6 +27,8 @@ _MEDIA = set(
     b"jpg jpeg png webp bmp gif tif tiff ppm pgm jxl avif wav flac mp3 ogg opus m4a mp4 avi mkv webm mov npy npz pt".split()
 )
 _MOSTLY = 0.9
+# A file, before the first was read.
+_SUPPOSED_BYTES = 64 << 10
 
 
 class FolderSource(Source):
@@ -45,6 +48,8 @@ class FolderSource(Source):
         DataError: it cannot be listed, or holds no file.
     """
 
+    in_parts = True
+
     def __init__(
         self,
         path: Path,
@@ -57,7 +62,7 @@ class FolderSource(Source):
         self.root = os.path.abspath(os.fspath(path))
         self.name = os.path.basename(self.root)
         self.keys = keys
-        self.counts = Counts()
+        self.counts, self._counting = Counts(), threading.Lock()
         names = _files(self.root)
         self._samples = _grouped(names)
         self.size = len(self._samples)
@@ -84,7 +89,19 @@ class FolderSource(Source):
         """Return samples in the order asked for."""
         import numpy
 
-        numbers = numpy.asarray(samples, numpy.int64).reshape(-1).tolist()
+        found = self.samples(numpy.asarray(samples, numpy.int64).reshape(-1).tolist())
+        self.counts.samples += len(found)
+        return found
+
+    def unread(self, samples: "Array") -> Unread:
+        """Return samples whose files the threads that decode open."""
+        self.counts.samples += len(samples)
+        with self._counting:
+            mean_bytes = self.counts.bytes // max(1, self.counts.requests) or _SUPPOSED_BYTES
+        return _Unread(self, samples.tolist(), mean_bytes * len(samples))
+
+    def samples(self, numbers: list[int]) -> list[Sample]:
+        """Return samples by number; safe in several threads."""
         found = []
         for number in numbers:
             key, fields = self._samples[number]
@@ -96,7 +113,6 @@ class FolderSource(Source):
             if label is not None:
                 sample["label"] = label
             found.append(sample)
-        self.counts.samples += len(found)
         return found
 
     def describe(self, sample: int) -> str:
@@ -115,9 +131,27 @@ class FolderSource(Source):
                 given=path,
                 next="put it back, or begin anew without it; a packed data set does not change under a training",
             ) from None
-        self.counts.opens += 1
-        self.counts.request(len(data), time.perf_counter() - started)
+        with self._counting:
+            self.counts.opens += 1
+            self.counts.request(len(data), time.perf_counter() - started)
         return data
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_counting"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._counting = threading.Lock()
+
+
+class _Unread(Unread):
+    """Samples whose files are yet to be opened."""
+
+    def __init__(self, source: FolderSource, numbers: list[int], about_bytes: int) -> None:
+        self._source, self._numbers, self.bytes = source, numbers, about_bytes
+
+    def read(self, begin: int, end: int) -> list[Sample]:
+        return self._source.samples(self._numbers[begin:end])
 
 
 def _files(root: str) -> list[str]:

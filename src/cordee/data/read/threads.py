@@ -1,4 +1,8 @@
-"""Batches made ahead of the loop: one thread reads block after block, others decode; the loop gets them in their order."""
+"""Batches made ahead of the loop, which gets them in their order.
+
+Where a source can be read in parts, each thread reads what it decodes; else one thread reads block after block, and others
+decode.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,14 @@ from queue import SimpleQueue
 from typing import Any, Callable, Iterator, Optional, Union
 
 from cordee.data.read._base import Source
-from cordee.data.read.batches import Block, RawBatch, Work
+from cordee.data.read.batches import Block, Growth, RawBatch, Work
 from cordee.data.read.collate import array_bytes
 from cordee.data.read.letting_go import close_elsewhere
 from cordee.errors import UsageError
 
-_SMALLEST_PIECE = 8
 _FIRST_LIMIT_BYTES = 16 << 20
+# A loop that waits no longer for a batch under way is not helped by more of them: they only leave the processor's caches.
+_SHORT_S = 0.01
 
 
 class Ahead:
@@ -26,20 +31,38 @@ class Ahead:
     the place of the batch it belongs to. `close` ends all threads; so does letting go of the iterator.
 
     Args:
-        blocks: gives the raw batches; run in the reading thread.
-        threads: that decode; 0 where there is nothing to decode, and the reading thread does the rest.
+        blocks: gives the raw batches; run by one thread at a time.
+        threads: that decode, where there is something to decode.
+        growth: where what batches show of it is kept.
+        unread: the batches are yet to be read, and those threads do it.
     """
 
-    def __init__(self, blocks: Iterator[Block], source: Source, work: Work, threads: int, limit_bytes: int) -> None:
-        self._queue = _Queue(limit_bytes)
-        self._pool = _Pool(threads, self._queue) if threads and work.heavy else None
-        maker = partial(_hand_over, source, work, threads, self._pool)
-        self._reader = threading.Thread(
-            target=_read_ahead, args=(self._queue, blocks, maker), name="cordee-read", daemon=True
-        )
+    def __init__(
+        self,
+        blocks: Iterator[Block],
+        source: Source,
+        work: Work,
+        threads: int,
+        limit_bytes: int,
+        growth: Optional[Growth] = None,
+        *,
+        unread: bool = False,
+    ) -> None:
+        self._queue = queue = _Queue(limit_bytes, growth or Growth())
         self._process = os.getpid()
         self._here: deque[Any] = deque()
-        self._reader.start()
+        self._tasks = _Tasks()
+        pending = partial(_Pending, queue, source, work, threads)
+        if unread:
+            supply = _Supply(queue, blocks, pending)
+            self._threads = [_thread(f"decode-{number}", _run_tasks, supply.take, queue) for number in range(threads)]
+        else:
+            decoding = range(threads if work.heavy else 0)
+            self._threads = [_thread(f"decode-{number}", _run_tasks, self._tasks.get, queue) for number in decoding]
+            hand_over = partial(_begun, pending, self._tasks) if work.heavy else partial(_made, source, work)
+            self._threads.append(_thread("read", _read_ahead, queue, blocks, hand_over))
+        for thread in self._threads:
+            thread.start()
 
     def __iter__(self) -> "Ahead":
         return self
@@ -66,14 +89,18 @@ class Ahead:
             return
         self._queue.stop()
         self._here.clear()
-        if self._pool is not None:
-            self._pool.stop()
-        if self._reader is not threading.current_thread():
-            self._reader.join()
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
 
     def __del__(self) -> None:
         if getattr(self, "_process", None) == os.getpid() and not self._queue.stopped:
             close_elsewhere(self.close)
+
+
+Task = Callable[[], None]
 
 
 class _Failure:
@@ -89,38 +116,37 @@ class _Ready:
 
 
 class _Pending:
-    """A batch whose pieces are decoded by several threads; the last one puts it together."""
+    """A batch whose parts are read, unless they are, and decoded by several threads; the last one puts it together."""
 
-    def __init__(self, queue: "_Queue", source: Source, work: Work, batch: RawBatch, raw_bytes: int) -> None:
+    def __init__(
+        self, queue: "_Queue", source: Source, work: Work, threads: int, batch: RawBatch, raw_bytes: int
+    ) -> None:
         self._queue, self._source, self._work, self._batch, self._raw_bytes = queue, source, work, batch, raw_bytes
+        self._most_parts = threads
         self._guard, self._done = threading.Lock(), threading.Event()
-        self._parts: list[Any] = []
+        self._values: list[list[Any]] = []
         self._left = 0
         self._value: Any = None
         self._error: Optional[BaseException] = None
 
-    def pieces(self, threads: int) -> list[Callable[[], None]]:
+    def tasks(self) -> list[Task]:
         """Return the tasks that make the batch."""
-        samples, numbers = self._batch.samples, self._batch.numbers
-        self._batch.samples = []
-        size = max(_SMALLEST_PIECE, -(-len(numbers) // threads))
-        pieces = [
-            RawBatch(samples[begin : begin + size], numbers[begin : begin + size])
-            for begin in range(0, max(1, len(numbers)), size)
-        ]
-        self._parts, self._left = [[]] * len(pieces), len(pieces)
-        return [partial(self._run, number, piece) for number, piece in enumerate(pieces)]
+        parts = self._batch.parts(self._most_parts)
+        self._values, self._left = [[]] * len(parts), len(parts)
+        return [partial(self._run, number, part) for number, part in enumerate(parts)]
 
     def wait(self) -> Any:
-        self._done.wait()
+        if not self._done.wait(_SHORT_S):
+            self._queue.widen()
+            self._done.wait()
         if self._error is not None:
             raise self._error
         return self._value
 
-    def _run(self, number: int, piece: RawBatch) -> None:
+    def _run(self, number: int, part: RawBatch) -> None:
         try:
             if self._error is None:
-                self._parts[number] = self._work.values(self._source, piece)
+                self._values[number] = self._work.values(self._source, part)
         except BaseException as error:
             self._error = error
         with self._guard:
@@ -132,30 +158,69 @@ class _Pending:
     def _finish(self) -> None:
         try:
             if self._error is None:
-                values = [value for part in self._parts for value in part]
+                values = [value for part in self._values for value in part]
                 self._value = self._work.put_together(self._source, self._batch, values)
-                self._queue.grew(array_bytes(self._value) / max(1, self._raw_bytes))
+                self._queue.growth.note(array_bytes(self._value), self._raw_bytes)
         except BaseException as error:
             self._error = error
-        self._parts = []
+        self._values = []
         self._done.set()
 
 
 Batch = Union[_Ready, _Pending, _Failure]
 
 
-def _hand_over(source: Source, work: Work, threads: int, pool: "Optional[_Pool]", block: Block) -> list[Batch]:
-    """Return a block's batches: ready, or under way in the pool."""
-    if pool is None:
-        return [_Ready(work.whole(source, batch)) for batch in block.batches]
+def _thread(what: str, run: Callable[..., None], *arguments: Any) -> threading.Thread:
+    return threading.Thread(target=run, args=arguments, name=f"cordee-{what}", daemon=True)
+
+
+def _made(source: Source, work: Work, block: Block) -> list[Batch]:
+    """Return a block's batches, put together by this thread."""
+    return [_Ready(work.whole(source, batch)) for batch in block.batches]
+
+
+def _begun(
+    pending: Callable[[RawBatch, int], _Pending], tasks: "Union[_Tasks, deque[Task]]", block: Block
+) -> list[Batch]:
+    """Return a block's batches, and append the tasks that make them."""
     found: list[Batch] = []
     share = block.bytes // len(block.batches)
     for batch in block.batches:
-        pending = _Pending(pool.queue, source, work, batch, share)
-        for piece in pending.pieces(threads):
-            pool.tasks.put(piece)
-        found.append(pending)
+        made = pending(batch, share)
+        for task in made.tasks():
+            tasks.append(task)
+        found.append(made)
     return found
+
+
+class _Supply:
+    """The tasks of batches in their order; whichever thread finds none left draws the next block."""
+
+    def __init__(self, queue: "_Queue", blocks: Iterator[Block], pending: Callable[[RawBatch, int], _Pending]) -> None:
+        self._queue, self._blocks, self._pending = queue, blocks, pending
+        self._tasks: deque[Task] = deque()
+        self._drawing = threading.Lock()
+        self._ended = False
+
+    def take(self) -> Optional[Task]:
+        """Return the next task, None when there are no more; waits until more batches are wanted."""
+        with self._drawing:
+            while not self._tasks:
+                if self._ended or not self._queue.wait_for_room():
+                    return None
+                self._draw()
+            return self._tasks.popleft()
+
+    def _draw(self) -> None:
+        try:
+            block = next(self._blocks, None)
+            if block is not None:
+                self._queue.put(_begun(self._pending, self._tasks, block), block.bytes)
+                return
+        except BaseException as error:
+            self._queue.put([_Failure(error)], 0)
+        self._queue.put(None, 0)
+        self._ended = True
 
 
 def _read_ahead(queue: "_Queue", blocks: Iterator[Block], hand_over: Callable[[Block], list[Batch]]) -> None:
@@ -164,9 +229,10 @@ def _read_ahead(queue: "_Queue", blocks: Iterator[Block], hand_over: Callable[[B
         for block in blocks:
             size, batches = block.bytes, hand_over(block)
             del block  # its memory is used again for the next, as soon as the loop is through with it
-            if not queue.put(batches, size):
-                return
+            queue.put(batches, size)
             del batches
+            if not queue.wait_for_room():
+                return
     except BaseException as error:
         queue.put([_Failure(error)], 0)
     queue.put(None, 0)
@@ -179,22 +245,25 @@ class _Queue:
     one, few bytes are under way and they stay in the processor's caches.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, growth: Growth) -> None:
+        self.growth = growth
         self._most, self._limit = limit_bytes, min(limit_bytes, _FIRST_LIMIT_BYTES)
         self._blocks: deque[tuple[Optional[list[Batch]], int]] = deque()
         self._held = 0
-        self._growth = 1.0
         self._changed = threading.Condition()
         self.stopped = False
 
-    def put(self, block: Optional[list[Batch]], size: int) -> bool:
-        """Hand a block over and wait until there is room for the next; return whether one is wanted."""
+    def put(self, block: Optional[list[Batch]], size: int) -> None:
+        """Hand a block over; None: there are no more."""
         with self._changed:
-            weight = int(size * self._growth)
-            self._blocks.append((block, weight))
-            self._held += weight
+            self._blocks.append((block, size))
+            self._held += size
             self._changed.notify_all()
-            while not self.stopped and self._held > self._limit and len(self._blocks) > 1:
+
+    def wait_for_room(self) -> bool:
+        """Wait until there is room for the next block; return whether one is wanted."""
+        with self._changed:
+            while not self.stopped and self._held * (self.growth.times or 1.0) > self._limit and len(self._blocks) > 1:
                 self._changed.wait()
             return not self.stopped
 
@@ -202,19 +271,24 @@ class _Queue:
         """Return the next block, None when there are no more."""
         with self._changed:
             if not self._blocks:
-                self._limit = min(self._most, 2 * self._limit)
+                self._widen()
             while not self._blocks:
                 self._changed.wait()
             if self._blocks[0][0] is None:
                 return None
-            block, weight = self._blocks.popleft()
-            self._held -= weight
+            block, size = self._blocks.popleft()
+            self._held -= size
             self._changed.notify_all()
             return block
 
-    def grew(self, growth: float) -> None:
-        """Note how many bytes a decoded batch has for each raw one."""
-        self._growth = max(1.0, growth)
+    def widen(self) -> None:
+        """Let more be under way: the loop had to wait."""
+        with self._changed:
+            self._widen()
+            self._changed.notify_all()
+
+    def _widen(self) -> None:
+        self._limit = min(self._most, 2 * self._limit)
 
     def stop(self) -> None:
         with self._changed:
@@ -224,31 +298,20 @@ class _Queue:
             self._changed.notify_all()
 
 
-class _Pool:
-    """Threads that run tasks in the order they came; after `stop` they leave out what has not begun."""
+class _Tasks:
+    """Tasks for threads, in the order they came; None ends one."""
 
-    def __init__(self, threads: int, queue: _Queue) -> None:
-        self.tasks: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
-        self.queue = queue
-        self._threads = [
-            threading.Thread(target=_run_tasks, args=(self.tasks, queue), name=f"cordee-decode-{number}", daemon=True)
-            for number in range(threads)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        for _ in self._threads:
-            self.tasks.put(None)
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join()
+    def __init__(self) -> None:
+        self._tasks: SimpleQueue[Optional[Task]] = SimpleQueue()
+        self.get, self.put, self.append = self._tasks.get, self._tasks.put, self._tasks.put
 
 
-def _run_tasks(tasks: "SimpleQueue[Optional[Callable[[], None]]]", queue: _Queue) -> None:
+def _run_tasks(take: Callable[[], Optional[Task]], queue: _Queue) -> None:
+    """Run tasks until there are no more; what has not begun when the loop ends is left out."""
     while True:
-        task = tasks.get()
+        task = take()
         if task is None:
             return
         if not queue.stopped:
             task()
+        del task
