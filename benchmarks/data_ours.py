@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import mmap
 import os
 import random
 import sys
@@ -25,7 +24,7 @@ from cordee.data.bench.pieces import Pieces, find_pieces
 from cordee.data.read.order import shuffled
 
 sys.path.insert(0, str(Path(__file__).parent / "data_peers"))
-from run import cpu_s, warm
+from run import TAKEN_BYTES, cpu_s, take_memory, warm
 
 BATCH = 256
 ANNOUNCED = 4096
@@ -33,14 +32,20 @@ WIDTH = 4096
 
 
 class Given:
-    """What a loop was given, and when it began: set by a measurement once its imports and openings are done."""
+    """What a loop was given, and when it began: set by a measurement once its imports and openings are done.
 
-    def __init__(self) -> None:
+    Args:
+        prepare: done right before: a kernel may take pages from the cache, and a host memory, that were not used for seconds.
+    """
+
+    def __init__(self, prepare: Callable[[], None]) -> None:
         self.samples = self.bytes = 0
-        self.begin()
+        self._prepare = prepare
+        self.cpu_s, self.time = cpu_s(), time.perf_counter()
 
     def begin(self) -> None:
         """Begin to measure."""
+        self._prepare()
         self.cpu_s, self.time = cpu_s(), time.perf_counter()
 
     def document(self) -> dict[str, Any]:
@@ -54,27 +59,31 @@ def listed(options: argparse.Namespace) -> list[str]:
     return [line.split("\t")[0] for line in options.files.read_text().splitlines()]
 
 
-def state_of_cache(options: argparse.Namespace) -> None:
-    """Bring what is read into the page cache, or out of it."""
-    folder = options.plain if options.what in ("files", "feed-files") else options.packed
-    if not options.cold:
-        warm(folder)
-        return
-    pieces = find_pieces(str(folder))
+def make_cold(options: argparse.Namespace) -> None:
+    """Put what is read out of the page cache."""
+    pieces = find_pieces(str(read_from(options)))
     drop(list(pieces.files), written=True)
     if options.drop_caches:
         Path("/proc/sys/vm/drop_caches").write_text("3\n")
     share = cached_share(pieces, np.arange(pieces.samples))
     if share is None or share > 0.05:
         raise SystemExit(f"the page cache still holds {share} of the files")
-    take_memory(int(pieces.payload.sum()) * 5 // 4)
 
 
-def take_memory(size: int) -> None:
-    """Use memory and free it: a virtual machine gives free memory back to its host, and taking it anew costs 2 s a GB here."""
-    with mmap.mmap(-1, size) as memory:
-        for offset in range(0, size, mmap.PAGESIZE):
-            memory[offset] = 1
+def read_from(options: argparse.Namespace) -> Path:
+    """Return the folder that a measurement reads."""
+    folder: Path = options.plain if options.what in ("files", "feed-files") else options.packed
+    return folder
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Bring what is read into the page cache, if it is to be there, and take memory back."""
+    if not options.cold:
+        warm(read_from(options))
+        take_memory(TAKEN_BYTES)
+        return
+    size = sum(path.stat().st_size for path in read_from(options).rglob("*") if path.is_file())
+    take_memory(TAKEN_BYTES + size)
 
 
 def order_of(pieces: Pieces, seed: int) -> np.ndarray:
@@ -194,13 +203,13 @@ def feed_cordee(options: argparse.Namespace, given: Given) -> None:
     import cordee
 
     def made(sample: dict[str, Any]) -> dict[str, Any]:
-        data = next(value for value in sample.values() if isinstance(value, bytes))
+        data = sample["bin"]
         return {"data": cut(data), "size": len(data)}
 
     loader = cordee.dataset(
         str(options.packed), batch=BATCH, seed=options.seed, transform=made, rank=0, world=1, **options.settings
     )
-    train(((torch.as_tensor(batch["data"]), int(sum(batch["size"]))) for batch in loader), given)
+    train(((torch.as_tensor(batch["data"]), int(batch["size"].sum())) for batch in loader), given)
 
 
 class Files:
@@ -317,8 +326,9 @@ def main() -> None:
     options = parser.parse_args()
     options.more = {}
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="cordee-bench-")
-    state_of_cache(options)
-    given = Given()
+    if options.cold:
+        make_cold(options)
+    given = Given(lambda: prepare(options))
     MEASUREMENTS[options.what](options, given)
     print("\n" + json.dumps({**given.document(), **options.more}), flush=True)
 
