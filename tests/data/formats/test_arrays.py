@@ -91,13 +91,30 @@ def test_the_same_arrays_make_the_same_file_and_nothing_is_left_beside(bad: Path
         for top in (out / "one.zarr", out / "two.zarr")
     ]
     assert trees[0] == trees[1]
-    assert sorted(os.listdir(out)) == ["one.h5", "one.zarr", "two.h5", "two.zarr"]
+    names = ["one.h5", "one.zarr", "two.h5", "two.zarr"]
+    assert sorted(os.listdir(out)) == sorted([*names, *(f"{name}.packed.json" for name in names)])
+
+
+@pytest.mark.parametrize(("kind", "name"), [("hdf5", "new.h5"), ("zarr", "new.zarr")])
+def test_arrays_that_are_there_already_are_not_written_again(bad: Path, tmp_path: Path, kind: str, name: str) -> None:
+    first, again = (relaid(bad, tmp_path / name, kind) for _ in range(2))
+    assert (first.already, again.already) == (False, True)
+    assert (again.samples, again.bytes) == (first.samples, first.bytes)
+    file = (
+        next(path for path in sorted((tmp_path / name).rglob("*"), reverse=True) if path.is_file())
+        if kind == "zarr"
+        else tmp_path / name
+    )
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(UsageError, match="not whole any more"):
+        relaid(bad, tmp_path / name, kind)
+    assert not relaid(bad, tmp_path / name, kind, restart=True).already
 
 
 def test_what_cannot_be_written_so_is_refused(bad: Path, tmp_path: Path) -> None:
     relaid(bad, tmp_path / "new.h5", "hdf5")
-    with pytest.raises(UsageError, match="something already"):
-        relaid(bad, tmp_path / "new.h5", "hdf5")
+    with pytest.raises(UsageError, match=r"is there already.*another --chunk"):
+        relaid(bad, tmp_path / "new.h5", "hdf5", chunk="4")
     with pytest.raises(UsageError, match="no number of samples"):
         relaid(bad, tmp_path / "other.h5", "hdf5", chunk="many")
     with pytest.raises(UsageError, match="such a place"):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cordee.data.pack._base import Options
+from cordee.data.pack._base import Options, Packed
 from cordee.data.pack.packing import pack, plan_of
 from cordee.errors import DataError, UsageError
 
 
-def image(folder: Path, to: Path, **options: object) -> None:
-    pack(plan_of(str(folder)), str(to), Options(**options), target="squashfs")
+def image(folder: Path, to: Path, **options: object) -> Packed:
+    return pack(plan_of(str(folder)), str(to), Options(**options), target="squashfs")
 
 
 def unpacked(path: Path, to: Path) -> dict[bytes, bytes]:
@@ -30,7 +30,7 @@ def test_an_image_gives_back_every_file_and_empty_folder(
     image(folder, tmp_path / "made" / "x.squashfs")
     assert unpacked(tmp_path / "made" / "x.squashfs", tmp_path / "back") == files
     assert (tmp_path / "back" / "none" / "within").is_dir()
-    assert os.listdir(tmp_path / "made") == ["x.squashfs"]
+    assert sorted(os.listdir(tmp_path / "made")) == ["x.squashfs", "x.squashfs.packed.json"]
 
 
 def test_the_same_files_make_the_same_image(folder: Path, tmp_path: Path) -> None:
@@ -38,6 +38,24 @@ def test_the_same_files_make_the_same_image(folder: Path, tmp_path: Path) -> Non
     time.sleep(1.1)  # times in it count whole seconds
     image(folder, tmp_path / "two.squashfs", workers=2)
     assert (tmp_path / "one.squashfs").read_bytes() == (tmp_path / "two.squashfs").read_bytes()
+
+
+def test_packing_again_says_that_the_image_is_there_as_long_as_it_is(folder: Path, tmp_path: Path) -> None:
+    made = tmp_path / "x.squashfs"
+    first = image(folder, made)
+    before = made.stat()
+    again = image(folder, made)
+    assert (first.already, again.already) == (False, True)
+    assert (again.samples, again.bytes, again.left_out) == (first.samples, first.bytes, first.left_out)
+    assert (made.stat().st_ino, made.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    os.truncate(made, before.st_size - 1)
+    with pytest.raises(UsageError, match="not whole any more"):
+        image(folder, made)
+    (tmp_path / "x.squashfs.packed.json").write_text("{")
+    with pytest.raises(UsageError, match="nothing says what it was made of"):
+        image(folder, made)
+    assert not image(folder, made, restart=True).already
+    assert image(folder, made).already
 
 
 def test_an_image_is_not_replaced_unasked_and_nothing_else_is_left(folder: Path, tmp_path: Path) -> None:
@@ -49,7 +67,7 @@ def test_an_image_is_not_replaced_unasked_and_nothing_else_is_left(folder: Path,
     assert os.listdir(tmp_path / "out") == []
     result = pack(plan, str(made), Options(skip_unreadable=True), target="squashfs")
     assert result.left_out == {"unreadable": ["dog/001.jpg: is gone"]}
-    with pytest.raises(UsageError, match="a file already"):
+    with pytest.raises(UsageError, match=r"is there already.*it has changed"):
         image(folder, made)
     image(folder, made, restart=True)
     with pytest.raises(UsageError, match="an image is one file"):

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 RECORD = "packed.json"
 _SCHEMA = "cordee.packed/1"
-_ANEW = "--restart throws it away and packs anew"
+ANEW = "--restart throws it away and packs anew"
 
 
 def keep_record(about: dict[str, Any], state: State, place: Place) -> None:
     """Put what the data set is made of where its index will be."""
     record = state.folder / RECORD
-    write_whole(record, json.dumps({"schema": _SCHEMA, **about}) + "\n")
+    write_whole(record, written_record(about))
     place.take(str(record), RECORD)
 
 
@@ -38,7 +38,7 @@ def finished(plan: Plan, to: str, about: dict[str, Any], sizes: dict[str, int]) 
         CorruptDataError: its index is damaged.
     """
     index = open_index_at(to)
-    known = _known(read_beside(index, RECORD))
+    known = known_record(read_beside(index, RECORD))
     refuse_other(known, about, to)
     for shard in index.shards:
         if sizes.get(shard.name) != shard.bytes:
@@ -47,7 +47,7 @@ def finished(plan: Plan, to: str, about: dict[str, Any], sizes: dict[str, int]) 
                 f"what is packed there is not whole any more: its shard {shard.name} {there}",
                 given=to,
                 allowed=f"{shard.bytes} bytes",
-                next=f"copy the shard there again, or {_ANEW}",
+                next=f"copy the shard there again, or {ANEW}",
             )
     return Packed(
         path=to,
@@ -74,11 +74,17 @@ def refuse_other(known: dict[str, Any], about: dict[str, Any], to: str) -> None:
     if differ:
         found = f"what would be packed now differs: {differ}" if known else "nothing says what it was made of"
         raise UsageError(
-            f"a packed data set is there already, and {found}", given=to, allowed="a new folder", next=_ANEW
+            f"a packed data set is there already, and {found}", given=to, allowed="a new folder", next=ANEW
         )
 
 
-def _known(text: bytes | None) -> dict[str, Any]:
+def written_record(about: dict[str, Any]) -> str:
+    """Return the text of a record."""
+    return json.dumps({"schema": _SCHEMA, **about}) + "\n"
+
+
+def known_record(text: bytes | None) -> dict[str, Any]:
+    """Return what a record says; empty where there is none, or another one."""
     try:
         known = json.loads(text or b"{}")
     except ValueError:

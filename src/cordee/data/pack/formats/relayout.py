@@ -19,6 +19,7 @@ from isal.isal_zlib import crc32
 from cordee.data.pack._base import Options, Packed, Tell
 from cordee.data.pack.array_files import HDF5_ENDINGS, ArrayFile, open_arrays
 from cordee.data.pack.arrays import ArraysOrigin
+from cordee.data.pack.beside import Beside
 from cordee.data.pack.places import sync
 from cordee.errors import CorruptDataError, DataError, UsageError
 
@@ -45,7 +46,11 @@ def relayout(plan: Plan, to: str, options: Options, tell: Tell, write: Write, is
     began, source = time.monotonic(), plan.origin.file
     rows = _rows(options.chunk)
     _refuse_choice(plan, source)
-    to = _target(to, options, is_file)
+    to = _target(to, is_file)
+    about = {"target": "hdf5" if is_file else "zarr", "fingerprint": plan.fingerprint, "chunk": rows}
+    beside = Beside(to, about)
+    if os.path.lexists(to) and not options.restart:
+        return beside.packed()
     partial = os.path.join(os.path.dirname(to), f".partial-{os.path.basename(to)}")
     total, done = sum(array.nbytes for array in source.arrays.values()), [0]
 
@@ -55,6 +60,7 @@ def relayout(plan: Plan, to: str, options: Options, tell: Tell, write: Write, is
 
     try:
         _clear(partial)
+        beside.forget()
         left_out = write(source, partial, rows, wrote)
         _compare(source, partial, wrote)
         plan.origin.check()
@@ -71,7 +77,8 @@ def relayout(plan: Plan, to: str, options: Options, tell: Tell, write: Write, is
         )
     finally:
         _clear(partial)
-    return Packed(to, None, 1, source.samples, total, time.monotonic() - began, left_out=left_out)
+    seconds = time.monotonic() - began
+    return beside.keep(Packed(to, None, 1, source.samples, total, seconds, left_out=left_out))
 
 
 def blocks(array: Any) -> Iterator[slice]:
@@ -139,12 +146,10 @@ def _rows(chunk: str) -> int | None:
     return int(chunk)
 
 
-def _target(to: str, options: Options, is_file: bool) -> str:
+def _target(to: str, is_file: bool) -> str:
     if "://" in to or (is_file and (os.path.isdir(to) or not to.endswith(HDF5_ENDINGS))):
         allowed = f"a path that ends with {', '.join(HDF5_ENDINGS)}" if is_file else "a folder"
         raise UsageError("arrays are not written to such a place", given=f"--to {to}", allowed=allowed)
-    if os.path.lexists(to) and not options.restart:
-        raise UsageError("there is something already", given=to, allowed="a new path", next="--restart replaces it")
     to = os.path.abspath(to)
     os.makedirs(os.path.dirname(to), exist_ok=True)
     return to

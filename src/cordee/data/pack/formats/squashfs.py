@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cordee.data.pack._base import Options, Packed, Sample, Target, Tell, Unreadable
+from cordee.data.pack.beside import Beside
 from cordee.data.pack.formats.content import pieces, without_unreadable
 from cordee.data.pack.unreadable import refuse_unreadable
 from cordee.environment.pack.errors import PackError
@@ -28,9 +29,13 @@ class Squashfs(Target):
 
     def pack(self, plan: Plan, to: str, options: Options, tell: Tell) -> Packed:
         began = time.monotonic()
-        path = _path(to, options)
+        path = _path(to)
+        beside = Beside(str(path), {"target": "squashfs", "fingerprint": plan.fingerprint})
+        if path.exists() and not options.restart:
+            return beside.packed()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            beside.forget()
             made, left_out = without_unreadable(
                 plan,
                 list(plan.samples()),
@@ -51,16 +56,14 @@ class Squashfs(Target):
             )
         reasons = {**plan.left_out, **({"unreadable": left_out} if left_out else {})}
         seconds = time.monotonic() - began
-        return Packed(str(path), None, 1, made, path.stat().st_size, seconds, left_out=reasons)
+        return beside.keep(Packed(str(path), None, 1, made, path.stat().st_size, seconds, left_out=reasons))
 
 
-def _path(to: str, options: Options) -> Path:
+def _path(to: str) -> Path:
     if "://" in to or not to.endswith(_ENDINGS) or os.path.isdir(to):
         raise UsageError(
             "an image is one file", given=f"--to {to}", allowed=f"a path that ends with {', '.join(_ENDINGS)}"
         )
-    if os.path.exists(to) and not options.restart:
-        raise UsageError("there is a file already", given=to, allowed="a new file", next="--restart replaces it")
     return Path(os.path.abspath(to))
 
 
