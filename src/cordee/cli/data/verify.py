@@ -33,10 +33,8 @@ def command(path: str, quick: bool, workers: int | None, cluster: str | None, as
       cordee data verify /scratch/images
       cordee data verify /scratch/images --quick
     """
-    from cordee.data.read.token_index import find_token_set
-
     path = place_of(path, cluster)
-    if find_token_set(path) is not None:
+    if _is_token_set(path):
         from cordee.cli.data.verifying_tokens import verify_set
 
         verify_set(path, SCHEMA, as_json=as_json)
@@ -77,3 +75,17 @@ def command(path: str, quick: bool, workers: int | None, cluster: str | None, as
         result = f"{found.damaged_samples} samples are damaged" if found.damaged else "as packed"
         click.echo(f"{path}: {result}; {text}, {looked}; {format_duration(found.seconds)}")
     raise click.exceptions.Exit(EXIT_BAD if found.damaged else EXIT_DONE)
+
+
+def _is_token_set(path: str) -> bool:
+    from cordee.data.read.token_index import find_token_set
+
+    if "://" not in path:
+        return find_token_set(path) is not None
+    from cordee.data.read.token_store import find_remote_set
+    from cordee.data.shards.index import INDEX_NAME
+    from cordee.data.stores import open_store
+
+    if not path.endswith((".bin", ".idx")) and open_store(path.removesuffix(f"/{INDEX_NAME}")).look(INDEX_NAME):
+        return False
+    return find_remote_set(path) is not None

@@ -12,7 +12,7 @@ from cordee.errors import EXIT_BAD, CorruptDataError
 
 def verify_set(path: str, schema: str, *, as_json: bool) -> None:
     """Compare a token set with its index and its check sum, say what was found, and exit with 1 where it is damaged."""
-    from cordee.data.pack.tokens import verify_tokens
+    from cordee.data.pack.verify_tokens import verify_tokens
     from cordee.units import format_duration, format_size
 
     began, fault = time.monotonic(), None

@@ -23,7 +23,7 @@ from cordee.data.pack.unreadable import refuse_unreadable
 from cordee.data.pack.workers import Jobs, run_all
 from cordee.data.pack.writing import writing_to
 from cordee.data.read.token_index import open_token_index, read_token_index, write_token_index
-from cordee.errors import CorruptDataError, DataError, UsageError
+from cordee.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import numpy
@@ -95,38 +95,18 @@ def read_about(path: str) -> dict[str, Any]:
         path: of the set, without an ending.
     """
     try:
-        about = json.loads(Path(path + ".json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return known_about(Path(path + ".json").read_bytes())
+    except OSError:
+        return {}
+
+
+def known_about(text: bytes) -> dict[str, Any]:
+    """Return what the text of such a file says; empty: it is another's."""
+    try:
+        about = json.loads(text)
+    except ValueError:
         return {}
     return about if isinstance(about, dict) and about.get("schema") == SCHEMA else {}
-
-
-def verify_tokens(path: str) -> dict[str, Any]:
-    """Read a token set as a whole and compare it with its index and its check sum.
-
-    Returns:
-        `tokens`, `documents`, `bytes`, and `checked`: whether there was a check sum to compare with.
-
-    Raises:
-        DataError: it cannot be read. CorruptDataError: it is not what was packed.
-    """
-    index = open_token_index(path)
-    about = read_about(index.path)
-    try:
-        crc32 = _crc32(Path(index.bin_path))
-    except OSError as error:
-        raise DataError(f"the tokens cannot be read: {error.strerror}", given=index.bin_path) from None
-    told = {"tokens": index.tokens, "documents": index.documents, "idx_crc32": index.crc32, "crc32": crc32}
-    for key, value in told.items() if about else ():
-        if about.get(key) != value:
-            raise CorruptDataError(
-                "the tokens are not those that were packed",
-                given=f"{index.path}: {key} {value}",
-                allowed=f"{key} {about.get(key)}, as {index.path}.json says",
-                next="copy the set again from where it was packed, or pack the text again",
-            )
-    size = index.tokens * index.item_bytes
-    return {"tokens": index.tokens, "documents": index.documents, "bytes": size, "checked": bool(about)}
 
 
 class _Packing:
@@ -315,13 +295,3 @@ def _finished(path: Path, about: dict[str, Any], plan: Plan) -> Packed:
         already=True,
         packed_s=path.with_name(path.name + ".idx").stat().st_mtime,
     )
-
-
-def _crc32(path: Path) -> int:
-    from isal import isal_zlib
-
-    crc32 = 0
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            crc32 = isal_zlib.crc32(chunk, crc32)
-    return int(crc32)
