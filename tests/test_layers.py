@@ -72,6 +72,9 @@ CALLED_BY_NAME = {
 DEFERRED_ON_NODE = {"torch", "numpy", "pynvml", "amdsmi", "jax", "obstore", "PIL", "torchvision"}
 NEVER_ON_NODE = ("numpy", "torch", "pydantic", "click", "zarr", "xarray", "rich", "jinja2")
 IMPORT_BUDGET_S = 0.15
+# On a slow or busy machine the budget grows with what these take there: beside them the agent takes 1.1 to 1.3 times as long.
+BESIDE = "import asyncio, tarfile, zipfile, http.client, email.message, multiprocessing.managers, logging.config"
+TIMES_BESIDE = 1.6
 
 PACKAGE = Path(__file__).parents[1] / "src" / "cordee"
 ORDER = {room: index for index, (room, _, _) in enumerate(LAYERS)}
@@ -312,13 +315,13 @@ def cpu_s(program: str) -> float:
 )
 def test_the_node_side_imports_within_its_budget(statement, bundle):
     program = f"import sys; sys.path.insert(0, {str(bundle)!r}); {statement}"
-    bare = min(cpu_s("pass") for _ in range(3))
-    quickest = min(cpu_s(program) for _ in range(5))
-    for _ in range(15):  # a busy machine makes CPU time longer, never shorter
-        if quickest - bare <= IMPORT_BUDGET_S:
-            break
-        quickest = min(quickest, cpu_s(program))
-    assert quickest - bare <= IMPORT_BUDGET_S
+    bare = quickest = beside = float("inf")
+    for number in range(20):  # a busy machine makes CPU time longer, never shorter
+        bare, quickest = min(bare, cpu_s("pass")), min(quickest, cpu_s(program))
+        if number >= 2 and quickest - bare <= IMPORT_BUDGET_S:
+            return
+        beside = min(beside, cpu_s(BESIDE))
+    assert quickest - bare <= max(IMPORT_BUDGET_S, TIMES_BESIDE * (beside - bare))
 
 
 @pytest.mark.parametrize(
