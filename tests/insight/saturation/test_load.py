@@ -55,6 +55,17 @@ def test_without_a_gpu_the_cores_of_a_node_are_scored_and_labelled_so(made, tmp_
     assert found.shares.score == pytest.approx(75)
 
 
+def test_of_ranks_that_share_a_core_no_factor_is_more_than_all(made, tmp_path):
+    rank = made.rank(0, cpus=[0, 1], ended_at=made.T0 + 20, exit_code=0)
+    folder, epoch = made.recording(tmp_path, rank)
+    used = np.r_[np.full(10, 0.5), np.full(10, 0.25)]
+    made.group(folder, epoch, "n0", "rank", {"cpu_cores_ratio": used, "cpu_share_cores": np.full(20, 0.5)}, [0])
+    found = score(load(folder.root))
+    assert found.shares.time == pytest.approx(0.75)
+    assert found.shares.breadth == pytest.approx(1)
+    assert found.shares.score == pytest.approx(75)
+
+
 def test_nothing_sampled_is_told_in_words(made, tmp_path):
     folder, _ = made.recording(tmp_path, made.rank())
     with pytest.raises(UsageError, match="nothing to score"):

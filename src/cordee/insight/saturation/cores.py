@@ -47,7 +47,8 @@ def core_loader(
 
     def load_metric(name: str) -> np.ndarray | None:
         if name == GRAPHICS:
-            in_use: np.ndarray = np.minimum(1.0, used()).astype(np.float32)
+            one = np.fmin(1.0, cores())  # ranks that share a core have less than one
+            in_use: np.ndarray = np.minimum(1.0, used() / one[None, :]).astype(np.float32)
             return in_use
         if name == SM:
             number = cores()
