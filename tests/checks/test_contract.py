@@ -96,7 +96,7 @@ class Bad(Check):
     parameters = (Parameter("least", "amount", "least amount"),)
 
     def run(self, parameters, context):
-        subprocess.Popen(["sleep", "600"], start_new_session=True)
+        subprocess.Popen(["sleep", "60"], start_new_session=True)
         tempfile.mkstemp(dir=context.temporary)
         return self.result("pass", "", value=3)
 """

@@ -128,7 +128,7 @@ if os.fork() == 0:
     if os.fork() == 0:
         time.sleep(600)
     os._exit(0)
-subprocess.Popen(["sleep", "600"], start_new_session=True, env={})
+subprocess.Popen(["sleep", "613"], start_new_session=True, env={})
 print("ready", flush=True)
 time.sleep(1 if os.environ["RANK"] == "0" else 600)
 sys.exit(3)
@@ -138,7 +138,7 @@ sys.exit(3)
     assert state.exit_code == 3
     assert run.processes() == []
     table = os.popen("ps -eo args").read()
-    assert "sleep 600" not in table
+    assert "sleep 613" not in table
 
 
 def test_cancel_lets_ranks_stop_at_one_agreed_step(job, start):
