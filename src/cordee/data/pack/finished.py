@@ -74,7 +74,7 @@ def refuse_other(known: dict[str, Any], about: dict[str, Any], to: str) -> None:
     if differ:
         found = f"what would be packed now differs: {differ}" if known else "nothing says what it was made of"
         raise UsageError(
-            f"a packed data set is there already, and {found}", given=to, allowed="a new folder", next=ANEW
+            f"a packed data set is there already, and {found}", given=to, allowed="a place where nothing is", next=ANEW
         )
 
 
