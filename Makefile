@@ -3,34 +3,44 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check static docs clean install system install-spank
+.PHONY: help demo check test test-all static warm docs clean install install-demo install-spank system system-demo
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
 # PyTorch is installed before everything else, so that no other package brings another build of it.
 TORCH ?= torch==2.13.0
-# COMMAND:DEBIAN-PACKAGE, or a file without its first slash. git: snapshots leave out what .gitignore names; mount, unshare: tests fill and hang disks that only
-# they see; Slurm, MPI, cc: tests put up a Slurm of their own, some with accounting, start MPI programs in it, and compile a
-# fake NVML library, one of faults and the SPANK plugin; chromium: the pages are tested in it; the rest: images and containers.
-SYSTEM_PACKAGES := git:git mount:mount unshare:util-linux \
+# COMMAND:DEBIAN-PACKAGE, or a file without its first slash. git: snapshots leave out what .gitignore names; squashfuse: a user's images are mounted by it.
+DEMO_PACKAGES := git:git squashfuse:squashfuse
+# mount, unshare: tests fill and hang disks that only they see; Slurm, MPI, cc: tests put up a Slurm of their own, some with
+# accounting, start MPI programs in it, and compile a fake NVML library, one of faults and the SPANK plugin; chromium: the
+# pages are tested in it; the rest: images and containers.
+SYSTEM_PACKAGES := $(DEMO_PACKAGES) mount:mount unshare:util-linux \
   slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client munged:munge \
   slurmdbd:slurmdbd mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core \
   mpirun:openmpi-bin mpicc:libopenmpi-dev cc:build-essential usr/include/slurm/spank.h:libslurm-dev \
-  podman:podman runc:runc newuidmap:uidmap skopeo:skopeo zstd:zstd mksquashfs:squashfs-tools squashfuse:squashfuse fuse-overlayfs:fuse-overlayfs \
+  podman:podman runc:runc newuidmap:uidmap skopeo:skopeo zstd:zstd mksquashfs:squashfs-tools fuse-overlayfs:fuse-overlayfs \
   busybox:busybox-static chromium:chromium
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
-demo: install  ## Train a small GPT on two nodes of this machine, kill a rank, go on with four; the last line is the report
+demo: install-demo  ## Train a small GPT on two nodes of this machine, kill a rank, go on with four; the last line is the report
 	@bash scripts/demo.sh "$(VENV)"
 
-check: install static  ## Style, types and the fast tests, in under two minutes
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow"
+check: install warm static  ## Style, types and the fast tests, in under 90 seconds on two cores
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not campaign"
 
-test: install static  ## All tests, which build the documentation too; CORDEE_FORBID_SKIPS=1 makes a skip a failure
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
+test: install warm static  ## What must pass before anything lands, the documentation too; CORDEE_FORBID_SKIPS=1 makes a skip a failure
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not campaign"
+
+test-all: install warm static  ## All tests: also long campaigns, fuzzers and frameworks; ARGS="--record-durations" notes what they took
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Compiles Cordée and the tests once, while style and types are looked at, so that not every process of the tests does it.
+warm: install
+	@(unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m compileall -q src; $(BIN)/pytest --collect-only -qq) >/dev/null 2>&1 &
 
 static: install
 	$(BIN)/ruff check .
@@ -47,11 +57,20 @@ clean:  ## Remove the environment and everything that was built
 	rm -rf "$(VENV)" build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# What the demo needs is less than what the tests need: an environment of the tests serves the demo too.
+install-demo: system-demo $(DEMO_STAMP)
 install: system $(STAMP)
 
 system:
 	@bash scripts/system-packages.sh $(SYSTEM_PACKAGES)
 
+system-demo:
+	@bash scripts/system-packages.sh $(DEMO_PACKAGES)
+
+$(DEMO_STAMP): pyproject.toml scripts/make-venv.sh scripts/find-python.sh
+	@bash scripts/make-venv.sh "$(VENV)" "$(TORCH)" torch,web
+	@touch "$(DEMO_STAMP)"
+
 $(STAMP): pyproject.toml scripts/make-venv.sh scripts/find-python.sh
-	@bash scripts/make-venv.sh "$(VENV)" "$(TORCH)"
-	@touch "$(STAMP)"
+	@bash scripts/make-venv.sh "$(VENV)" "$(TORCH)" torch,web,frameworks,docs,dev
+	@touch "$(DEMO_STAMP)" "$(STAMP)"

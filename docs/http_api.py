@@ -78,7 +78,7 @@ curl http://127.0.0.1:8090/api/runs
 
 **Who may ask.** On this machine the user who started the server, by the kernel's table of sockets; nobody else. Others need a token:
 `--tokens FILE` has lines `NAME read TOKEN` (mode 0600; `openssl rand -hex 24` makes one), and a request has the header
-`Authorization: Bearer TOKEN`; a browser may come with `?token=TOKEN` once, which becomes a cookie. On an address that others can
+`Authorization: Bearer TOKEN`; a browser may come with `#token=TOKEN` behind the address once, which becomes a cookie. On an address that others can
 reach, `--tokens` is needed. The server speaks plain HTTP: across a network put a proxy with TLS before it, or use `ssh -L
 8090:localhost:8090 HOST`. It answers only to its own names (`--host NAME` adds one), never to pages of other sites, and
 writes nothing into run folders.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# make-venv.sh VENV TORCH: makes the virtual environment, installs TORCH, then Cordée in place with all its extras.
+# make-venv.sh VENV TORCH EXTRAS: makes the virtual environment, installs TORCH, then Cordée in place with these extras.
 set -euo pipefail
-venv=$1 torch=$2
+venv=$1 torch=$2 extras=$3
 here=$(cd "$(dirname "$0")" && pwd)
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
@@ -13,5 +13,5 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then # not there, or l
 fi
 echo "installing $torch"
 "$venv/bin/python" -m pip install -q "$torch"
-echo "installing Cordée and what its tests and documentation need"
-"$venv/bin/python" -m pip install -q -e ".[torch,frameworks,web,docs,dev]"
+echo "installing Cordée with $extras"
+"$venv/bin/python" -m pip install -q -e ".[$extras]"

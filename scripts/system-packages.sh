@@ -43,7 +43,7 @@ if can_install; then
     install python3.11 python3.11-venv || true
   fi
 elif [ ${#missing[@]} -gt 0 ]; then
-  echo "missing: ${missing[*]} (sudo apt-get install ${missing[*]}); the tests that need them fail until then" >&2
+  echo "missing: ${missing[*]} (sudo apt-get install ${missing[*]}); what needs them fails until then" >&2
 fi
 if ! has_python; then
   echo "Cordée needs Python 3.11 to 3.14 with venv, and none was found." >&2

@@ -15,8 +15,18 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
+    from cordee.testing.open_python import OpenPython
     from cordee.testing.slurm import DisposableSlurm
 
+
+ROOT = Path(__file__).parents[1]
+DURATIONS = ROOT / "tests" / "durations.txt"
+# What a file takes that has no place there yet.
+UNRECORDED_S = 5.0
+
+# Where a person's Python may write no bytecode, each of the thousands of processes that tests start would compile all of it.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # What must pass before anything lands tries the same examples every time; other runs look for new ones.
 hypothesis.settings.register_profile("landing", derandomize=True)
@@ -32,53 +42,51 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=bool(os.environ.get("CORDEE_FORBID_SKIPS")),
         help="a test or module that is skipped or expected to fail is a failure",
     )
+    parser.addoption(
+        "--record-durations",
+        action="store_true",
+        help=f"write what the files of these tests took into {DURATIONS.relative_to(ROOT)}; on a machine with nothing else to do",
+    )
 
 
-# Files with tests that wait for daemons, time-outs and training, longest first. They are begun first (xdist is told not to
-# reorder): what is short and needs the cores fills up the rest of the time, and no worker ends long after the others. What
-# measures nodes comes before all others, while the cores have little to do.
-LONGEST = (
-    "tests/slurm/test_vetting.py",
-    "tests/vetting/test_pairing.py",
-    "tests/slurm/test_runs.py",
-    "tests/slurm/test_faults.py",
-    "tests/web/test_heat_map.py",
-    "tests/slurm/test_frameworks.py",
-    "tests/vetting/test_faults.py",
-    "tests/submit/test_contract.py",
-    "tests/test_docs.py",
-    "tests/supervise/test_faults.py",
-    "tests/vetting/test_standalone.py",
-    "tests/supervise/test_life.py",
-    "tests/testing/test_disposable_slurm.py",
-    "tests/test_install.py",
-    "tests/slurm/test_char_gpt.py",
-    "tests/checkpoint/test_save.py",
-    "tests/client/adapters/test_real_libraries.py",
-    "tests/slurm/test_advise.py",
-    "tests/data/dataset/test_training.py",
-    "tests/environment/test_demo.py",
-    "tests/slurm/test_faces.py",
-    "tests/web/test_pages.py",
-    "tests/supervise/test_vetting.py",
-    "tests/supervise/test_environment_runs.py",
-    "tests/spec/test_prepared.py",
-    "tests/cli/test_terminal.py",
-    "tests/fleet/test_act_on_slurm.py",
-    "tests/slurm/test_spank.py",
-    "tests/slurm/test_vet.py",
-    "tests/checks/test_compute.py",
-)
-
-
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest in front."""
-    place = {name: number for number, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+    """Put the files that take longest in front, so that no worker ends long after the others (xdist is told not to reorder)."""
+    seconds = recorded_durations()
+    items.sort(key=lambda item: -seconds.get(file_of(item.nodeid), UNRECORDED_S))
 
 
-def pytest_configure() -> None:
-    """Let children take signals that this process was started to ignore, as in the background and under nohup."""
+def recorded_durations() -> dict[str, float]:
+    """Return the seconds that each file of tests took when they were last recorded, by its path."""
+    text = DURATIONS.read_text() if DURATIONS.exists() else ""
+    lines = (line.split() for line in text.splitlines())
+    return {path: float(seconds) for seconds, path in lines}
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+class DurationRecorder:
+    """Adds up what the tests of each file take, and keeps it in the file of durations."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = file_of(report.nodeid)
+        self._seconds[name] = self._seconds.get(name, 0.0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        known = {path: seconds for path, seconds in recorded_durations().items() if (ROOT / path).exists()}
+        found = sorted((known | self._seconds).items(), key=lambda pair: (-round(pair[1], 1), pair[0]))
+        DURATIONS.write_text("".join(f"{seconds:.1f} {path}\n" for path, seconds in found))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record durations if asked, and let children take signals that this process was started to ignore, as under nohup."""
+    if config.getoption("record_durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(DurationRecorder())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGQUIT):
@@ -148,6 +156,15 @@ def slurm(
     yield _cluster
     _cluster.heal()
     _cluster.clear()
+
+
+@pytest.fixture(scope="session")
+def open_to_all() -> Iterator[OpenPython]:
+    """A Python with Cordée for tests that act as another user, who cannot read a closed home."""
+    from cordee.testing.open_python import open_python
+
+    with open_python() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

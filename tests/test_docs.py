@@ -6,8 +6,9 @@ A page is read as a newcomer would follow it, from top to bottom in a folder wit
   other than cordee.toml, are EDFs; `# ...rules.toml` are rules of scores, `# ...caps.toml` caps of GPUs.
 - `yaml` blocks are whole protocols.
 - A block whose first line is `# NAME` of a file is written to that file.
-- `console` blocks are run: `$ cordee ...` must succeed, and print the lines that are shown (`...` stands for anything).
-  What `eval` of a command exports holds from there on, so that Slurm's commands can follow.
+- `console` blocks are run: `$ cordee ...` must succeed, and print the lines that are shown, but for what differs each time:
+  numbers, ids, places and bars. `...` stands for anything. With UPDATE_DOCS=1 the lines that are shown become those
+  that were printed. What `eval` of a command exports holds from there on, so that Slurm's commands can follow.
 - `python` blocks without a file name are run when a comment says where, else they must compile.
 
 Comments before a block: `<!-- in FOLDER -->` gives the page a fresh copy of an example from there on,
@@ -175,7 +176,17 @@ class Reader:
             elif words[0] not in NOT_RUN:
                 assert words[0] in RUN, f"{block}: {command}"
                 output = self.run(words, f"{block}: {command}")
-                assert looks_like(output, shown), f"{block}: {command} printed\n{output}\nthe page shows\n{shown}"
+                places = matches(output, shown)
+                assert places is not None, f"{block}: {command} printed\n{output}\nthe page shows\n{shown}"
+                if os.environ.get("UPDATE_DOCS"):
+                    self.update(block.page, shown, [output.splitlines()[at] if at >= 0 else "..." for at in places])
+
+    def update(self, page: Path, shown: list[str], printed: list[str]) -> None:
+        """Show what was printed, with this folder as a person's."""
+        printed = [line.replace(str(self.folder), "~/my-training").rstrip() for line in printed]
+        page.write_text(
+            page.read_text().replace("\n".join(shown), "\n".join(printed), 1) if shown else page.read_text()
+        )
 
     def run(self, argv: list[str], what: str) -> str:
         done = subprocess.run(
@@ -197,18 +208,42 @@ def commands_of(block: Block) -> list[list[str]]:
     return found
 
 
-def looks_like(output: str, shown: list[str]) -> bool:
-    """Return whether the shown lines are in the output in this order; `...` stands for anything, blanks are alike."""
-    rest = [" ".join(line.split()) for line in output.splitlines()]
+# What is another each time: ids of runs, digests, numbers with their units, places, bars.
+VARYING = (
+    (re.compile(r"[\w.]+(?:-[\w.]+)*-\d{8}T\d{6}Z-[a-z]{4}"), "ID"),
+    (re.compile(r"(?<!\w)(?:~|\.{0,2})/[^\s:,;)`']+"), "PLACE"),
+    (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,64}\b"), "DIGEST"),
+    (re.compile(r"[\u2581-\u2595·]+"), "BAR"),
+    (re.compile(r"[+-]?\d[\d.,:]*(?:e[+-]?\d+)?(?:T\d+Z?)?"), "0"),
+    (re.compile(r"0 (?:ns|us|ms|s|min|h|d|B|[kKMGT]i?B)(?:/s)?\b"), "0 u"),
+    (re.compile(r"0 u(?: 0 u)+"), "0 u"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def masked(line: str, known: int = 0) -> str:
+    """Return a line without what is another each time; the first `known` kinds of that stay."""
+    for pattern, word in VARYING[known:]:
+        line = pattern.sub(word, line)
+    return line.strip()
+
+
+def matches(output: str, shown: list[str]) -> list[int] | None:
+    """Return in which line of the output each shown line is, in this order, -1 for a bare `...`; None: one is in none."""
+    lines = output.splitlines()
+    found, begin = [], 0
     for line in shown:
-        pieces = [re.escape(" ".join(piece.split())) for piece in line.split("...")]
-        pattern = re.compile(r".*?".join(pieces) if line.strip() != "..." else "")
-        place = next((index for index, text in enumerate(rest) if pattern.search(text)), None)
+        if line.strip() == "...":
+            found.append(-1)
+            continue
+        known = 2 if "..." in line else 0  # a part of an id or a place does not look like one
+        pattern = re.compile(r".*?".join(re.escape(masked(piece, known)) for piece in line.split("...")))
+        place = next((at for at in range(begin, len(lines)) if pattern.search(masked(lines[at], known))), None)
         if place is None:
-            return False
-        if line.strip() != "...":
-            rest = rest[place + 1 :]
-    return True
+            return None
+        found.append(place)
+        begin = place + 1
+    return found
 
 
 FOLLOWED = [page for page in PAGES if any(block.language == "console" for block in blocks_of(page))]
@@ -228,10 +263,16 @@ def test_a_page_can_be_followed_from_top_to_bottom(page, tmp_path, compiled):
 
 def test_what_is_shown_must_be_printed():
     output = "state       finished: well\nnode  local-0\n"
-    assert looks_like(output, ["state finished...", "...", "node local-0"])
-    assert looks_like(output, ["...well"])
-    assert not looks_like(output, ["state failed"])
-    assert not looks_like(output, ["node local-0", "state finished"])
+    assert matches(output, ["state finished...", "...", "node local-0"]) == [0, -1, 1]
+    assert matches(output, ["...well"]) == [0]
+    assert matches(output, ["state failed"]) is None
+    assert matches(output, ["node local-0", "state finished"]) is None
+
+
+def test_numbers_ids_and_places_may_differ_and_words_may_not():
+    output = "demo-20261122T124833Z-byzw: finished in 1 min 2 s, 12.5 MB in /tmp/x/runs\n"
+    assert matches(output, ["demo-20250101T000000Z-abcd: finished in 300 ms, 1 KB in ~/my-training/runs"]) == [0]
+    assert matches(output, ["demo-20250101T000000Z-abcd: failed in 300 ms, 1 KB in ~/my-training/runs"]) is None
 
 
 def test_make_targets_in_the_docs_exist():
@@ -336,6 +377,7 @@ def test_links_between_files_lead_somewhere():
             assert rendered or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(ROOT / "docs"), str(tmp_path / "html")]
     done = subprocess.run([*command, "-d", str(tmp_path / "trees")], capture_output=True, text=True, check=False)

@@ -20,9 +20,11 @@ from cordee.submit.bundle import node_side_files, write_node_zip
 # The order of data: a room imports only from itself and from rooms before it. docs/architecture.md is rendered from this.
 LAYERS = (
     ("errors", "node", "one error base, and the only table of exit codes"),
+    ("opening", "node", "opening what others may have written: regular, bounded, never waiting, through no link"),
     ("findings", "node", "one Finding for documents, scans, vetting and insight"),
     ("units", "node", "sizes, durations and times"),
     ("slurm", "node", "Slurm's commands: busy told from refused, records parsed"),
+    ("starting", "node", "our own modules as processes, which take nothing from the current folder"),
     ("wire", "node", "the authenticated framed protocol"),
     ("hardware", "node", "what a node is made of: memory, GPUs, links, the kernel log"),
     ("checks", "node", "questions about a node, each asked in a process that can be killed"),

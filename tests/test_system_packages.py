@@ -33,7 +33,7 @@ def see_to(tmp_path, monkeypatch):
 def test_without_root_what_is_missing_is_named_with_the_command_that_installs_it(see_to):
     said, asked = see_to("sh:dash", "slurmctld-no:slurmctld", "munged-no:munge", uid=1000)
     assert "sudo apt-get install slurmctld munge" in said
-    assert "fail until then" in said
+    assert "fails until then" in said
     assert asked == []
 
 
@@ -47,6 +47,16 @@ def test_programs_are_found_outside_of_an_ordinary_path(see_to, tmp_path, monkey
         (tmp_path / name).symlink_to(path)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert see_to("slurmctld:slurmctld", uid=1000) == ("", [])
+
+
+def test_the_demo_installs_less_than_the_tests(tmp_path):
+    def steps(target: str) -> str:
+        command = ["make", "-n", target, f"VENV={tmp_path}"]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    for word in ("slurm", "mariadb", "chromium", "podman", "mpi", "frameworks", "dev"):
+        assert word in steps("test")
+        assert word not in steps("demo")
 
 
 def test_every_program_of_the_disposable_slurm_comes_from_a_package_that_make_installs():

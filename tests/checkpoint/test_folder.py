@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 
 import pytest
 
@@ -63,3 +64,53 @@ def test_patterns_may_have_folders(tmp_path):
 
 def test_a_missing_folder_holds_none(tmp_path):
     assert names(tmp_path / "gone") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("step-9.safetensors", struct.pack("<Q", 8) + b'{"a": 1}' + b"x" * 50),
+        ("step-9.safetensors", struct.pack("<Q", 6000) + b"[" * 6000),
+        ("step-9.safetensors", struct.pack("<Q", 2) + b"[]"),
+        ("step-9.pt", b"PK\x03\x04" + b"\0" * 40),
+    ],
+)
+def test_a_damaged_file_is_passed_over_and_said(tmp_path, name, content):
+    (tmp_path / "step-1").write_bytes(b"x")
+    (tmp_path / name).write_bytes(content)
+    problems: list[str] = []
+    assert newest_complete(tmp_path, "step-*", None, problems).name == "step-1"
+    assert problems[0].startswith(f"{name} is not used: its ")
+
+
+@pytest.mark.parametrize("manifest", [b"[" * 5000, b"[]", b'{"schema": 1}', b'{"files": {"../x": 1}}', b"\xff"])
+def test_a_damaged_manifest_is_passed_over_and_said(tmp_path, manifest):
+    (tmp_path / "step-9").mkdir()
+    (tmp_path / "step-9" / MANIFEST).write_bytes(manifest)
+    problems: list[str] = []
+    assert newest_complete(tmp_path, "step-*", None, problems) is None
+    assert problems == [f"step-9 is not used: {MANIFEST} is damaged"]
+
+
+def test_a_pipe_is_no_checkpoint_and_nobody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "step-9.pt")
+    problems: list[str] = []
+    assert newest_complete(tmp_path, "step-*", None, problems) is None
+    assert problems == ["step-9.pt is not used: it is a FIFO, not a regular file"]
+
+
+def test_digits_of_other_scripts_and_raised_ones_are_part_of_a_name(tmp_path):
+    for name in ("step-10\u00b2", "step-\u0661\u0662", "step-3"):
+        (tmp_path / name).write_bytes(b"x")
+    assert names(tmp_path) == ["step-3", "step-10\u00b2", "step-\u0661\u0662"]
+
+
+def test_what_was_looked_into_and_is_unchanged_is_not_looked_into_again(tmp_path):
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-1" / "data").write_bytes(b"12345")
+    (tmp_path / "step-1" / MANIFEST).write_text(json.dumps({"schema": SCHEMA, "step": 1, "files": {"data": 5}}))
+    known: dict[str, int] = {}
+    assert newest_complete(tmp_path, known=known).step == 1
+    (tmp_path / "step-1" / "data").write_bytes(b"123")
+    assert newest_complete(tmp_path, known=known).step == 1
+    assert newest_complete(tmp_path) is None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import random
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ import torch
 from torch import nn
 
 import cordee
+from cordee.checkpoint.folder import MANIFEST, read_manifest
 from cordee.client import rank as client_rank
 from cordee.client.channel import ChannelReader, ChannelWriter, create_channel
 from cordee.errors import CheckpointError
@@ -169,6 +173,175 @@ def test_a_folder_that_cannot_be_written_names_the_older_one(tmp_path):
     _, _, other = made(blocked / "below")
     with pytest.raises(CheckpointError, match="step-000000002 could not be saved"):
         other.save(2)
+
+
+@pytest.fixture
+def of_run(monkeypatch):
+    """Return a function that makes a saver as a rank of a run would."""
+
+    def make(run, folder, **more):
+        monkeypatch.setenv("CORDEE_RUN_ID", run)
+        monkeypatch.setenv("CORDEE_ATTEMPT", "2")
+        monkeypatch.setenv("CORDEE_EPOCH", "1")
+        monkeypatch.setenv("CORDEE_RUN_DIR", "/runs/" + run)
+        return made(folder, **more)
+
+    return make
+
+
+def steps(folder):
+    return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+
+
+def test_a_run_restores_and_removes_only_what_it_saved_itself(tmp_path, of_run):
+    before = of_run("a-1", tmp_path)[2]
+    for step in (1000, 2000, 3000):
+        before.save(step)
+    saver = of_run("b-2", tmp_path, keep=2)[2]
+    assert (saver.newest(), saver.restore()) == (None, 0)
+    for step in (10, 20, 30):
+        assert os.path.isdir(saver.save(step))
+    assert [name[-4:] for name in steps(tmp_path)] == ["0020", "0030", "1000", "2000", "3000"]
+    assert of_run("b-2", tmp_path)[2].restore() == 31
+    assert of_run("a-1", tmp_path)[2].restore() == 3001
+    manifest = read_manifest(tmp_path / "step-000000030")
+    assert (manifest["run"], manifest["epoch"], manifest["attempt"]) == ("b-2", 1, 2)
+
+
+def test_checkpoints_without_a_run_are_nobodys_to_a_run_and_never_removed(tmp_path, of_run):
+    made(tmp_path)[2].save(7)
+    saver = of_run("b-2", tmp_path, keep=1)[2]
+    assert saver.restore() == 0
+    saver.save(1)
+    saver.save(2)
+    assert steps(tmp_path) == ["step-000000002", "step-000000007"]
+
+
+def test_two_runs_that_save_the_same_step_at_once_both_keep_theirs(tmp_path, of_run):
+    one, _, first = of_run("a-1", tmp_path)
+    two, _, second = of_run("b-2", tmp_path)
+    save_rank = first._save_rank
+
+    def slow(path):
+        save_rank(path)
+        second.save(10)
+
+    for model, value in ((one, 1.0), (two, 2.0)):
+        with torch.no_grad():
+            model.weight.fill_(value)
+    first._save_rank = slow
+    first.save(10)
+    assert steps(tmp_path) == ["step-000000010", "step-000000010-a-1"]
+    for run, value in (("a-1", 1.0), ("b-2", 2.0)):
+        fresh, _, saver = of_run(run, tmp_path)
+        assert saver.restore() == 11
+        assert fresh.weight.flatten()[0].item() == value
+
+
+def test_a_run_restores_another_ones_checkpoint_when_it_was_told_to(tmp_path, of_run, monkeypatch):
+    other = of_run("a-1", tmp_path)[2]
+    chosen = [other.save(step) for step in (5, 6, 7)][1]
+    monkeypatch.setenv("CORDEE_RESUME_FROM", chosen)
+    assert of_run("b-2", tmp_path / "elsewhere")[2].restore() == 7
+    saver = of_run("b-2", tmp_path)[2]
+    assert saver.restore() == 7
+    saver.save(8)
+    assert of_run("b-2", tmp_path)[2].restore() == 9
+
+
+def test_outside_a_run_a_script_that_does_not_restore_leaves_what_is_there(tmp_path):
+    first = made(tmp_path)[2]
+    first.save(100)
+    first.save(200)
+    second = made(tmp_path, keep=1)[2]
+    assert os.path.basename(second.save(100)).startswith("step-000000100-")
+    second.save(1)
+    assert steps(tmp_path) == ["step-000000001", "step-000000100", "step-000000200"]
+    assert made(tmp_path)[2].restore() == 201
+
+
+def test_a_flipped_bit_is_named_and_told_to_the_run_and_the_one_before_is_restored(tmp_path, of_run, monkeypatch):
+    create_channel(tmp_path / "1-0.channel")
+    monkeypatch.setattr(client_rank, "writer", ChannelWriter(tmp_path / "1-0.channel"))
+    monkeypatch.setattr(client_rank, "opened", True)
+    saver = of_run("a-1", tmp_path / "saved")[2]
+    saver.save(1)
+    newest = saver.save(2)
+    data = Path(newest, "__0_0.distcp")
+    content = bytearray(data.read_bytes())
+    content[len(content) // 2] ^= 4
+    data.write_bytes(content)
+    with pytest.warns(UserWarning, match="__0_0.distcp is damaged"):
+        assert of_run("a-1", tmp_path / "saved")[2].restore() == 2
+    reader = ChannelReader(tmp_path / "1-0.channel")
+    reader.read()
+    ((text,),) = [list(document.values()) for document in reader.declared()]
+    assert f"{newest} is not used: ValueError: __0_0.distcp is damaged" in text
+    assert "step 1 was restored from" in text
+    client_rank.writer.close()
+    reader.close()
+
+
+class Planted:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, proof):
+        self._proof = str(proof)
+
+    def __reduce__(self):
+        return os.mkdir, (self._proof,)
+
+
+def unsigned(folder):
+    """Take the check sums and sizes of a checkpoint's files for what they are now."""
+    manifest = read_manifest(folder)
+    del manifest["crc32"]
+    manifest["files"] = {name: os.path.getsize(os.path.join(folder, name)) for name in manifest["files"]}
+    Path(folder, MANIFEST).write_text(json.dumps(manifest))
+
+
+def test_code_in_the_description_of_a_checkpoint_is_refused_by_name(tmp_path):
+    folder = made(tmp_path / "saved")[2].save(1)
+    Path(folder, ".metadata").write_bytes(pickle.dumps(Planted(tmp_path / "proof")))
+    unsigned(folder)
+    with (
+        pytest.warns(UserWarning, match="cannot be loaded"),
+        pytest.raises(CheckpointError, match=r"it names posix.mkdir, which no checkpoint needs"),
+    ):
+        made(tmp_path / "saved")[2].restore()
+    assert not (tmp_path / "proof").exists()
+
+
+def test_code_among_the_data_of_a_checkpoint_is_refused(tmp_path):
+    import torch.distributed.checkpoint as dcp
+
+    _, _, saver = made(tmp_path / "saved")
+    folder = saver.save(1)
+    os.unlink(os.path.join(folder, "rank-0.pt"))
+    state = saver._state()
+    state["optimizer"]["param_groups"] = [{**state["optimizer"]["param_groups"][0], "lr": Planted(tmp_path / "proof")}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        dcp.save(state, checkpoint_id=folder)
+    torch.save({"random": {}, "positions": {}}, os.path.join(folder, "rank-0.pt"))
+    unsigned(folder)
+    with (
+        pytest.warns(UserWarning, match="cannot be loaded"),
+        pytest.raises(CheckpointError, match="no checkpoint can be loaded"),
+    ):
+        made(tmp_path / "saved")[2].restore()
+    assert not (tmp_path / "proof").exists()
+
+
+def test_learning_rates_of_numpy_come_back(tmp_path):
+    import numpy
+
+    _, optimizer, saver = made(tmp_path)
+    optimizer.param_groups[0]["lr"] = numpy.float64(0.25)
+    saver.save(1)
+    _, fresh, again = made(tmp_path)
+    assert again.restore() == 2
+    assert fresh.param_groups[0]["lr"] == 0.25
 
 
 def test_due_follows_steps_or_the_clock(tmp_path):

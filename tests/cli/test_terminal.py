@@ -10,6 +10,9 @@ import subprocess
 import sys
 import time
 
+import pytest
+
+pytestmark = pytest.mark.slow
 COMMAND = [sys.executable, "-m", "cordee.cli"]
 
 

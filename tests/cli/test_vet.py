@@ -53,7 +53,7 @@ def test_a_mistyped_check_ends_before_anything_runs(cordee, quiet):
 def test_a_deadline_that_is_none_is_refused(cordee, given):
     done = cordee("vet", "quick", "--deadline", given)
     assert done.returncode == 2
-    assert "--deadline is no duration" in done.stderr
+    assert "invalid --deadline" in done.stderr
 
 
 def test_an_unknown_cluster_is_refused(cordee, quiet):

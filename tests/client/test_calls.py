@@ -46,11 +46,60 @@ def test_numbers_of_every_kind_arrive(channel):
 def test_what_is_no_number_is_counted_and_said_once_and_never_raises(channel):
     done = call("import cordee\nfor step in range(3): cordee.log(step=step, loss=0.1, text='no', none=None)", channel)
     assert done.returncode == 0
-    assert done.stderr.count("Warning") >= 1
+    assert done.stderr.count("<string>:2: RuntimeWarning: cordee.log: the value of") == 2
     reader = ChannelReader(channel)
     events, _ = reader.read()
     assert [event[3] for event in events] == [{"loss": 0.1}] * 3
     assert reader.dropped == 6
+
+
+FORMS = {
+    '{"loss": 0.5}, step=3': {"loss": 0.5},
+    '{"loss": 0.5}, 3': {"loss": 0.5},
+    '3, {"loss": 0.5}': {"loss": 0.5},
+    "3, loss=0.5": {"loss": 0.5},
+    '{"loss": 0.5, "step": 3}': {"loss": 0.5},
+    '{"loss": 0.5}, step=torch.tensor(3), lr=0.1': {"loss": 0.5, "lr": 0.1},
+    "loss=torch.tensor(0.5, requires_grad=True), step=3": {"loss": 0.5},
+    '{"loss": torch.tensor(0.5, requires_grad=True), "x": numpy.array(2.0)}, step=3': {"loss": 0.5, "x": 2.0},
+    '{"train": {"loss": 0.5}, "val": {"loss": {"a": 1}}}, step=3': {"train.loss": 0.5, "val.loss.a": 1.0},
+    "data=0.5, given=1, step=3": {"data": 0.5, "given": 1.0},
+    "collections.OrderedDict(loss=0.5), step=numpy.int64(3)": {"loss": 0.5},
+}
+
+
+def test_numbers_may_come_in_a_dict_and_the_step_by_place(channel):
+    calls = "".join(f"cordee.log({arguments})\n" for arguments in FORMS)
+    done = call("import cordee, collections, numpy, torch\n" + calls, channel)
+    assert (done.returncode, done.stderr) == (0, "")
+    reader = ChannelReader(channel)
+    events, _ = reader.read()
+    assert [event[3] for event in events] == list(FORMS.values())
+    assert {event[2] for event in events} == {3}
+    assert reader.dropped == 0
+
+
+BAD_VALUES = {
+    '{"loss": "high", "lr": 0.1, 7: 0.5}, step=3': 2,
+    '{"weights": numpy.zeros(2), "lr": 0.1}, step=3': 1,
+    '{"big": 10**400, "lr": 0.1}, step=3': 1,
+    '"lr", 0.1, 3, lr=0.1': 2,
+    "[0.1], step=3, lr=0.1": 1,
+    '{"lr": 0.1}, step="three"': 1,
+    '{"lr": 0.1}, step=10**400': 1,
+    '{"lr": 0.1}, steps="many", step=3': 1,
+}
+
+
+def test_nothing_that_cordee_log_is_given_ends_a_training(channel):
+    calls = "".join(f"cordee.log({arguments})\n" for arguments in BAD_VALUES)
+    program = f"import cordee, numpy, warnings\nwarnings.simplefilter('error')\n{calls}print('went on')"
+    done = call(program, channel)
+    assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
+    reader = ChannelReader(channel)
+    events, _ = reader.read()
+    assert [event[3] for event in events] == [{"lr": 0.1}] * len(BAD_VALUES)
+    assert reader.dropped == sum(BAD_VALUES.values())
 
 
 def test_threads_may_log_at_once(channel):

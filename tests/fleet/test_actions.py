@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,29 @@ def test_a_ticket_command_gets_the_document(tmp_path):
     assert (document["schema"], document["key"], document["title"]) == ("cordee.ticket/1", "n1-d1", "n1: xid.79")
 
 
+def test_the_words_of_a_ticket_command_are_filled_in(tmp_path):
+    site = SiteActions(
+        ticket=["/bin/sh", "-c", f'echo "$@" > {tmp_path}/words', "ticket", "{node}", "gpu {gpu}", "{rule}", "{reason}"]
+    )
+    ticket = make_actions(site)["ticket"]
+    ticket.perform(replace(PROPOSAL, gpu="2"))
+    assert (tmp_path / "words").read_text() == f"n1 gpu 2 xid.79 {PROPOSAL.reason}\n"
+    assert "{" not in ticket.describe(PROPOSAL).partition("<<<")[0]
+
+
+@pytest.mark.parametrize("code", [3, 4])
+def test_a_vetting_that_finds_the_node_bad_has_not_failed(code):
+    vet = make_actions(SiteActions(vet=["/bin/sh", "-c", f"echo gpu.ecc; exit {code}", "{node}"]))["vet"]
+    assert vet.perform(PROPOSAL) == "vetted, and the node is not fit for work: gpu.ecc"
+
+
+@pytest.mark.parametrize("code", [1, 2, 5, 255])
+def test_a_vetting_that_did_not_work_has_failed(code):
+    vet = make_actions(SiteActions(vet=["/bin/sh", "-c", f"exit {code}", "{node}"]))["vet"]
+    with pytest.raises(ActionError, match=f"ended with {code}"):
+        vet.perform(PROPOSAL)
+
+
 class Hook(BaseHTTPRequestHandler):
     """Answers with the codes in `codes`, one after another."""
 
@@ -130,6 +154,7 @@ def test_only_what_the_site_names_can_be_done():
 
 
 @pytest.mark.parametrize(("line", "words"), [('reset = ["r"]', "does not say which node"), ('reset = "r {nod}"', "{nod}"),
+                                             ('ticket = ["t", "{nodes}"]', "{nodes}"), ('ticket = ["t", "{}"]', "{}"),
                                              ('explode = "x {node}"', "has no key explode")])  # fmt: skip
 def test_a_wrong_template_is_refused_with_its_line(tmp_path, monkeypatch, line, words):
     (tmp_path / "alps.toml").write_text(f'name = "alps"\n[vetting.actions]\n{line}\n')

@@ -458,3 +458,11 @@ def test_slurms_reservations_are_read():
     assert found["n2"] == {"RESERVED", "MAINT"}
     assert found["n7"] == {"RESERVED"}
     assert parse_reservations("No reservations in the system\n") == {}
+
+
+def test_a_reset_is_for_the_gpus_that_are_at_fault():
+    two = ({"device": 2, "fault": True}, {"device": 0, "fault": True})
+    named = {"2": two[:1], "0,2": two, "": ({"device": 0}, {"device": 1}), "3": ({"device": 3},)}
+    for gpu, devices in named.items():
+        (proposal,) = decide(record(hard(devices=devices)), state())
+        assert proposal.gpu == gpu

@@ -295,7 +295,7 @@ def test_a_failing_prolog_is_told_when_the_job_came_back():
 def test_between_segments_it_says_where_the_next_goes_on():
     chain = [{"segment": 1, "reason": "time_limit", "checkpoint": "step-10", "progress": True, "next": "requeue"}]
     advice = advise(replace(waiting("Priority"), state=RunState(chain=chain)))
-    assert advice.findings[-1].text == "segment 1 has ended (time_limit) and the next goes on from step-10"
+    assert advice.findings[-1].text == "segment 1 has ended (time_limit) and the next continues from step-10"
 
 
 # Failed
@@ -344,6 +344,12 @@ def test_between_segments_it_says_where_the_next_goes_on():
         ("train.py: error: unrecognized arguments: --resume", "arguments"),
         ("SyntaxError: invalid syntax", "syntax"),
         ("ValueError: bad shape", "exception"),
+        ("RuntimeError: Distributed package doesn't have NCCL built in", "nccl-without-gpu"),
+        (
+            "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK expected, "
+            "but not set",
+            "no-world",
+        ),
     ],
 )
 def test_what_programs_say_is_understood(line, rule):
@@ -369,6 +375,18 @@ def test_the_message_counts_before_earlier_lines_unless_a_resource_ran_out():
     assert first(situation(failed("ValueError: bad shape"), output=noise)).rule == "exception"
     full = ("OSError: [Errno 28] No space left on device", "RuntimeError: could not save")
     assert first(situation(failed("RuntimeError: could not save"), output=full)).rule == "disk-full"
+
+
+def test_what_is_printed_whatever_happens_is_no_cause():
+    wandb = (
+        "wandb: Network error (ConnectionError), entering retry loop.",
+        "wandb: Syncing to https://x: Connection refused",
+    )
+    assert first(situation(failed("stopped early"), output=wandb)).rule == "failed"
+    killed = failed(signal="SIGKILL", code=None)
+    assert first(situation(killed, output=("retry after ConnectionError: https://x", *wandb))).rule == "killed"
+    full = ("OSError: [Errno 28] No space left on device",)
+    assert first(situation(killed, output=full)).rule == "disk-full"
 
 
 @pytest.mark.parametrize("name", ["SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGTERM", "SIGXCPU"])
@@ -465,9 +483,7 @@ def test_a_forbidden_next_segment_is_told():
 
 
 def test_a_next_segment_that_was_refused_is_explained():
-    text = (
-        "the time is near, and it cannot go on: sbatch: error: Batch job submission failed: Invalid qos specification"
-    )
+    text = "the time is near, and it cannot continue: sbatch: error: Batch job submission failed: Invalid qos specification"
     assert first(situation(RunState(state="failed", reason="not_continued", text=text))).rule == "refused-qos"
 
 
@@ -562,7 +578,7 @@ def test_what_threatens_a_running_run_is_told():
 
 def test_a_cancelled_run_says_by_whom():
     state = RunState(state="cancelled", text="cancelled by you", cancel_requested=True)
-    assert advise(situation(state)).verdict == "it was cancelled by you; `cordee resume` goes on with it"
+    assert advise(situation(state)).verdict == "it was cancelled by you; `cordee resume` continues it"
     assert "scancel" in advise(situation(RunState(state="running"), SchedulerFacts("slurm", "7", "CANCELLED"))).verdict
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from cordee.node import processes
 from cordee.node.launching import RankCommand, make_launch
+from cordee.node.memory import NodeFolder, name_of_user
 from cordee.node.tasks import Task, TaskExit, TaskRunner
 from cordee.node.watchers import Watcher, Watchers
 from cordee.node.world import World
@@ -30,8 +31,7 @@ class Host:
     """An agent, as far as a launch knows it."""
 
     def __init__(self, run: str, node: str, folder: Path) -> None:
-        self.meeting_place = folder / node
-        self.meeting_place.mkdir(parents=True, exist_ok=True)
+        self.meeting_place = NodeFolder(folder, run, node).path
         self.watchers = Watchers()
         told = self.watchers.output, self.watchers.ended, self.watchers.started
         self.tasks = TaskRunner(f"{run}/{node}/1", 4, *told, kill_s=5.0)
@@ -61,7 +61,7 @@ class Party:
         names = ("n1",) if kind == "fork" else ("n1", "n2")
         step = {"tasks": {"launch": kind, "mpi": more.get("mpi")}, "request": {"cpus_per_rank": 2}}
         plan = {"folder": str(folder), "timeouts": {"connect_s": more.get("connect_s", WAIT_S)}}
-        hosts = [Host(folder.name, name, folder / "meeting") for name in reversed(names)]
+        hosts = [Host(folder.name, name, folder) for name in reversed(names)]
         self.hosts = hosts[::-1]
         self.launches, self.commands = [], []
         for index, host in enumerate(self.hosts):
@@ -344,4 +344,4 @@ def test_ranks_end_when_their_agent_is_gone(live: Live, tmp_path: Path) -> None:
         party.stop(0.0)
 
     live("srun", "import time; print('ready'); time.sleep(600)", during)
-    shutil.rmtree(tmp_path / "meeting")
+    shutil.rmtree(tmp_path / name_of_user())

@@ -8,10 +8,12 @@ from cordee.node.ranks import base_environment, rank_environment
 from cordee.node.world import World
 
 
-def environment(argv: list[str], nodes: int = 2, inherited: dict[str, str] | None = None) -> dict[str, str]:
+def environment(
+    argv: list[str], nodes: int = 2, inherited: dict[str, str] | None = None, **more: object
+) -> dict[str, str]:
     names = tuple(f"local-{index}" for index in range(nodes))
     world = World(1, names, ("10.0.0.1",) * nodes, 1, names[-1], nodes - 1, "10.0.0.1", 23456, 23457)
-    tasks = {"env": {}, "launch": "fork", "argv": argv}
+    tasks = {"env": {}, "launch": "fork", "argv": argv, **more}
     step = {"tasks": tasks, "request": {"cpus_per_rank": 1}, "checkpoint": {"path": "/run/checkpoints"}}
     plan = {"backend": "local", "run": "r", "folder": "/run"}
     return rank_environment(base_environment(inherited or {}, tasks), plan, step, world, nodes - 1, "/channel")
@@ -54,3 +56,15 @@ def test_variables_of_other_launchers_do_not_reach_a_rank() -> None:
     assert env["RANK"] == "1"
     assert env["KEPT"] == "1"
     assert not {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PMIX_MAPPING_SERV", "SLURM_PROCID"} & set(env)
+
+
+def test_only_a_world_of_one_rank_is_left_untold() -> None:
+    untold = ("RANK", "WORLD_SIZE")
+    alone = environment(["python", "train.py"], nodes=1, untold=untold)
+    assert not {*untold} & set(alone)
+    assert environment(["python", "train.py"], nodes=2, untold=untold)["WORLD_SIZE"] == "2"
+
+
+def test_what_a_job_tells_torchrun_itself_goes_first() -> None:
+    env = environment(["torchrun", "train.py"], env={"PET_MASTER_PORT": "29500"})
+    assert (env["PET_MASTER_PORT"], env["PET_NNODES"]) == ("29500", "2")

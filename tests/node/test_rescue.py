@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
+import time
+from datetime import datetime
+from functools import lru_cache
 
 import pytest
 
-from cordee.node import processes
+from cordee.node import processes, rescue
 from cordee.node.allocation import Allocation
 from cordee.node.identity import agent_file, identity, read_record
 from cordee.node.rescue import Rescue, claim_node
@@ -75,8 +79,8 @@ class Fated(Allocation):
     def fate(self) -> str:
         return self.word
 
-    def batch_host_down(self) -> bool:
-        return True
+    def look(self) -> tuple[str, bool]:
+        return self.fate(), True
 
     def go_on(self, folder, how):
         self.asked.append(how)
@@ -107,7 +111,7 @@ def test_a_run_is_brought_back_only_when_nobody_else_does(folder, monkeypatch, a
 
 def test_a_controller_that_does_not_answer_is_asked_again(folder, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
-    monkeypatch.setattr("cordee.node.rescue._ASK_AGAIN_S", 0.01)
+    monkeypatch.setattr("cordee.node.rescue._STAGGER_S", 0.01)
     monkeypatch.setattr(Fated, "asked", [])
     answers = iter(["unknown", "unknown", "running"])
     monkeypatch.setattr(Fated, "fate", lambda self: next(answers))
@@ -124,3 +128,73 @@ def test_a_run_that_has_ended_stays_ended(folder, monkeypatch):
     monkeypatch.setattr(Fated, "asked", [])
     asyncio.run(Rescue(folder, PLAN, here).terminated())
     assert here.asked == []
+
+
+SCONTROL = """#!/bin/bash
+case "$*" in
+  *job*) echo "JobId=7 JobState=RUNNING Reason=None Restarts=0 PreemptTime=None ExitCode=0:0 $JOB";;
+  *node*) echo "NodeName=n0 $NODE";;
+esac
+"""
+
+
+@pytest.fixture
+def scontrol(tmp_path, monkeypatch):
+    """Play scontrol, which says this of the job and of the node."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "scontrol").write_text(SCONTROL)
+    (tmp_path / "bin" / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+    def says(job: str, node: str) -> None:
+        monkeypatch.setenv("JOB", job)
+        monkeypatch.setenv("NODE", node)
+
+    return says
+
+
+BEGAN = datetime(2026, 11, 21, 12, 0, 0).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("job", "node", "lost"),
+    [
+        ("BatchHost=n0 NodeList=n[0-2]", "State=ALLOCATED BootTime=2026-11-20T10:00:00", False),
+        ("BatchHost=n0 NodeList=n[0-2]", "State=ALLOCATED BootTime=Unknown", False),
+        ("BatchHost=n0 NodeList=n[0-2]", "State=DOWN*+NOT_RESPONDING BootTime=2026-11-20T10:00:00", True),
+        ("BatchHost=n0 NodeList=n[1-2]", "State=IDLE BootTime=2026-11-20T10:00:00", True),
+        ("BatchHost=n0 NodeList=n[0-2]", "State=ALLOCATED BootTime=2026-11-21T12:03:00", True),
+    ],
+    ids=["there", "there, and no boot time", "down", "was down for a moment", "has booted since"],
+)
+def test_a_batch_host_that_is_or_was_lost_is_seen(scontrol, job, node, lost):
+    scontrol(job, node)
+    assert Allocation("7", 0, "n1", BEGAN).look() == ("running", lost)
+
+
+def test_thousands_of_agents_without_a_supervisor_hardly_ask_the_controller(folder, monkeypatch):
+    nodes, seconds, faster = 2500, 600.0, 1000.0
+    for name in ("_STAGGER_S", "_LONGEST_PAUSE_S"):
+        monkeypatch.setattr(rescue, name, getattr(rescue, name) / faster)
+    monkeypatch.setattr(rescue, "_NOTICE_S", 3600.0)  # nobody brings it back while this lasts
+    monkeypatch.setenv("SLURM_JOB_NODELIST", f"n[0-{nodes - 1}]")
+    monkeypatch.setattr(rescue, "expand_nodes", lru_cache(rescue.expand_nodes))
+    asked: list[str] = []
+
+    class Counted(Allocation):
+        def look(self) -> tuple[str, bool]:
+            asked.append(self.node)
+            return "running", False
+
+    async def wait() -> float:
+        began = time.monotonic()
+        agents = [Rescue(folder, PLAN, Counted("7", 0, f"n{index}")).orphaned() for index in range(1, nodes)]
+        done = asyncio.gather(*agents)
+        await asyncio.sleep(seconds / faster)
+        done.cancel()
+        await asyncio.gather(done, return_exceptions=True)
+        return faster * (time.monotonic() - began)
+
+    took_s = asyncio.run(wait())
+    assert "n1" in asked
+    assert len(asked) / took_s < 20.0

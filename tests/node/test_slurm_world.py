@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cordee.client.variables import SLURM_WORLD
 from cordee.node.ranks import base_environment, rank_environment
 from cordee.node.slurm_world import fold_counts, slurm_environment
 from cordee.node.world import World
@@ -107,3 +108,7 @@ def test_counts_are_folded_in_their_order() -> None:
 )
 def test_names_are_folded_as_slurm_folds_them(folded: str) -> None:
     assert fold_nodes(expand_nodes(folded)) == folded
+
+
+def test_what_is_said_of_slurms_world_is_what_env_cannot_say() -> None:
+    assert set(slurm_environment({}, WORLD, 2, None)) == set(SLURM_WORLD)

@@ -120,6 +120,26 @@ def command_lines():
             yield path.read_bytes()
 
 
+def test_the_end_of_a_task_leaves_those_alone_whose_name_begins_alike():
+    async def wait(runner, seen):
+        while "rank-1-1" not in seen.exits:
+            await asyncio.sleep(0.01)
+        assert [runner.pid(name) is not None for name in ("rank-1-10", "rank-1-100")] == [True, True]
+        runner.stop("other", 5.0)
+
+    others = (shell(f"rank-1-{number}", "sleep 60", group="other") for number in (10, 100))
+    hidden = "setsid sleep 60 & echo $!"
+    seen = run(*others, shell("rank-1-1", hidden), during=wait)
+    assert {name: ended.reason for name, ended in seen.exits.items()} == {
+        "rank-1-1": "exited",
+        "rank-1-10": "stopped",
+        "rank-1-100": "stopped",
+    }
+    assert seen.exits["rank-1-10"].signal == "SIGTERM"
+    left = processes.read_process(int(seen.output["rank-1-1", STDOUT]))
+    assert left is None or left.state == "Z"
+
+
 def test_a_task_on_a_terminal_has_its_size_and_takes_keys():
     async def type_keys(runner: TaskRunner, seen: Seen) -> None:
         while b"ready" not in seen.output.get(("t", STDOUT), b""):

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import os
 
+from cordee.client.channel import ChannelWriter
+from cordee.node import channels, memory
 from cordee.node.data_positions import DataPositions
 from cordee.node.telemetry import Telemetry
-from cordee.runs.blocklog import EVENTS, FACTS, GRID, SCHEMA, encode_facts, encode_grid, encode_schema, iter_records
+from cordee.runs.blocklog import (
+    EVENTS,
+    FACTS,
+    GRID,
+    SCHEMA,
+    decode_json,
+    encode_facts,
+    encode_grid,
+    encode_schema,
+    iter_records,
+)
+from cordee.wire.connection import MAX_FRAME_BYTES
 
 SAMPLING = {"interval_s": 1.0}
 METRICS = [{"name": "gpu_sm_ratio", "unit": "ratio", "source": "x"}]
@@ -18,6 +31,8 @@ class NoChannels:
     total = None
     data = DataPositions()
     capped_values: tuple = ()
+    unread_bytes = 0
+    damaged: tuple = ()
 
     def read(self):
         return b"", {}, {}
@@ -72,3 +87,32 @@ def test_while_nobody_acknowledges_samples_are_dropped_and_counted_and_facts_kep
     telemetry.send(supervisor.send)
     assert supervisor.messages[-1][0]["lost_samples"] == 2
     assert supervisor.kinds() == [SCHEMA, FACTS]
+
+
+def test_full_rings_of_many_ranks_arrive_whole_in_messages_that_the_wire_takes(tmp_path, monkeypatch):
+    for module in (memory, channels):
+        monkeypatch.setattr(module, "memory_places", lambda: [tmp_path])
+    node = channels.RankChannels("run", "n")
+    values = {f"{chr(1) * 24}{number}": number / 7 for number in range(20)}  # worth more in JSON than in the ring
+    written = 0
+    for rank in range(9):
+        writer = ChannelWriter(node.create(1, rank))
+        while writer.write(written, values):
+            written += 1
+        writer.close()
+    telemetry, supervisor = Telemetry("n", node, dict, SAMPLING), Supervisor()
+    telemetry.resend(supervisor.send)
+    telemetry.send(supervisor.send)
+    assert 0 < len(supervisor.messages) < 30  # more than the wire may hold is not sent before something is stored
+    assert supervisor.messages[-1][0]["unread_bytes"] > 0
+    while telemetry.acknowledge(supervisor.messages[-1][0]["sequence"]):
+        telemetry.send(supervisor.send)
+    assert supervisor.messages[-1][0]["unread_bytes"] == 0
+    assert max(len(body) for _, body in supervisor.messages) < MAX_FRAME_BYTES - (1 << 20)
+    stored = [
+        decode_json(body) for _, whole in supervisor.messages for kind, body in iter_records(whole) if kind == EVENTS
+    ]
+    assert sum(len(record["events"]) for record in stored) == written
+    assert sorted(record["dropped"] for record in stored)[-9:] == [1] * 9  # each ring was filled until it refused
+    node.remove()
+    assert list(tmp_path.iterdir()) == []

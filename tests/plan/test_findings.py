@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cordee.checkpoint.owner import RunCheckpoints
 from cordee.findings import Finding
 
 from .conftest import HEAD, Make
@@ -189,24 +190,20 @@ def test_more_ranks_than_cores_are_a_warning(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "table", "text", "what"),
+    ("script", "table", "what"),
     [
-        ("", "", "nothing says how the script goes on", 'resume = "--resume {checkpoint}"'),
-        ("import argparse\nargparse.ArgumentParser().add_argument('--ckpt-path')\n", "", "nothing says", "--ckpt-path {checkpoint}"),
-        ("", "[checkpoint]\npattern = 's-*'\n", "[checkpoint] has a pattern and no resume", "add resume = "),
-        ("broken (", "", "nothing says", "cordee.checkpointer"),
+        ("", "", 'resume = "--resume {checkpoint}"'),
+        ("import argparse\nargparse.ArgumentParser().add_argument('--ckpt-path')\n", "", "--ckpt-path {checkpoint}"),
+        ("", "[checkpoint]\npattern = 's-*'\n", "add resume = "),
+        ("broken (", "", "cordee.checkpointer"),
     ],
 )  # fmt: skip
-def test_a_restart_from_zero_is_said_plainly(
-    make: Make, tmp_path: Path, script: str, table: str, text: str, what: str
-) -> None:
+def test_a_restart_from_zero_is_said_plainly(make: Make, tmp_path: Path, script: str, table: str, what: str) -> None:
     (tmp_path / "job/train.py").write_text(script)
     found = _only(make(HEAD + table)[2], "restart-from-zero")
     assert (found.severity, found.file) == ("warn", str(tmp_path / "job/cordee.toml"))
-    assert found.text.startswith("a restart begins at zero: ")
-    assert text in found.text
+    assert found.text == "no resume command is configured: a restart starts training from scratch"
     assert what in str(found.next)
-    assert found.allowed
     assert found.given
 
 
@@ -240,9 +237,96 @@ def test_a_checkpoint_place_that_is_a_file_is_refused(make: Make, tmp_path: Path
 def test_a_pattern_that_misses_what_is_there_is_told(make: Make, tmp_path: Path) -> None:
     (tmp_path / "job/checkpoints").mkdir()
     (tmp_path / "job/checkpoints/epoch_3.pt").touch()
-    found = _only(make(HEAD + "[checkpoint]\npattern = 'step-*'\nresume = '{checkpoint}'\n")[2], "pattern-matches-none")
-    assert (found.severity, found.line, found.given) == ("info", 4, "step-*")
+    text = "[checkpoint]\npath = 'checkpoints'\npattern = 'step-*'\nresume = '{checkpoint}'\n"
+    found = _only(make(HEAD + text)[2], "pattern-matches-none")
+    assert (found.severity, found.line, found.given) == ("info", 5, "step-*")
     assert "epoch_3.pt" in found.text
+
+
+def _saved(tmp_path: Path, *names: str) -> Path:
+    folder = tmp_path / "job/checkpoints"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("{}")
+    return folder
+
+
+SELF = HEAD + "[checkpoint]\npath = 'checkpoints'\nresume = 'self'\n"
+
+
+def test_a_script_that_finds_its_checkpoint_by_itself_is_refused_among_another_runs(make: Make, tmp_path: Path) -> None:
+    assert not make(SELF)[2]
+    folder = _saved(tmp_path, "step-7")
+    found = _only(make(SELF)[2], "foreign-checkpoints")
+    assert (found.severity, found.line, found.given) == ("error", 4, ["step-7"])
+    assert "--begin existing" in str(found.next)
+    _, plan, findings = make(SELF + "begin = 'existing'\n")
+    assert not [finding for finding in findings if finding.severity != "info"]
+    assert plan.step.checkpoint.begin is not None
+    assert list(plan.step.checkpoint.begin.checkpoints) == [str(folder / "step-7")]
+
+
+def test_such_a_script_may_have_a_chain(site: Make, tmp_path: Path) -> None:
+    (tmp_path / "job/train.py").write_text("")
+    profile = 'scheduler = "slurm"\n[partitions.debug]\ndefault = true\nmax_time = "30min"\n'
+    own = "[checkpoint]\nresume = 'self'\n"
+    assert _only(site('time = "1h"', profile)[2], "restart-from-zero").severity == "error"
+    assert [finding.rule for finding in site('time = "1h"', profile, own)[2] if finding.severity == "error"] == []
+
+
+@pytest.mark.parametrize("given", ["existing", "../elsewhere", "../elsewhere/step-8"])
+def test_a_beginning_is_named_with_its_checkpoint(make: Make, tmp_path: Path, given: str) -> None:
+    folder = _saved(tmp_path, "step-7") if given == "existing" else tmp_path / "elsewhere"
+    folder.mkdir(exist_ok=True)
+    (folder / "step-8").write_text("{}")
+    _, plan, findings = make(HEAD + f"[checkpoint]\npath = 'checkpoints'\nbegin = '{given}'\n")
+    found = _only(findings, "begins-from")
+    assert (found.severity, found.line) == ("info", 5)
+    assert os.path.realpath(found.text.split()[4].rstrip(",")) == str(folder / "step-8")
+    assert plan.step.checkpoint.begin is not None
+
+
+@pytest.mark.parametrize(
+    ("path", "begin", "text"),
+    [
+        ("path = 'checkpoints'\n", "existing", "there is no complete checkpoint to begin from"),
+        ("path = 'checkpoints'\n", "nowhere/step-9", "there is no complete checkpoint to begin from: nowhere/step-9"),
+        ("", "existing", "without [checkpoint] path a run saves in its own folder"),
+    ],
+)
+def test_nothing_to_begin_from_is_refused(make: Make, path: str, begin: str, text: str) -> None:
+    found = _only(make(HEAD + f"[checkpoint]\n{path}begin = '{begin}'\n")[2], "no-beginning")
+    assert (found.severity, found.given) == ("error", begin)
+    assert text in found.text
+    assert found.next
+
+
+def test_a_beginning_that_the_script_cannot_honour_is_refused(make: Make, tmp_path: Path) -> None:
+    _saved(tmp_path, "step-7")
+    (tmp_path / "job/train.py").write_text("")
+    found = _only(make(HEAD + "[checkpoint]\npath = 'checkpoints'\nbegin = 'existing'\n")[2], "restart-from-zero")
+    assert found.severity == "error"
+    assert found.text.startswith("--begin cannot be honoured: no resume command is configured")
+
+
+def test_a_run_that_trains_with_the_same_folder_is_named(make: Make, tmp_path: Path) -> None:
+    folder = _saved(tmp_path)
+    (tmp_path / "job/train.py").write_text("import os\nos.environ['CORDEE_RESUME_FROM']\n")
+    policy = {"path": str(folder), "pattern": "step-*", "ignore": {}}
+    other = RunCheckpoints(policy, "other-1", tmp_path, 60, 10)
+    other.begin_training()
+    found = _only(make(HEAD + "[checkpoint]\npath = 'checkpoints'\n")[2], "shared-checkpoints")
+    assert (found.severity, found.line) == ("warn", 4)
+    assert "run other-1 trains with the same checkpoint folder" in found.text
+    other.end_training()
+    assert not make(HEAD + "[checkpoint]\npath = 'checkpoints'\n")[2]
+
+
+def test_a_script_that_saves_elsewhere_than_in_the_runs_folder_is_told(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "job/train.py").write_text("import torch\ntorch.save({}, 'out/step-1.pt')\n")
+    found = _only(make(HEAD + "[checkpoint]\nresume = '--resume {checkpoint}'\n")[2], "checkpoint-folder")
+    assert (found.severity, found.line) == ("warn", 3)
+    assert "CORDEE_CHECKPOINT_DIR" in str(found.next)
 
 
 def test_errors_come_first(make: Make) -> None:
@@ -257,3 +341,21 @@ def test_nothing_is_written_by_planning(make: Make, tmp_path: Path) -> None:
     make(HEAD + "[checkpoint]\npath = 'saved'\n")
     assert sorted(os.listdir(tmp_path)) == ["job"]
     assert sorted(os.listdir(tmp_path / "job")) == ["cordee.toml", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("script", "names"),
+    [
+        (
+            "export MASTER_ADDR=$(scontrol show hostnames | head -n1) MASTER_PORT=29500; python train.py",
+            "MASTER_ADDR, MASTER_PORT",
+        ),
+        ("MASTER_ADDR=`hostname` python train.py", "MASTER_ADDR"),
+        ("RANK=0 python train.py", "RANK"),
+        ("RANK=$SLURM_PROCID MASTER_ADDR=${MASTER_ADDR} MY_RANK=1 python train.py --x=$RANK", None),
+        ("python train.py", None),
+    ],
+)
+def test_a_command_that_sets_what_every_rank_has_is_named(make: Make, script: str, names: str | None) -> None:
+    findings = make(f"name = 'a'\nrun = ['bash', '-c', '{script}']\n")[2]
+    assert [finding.given for finding in findings if finding.rule == "own-ranks"] == ([names] if names else [])

@@ -100,6 +100,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                     "setup": ["module load x"],
                     "mpi": None,
                     "bind": "none",
+                    "untold": [],
                 },
                 "vet": {
                     "commands": ["git"],
@@ -119,6 +120,8 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                     "grace_s": 60.0,
                     "ignore": {},
                     "declared": True,
+                    "own_folder": False,
+                    "begin": None,
                 },
                 "restart": {"retries": 1, "backoff_s": 2.0},
                 "segment": {"limit_s": 3600.0, "grace_s": 60.0, "max_segments": 1, "next": "requeue"},
@@ -220,8 +223,8 @@ cores       2 per rank
 memory      1 GB per node
 time        1 h; the ranks are asked to stop 1 min before
 set-up      module load x
-env         K=V
-env         N=3
+env         K=***
+env         N=***
 vetting     268 MB of memory, 268 MB of disk, git, import json on every node
 checkpoints {folder}/saved/s-*
 restart     appends --resume '{{checkpoint}}'

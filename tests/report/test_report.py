@@ -122,7 +122,7 @@ def test_a_failed_run_shows_why_in_one_file_without_references(folder):
 def test_a_run_that_goes_on_and_one_that_never_began_can_be_rendered(folder):
     journal(folder, ended=False)
     text = render(folder.root).read_text()
-    assert "still going on" in text
+    assert "still running" in text
     assert "nothing was sampled" in text
     empty = RunFolder.create(folder.root.parent, "e-20260101T000000Z-abcd")
     page_of(render(empty.root))

@@ -151,15 +151,16 @@ def test_without_a_sample_there_are_words_and_no_plots(tmp_path):
     result, trace = scored(Synthetic(seconds=20, per_node=1, nodes=1))
     result.shares = Shares(None, None, None, None, 0.0, 0.0)
     result.windows = Windows(np.zeros(0), 10.0, np.zeros((0, 1), np.int8), {})
+    result.confidence_reasons = ["nothing was measured"]
     result.diagnosis, result.flags, result.devices, result.nodes, result.ranks = [], [], [], [], []
     trace.load = lambda name: None
     trace.node = trace.rank = None
     trace.missing["gpu_sm_ratio"] = result.missing["gpu_sm_ratio"] = "no permission to read counters"
     html = render([result], [trace], tmp_path).read_text()
-    assert "Nothing was measured" in html
+    assert "No score: nothing was measured" in html
     assert "no permission to read counters" in html
     assert "<svg" not in html
-    assert "Nothing was measured" in (tmp_path / "report/score.txt").read_text()
+    assert "No score: nothing was measured" in (tmp_path / "report/score.txt").read_text()
     assert "no permission" in (tmp_path / "report/score.txt").read_text()
     assert (tmp_path / "report/score.pdf").stat().st_size < 10_000
 

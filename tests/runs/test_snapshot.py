@@ -57,6 +57,20 @@ def test_a_change_of_content_name_or_mode_changes_the_digest(job: Path) -> None:
     assert len(digests) == 4
 
 
+def test_logs_and_results_that_a_run_writes_beside_its_code_are_no_change(job: Path, tmp_path: Path) -> None:
+    manifest = tmp_path / "code.json"
+    outputs = ("run.log", "nohup.out", "metrics.csv", "out.txt", "loss.png", "events.out.tfevents.7.laptop.1", "notes")
+    for name in outputs:
+        (job / name).write_text("at submission\n")
+    (job / "requirements.txt").write_text("torch\n")
+    snapshot_code(job, tmp_path / "code", manifest)
+    for name in (*outputs, "new.py"):
+        (job / name).write_text("later\n")
+    assert changed_files(job, manifest) == []
+    (job / "requirements.txt").write_text("jax\n")
+    assert changed_files(job, manifest) == ["requirements.txt"]
+
+
 def test_files_that_changed_or_went_are_named(job: Path, tmp_path: Path) -> None:
     os.symlink("train.py", job / "link.py")
     _take(job, tmp_path)

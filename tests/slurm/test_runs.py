@@ -82,11 +82,13 @@ def test_the_run_survives_its_batch_script(job, start, training):
     assert counted(run)[-1] == "counted to 60"
 
 
-def test_the_run_survives_the_batch_host(job, start, slurm, training):
+def test_the_run_survives_a_batch_host_that_is_back_as_soon_as_it_was_missed(job, start, slurm, training):
     run = start(job(training.run, "[need]\nnodes = 2\nspare_nodes = 1"))
     run.wait(lambda state: state.step is not None and state.step > 20)
     host = job_record(run.job)["BatchHost"]
     slurm.kill_node(host)
+    run.wait(lambda state: "DOWN" in slurm.states()[host], 120)
+    slurm.start_node(host)
     end_in_segment(run, training, 2)
     state = run.wait(lambda state: state.ended, 180)
     assert (state.state, state.segments) == ("finished", 2), state.text

@@ -20,7 +20,7 @@ def test_gpus_of_two_nodes_are_the_jobs_own_and_make_one_score(job, start, slurm
     for name, value in fake.env.items():
         monkeypatch.setenv(name, value)
     toml = '[need]\nnodes = 2\ngpus_per_node = 2\ncpus_per_rank = 1\n[sampling]\ninterval = "0.5s"\ngpus = "nvml-gpm"'
-    run = start(job("python train.py", toml, "import time; time.sleep(3)"))
+    run = start(job("python train.py", toml, "import time; time.sleep(6)"))
     assert run.wait_end().state == "finished"
     read = cordee.open_run(run.folder.root)
     facts = read.facts("gpu")

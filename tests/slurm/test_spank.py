@@ -6,7 +6,6 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-import cordee
 from cordee.environment import spank_install
 from cordee.submit.bundle import write_node_zip
 from cordee.testing.images import busybox, busybox_root, squashfs_of
 from cordee.testing.oci import Entry, OciLayout, folder, link
+from cordee.testing.open_python import OpenPython
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-PACKAGE = Path(cordee.__file__).parents[1]
 NAMESPACE = "readlink /proc/self/ns/mnt"
 
 
@@ -39,8 +37,12 @@ def plugin() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def line(plugin: Path) -> str:
-    words = [f"python={sys.executable}", f"cordee={PACKAGE}", f"node_cordee={plugin.with_name(spank_install.NODE_ZIP)}"]
+def line(plugin: Path, open_to_all: OpenPython) -> str:
+    words = [
+        f"python={open_to_all.executable}",
+        f"cordee={open_to_all.source}",
+        f"node_cordee={plugin.with_name(spank_install.NODE_ZIP)}",
+    ]
     return spank_install.plugstack_line(plugin, [*words, "timeout_s=30"])
 
 

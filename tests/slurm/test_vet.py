@@ -61,7 +61,7 @@ def left(script) -> list[str]:
 def test_four_healthy_nodes_go_on(script):
     said = script("srun cordee vet protocol.yaml; echo code $?")
     assert "code 0" in said
-    assert said.count("p: continue, ") == 1
+    assert said.count("p: OK - ") == 1
     found = document(script)
     assert ([node["node"] for node in found["nodes"]], found["exclude"]) == (["n1", "n2", "n3", "n4"], [])
     assert found["job"].isdigit()

@@ -61,7 +61,9 @@ def test_a_script_that_cannot_go_on_is_told(folder: Path) -> None:
     written = write_draft(folder)
     path, notes = written.path, written.notes
     assert load_job(path).job.checkpoint is None
-    assert "it saves with torch.save, but nothing says how it goes on: a restart begins at zero" in notes
+    assert (
+        "it saves with torch.save, but no resume command is configured: a restart starts training from scratch" in notes
+    )
     assert '# resume = "--resume {checkpoint}"' in path.read_text()
 
 

@@ -93,7 +93,7 @@ def test_a_preparation_that_is_killed_is_made_anew(index: Path, tmp_path: Path) 
     into, made = tmp_path / "environments", tmp_path / "made"
     slow = tmp_path / "python3"
     slow.write_text(
-        f'#!/bin/sh\n{sys.executable} "$@" || exit 1\n[ "$2" = venv ] && touch {made} && exec sleep 600\nexit 0\n'
+        f'#!/bin/sh\n{sys.executable} "$@" || exit 1\n[ "$3" = venv ] && touch {made} && exec sleep 600\nexit 0\n'
     )
     slow.chmod(0o755)
     program = (

@@ -106,6 +106,59 @@ def test_it_is_remembered_since_when_a_job_is_gone(site, ask):
     assert ask("1").gone == {}
 
 
+@pytest.mark.parametrize("others", [1, 4])
+def test_since_when_a_job_is_gone_is_kept_whatever_others_ask_for(site, ask, others):
+    site.jobs = [Job("1", "FAILED", "None", "cordee:a"), Job("2", "RUNNING", "None", "cordee:b")]
+    site.now, gone_s = 1_000_000.0, 0.0
+    for _ in range(18):
+        site.now += 10.0
+        for other in range(others):
+            ask(str(2 + other))
+        answer = ask("1")
+        gone_s = max(gone_s, answer.at - answer.gone.get("1", answer.at))
+    assert gone_s >= 60.0
+    assert len(site.questions) <= 2 * 3 + 2
+
+
+def test_a_job_that_another_command_has_just_named_is_in_the_next_answer(site, ask):
+    site.accounting = {"1": JobStatus("RUNNING", "", ""), "2": JobStatus("RUNNING", "", "")}
+    ask("1", age_s=0.0)
+    ask("1", age_s=0.0)
+    assert "2" not in ask("2").asked_for  # this minute's questions are used up
+    site.now += 61.0
+    assert ask("1", age_s=1.0).asked_for == {"1", "2"}
+
+
+def test_a_controller_that_does_not_answer_makes_nothing_forgotten(site, ask):
+    site.jobs = [Job("1", "FAILED", "None", "cordee:a")]
+    first = ask("1").gone["1"]
+    site.away, site.now = True, site.now + 90.0
+    assert ask("1", age_s=0.0).gone == {"1": first}
+
+
+def test_what_nobody_asks_for_any_more_is_forgotten(site, ask):
+    site.jobs = [Job("1", "FAILED", "None", "cordee:a")]
+    ask("1")
+    site.now += 700.0
+    answer = ask("2")
+    assert (answer.asked_for, answer.gone.keys()) == ({"2"}, {"2"})
+
+
+def test_what_others_learned_while_slurm_was_slow_to_answer_stays(site, ask, monkeypatch):
+    site.jobs = [Job("1", "FAILED", "None", "cordee:a"), Job("2", "RUNNING", "None", "cordee:b")]
+    quick = site._squeue
+
+    def slow(**options):
+        monkeypatch.setattr(asking, "my_jobs", quick)
+        ask("1", age_s=0.0)
+        site.now += 5.0
+        return quick()
+
+    monkeypatch.setattr(asking, "my_jobs", slow)
+    ask("2", age_s=0.0)
+    assert ask("1").gone["1"] == 1000.0
+
+
 def test_a_damaged_cache_is_no_answer(site, ask, tmp_path):
     (tmp_path / "cache.json").write_text("{torn")
     assert ask("1").complete

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,15 @@ class TestFakeSlurm(SchedulerContract):
         site.submitter().submit(folder, plan)
         wait_for(site, folder, "running")
         site.forget()
+        assert site.submitter().standing(folder, age_s=0).state == "gone"
+
+    def test_an_id_that_was_given_to_another_run_says_nothing_of_this_one(self, site):
+        folder, plan = site.run()
+        job = site.submitter().submit(folder, plan)
+        wait_for(site, folder, "running")
+        jobs = site.jobs()
+        jobs[job]["comment"] = "cordee:another"
+        (site.state / "jobs.json").write_text(json.dumps(jobs))
         assert site.submitter().standing(folder, age_s=0).state == "gone"
 
     def test_while_the_controller_is_away_the_accounting_knows_what_runs(self, site):

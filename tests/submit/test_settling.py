@@ -49,6 +49,18 @@ def test_what_was_said_before_the_run_was_queued_does_not_end_it(folder):
     assert settle(folder, Standing("gone", "7", "CANCELLED", at=queued_at + 1)).ended
 
 
+@pytest.mark.parametrize("said", ["CANCELLED", "NODE_FAIL", "Slurm does not know it any more"])
+@pytest.mark.parametrize("what", ["journal/supervisor-1.jsonl", "telemetry/part", "logs/n1.log"])
+def test_a_run_that_gives_signs_of_life_is_not_ended_by_what_is_said_of_its_job(folder, said, what):
+    sign = folder.root / what
+    sign.parent.mkdir(exist_ok=True)
+    sign.touch()
+    written = sign.stat().st_mtime
+    for asked_at in (written - 100.0, written, written + 50.0):
+        assert not settle(folder, Standing("gone", "7", said, 1e6, at=asked_at)).ended
+    assert settle(folder, Standing("gone", "7", said, 1e6, at=written + 70.0)).ended
+
+
 def test_a_forgotten_job_is_over(folder):
     state = settle(folder, Standing("gone", "7", "Slurm does not know it any more"))
     assert (state.state, state.reason, state.exit_code) == ("failed", "job_gone", 5)

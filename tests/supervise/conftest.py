@@ -16,7 +16,7 @@ from cordee.testing.runs import LocalRun
 def job(tmp_path: Path) -> Callable[..., Path]:
     """Write a job folder: `job(script, toml_lines)`."""
 
-    def write(script: str = COUNTING, toml: str = "", run: str = "python train.py 20 0.02") -> Path:
+    def write(script: str = COUNTING, toml: str = "", run: str | list[str] = "python train.py 20 0.02") -> Path:
         folder = tmp_path / "job"
         folder.mkdir(exist_ok=True)
         (folder / "train.py").write_text(script)

@@ -17,6 +17,7 @@ from cordee.errors import OwnershipError
 from cordee.node.identity import identity
 from cordee.node.processes import all_processes, read_process
 from cordee.supervise.ownership import Ownership
+from cordee.testing.preloading import build_faults, faulty
 from cordee.testing.runs import LocalRun
 
 pytestmark = pytest.mark.slow
@@ -187,6 +188,26 @@ def test_a_deleted_run_folder_ends_everything(job, start):
         time.sleep(0.1)
     assert living(pids) == []
     assert run.processes() == []
+
+
+def test_a_file_system_that_does_not_say_who_owns_the_run_takes_it_from_nobody(job, start, tmp_path, monkeypatch):
+    unseen, gate = tmp_path / "unseen", tmp_path / "gate"
+    for name, value in faulty(build_faults(tmp_path), unseen_while=unseen).items():
+        monkeypatch.setenv(name, value)
+    run = start(job(toml=TWO, run=f"python train.py 20 0.02 {gate}"))
+    run.wait_training()
+    was = [run.pid("keeper"), run.pid("supervisor"), run.pid("rank 0"), run.pid("rank 1")]
+    unseen.touch()
+    logs = [run.folder.control / f"{name}.log" for name in ("supervisor", "keeper")]
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline and any("cannot see who owns" not in log.read_text() for log in logs):
+        time.sleep(0.05)
+    assert living(was) == was
+    unseen.unlink()
+    gate.touch()
+    state = run.wait_end()
+    assert (state.state, state.epoch, state.attempt) == ("finished", 1, 1)
+    assert [log.read_text().count("cannot see who owns") for log in logs] == [1, 1]
 
 
 def test_all_killed_at_once_can_be_resumed(job, start):

@@ -98,3 +98,12 @@ OTEL_RESOURCE_ATTRIBUTES = "team=me"
     before = {name: len(found) for name, found in events.items()}
     read.seal()
     assert {name: len(found) for name, found in cordee.open_run(run.folder.root).events().items()} == before
+
+
+@pytest.mark.slow
+def test_what_ranks_log_in_their_last_moment_is_stored_to_the_last_value(job, start):
+    script = "import cordee\nfor step in range(18_000):\n    cordee.log(step, x=step)\n"
+    run = start(job(script, "[need]\nranks_per_node = 2", run="python train.py"))
+    assert run.wait_end().state == "finished"
+    stored = cordee.open_run(run.folder.root)
+    assert (len(stored.events("x")["x"]), stored.dropped_events) == (36_000, 0)

@@ -71,7 +71,7 @@ def test_epochs_are_claimed_one_after_the_other_and_a_newer_one_wins(tmp_path):
     assert dead.claim() == 1
     second = Ownership(tmp_path / "epochs", alive=lambda owner: False)
     assert second.claim() == 2
-    assert (dead.current(), second.current()) == (False, True)
+    assert (dead.look(), second.look()) == ("newer", "ours")
     with pytest.raises(OwnershipError, match="owns this run already"):
         Ownership(tmp_path / "epochs", alive=lambda owner: True).claim()
 

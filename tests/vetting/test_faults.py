@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,7 @@ class Fault:
         inject: does it to the node.
         words: of the evidence.
         gpus: of each node.
-        code: exit code of the vetting.
-        top: other keys of the protocol.
+        alone: whether it would hide other faults of its node, or wait for longer than they do.
     """
 
     name: str
@@ -55,8 +54,26 @@ class Fault:
     inject: Callable[[SimulatedNode], object]
     words: tuple[str, ...] = ()
     gpus: int = 0
-    code: int = 3
-    top: dict[str, Any] = field(default_factory=dict)
+    alone: bool = False
+
+    @property
+    def touches(self) -> set[str]:
+        """What it changes of its node: two faults of one vetting have nothing in common."""
+        return {"memory" if one["type"] in ("host.memory", "host.inventory") else one["type"] for one in self.evals}
+
+
+def together(faults: list[Fault]) -> list[list[Fault]]:
+    """Put faults into few vettings, each of different checks of one node."""
+    groups: list[list[Fault]] = []
+    for fault in faults:
+        for group in groups:
+            alike = not fault.alone and not group[0].alone and fault.gpus == group[0].gpus
+            if alike and not any(fault.touches & other.touches for other in group):
+                group.append(fault)
+                break
+        else:
+            groups.append([fault])
+    return groups
 
 
 def ask(kind: str, **parameters: Any) -> Eval:
@@ -64,10 +81,16 @@ def ask(kind: str, **parameters: Any) -> Eval:
 
 
 def gpu_fault(
-    name: str, rule: str, kind: str, inject: Callable[[Any], object], *words: str, **parameters: Any
+    name: str,
+    rule: str,
+    kind: str,
+    inject: Callable[[Any], object],
+    *words: str,
+    alone: bool = False,
+    **parameters: Any,
 ) -> Fault:
     """A fault that NVML tells of; `inject` gets the node's GPUs."""
-    return Fault(name, rule, (ask(kind, **parameters),), lambda node: inject(node.gpus), words, gpus=GPUS)
+    return Fault(name, rule, (ask(kind, **parameters),), lambda node: inject(node.gpus), words, GPUS, alone)
 
 
 def xid_fault(number: int) -> Fault:
@@ -112,7 +135,7 @@ def lanes(*speeds: float, wrong: int | None = None) -> list[dict[str, Any]]:
 
 def measured(name: str, rule: str, kind: str, body: str, *words: str) -> Fault:
     """A fault that a measurement of GPUs shows; the other nodes measure what is usual."""
-    return Fault(name, rule, (ask(kind),), lambda node: node.tool("python3", body), words, gpus=GPUS)
+    return Fault(name, rule, (ask(kind),), lambda node: node.tool("python3", body), words, GPUS, alone=True)
 
 
 HEALTHY_GEMM = answer(lanes(620e12, 624e12, 618e12, 622e12))
@@ -154,6 +177,7 @@ FAULTS = [
         "3 GPUs, expected 4",
         gpus_expected=4,
         nvidia_smi=False,
+        alone=True,
     ),
     gpu_fault(
         "fewer GPUs than the peers",
@@ -161,6 +185,7 @@ FAULTS = [
         "gpu.inventory",
         lambda gpus: gpus.system(count=3),
         nvidia_smi=False,
+        alone=True,
     ),
     gpu_fault(
         "wrong model",
@@ -218,16 +243,21 @@ FAULTS = [
         lambda gpus: gpus.device(3, pcie_width=8),
         "8 of 16 lanes",
     ),
-    gpu_fault("lost GPU", "gpu.lost", "gpu.ecc", lambda gpus: gpus.error("*", 15, device=1), "GPU 1"),
+    gpu_fault("lost GPU", "gpu.lost", "gpu.ecc", lambda gpus: gpus.error("*", 15, device=1), "GPU 1", alone=True),
     gpu_fault(
         "NVML of another version",
         "nvml.mismatch",
         "gpu.ecc",
         lambda gpus: gpus.error("nvmlInitWithFlags", 18),
         "ersion",
+        alone=True,
     ),
     gpu_fault(
-        "NVML closed to us on one node", "access.denied", "gpu.ecc", lambda gpus: gpus.error("nvmlInitWithFlags", 4)
+        "NVML closed to us on one node",
+        "access.denied",
+        "gpu.ecc",
+        lambda gpus: gpus.error("nvmlInitWithFlags", 4),
+        alone=True,
     ),
     Fault(
         "NVML that hangs",
@@ -236,6 +266,7 @@ FAULTS = [
         lambda node: node.gpus and node.gpus.hang("nvmlInitWithFlags"),
         ("did not end within 1 s",),
         gpus=GPUS,
+        alone=True,
     ),
     Fault(
         "nvidia-smi missing",
@@ -252,6 +283,7 @@ FAULTS = [
         lambda node: node.tool("nvidia-smi", "exec sleep 600"),
         ("nvidia-smi", "did not answer in time"),
         gpus=GPUS,
+        alone=True,
     ),
     measured(
         "slow node",
@@ -294,6 +326,7 @@ FAULTS = [
         (ask("link.errors", seconds="1s"),),
         lambda node: growing(node, "mlx5_0", "symbol_error"),
         ("mlx5_0/1: symbol_error +",),
+        alone=True,
     ),
     Fault(
         "link down",
@@ -336,6 +369,7 @@ FAULTS = [
         (ask("host.clock"),),
         lambda node: node.env.update(faulty(library_of_faults(node), clock_ahead_s=2.0)),
         ("ahead of the median of 4 nodes",),
+        alone=True,
     ),
     Fault(
         "clock off its time server",
@@ -357,6 +391,7 @@ FAULTS = [
         (ask("storage.free", paths=["/mnt"]),),
         lambda node: elsewhere(node, "mount -t tmpfs -o size=1m none /mnt && head -c 1030000 /dev/zero > /mnt/big"),
         ("/mnt: ", "5.0% needed"),
+        alone=True,
     ),
     Fault(
         "disk without inodes",
@@ -364,6 +399,7 @@ FAULTS = [
         (ask("storage.free", paths=["/mnt"]),),
         lambda node: elsewhere(node, "mount -t tmpfs -o nr_inodes=3 none /mnt && touch /mnt/1 /mnt/2"),
         ("/mnt: 0 of 3 files (inodes) left",),
+        alone=True,
     ),
     Fault(
         "file system that is read-only",
@@ -371,6 +407,7 @@ FAULTS = [
         (ask("storage.mount", paths=["/mnt"]),),
         lambda node: elsewhere(node, "mount -t tmpfs -o ro none /mnt"),
         ("/mnt", "is mounted read-only"),
+        alone=True,
     ),
     Fault(
         "slow storage",
@@ -378,6 +415,7 @@ FAULTS = [
         (ask("storage.read", bytes="16MiB", max_seconds="4s", min_ratio=0.0001),),
         lambda node: node.env.update(faulty(library_of_faults(node), read_pause_s=1.5)),
         ("needed",),
+        alone=True,
     ),
     Fault(
         "hanging storage",
@@ -385,6 +423,7 @@ FAULTS = [
         (ask("storage.mount", paths=["/mnt"], patience="0.5s", writable=False),),
         lambda node: node.prefix.extend([*ELSEWHERE, sys.executable, "-m", "cordee.testing.hanging", "/mnt"]),
         ("/mnt", "hangs: no answer within 0.5 s"),
+        alone=True,
     ),
     Fault(
         "process in state D",
@@ -434,6 +473,7 @@ FAULTS = [
         (ask("odd.py:Odd", deadline="3s"),),
         lambda node: node.env.update(ODD="hang"),
         ("did not end within", "odd.py"),
+        alone=True,
     ),
     Fault(
         "command that is not there",
@@ -529,25 +569,33 @@ def assert_only(vetted: Vetted, bad: list[str], code: int = 3) -> None:
     assert {code for codes in vetted.codes.values() for code in codes} == {vetted.code}
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault.name.replace(" ", "-") for fault in FAULTS])
-def test_the_right_node_and_rule_are_named_for_a(fault: Fault, tmp_path: Path, library: Path) -> None:
-    with allocation(tmp_path, library, fault.gpus) as nodes:
+@pytest.mark.parametrize(
+    "faults", together(FAULTS), ids=lambda group: "+".join(fault.name.replace(" ", "-") for fault in group)
+)
+def test_the_right_node_and_rule_are_named_for(faults: list[Fault], tmp_path: Path, library: Path) -> None:
+    evals = [one for fault in faults for one in fault.evals]
+    with allocation(tmp_path, library, faults[0].gpus) as nodes:
         for node in nodes.nodes.values():
-            if fault.evals[0]["type"] == "gpu.gemm":
+            if evals[0]["type"] == "gpu.gemm":
                 node.tool("python3", HEALTHY_GEMM)
-            if fault.evals[0]["type"] == "gpu.memory_bandwidth":
+            if evals[0]["type"] == "gpu.memory_bandwidth":
                 node.tool("python3", HEALTHY_MEMORY)
-        ended = fault.inject(nodes[BAD])
+        ended = [fault.inject(nodes[BAD]) for fault in faults]
         try:
-            vetted = nodes.vet(*fault.evals, **fault.top)
+            vetted = nodes.vet(*evals)
         finally:
-            if isinstance(ended, threading.Event):
-                ended.set()
-    assert_only(vetted, [BAD], fault.code)
+            for one in ended:
+                if isinstance(one, threading.Event):
+                    one.set()
+    assert_only(vetted, [BAD])
     named = vetted.rules(BAD)
-    assert fault.rule in named, vetted.node(BAD)
-    for words in fault.words:
-        assert words in named[fault.rule]
+    for fault in faults:
+        assert fault.rule in named, vetted.node(BAD)
+        for words in fault.words:
+            assert words in named[fault.rule]
+        # Each by itself leaves the node out.
+        found = [one for one in vetted.node(BAD)["results"] if (one.get("rule") or {}).get("id") == fault.rule]
+        assert {one["status"] for one in found} <= {"fail", "unknown"}, found
     assert BAD in vetted.document["reason"]
 
 

@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 
 from cordee.checks import Result
+from cordee.spec.protocol import load_protocol
+from cordee.testing.fabric import SimulatedFabric
 from cordee.vetting import pairing
+from cordee.vetting.conduct import Conductor
 from cordee.vetting.member import Member
 from cordee.vetting.pairing import run_pairs
-from cordee.vetting.pairs import PairOutcome
+from cordee.vetting.pairs import PairOutcome, PairTest
 from cordee.vetting.verdict import decide
 from cordee.wire.ports import pick_port
 
@@ -267,3 +270,24 @@ def test_each_meeting_has_its_own_token_and_the_request_is_passed_on() -> None:
     tokens = {asked["checks"][0]["parameters"]["token"] for asked in nodes.asked}
     assert len(tokens) == 2
     assert {asked["workdir"] for asked in nodes.asked} == {"/tmp"}
+
+
+@pytest.mark.parametrize(("load", "outcome"), [("pass", ("exclude", ["n3"])), ("warn", ("continue", []))])
+def test_a_slow_node_is_left_out_of_an_allocation_unless_its_host_is_busy(load, outcome, monkeypatch, tmp_path) -> None:
+    async def simulated(members: Any, *_: Any, busy: Any, **more: Any) -> PairOutcome:
+        return SimulatedFabric(slow={"n3": 0.7}, noise=0, dip_ratio=0).run(PairTest(members, "seed", busy=busy))
+
+    monkeypatch.setattr(pairing, "run_pairs", simulated)
+    path = tmp_path / "protocol.yaml"
+    path.write_text(
+        "name: p\nevals:\n- {name: load, type: host.load, required: false}\n- {name: pairs, type: pair.bandwidth}\n"
+    )
+    conductor = Conductor(load_protocol(path).resolved(), {})
+    names = ("n0", "n1", "n2", "n3")
+    reports = {
+        node: [{**Result("host.load", load if node == "n3" else "pass", value=3.0).document(), "required": False}]
+        for node in names
+    }
+    members = {node: Member(node, lambda message: True, HOST) for node in names}
+    document = asyncio.run(conductor.conclude(members, reports))
+    assert (document["verdict"], document["exclude"]) == outcome

@@ -323,3 +323,50 @@ def test_slow_nodes_are_found_and_healthy_ones_hardly_ever_blamed(count: int, tr
         found, blamed, sick_in_all = found + len(failed & sick), blamed + len(failed - sick), sick_in_all + len(sick)
     assert found >= 0.98 * sick_in_all
     assert blamed <= 0.001 * trials * count
+
+
+def busy_test(count: int, *busy: str) -> PairTest:
+    return PairTest(names(count), "seed", busy=busy)
+
+
+def test_a_busy_host_that_is_slow_is_unknown_and_nobody_is_left_out() -> None:
+    outcome = quiet(slow={"n2": 0.8}).run(busy_test(8, "n2"))
+    assert off(outcome) == {"n2": "unknown"}
+    result = outcome.results["n2"]
+    assert result["cause"] == "busy"
+    assert "its host is busy (host.load)" in result["evidence"]
+    assert outcome.confused == []
+    document = verdict_of(outcome, 8, "n2")
+    assert (document["verdict"], document["exclude"]) == ("continue", [])
+    assert {node["node"]: node["verdict"] for node in document["nodes"]}["n2"] == "suspect"
+    assert "n2" in document["reason"]
+
+
+def test_so_many_busy_hosts_that_are_slow_abort_nothing() -> None:
+    outcome = quiet(slow={"n0": 0.7, "n1": 0.8, "n2": 0.75}).run(busy_test(4, "n0", "n1", "n2"))
+    assert outcome.confused == []
+    assert verdict_of(outcome, 4, "n0", "n1", "n2")["verdict"] == "continue"
+
+
+def test_a_slow_node_is_found_among_busy_ones_and_where_others_are_busy() -> None:
+    assert off(quiet(slow={"n3": 0.7}).run(busy_test(8, "n5"))) == {"n3": "fail"}
+
+
+def test_a_busy_host_that_is_cut_off_is_cut_off() -> None:
+    assert off(quiet(dead=["n2"]).run(busy_test(8, "n2"))) == {"n2": "fail"}
+
+
+def test_one_node_far_below_all_others_is_found_beside_a_noisy_one() -> None:
+    for far in ({"slow": {"n1": 0.8, "n3": 0.05}}, {"slow": {"n1": 0.8}, "dead": ["n3"]}):
+        outcome = quiet(**far).run(PairTest(names(4), "seed"))
+        assert (outcome.results["n3"]["status"], outcome.results["n1"]["status"]) == ("fail", "warn")
+        assert outcome.confused == []
+
+
+def verdict_of(outcome: PairOutcome, count: int, *busy: str) -> dict[str, Any]:
+    load = {"check": "host.load", "value": 3.0, "unit": "load per core", "threshold": 2.0, "required": False}
+    more = {"evidence": "load 6 on 2 cores", "cause": None, "reference": None, "facts": {}, "compare": []}
+    reports: dict[str, Any] = {
+        node: [{**load, **more, "status": "warn" if node in busy else "pass"}] for node in names(count)
+    }
+    return decide({"rules": []}, reports, outcome)

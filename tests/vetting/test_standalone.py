@@ -379,7 +379,7 @@ def test_tasks_of_the_command_import_nothing_heavy_but_where_it_conducts(tmp_pat
     (first, _), (other, said) = (process.communicate() for process in started)
     assert [process.returncode for process in started] == [0, 0], said
     assert "heavy: 0" in said
-    assert "can be used: 2 of 2 nodes" in first
+    assert "2 of 2 nodes usable" in first
     assert other == ""
 
 

@@ -33,7 +33,7 @@ def test_nodes_that_look_the_same_share_a_row():
 
 def test_the_table_names_node_check_evidence_rule_and_next_step():
     text = render_table(document())
-    assert "p: exclude, can be used: 3 of 4 nodes (1.0 s)" in text
+    assert "p: EXCLUDE - 3 of 4 nodes usable (1.0 s)" in text
     assert "n3: gpu.ecc fail: GPU 1 (GPU-8a) has 2 uncorrectable errors [gpu.ecc-uncorrectable]" in text
     assert "next: srun --exclude=n3 ..." in text
     assert "next: n3: reset the GPU" in text
@@ -68,8 +68,8 @@ def test_many_checks_get_numbers_and_a_list_below():
 @pytest.mark.parametrize("verdict", ["continue", "abort"])
 def test_other_verdicts_say_what_they_mean(verdict):
     text = render_table(document(verdict, exclude=()))
-    assert ("can be used: 4 of 4 nodes" in text) == (verdict == "continue")
-    assert ("nothing should start" in text) == (verdict == "abort")
+    assert ("4 of 4 nodes usable" in text) == (verdict == "continue")
+    assert ("do not start" in text) == (verdict == "abort")
 
 
 def test_what_is_no_fault_of_a_node_is_said_too():
@@ -82,7 +82,7 @@ def test_what_is_no_fault_of_a_node_is_said_too():
         )
     )
     assert "could not be tested on 2 nodes: gpu.xid: the kernel log is closed" in text
-    assert "nobody is blamed: two halves differ" in text
+    assert "no node is blamed, because the cause is shared: two halves differ" in text
     assert "link: n1-n2 is slow" in text
     assert "1 pair measured: slowest 2 GB/s" in text
 

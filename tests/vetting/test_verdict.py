@@ -124,7 +124,7 @@ def test_many_slow_nodes_are_confusion_and_nobody_is_blamed() -> None:
     (entry,) = document["confused"]
     assert (entry["check"], entry["nodes"]) == ("gpu.gemm", ["n4", "n5"])
     assert "gpu.gemm: 2 of 5 nodes are off" in document["reason"]
-    assert "nobody is blamed" in document["reason"]
+    assert "the cause is shared" in document["reason"]
 
 
 def test_confusion_about_a_check_that_is_not_required_stops_nothing() -> None:
@@ -458,3 +458,38 @@ def test_a_protocol_may_say_whose_fault_a_failure_is() -> None:
     document = judge({"n1": [bad], "n2": [result()]}, rules=[rule], scopes={"variables": "user"})
     assert found(document, "n1", "host.environment")["rule"]["scope"] == "user"
     assert judge({"n1": [bad], "n2": [result()]}, rules=[rule])["nodes"][0]["results"][0]["rule"]["scope"] == "node"
+
+
+def loaded(*results: Document, busy: str) -> dict[str, list[Document] | None]:
+    """Return nodes, of which one has a host that something else uses."""
+    reports = nodes(*results)
+    for node, report in reports.items():
+        assert report is not None
+        report.append(result("host.load", "warn" if node == busy else "pass", required=False))
+    return reports
+
+
+def test_what_a_busy_host_measured_too_low_is_unknown_and_not_held_against_it() -> None:
+    document = judge(loaded(low(100), low(100), low(50), low(100), busy="n3"))
+    slow = found(document, "n3", "gpu.gemm")
+    assert (slow["status"], slow["cause"]) == ("unknown", "busy")
+    assert "its host is busy" in slow["evidence"]
+    assert (document["verdict"], document["exclude"], verdicts(document)["n3"]) == ("continue", [], "suspect")
+
+
+def test_a_quiet_host_that_is_slow_is_bad_though_another_is_busy() -> None:
+    document = judge(loaded(low(100), low(50), low(100), low(100), busy="n3"))
+    assert document["exclude"] == ["n2"]
+
+
+def test_a_busy_host_that_computes_wrongly_is_bad() -> None:
+    both = [
+        {"kind": "low", "of": "value", "ratio": 0.9, "margin": None, "status": "fail"},
+        {"kind": "same", "of": "checksum", "ratio": None, "margin": None, "status": "fail"},
+    ]
+    for compare in (both, both[::-1]):
+        sheets = [low(100, facts={"checksum": "a"}) | {"compare": compare} for _ in range(4)]
+        sheets[2] |= {"value": 50, "facts": {"checksum": "b"}}
+        document = judge(loaded(*sheets, busy="n3"))
+        assert found(document, "n3", "gpu.gemm")["status"] == "fail"
+        assert document["exclude"] == ["n3"]

@@ -261,7 +261,9 @@ def test_a_recording_is_shown_wherever_it_lies(tmp_path: Path, runs: Path) -> No
         assert line["kind"] == "recording"
         told = client.get(f"/api/runs/{line['id']}").json()
         assert told["kind"] == "recording"
-        assert told["state"] != "unreadable"
+        assert (line["state"], told["state"]) == ("finished", "finished")
+        assert [node["ranks"] for node in told["nodes"]] == [[0, 1]]
+        assert [rank["status"] for rank in told["ranks"]] == ["exited", "exited"]
         assert client.get(f"/api/runs/{line['id']}/groups").json()["groups"]
         while (scored := client.get(f"/api/runs/{line['id']}/score").json())["status"] == "computing":
             time.sleep(0.1)

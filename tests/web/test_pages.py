@@ -330,7 +330,7 @@ def test_bad_addresses_say_what_is_wrong_and_where_to_go(world: SimpleNamespace)
     watched = Watched(world.browser, world.server.url)
     for address, words in {
         "#/nowhere": "There is no page at this address",
-        "#/run/no-such-run": "no such run",
+        "#/run/no-such-run": "Back to all runs",
         of_run(ODD, "rank", "999"): "0 to 7",
         of_run(ODD, "node", "nobody"): "allowed",
         "#/%E0%A4%A": "There is no page at this address",

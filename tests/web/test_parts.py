@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cordee.fleet.peers import Peers
 from cordee.runs.logframes import LogReader, LogWriter
 from cordee.web import logs
 from cordee.web.access import Access
 from cordee.web.answers import packed
 from cordee.web.cache import Body, Cache
 from cordee.web.guard import Guard
-from cordee.web.peers import Peers
 from cordee.web.tables import Table, decode_frame, encode, encode_frame
 
 LINES = 3000

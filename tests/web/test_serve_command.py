@@ -107,7 +107,7 @@ def test_a_run_is_shown_first_wherever_it_lies_and_with_tokens_others_may_look(
             )
             assert shown.json()["total"] == 1
             client.follow_redirects = True
-            assert client.get("/", params={"token": SECRET}).status_code == 200
+            assert client.post("/sign-in", data={"token": SECRET}).status_code == 200
             assert client.get("/api/runs").json()["total"] == 1
 
 

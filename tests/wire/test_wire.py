@@ -540,17 +540,31 @@ def test_a_peer_that_takes_nothing_does_not_keep_a_closing_end(monkeypatch: pyte
     with_hub(test)
 
 
-def test_a_handler_that_fails_ends_its_own_connection_only() -> None:
+def fails_at_arithmetic(*_: Any) -> None:
+    raise ZeroDivisionError
+
+
+def fails_at_a_full_disk(*_: Any) -> None:
+    raise OSError(28, "No space left on device")  # of an OSError asyncio itself would say nothing
+
+
+def fails_to_answer(connection: wire.Connection, *_: Any) -> None:
+    connection.send({}, bytes(17 << 20))
+
+
+@pytest.mark.parametrize("fails", [fails_at_arithmetic, fails_at_a_full_disk, fails_to_answer])
+def test_a_handler_that_fails_is_told_and_ends_its_own_connection_only(fails: Callable[..., None]) -> None:
     async def test(hub: Hub) -> None:
         told: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
         bad, good = await hub.join("bad"), await hub.join("good")
-        hub.connections[0].on_message = lambda *_: 1 // 0
+        hub.connections[0].on_message = fails
         bad.connection.send({"echo": 1})
         await until(lambda: bad.ended)
         good.connection.send({"echo": 2})
         await until(lambda: good.messages)
-        assert [type(error) for error in told] == [ZeroDivisionError]
+        assert [error.__traceback__.tb_next.tb_frame.f_code.co_name for error in told] == [fails.__name__]
+        assert "could not be handled" in str(hub.ended[0])
 
     with_hub(test)
 

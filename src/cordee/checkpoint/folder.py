@@ -6,10 +6,13 @@ import fnmatch
 import json
 import os
 import re
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, BinaryIO, Callable, Optional, Union
+
+from cordee.opening import regular
 
 MANIFEST = "cordee.json"
 SCHEMA = "cordee.checkpoint/1"
@@ -19,6 +22,7 @@ _WILDCARD = re.compile(r"[*?\[]")
 _STEP = re.compile(r"step\D{0,2}(\d+)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
 _LARGEST_HEADER_BYTES = 100 << 20
+_LARGEST_MANIFEST_BYTES = 64 << 20
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -57,7 +61,7 @@ def find_checkpoints(
         ignore: name to mtime_ns of entries that do not count as long as they are unchanged.
         problems: receives a sentence for each entry or folder that matched and could not be used.
     """
-    return [found for found in _candidates(path, pattern, ignore, problems) if _is_complete(found, problems)]
+    return [found for found in candidates(path, pattern, ignore, problems) if _is_complete(found, problems)]
 
 
 def newest_complete(
@@ -65,12 +69,39 @@ def newest_complete(
     pattern: str = PATTERN,
     ignore: Optional[Mapping[str, int]] = None,
     problems: Optional[list[str]] = None,
+    accept: Optional[Callable[[Checkpoint], bool]] = None,
+    known: Optional[dict[str, int]] = None,
 ) -> Optional[Checkpoint]:
-    """Return the last of `find_checkpoints`, or None; looks into no more entries than it must."""
-    for found in reversed(_candidates(path, pattern, ignore, problems)):
+    """Return the last of `find_checkpoints`, or None; looks into no more entries than it must.
+
+    Args:
+        accept: whether an entry may be it, asked before the entry is looked into.
+        known: complete ones by path, with their mtime_ns: as long as that stays they are not looked into again.
+    """
+    for found in reversed(candidates(path, pattern, ignore, problems)):
+        if accept is not None and not accept(found):
+            continue
+        if known is not None and known.get(found.path) == found.mtime_ns:
+            return found
         if _is_complete(found, problems):
+            if known is not None:
+                known.clear()
+                known[found.path] = found.mtime_ns
             return found
     return None
+
+
+def checkpoint_at(path: Path, problems: Optional[list[str]] = None) -> Optional[Checkpoint]:
+    """Return the complete checkpoint that a path names, None when it is not one; `problems` then says why."""
+    full = os.path.abspath(path)
+    name = os.path.basename(full)
+    try:
+        mtime_ns = os.stat(full).st_mtime_ns
+    except OSError as error:
+        _say(problems, f"{name} cannot be read: {error.strerror}")
+        return None
+    found = Checkpoint(full, name, _step_of(name, ""), mtime_ns)
+    return found if _is_complete(found, problems) else None
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -80,18 +111,43 @@ def read_manifest(path: Path) -> dict[str, Any]:
         OSError: there is none, or it cannot be read.
         ValueError: it is damaged, or written by a newer Cordée.
     """
-    with open(os.path.join(path, MANIFEST), "rb") as file:
-        manifest = json.loads(file.read())
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+    with open(os.path.join(path, MANIFEST), "rb", opener=regular) as file:
+        manifest = _parsed(file.read(_LARGEST_MANIFEST_BYTES), MANIFEST)
+    files = manifest.get("files")
+    if not isinstance(files, dict) or any(os.path.basename(name) != name for name in files):
         raise ValueError(f"{MANIFEST} is damaged")
     if manifest.get("schema") != SCHEMA:
         raise ValueError(f"{MANIFEST} has schema {manifest.get('schema')!r}, this version reads {SCHEMA!r}")
     return manifest
 
 
-def _candidates(
-    path: Path, pattern: str, ignore: Optional[Mapping[str, int]], problems: Optional[list[str]]
+def run_of(path: Path) -> tuple[bool, Optional[str]]:
+    """Return whether a checkpoint has a readable manifest, and the run that it names, None when it names none."""
+    try:
+        run = read_manifest(path).get("run")
+    except (OSError, ValueError):
+        return False, None
+    return True, run if isinstance(run, str) and run else None
+
+
+def _parsed(text: bytes, what: str) -> dict[str, Any]:
+    """Return a JSON object; whatever else it is raises ValueError, also what is nested too deep to be read."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise ValueError(f"{what} is damaged")
+    return document
+
+
+def candidates(
+    path: Path,
+    pattern: str,
+    ignore: Optional[Mapping[str, int]] = None,
+    problems: Optional[list[str]] = None,
 ) -> list[Checkpoint]:
+    """Return what `find_checkpoints` would look into, in its order: entries by name, whole or not."""
     root = os.path.abspath(path)
     last_part = pattern.rstrip("/").rpartition("/")[2]
     keyed = []
@@ -150,14 +206,15 @@ def _step_of(name: str, pattern: str) -> Optional[int]:
 
 
 def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    return tuple((1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"([0-9]+)", name) if part)
+    parts = re.split(r"([0-9]+)", name)  # numbers are the odd ones
+    return tuple((1, int(part), "") if at % 2 else (0, 0, part) for at, part in enumerate(parts) if part)
 
 
 def _is_complete(found: Checkpoint, problems: Optional[list[str]]) -> bool:
     try:
         reason = _folder_fault(found.path) if os.path.isdir(found.path) else _file_fault(found.path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except Exception as error:  # whatever lies there, by whomever: it must not end the run
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if reason is not None:
         _say(problems, f"{found.name} is not used: {reason}")
     return reason is None
@@ -184,10 +241,11 @@ def _folder_fault(path: str) -> Optional[str]:
 
 def _file_fault(path: str) -> Optional[str]:
     """Return why a file is no complete checkpoint, or None; formats that tell their length are looked at."""
-    size = os.stat(path).st_size
-    if size == 0:
+    status = os.stat(path)
+    size = status.st_size
+    if stat.S_ISREG(status.st_mode) and size == 0:
         return "it is empty"
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         start = file.read(8)
         if start[:4] == b"PK\x03\x04":
             import zipfile
@@ -198,12 +256,15 @@ def _file_fault(path: str) -> Optional[str]:
     return None
 
 
-def _safetensors_fault(start: bytes, file: Any, size: int) -> Optional[str]:
+def _safetensors_fault(start: bytes, file: BinaryIO, size: int) -> Optional[str]:
     length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
     if length > min(size - 8, _LARGEST_HEADER_BYTES):
         return "its header is cut off"
-    header = json.loads(file.read(length))
-    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    header = _parsed(file.read(length), "its header")
+    try:
+        ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
+    except (TypeError, LookupError, ValueError):
+        return "its header is damaged"
     return "its end is missing" if size < 8 + length + max(ends, default=0) else None
 
 

@@ -2,7 +2,7 @@
 
 A checkpoint is written by all ranks into a hidden folder with PyTorch's distributed checkpoint, made durable, described
 by a manifest, and renamed. Whatever is killed, and whenever: the folder under its final name is complete, and the older
-one is there until then.
+one is there until then. The manifest names the run: what another run made is neither restored nor replaced nor removed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import time
 import warnings
 from typing import Any, Iterator, Mapping, Optional, Union
 
-from cordee.checkpoint import random_state, timing
-from cordee.checkpoint.folder import MANIFEST, SCHEMA, Checkpoint, find_checkpoints, read_manifest
+from cordee.checkpoint import random_state, reading, timing
+from cordee.checkpoint.folder import MANIFEST, SCHEMA, Checkpoint, read_manifest
+from cordee.checkpoint.place import Place
+from cordee.checkpoint.sums import crc32_of, verify, written_sums
 from cordee.errors import CheckpointError
 
 Path = Union[str, "os.PathLike[str]"]
@@ -41,7 +43,7 @@ def checkpointer(
         data: what knows the position in the data: an object with `state_dict` and `load_state_dict`.
         extra: more such objects by name, a learning-rate scheduler for example.
         folder: where checkpoints lie; default CORDEE_CHECKPOINT_DIR, else `checkpoints`.
-        keep: how many complete checkpoints stay.
+        keep: how many complete checkpoints of this run stay: those that were saved last.
         every_s: seconds between checkpoints for `due`; default CORDEE_CHECKPOINT_EVERY.
         every_steps: steps between checkpoints for `due`; wins over `every_s`.
     """
@@ -73,41 +75,41 @@ class Checkpointer:
         self._folder, self._keep = folder, keep
         self._every_s, self._every_steps = every_s, every_steps
         self._saved_at = time.monotonic()
+        self._place = Place(folder)
 
     def newest(self) -> Optional[Checkpoint]:
-        """Return the newest complete checkpoint of the folder, None when there is none."""
-        found = self._complete()
-        return found[-1] if found else None
+        """Return the checkpoint that `restore` would load, None when there is none."""
+        found = self._place.restorable()
+        return found[0] if found else None
 
     def restore(self) -> int:
-        """Load the newest complete checkpoint and return the step to begin with: 0 when there is none.
+        """Load the newest complete checkpoint of this run and return the step to begin with: 0 when there is none.
 
-        All ranks load the same one, also a smaller or larger number of ranks than saved it; a damaged one is passed
-        over with a warning.
+        Without one of its own it is what the run was told to begin from. Outside a run all in the folder count, by
+        whomever. All ranks load the same one, also a smaller or larger number of ranks than saved it. Every file is compared
+        with its check sum before; a damaged one is passed over with a warning and a finding.
 
         Raises:
             CheckpointError: every complete checkpoint failed to load.
         """
         if _world()[0] == 0:
-            self._put_back()
-        candidates = self._agreed([found.path for found in reversed(self._complete())])
-        failures = []
+            self._place.put_back()
+        self._place.goes_on = True
+        candidates = self._agreed([found.path for found in self._place.restorable()])
+        failures: list[str] = []
         for path in candidates:
-            problem = ""
-            try:
-                step = self._load(path)
-            except _failures() as error:
-                problem, step = _first_line(error), -1
-            problems = [text for text in self._gathered(problem) if text]
-            if not problems:
+            step, problem = self._tried(path)
+            if not problem:
+                self._tell(failures, f"; step {step} was restored from {path}")
                 return step + 1
-            failures.append(f"{os.path.basename(path)}: {problems[0]}")
+            failures.append(f"{path} is not used: {problem}")
             warnings.warn(f"a checkpoint cannot be loaded and the one before it is tried: {failures[-1]}", stacklevel=2)
         if failures:
+            self._tell(failures, "")
             raise CheckpointError(
                 "no checkpoint can be loaded",
                 given="; ".join(failures),
-                allowed="a checkpoint of the same model",
+                allowed="an undamaged checkpoint of the same model",
                 next=f"move {self._folder} away to begin at zero",
             )
         return 0
@@ -138,22 +140,29 @@ class Checkpointer:
         began = time.monotonic()
         rank, _ = _world()
         name = f"step-{step:09d}"
-        target = os.path.join(self._folder, name)
-        partial = os.path.join(self._folder, f".{name}.tmp-{os.environ.get('CORDEE_ATTEMPT', '0')}")
+        partial = str(self._agreed(self._place.hidden(name)))
         problem = ""
         if rank == 0:
-            problem = _attempt(lambda: self._begin(partial))
+            problem = _attempt(lambda: self._place.begin(partial))
         self._raise_together(problem, name)
         with _no_remark():
             problem = _attempt(lambda: dcp.save(self._state(), checkpoint_id=partial))
         problem = problem or _attempt(lambda: self._save_rank(os.path.join(partial, f"rank-{rank}.pt")))
         self._raise_together(problem, name)
-        if rank == 0:
-            problem = _attempt(lambda: self._complete_folder(partial, target, step))
+        sums: dict[str, int] = {}
+        problem = _attempt(lambda: sums.update(written_sums(partial, rank)))
+        for others in self._gathered(sums):
+            sums.update(others)
         self._raise_together(problem, name)
+        made: list[str] = []
+        if rank == 0:
+            problem = _attempt(lambda: made.append(self._complete_folder(partial, name, step, sums)))
+        self._raise_together(problem, name)
+        target = str(self._agreed(made[0] if made else ""))
+        self._place.saved.add(target)
         self._saved_at = time.monotonic()
         if rank == 0:
-            self._remove_old()
+            self._place.remove_old(self._keep)
         timing.tell(step, time.monotonic() - began, timing.written_bytes(target, rank))
         return target
 
@@ -165,16 +174,30 @@ class Checkpointer:
         model, optimizer = get_state_dict(self._model, self._optimizer if self._optimizer is not None else [])
         return {"model": model, "optimizer": optimizer}
 
+    def _tried(self, path: str) -> tuple[int, str]:
+        """Return the step of a checkpoint that all ranks have loaded, or what stood against it on the first of them."""
+        rank, size = _world()
+        steps = [-1]
+        for action in (lambda: verify(path, rank, size), lambda: steps.append(self._load(path))):
+            problems = [text for text in self._gathered(_attempt(action)) if text]
+            if problems:
+                return -1, problems[0]
+        return steps[-1], ""
+
+    def _tell(self, failures: list[str], then: str) -> None:
+        if _world()[0] == 0:
+            for failure in failures:
+                timing.tell_damaged(failure + then)
+
     def _load(self, path: str) -> int:
         import torch
-        import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.state_dict import set_state_dict
 
         manifest = read_manifest(path)
         state = self._state()
         if state:
             with _no_remark():
-                dcp.load(state, checkpoint_id=path)
+                reading.load(state, path)
             optimizer = self._optimizer if self._optimizer is not None else []
             set_state_dict(self._model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         rank, size = _world()
@@ -199,37 +222,24 @@ class Checkpointer:
         positions = {name: holder.state_dict() for name, holder in self._positions.items()}
         torch.save({"random": random_state.capture(), "positions": positions}, path)
 
-    def _begin(self, partial: str) -> None:
-        os.makedirs(self._folder, exist_ok=True)
-        self._put_back()
-        for name in os.listdir(self._folder):
-            if name.startswith(".step-") and ".tmp-" in name:
-                shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
-        os.mkdir(partial)
-
-    def _put_back(self) -> None:
-        """Give a checkpoint its name back that was set aside for a newer one of the same step, which a kill prevented."""
-        if not os.path.isdir(self._folder):
-            return
-        for name in os.listdir(self._folder):
-            if name.startswith(".step-") and name.endswith(".old"):
-                target = os.path.join(self._folder, name[1:].partition(".")[0])
-                if not os.path.exists(target):
-                    os.rename(os.path.join(self._folder, name), target)
-
-    def _complete_folder(self, partial: str, target: str, step: int) -> None:
+    def _complete_folder(self, partial: str, name: str, step: int, sums: dict[str, int]) -> str:
+        """Describe what lies in `partial`, make it durable and give it its name; returns its path."""
         import torch
 
         files = {}
-        for name in sorted(os.listdir(partial)):
-            path = os.path.join(partial, name)
-            files[name] = os.stat(path).st_size
+        for file_name in sorted(os.listdir(partial)):
+            path = os.path.join(partial, file_name)
+            files[file_name] = os.stat(path).st_size
+            if file_name not in sums:
+                sums[file_name] = crc32_of(path)
             _make_durable(path)
         manifest = {
             "schema": SCHEMA,
             "step": step,
             "world_size": _world()[1],
             "files": files,
+            "crc32": {file_name: sums[file_name] for file_name in files},
+            **self._place.maker(),
             "torch": torch.__version__,
             "time": time.time(),
         }
@@ -238,26 +248,10 @@ class Checkpointer:
             file.flush()
             os.fsync(file.fileno())
         _make_durable(partial)
-        replaced = f"{partial}.old"
-        if os.path.exists(target):
-            os.rename(target, replaced)
-        os.rename(partial, target)
+        target = self._place.renamed(partial, name)
         _make_durable(self._folder)
-        shutil.rmtree(replaced, ignore_errors=True)
-
-    def _remove_old(self) -> None:
-        """Remove all but the newest `keep` checkpoints that Cordée made; hidden first, so that none is ever half there."""
-        for found in self._complete()[: -self._keep]:
-            hidden = os.path.join(self._folder, f".{found.name}.tmp-removed")
-            try:
-                os.rename(found.path, hidden)
-            except OSError:
-                continue
-            shutil.rmtree(hidden, ignore_errors=True)
-
-    def _complete(self) -> list[Checkpoint]:
-        found = find_checkpoints(self._folder, "step-*")
-        return [checkpoint for checkpoint in found if os.path.isfile(os.path.join(checkpoint.path, MANIFEST))]
+        shutil.rmtree(f"{partial}.old", ignore_errors=True)
+        return target
 
     def _raise_together(self, problem: str, name: str) -> None:
         """Let all ranks fail when one did, instead of leaving the others waiting."""
@@ -282,7 +276,7 @@ class Checkpointer:
         return box[0]
 
     @staticmethod
-    def _gathered(value: str) -> list[str]:
+    def _gathered(value: Any) -> list[Any]:
         """Return all ranks' values on all ranks."""
         size = _world()[1]
         if size == 1:

@@ -1,13 +1,16 @@
-"""How long a save took on this rank and what it wrote, told to the run."""
+"""What the run is told of checkpoints by a rank: how long a save took and what it wrote, and which ones are damaged."""
 
 from __future__ import annotations
 
 import os
 
 from cordee.checkpoint.folder import MANIFEST
+from cordee.client import rank as _rank
 from cordee.client.log import log
 
 SECONDS, BYTES, BLOCKING = "cordee/checkpoint_seconds", "cordee/checkpoint_bytes", "cordee/checkpoint_blocking"
+DAMAGED = "cordee/checkpoint_damaged"
+_LONGEST_TEXT = 4000
 _OF_ALL = (".metadata", MANIFEST)
 
 
@@ -21,6 +24,14 @@ def tell(step: int, seconds: float, written: int, *, blocking: bool = True) -> N
         blocking: whether the training waited for it.
     """
     log(step, **{SECONDS: seconds, BYTES: float(written), BLOCKING: float(blocking)})
+
+
+def tell_damaged(text: str) -> None:
+    """Have the run record, as a finding, that a checkpoint was not used; never raises, and does nothing outside a run."""
+    writer = _rank.open_writer()
+    if writer is not None:
+        with _rank.guard:
+            writer.declare({DAMAGED: text[:_LONGEST_TEXT]})
 
 
 def written_bytes(folder: str, rank: int) -> int:

@@ -9,8 +9,8 @@ from typing import Any, Optional, Union
 STATUSES = ("pass", "warn", "fail", "unknown", "skip")
 # Why something could not be tested. closed: the site does not let us look (no permission, no such interface).
 # absent: what should be tested, or what tests it, is not there. error: it broke. timeout: it did not end in time.
-# silent: the node did not answer.
-CAUSES = ("closed", "absent", "error", "timeout", "silent")
+# silent: the node did not answer. busy: something else used the host, so that a low value says nothing of it.
+CAUSES = ("closed", "absent", "error", "timeout", "silent", "busy")
 Number = Union[int, float]
 
 

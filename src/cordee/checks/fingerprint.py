@@ -27,8 +27,15 @@ _ALWAYS = (
     "python",
     "python torch",
 )
+# Said, and not compared: where each node has its own virtual environment, the same software lies at different paths.
+_PYTHON_PATH = "python path"
+_PLACES = (_PYTHON_PATH,)
 _PATIENCE_S = 5.0
-_ASK = "import json, sys; print(json.dumps([sys.version.split()[0], [p for p in sys.path if p]]))"
+# The current folder is no place of packages, nor may a file in it stand in for one of Python's own modules.
+_ASK = (
+    "import sys; sys.path = [p for p in sys.path if p]; import json; "
+    "print(json.dumps([sys.version.split()[0], sys.path]))"
+)
 
 
 class FingerprintCheck(Check):
@@ -59,7 +66,7 @@ class FingerprintCheck(Check):
             for name, value in expected.items()
             if facts.get(name, _ABSENT) != value
         ]
-        ignored = {*expected, *(parameters.get("ignore") or [])}
+        ignored = {*expected, *_PLACES, *(parameters.get("ignore") or [])}
         compare = [
             asdict(Comparison("same", name, status="warn" if name in _HARMLESS else "fail"))
             for name in sorted(facts)
@@ -89,8 +96,8 @@ def _python_facts(python: str, context: Context) -> dict[str, str]:
         )
         version, folders = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        return {"python": f"{path} does not answer"}
+        return {"python": "does not answer", _PYTHON_PATH: path}
     except (OSError, subprocess.CalledProcessError, ValueError, IndexError):
-        return {"python": f"{path} cannot be started"}
+        return {"python": "cannot be started", _PYTHON_PATH: path}
     packages = {} if context.inside else read_packages(folders)
-    return {"python": f"{version} ({path})", **{f"python {name}": version for name, version in packages.items()}}
+    return {"python": version, _PYTHON_PATH: path, **{f"python {name}": version for name, version in packages.items()}}

@@ -13,8 +13,12 @@ from cordee.checks._base import Check, Context, Parameter, Result, find_command
 from cordee.checks.inside import command_line, find
 
 _MARGIN_S = 0.5
+# The current folder has modules of the ranks, and none that this program itself needs.
 _IMPORTER = r"""
-import json, os, sys
+import sys
+path, sys.path = sys.path, [entry for entry in sys.path if entry]
+import json, os
+sys.path = path
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 for name in json.loads(sys.argv[1]):

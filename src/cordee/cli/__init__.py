@@ -17,6 +17,10 @@ def cordee() -> None:
 
     \b
     Begin in a folder with a train.py:
+      cordee run train.py  run it at once, as it is
+
+    \b
+    Say more in a document:
       cordee init       write a cordee.toml for what is there
       cordee check      see exactly what would run
       cordee run        run it: vetted, sampled, restarted, reported

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from cordee.cli.options import cluster_name, flags, json_option, runs_folder, runs_option, spec_arguments
+from cordee.cli.options import SpecCommand, cluster_name, flags, json_option, runs_folder, runs_option, spec_arguments
 from cordee.cli.output import print_findings, print_json
 from cordee.errors import EXIT_DONE, EXIT_USAGE, DocumentError
 
 
-@click.command()
+@click.command(cls=SpecCommand)
 @spec_arguments
 @click.option("--explain", is_flag=True, help="Show where every value came from.")
 @runs_option
@@ -18,21 +18,26 @@ def command(
     spec: str,
     cluster: str | None,
     nodes: int | None,
+    begin: str | None,
     settings: tuple[str, ...],
     explain: bool,
     runs: str | None,
     as_json: bool,
+    program: tuple[str, ...],
 ) -> None:
     """Validate SPEC (default: the cordee.toml here) and show exactly what would be submitted. Changes nothing.
+
+    It takes a script or a command in place of SPEC as `cordee run` does.
 
     \b
     Example:
       cordee check --on local --explain
+      cordee check train.py --lr 1e-3
     """
     from cordee.submit.prepare import prepare
 
     try:
-        prepared = prepare(spec, cluster_name(cluster), flags(nodes, settings), runs_folder(runs))
+        prepared = prepare(spec, cluster_name(cluster), flags(nodes, settings, begin), runs_folder(runs), program)
     except DocumentError as error:
         if not as_json or not error.findings:
             raise

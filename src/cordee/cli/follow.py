@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -50,6 +51,7 @@ class LineTail:
     def __init__(self, folder: Path, rank: int | None = None, node: str | None = None) -> None:
         self._folder, self._rank, self._node = folder, rank, node
         self._offsets: dict[Path, int] = {}
+        self._unreadable: set[Path] = set()
         self._partial: dict[tuple[Path, int, int, int], bytes] = {}
 
     def read(self) -> list[tuple[int, int, bytes]]:
@@ -58,10 +60,15 @@ class LineTail:
         for path in sorted(self._folder.glob("*.log")):
             if self._node is not None and path.stem.rpartition("-")[0] != self._node:
                 continue
-            for frame in read_frames(path, self._offsets.get(path, 0)):
-                self._offsets[path] = frame.end
-                if self._rank is None or frame.rank == self._rank:
-                    lines += self._split(path, frame)
+            try:
+                for frame in read_frames(path, self._offsets.get(path, 0)):
+                    self._offsets[path] = frame.end
+                    if self._rank is None or frame.rank == self._rank:
+                        lines += self._split(path, frame)
+            except OSError as error:
+                if path not in self._unreadable:
+                    click.echo(f"cordee: {path} cannot be read: {error.strerror}", err=True)
+                self._unreadable.add(path)
         return lines
 
     def rest(self) -> list[tuple[int, int, bytes]]:
@@ -186,7 +193,7 @@ class Follower:
             raise CordeeError(
                 "nothing runs this job any more: its keeper, supervisor and agents are gone",
                 given=self.folder.id,
-                next=f"`cordee resume {self.folder.id}` goes on from its newest checkpoint",
+                next=f"`cordee resume {self.folder.id}` continues from its newest checkpoint",
             )
 
     def _tell_queue(self, standing: Standing, now: float) -> None:
@@ -205,7 +212,7 @@ class Follower:
             request_cancel(self.folder, by="Ctrl-C")
             return "cancel"
         click.echo(
-            "\nThe run goes on. [d]etach and leave it running, [c]ancel it, or Enter to keep watching: ",
+            "\nThe run continues. [d]etach and leave it running, [c]ancel it, or Enter to keep watching: ",
             nl=False,
             err=True,
         )
@@ -214,7 +221,7 @@ class Follower:
         except KeyboardInterrupt:
             answer = "c"
         if answer.startswith("c"):
-            click.echo("cancelling: ranks that can save are asked to", err=True)
+            click.echo("Cancelling; asking ranks to save first...", err=True)
             request_cancel(self.folder, by="Ctrl-C")
             return "cancel"
         return "detach" if answer.startswith("d") else "stay"
@@ -273,15 +280,15 @@ def milestones(state: RunState) -> list[str]:
         texts.append(f"{missing['check']} is unavailable here: {missing['reason']}")
     for attempt in state.attempts:
         number = attempt["attempt"]
-        world = f"{state.world_size} ranks" if number == state.attempt else ""
-        resumed = attempt.get("resume_step")
+        world = f"{state.world_size} rank{'' if state.world_size == 1 else 's'}" if number == state.attempt else ""
+        resumed = _resumed(attempt)
         if number == 1 and world:
             active = list(dict.fromkeys(rank.node for rank in state.ranks))
             texts.append(f"{world} on {', '.join(active[:4])}{' ...' if len(active) > 4 else ''}")
         elif number > 1:
-            texts.append(
-                f"attempt {number}" + (f" from step {resumed}" if resumed is not None else " from the beginning")
-            )
+            texts.append(f"attempt {number} {resumed or 'begins without a checkpoint: no complete one was seen'}")
+        if number == 1 and resumed:
+            texts.append(f"attempt 1 {resumed}")
         if attempt.get("outcome") in ("failed", "node_lost", "superseded"):
             texts.append(f"attempt {number} ended: {attempt.get('reason')}")
         if attempt is last_of.get(attempt.get("segment")):
@@ -291,6 +298,18 @@ def milestones(state: RunState) -> list[str]:
                 if segment.number == attempt.get("segment") and segment.next
             ]
     return texts
+
+
+def _resumed(attempt: dict[str, Any]) -> str:
+    """Return the checkpoint that an attempt was given, and another run's as such; empty when there was none."""
+    if attempt.get("checkpoint") is None:
+        return ""
+    step, other = attempt.get("resume_step"), attempt.get("other_run")
+    what = f"from step {step}" if step is not None else f"from {attempt['checkpoint']}"
+    if other is None:
+        return what
+    whose = f"run {other['run']}" if other.get("run") else "an unknown run"
+    return f"{what} of {whose}: {attempt.get('checkpoint_path')}"
 
 
 def _what_was_not_well(state: RunState) -> list[str]:
@@ -313,4 +332,4 @@ def request_cancel(folder: RunFolder, *, by: str, now: bool = False) -> None:
 
     client_journal(folder.journal).append("cancel_requested", by=by)
     request = {"request": "cancel", "by": by, "now": now}
-    write_atomically(folder.requests / f"cancel-{secrets.token_hex(4)}.json", json.dumps(request))
+    write_atomically(folder.requests / f"cancel-{secrets.token_hex(4)}.json", json.dumps(request), below=folder.root)

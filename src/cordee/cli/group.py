@@ -21,16 +21,16 @@ COMMANDS = {
     "watch": ("cordee.cli.live", "Watch a run in the terminal."),
     "serve": ("cordee.cli.serve", "Show runs as web pages, live."),
     "cancel": ("cordee.cli.cancel", "End a run; ranks that can save are asked to first."),
-    "resume": ("cordee.cli.resume", "Go on with a run that has ended, from its newest checkpoint."),
+    "resume": ("cordee.cli.resume", "Continue a run that has ended, from its newest checkpoint."),
     "report": ("cordee.cli.report", "Render a run's report: text, JSON and one HTML file."),
     "advise": ("cordee.cli.advise", "Say why a run waits or failed, and what to change."),
     "shell": ("cordee.cli.shell", "Open a shell inside a running job, on one of its nodes."),
     "cluster": ("cordee.cli.cluster", "Show what Cordée knows of clusters."),
     "data": ("cordee.cli.data", "Data sets: survey, pack, verify, measure the loader alone."),
     "env": ("cordee.cli.env", "Container environments: resolve, explain, check, run, images."),
-    "nodes": ("cordee.cli.nodes", "What vettings have said of nodes over time, and what to do."),
-    "score": ("cordee.cli.score.default", "Score how far GPUs were used, why not further, and what to change."),
-    "testing": ("cordee.cli.testing", "Real parts to try things on: a private Slurm on this machine."),
+    "nodes": ("cordee.cli.nodes", "History of vetted nodes: offenders, rules, actions."),
+    "score": ("cordee.cli.score.default", "Measure GPU utilisation, explain what limits it, suggest fixes."),
+    "testing": ("cordee.cli.testing", "Test helpers: a private Slurm, synthetic runs."),
 }
 
 
@@ -57,6 +57,8 @@ class LazyGroup(click.Group):
         if name not in self._table and not name.startswith("-"):
             near = difflib.get_close_matches(name, self._table, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
+            if name.endswith((".py", ".sh")):
+                hint = f"; did you mean `cordee run {name}`?"
             error = click.UsageError(f"there is no command {name!r}{hint}", ctx)
             raise error
         return super().resolve_command(ctx, args)

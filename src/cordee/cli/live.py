@@ -20,7 +20,7 @@ def command(run: str, once: bool, runs: str | None, as_json: bool) -> None:
     """Watch RUN (default: the last one): its state, resources over all ranks, throughput and loss, who differs, output.
 
     Keys: n and p turn to the next view (resources, ranks, findings, heat map, output), f, r, h and o go to one, j and k
-    scroll; in the heat map m changes the metric, s the statistic, z the time. q leaves; the run goes on.
+    scroll; in the heat map m changes the metric, s the statistic, z the time. q leaves; the run continues.
 
     \b
     Example:

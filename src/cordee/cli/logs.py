@@ -21,7 +21,7 @@ _STANDING_S = 5.0
 @run_argument
 @click.option("--rank", type=click.IntRange(0), help="Only this rank.")
 @click.option("--node", help="Only this node.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Show new output until the run has ended.")
 @click.option("-n", "--lines", type=click.IntRange(0), help="Only the last N lines of what is there.")
 @click.option("--raw", is_flag=True, help="The bytes as they were printed, without ranks in front.")
 @runs_option

@@ -29,6 +29,45 @@ def runs_option(function: F) -> F:
     )(function)
 
 
+class SpecCommand(click.Command):
+    """A command that takes SPEC, or a script or command with arguments of its own.
+
+    Options of Cordée stand before a script; everything behind it belongs to it, and is in the parameter `program`.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        from cordee.spec.command_line import is_program
+
+        at = self._first_word(args)
+        program: list[str] = []
+        if args[at : at + 1] == ["--"]:
+            args, program = args[:at], args[at + 1 :]
+            if not program:
+                raise click.UsageError("there is no command behind --", ctx)
+        elif at < len(args) and is_program(args[at], args[at + 1 :]):
+            args, program = args[:at], args[at:]
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            said = f"{error.format_message()} Options of a script stand behind the script."
+            raise click.UsageError(said, ctx) from None
+        ctx.params["program"] = tuple(program)
+        return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return ["[OPTIONS]", "[SPEC | SCRIPT [ARGUMENTS] | -- COMMAND]"]
+
+    def _first_word(self, args: list[str]) -> int:
+        """Return where the first word is that is neither an option nor its value; the number of words without one."""
+        options = {
+            name for one in self.params if isinstance(one, click.Option) and not one.is_flag for name in one.opts
+        }
+        at = 0
+        while at < len(args) and args[at].startswith("-") and args[at] != "--":
+            at += 2 if args[at] in options else 1
+        return at
+
+
 def spec_arguments(function: F) -> F:
     """Add SPEC and what changes it."""
     for decorate in reversed(
@@ -36,6 +75,11 @@ def spec_arguments(function: F) -> F:
             click.argument("spec", default=".", required=False),
             click.option("--on", "cluster", metavar="CLUSTER", help="Where to run (default: CORDEE_ON, else local)."),
             click.option("--nodes", type=click.IntRange(1), metavar="N", help="Number of nodes, over [need] nodes."),
+            click.option(
+                "--begin",
+                metavar="fresh|existing|PATH",
+                help="What to begin from: nothing (the default), the newest checkpoint in [checkpoint] path, or one at PATH.",
+            ),
             click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set any key, as need.time=2h."),
         ]
     ):
@@ -62,8 +106,10 @@ def cluster_name(given: str | None) -> str:
     return given or os.environ.get("CORDEE_ON") or "local"
 
 
-def flags(nodes: int | None, settings: tuple[str, ...]) -> dict[str, Any]:
+def flags(nodes: int | None, settings: tuple[str, ...], begin: str | None = None) -> dict[str, Any]:
     """Return `{dotted key: value}` of the flags; values are read as TOML values, else as strings.
+
+    A path to begin from is below the current folder.
 
     Raises:
         UsageError: a setting is not KEY=VALUE.
@@ -81,4 +127,8 @@ def flags(nodes: int | None, settings: tuple[str, ...]) -> dict[str, Any]:
             found[key.strip()] = text
     if nodes is not None:
         found["need.nodes"] = nodes
+    if begin is not None:
+        found["checkpoint.begin"] = (
+            begin if begin in ("", "fresh", "existing") else str(Path(begin).expanduser().absolute())
+        )
     return found

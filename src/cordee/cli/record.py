@@ -46,9 +46,8 @@ def command(argv: tuple[str, ...], interval: str, source: str, as_json: bool, **
     """Sample any command: its GPUs, its processes, its node. Then `cordee score DIR`.
 
     The command runs as it would without: same process id, exit code, signals, terminal, input and output. Processes that
-    were started together (srun, mpirun, torchrun) share one recording, with one sampler per node. 125 and words on
-    standard error are failures of the recording, before the command was started; 126 and 127 are a command that cannot be
-    executed or is not there.
+    were started together (srun, mpirun, torchrun) share one recording, with one sampler per node. Exit code
+    125: recording could not start (reason on standard error); 126 and 127: the command cannot be executed or is not there.
 
     \b
     Example:

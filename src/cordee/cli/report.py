@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from cordee.cli.found import found, run_argument
 from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json
+from cordee.opening import read_json, read_regular
 
 
 @click.command()
@@ -16,7 +15,7 @@ from cordee.cli.output import print_json
 @runs_option
 @json_option
 def command(run: str, runs: str | None, as_json: bool) -> None:
-    """Render the report of RUN (default: the last one) and show it; also while the run goes on.
+    """Render the report of RUN (default: the last one) and show it; also while it runs.
 
     \b
     Example:
@@ -27,7 +26,7 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
     folder = found(run, runs)
     page = render(folder.root)
     if as_json:
-        print_json(json.loads((folder.report / "report.json").read_text()))
+        print_json(read_json(folder.report / "report.json", folder.root))
         return
-    click.echo((folder.report / "report.txt").read_text(), nl=False)
+    click.echo(read_regular(folder.report / "report.txt", folder.root).decode(), nl=False)
     click.echo(f"report  {page}")

@@ -12,19 +12,19 @@ from cordee.runs.journal import client_journal
 
 @click.command()
 @run_argument
-@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Go on with another number of nodes.")
+@click.option("--nodes", type=click.IntRange(1), metavar="N", help="Continue with another number of nodes.")
 @click.option(
-    "--ranks-per-node", type=click.IntRange(1), metavar="N", help="Go on with another number of ranks on each."
+    "--ranks-per-node", type=click.IntRange(1), metavar="N", help="Continue with another number of ranks on each."
 )
-@click.option("--detach", is_flag=True, help="Return at once; the run goes on by itself.")
+@click.option("--detach", is_flag=True, help="Return at once; the run continues in the background.")
 @runs_option
 @json_option
 def command(
     run: str, nodes: int | None, ranks_per_node: int | None, detach: bool, runs: str | None, as_json: bool
 ) -> None:
-    """Go on with RUN (default: the last one) in the same folder, from its newest complete checkpoint.
+    """Continue with RUN (default: the last one) in the same folder, from its newest complete checkpoint.
 
-    With another number of ranks, `cordee.dataset` goes on with the very next sample: the global batch stays the same and is
+    With another number of ranks, `cordee.dataset` continues with the very next sample: the global batch stays the same and is
     shared out anew. What the script itself divides by the number of ranks is its own concern.
 
     \b
@@ -42,7 +42,7 @@ def command(
     if state.state == "finished":
         raise UsageError("this run has finished", given=folder.id, next="`cordee run` starts a new one")
     if not state.ended and submitter_of(folder).standing(folder, age_s=0.0).state != "gone":
-        raise UsageError("this run is still going on", given=folder.id, next=f"`cordee watch {folder.id}` shows it")
+        raise UsageError("this run has not ended", given=folder.id, next=f"`cordee watch {folder.id}` shows it")
     follower = Follower(folder, quiet=as_json, from_now=True)
     changed = resize(folder, nodes, ranks_per_node) if nodes or ranks_per_node else {}
     client_journal(folder.journal).append("resume_requested", **changed)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from cordee.cli.follow import Follower
-from cordee.cli.options import cluster_name, flags, json_option, runs_folder, runs_option, spec_arguments
+from cordee.cli.options import SpecCommand, cluster_name, flags, json_option, runs_folder, runs_option, spec_arguments
 from cordee.cli.output import print_findings, print_json
-from cordee.errors import EXIT_ABORT, EXIT_BAD, EXIT_DONE, EXIT_INTERNAL
+from cordee.errors import EXIT_ABORT, EXIT_BAD, EXIT_DONE, EXIT_INTERNAL, UsageError
 from cordee.insight.data_account import account_of
 from cordee.report.run_document import run_document
 from cordee.runs.folder import RunFolder
@@ -16,21 +16,28 @@ from cordee.runs.state import RunState
 _INTERNAL = ("no_agents", "supervisor", "no_port", "internal")
 
 
-@click.command()
+@click.command(cls=SpecCommand)
 @spec_arguments
-@click.option("--detach", is_flag=True, help="Return at once; the run goes on by itself.")
+@click.option("--save", is_flag=True, help="Keep the document that is made for SCRIPT or COMMAND as cordee.toml.")
+@click.option("--detach", is_flag=True, help="Return at once; the run continues in the background.")
 @runs_option
 @json_option
 def command(
     spec: str,
     cluster: str | None,
     nodes: int | None,
+    begin: str | None,
     settings: tuple[str, ...],
+    save: bool,
     detach: bool,
     runs: str | None,
     as_json: bool,
+    program: tuple[str, ...],
 ) -> None:
     """Run the job in SPEC: a cordee.toml or the folder that holds one (default: here).
+
+    A script, or a command behind `--`, needs no document: one is made for it. Options of Cordée stand before it, what
+    stands behind it is its own.
 
     Waits and shows the ranks' output unless --detach is given. Exit code 0 when all ranks ended well, 1 when the run
     failed or was cancelled, 4 when vetting left too few nodes.
@@ -39,17 +46,33 @@ def command(
     Example:
       cordee run examples/char-gpt
       cordee run --nodes 4 --set restart.retries=5 --detach
+      cordee run train.py --lr 1e-3
+      cordee run -- torchrun --nproc-per-node 2 train.py
+      cordee run --begin runs/base-20261122T120000Z-abcd/checkpoints
     """
-    from cordee.submit.prepare import create_run, prepare
+    from cordee.submit.prepare import create_run, prepare, save_document
 
-    prepared = prepare(spec, cluster_name(cluster), flags(nodes, settings), runs_folder(runs))
+    given = flags(nodes, settings, begin)
+    if save and not program:
+        raise UsageError(
+            "--save has nothing to keep: no script was given",
+            given="--save",
+            next="`cordee run --save train.py` keeps one",
+        )
+    prepared = prepare(spec, cluster_name(cluster), given, runs_folder(runs), program)
     if not as_json:
         print_findings([finding for finding in prepared.findings if finding.severity == "warn"])
     prepared.require_valid()
+    if save:
+        save_document(prepared, flags(nodes, settings))
+        click.echo(f"cordee: wrote {prepared.loaded.path}", err=True)
     folder = create_run(prepared)
     submit(folder)
     if not as_json:
         click.echo(f"cordee: run {folder.id}", err=True)
+        for finding in prepared.findings:
+            if finding.rule == "begins-from":
+                click.echo(f"cordee: {finding.text}", err=True)
     conclude(Follower(folder, quiet=as_json), detach=detach, as_json=as_json)
 
 
@@ -73,7 +96,7 @@ def conclude(follower: Follower, *, detach: bool, as_json: bool) -> None:
     elif state.ended:
         _tell(folder, state)
     elif detach:
-        click.echo(f"cordee: it goes on by itself; `cordee watch {folder.id}` shows it", err=True)
+        click.echo(f"cordee: the run continues in the background; follow it with `cordee watch {folder.id}`", err=True)
     raise click.exceptions.Exit(exit_code(state))
 
 
@@ -90,7 +113,7 @@ def _tell(folder: RunFolder, state: RunState) -> None:
     click.echo(f"cordee: {state.state}: {state.text}", err=True)
     if state.state != "finished" and state.checkpoint:
         click.echo(
-            f"cordee: newest checkpoint {state.checkpoint}; `cordee resume {folder.id}` goes on from it", err=True
+            f"cordee: newest checkpoint {state.checkpoint}; `cordee resume {folder.id}` continues from it", err=True
         )
     if state.state == "failed":
         click.echo(f"cordee: `cordee advise {folder.id}` says why, and what to change", err=True)

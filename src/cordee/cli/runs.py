@@ -11,6 +11,7 @@ from cordee.cli.output import print_json
 from cordee.cli.standing import stand_all, words
 from cordee.runs.folder import RunFolder
 from cordee.runs.index import list_runs
+from cordee.submit.tails import plain
 from cordee.units import format_duration, utc_text
 
 _OPEN = ("queued", "running")
@@ -51,6 +52,7 @@ def command(state: str | None, runs: str | None, as_json: bool) -> None:
         step = "-" if summary.step is None else str(summary.step)
         standing = standings.get(summary.id)
         where = f"  {words(standing)}" if standing is not None and summary.state in _OPEN else ""
+        where = f"  {plain(summary.reason)}" if summary.state == "unreadable" else where
         click.echo(
             f"{summary.id:{width}}  {summary.state:9}  {submitted:20}  {summary.nodes:5}  {step:>6}  {ago}{where}"
         )

@@ -26,7 +26,7 @@ _ROOT = 0
 @click.option("--port", type=click.IntRange(0, 65535), default=8090, help="Default: 8090; 0 is any.")
 @click.option("--address", default="127.0.0.1", help="Where to listen (default: 127.0.0.1, this machine only).")
 @click.option("--tokens", metavar="FILE", help="Lines `NAME read TOKEN`, mode 0600: who may look beside yourself.")
-@click.option("--host", "hosts", multiple=True, metavar="NAME", help="Name by which it is called, for the Host header.")
+@click.option("--host", "hosts", multiple=True, metavar="NAME", help="Additional host name to accept (Host header).")
 @click.option("--open", "browse", is_flag=True, help="Open a browser.")
 @json_option
 def command(

@@ -12,7 +12,7 @@ from cordee.insight.data_account import account_findings, account_of
 from cordee.insight.phases import segment_times
 from cordee.report.container import container_words
 from cordee.report.run_document import run_document
-from cordee.report.segments import segment_words, worth_showing
+from cordee.report.segments import began_words, segment_words, worth_showing
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState, called
 from cordee.submit import step_of
@@ -62,6 +62,8 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
         lines += [f"  {segment.number:<2} {segment.course}", f"     {segment.ended}"]
     if state.step is not None:
         lines.append(f"step        {state.step}" + (f" of {state.total}" if state.total else ""))
+    if began_words(state):
+        lines.append(f"began from  {began_words(state)}")
     if state.checkpoint:
         lines.append(f"checkpoint  {state.checkpoint}")
     lines += [f"data        {account.name}: {account.text()}" for account in account_of(state)]

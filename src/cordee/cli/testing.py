@@ -21,7 +21,7 @@ folder_argument = click.argument("folder", metavar="[DIR]", required=False)
 
 @click.group()
 def command() -> None:
-    """Real parts to try things on, and to test with.
+    """Test helpers: a private Slurm, synthetic runs.
 
     \b
     Example:
@@ -135,7 +135,9 @@ def down(folder: str | None, as_json: bool) -> None:
 )
 @click.option("--minutes", default=10.0, show_default=True, metavar="M", help="How long it ran, at a sample a second.")
 @click.option("--live", is_flag=True, help="Write on in real time, until interrupted.")
-@click.option("--for", "for_s", type=float, metavar="S", help="With --live: go on for S seconds only, then end well.")
+@click.option(
+    "--for", "for_s", type=float, metavar="S", help="With --live: continue for S seconds only, then end well."
+)
 @json_option
 def make_run(runs: str, gpus: int, minutes: float, live: bool, for_s: float | None, as_json: bool) -> None:
     """Write a made-up run of many GPUs below DIR: for looking at it (`cordee serve --runs DIR`) and for benchmarks.
@@ -164,7 +166,7 @@ def _say_run(folder: RunFolder, gpus: int, as_json: bool) -> None:
     if as_json:
         print_json({"schema": "cordee.testing.made-run/1", "run": folder.id, "folder": str(folder.root), "gpus": gpus})
     else:
-        click.echo(f"{folder.root} has {gpus} GPUs that never were")
+        click.echo(f"wrote {folder.root}: a synthetic run with {gpus:,} GPUs")
 
 
 def _folder(given: str | None) -> Path:

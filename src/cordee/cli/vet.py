@@ -121,7 +121,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 1e6:
-        raise UsageError("--deadline is no duration", given=text, allowed=DURATION_FORMS, next="try --deadline 60s")
+        raise UsageError("invalid --deadline", given=text, allowed=DURATION_FORMS, next="try --deadline 60s")
     return seconds
 
 

@@ -140,7 +140,7 @@ class View:
             self._read_sealed()
 
     def _read_sealed(self) -> None:
-        """Begin with what was logged before: of a run that goes on the last of it, of one that has ended all."""
+        """Begin with what was logged before: of a run that continues the last of it, of one that has ended all."""
         sealed = read_commit(self.folder.telemetry).event_rows
         if not 0 < sealed <= _MOST_EVENTS:
             return

@@ -1,4 +1,4 @@
-"""What the live view reads: each class goes on where it stopped, and begins near the end of what is long."""
+"""What the live view reads: each class continues where it stopped, and begins near the end of what is long."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from cordee.opening import regular_below
 from cordee.runs.folder import RunFolder
-from cordee.runs.journal import parse_lines, read_journal
+from cordee.runs.journal import MOST_BYTES, parse_lines, read_journal
 from cordee.runs.logframes import read_frames
 from cordee.runs.state import Replay, RunState
 
@@ -53,11 +54,12 @@ class JournalTail:
     def _read_file(self, path: Path) -> list[dict[str, Any]]:
         offset = self._offsets.get(path, 0)
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=regular_below(self._folder.root)) as file:
                 file.seek(offset)
-                whole = file.read().rpartition(b"\n")[0]
+                whole = file.read(MOST_BYTES).rpartition(b"\n")[0]
         except OSError:
-            return []  # the next read of the folder says why
+            read_journal(self._folder.journal)  # says what is wrong, if it still is
+            return []
         if not whole:
             return []
         self._offsets[path] = offset + len(whole) + 1

@@ -224,7 +224,7 @@ class Samples:
             _look(row, times, of_row, grid.devices)
 
     def _begin(self, row: Row, began: float | None, ended: bool) -> float | None:
-        """Read the history, of a run that goes on the last minutes, and return the newest moment; None: there is none."""
+        """Read the history, of a run that continues the last minutes, and return the newest moment; None: there is none."""
         import numpy as np
 
         from cordee.runs.views import bands

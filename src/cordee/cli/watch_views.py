@@ -45,7 +45,7 @@ _KEYS = "n/p views  f findings  r ranks  h heat  o overview"
 def keys_of(view: View) -> str:
     """Return the line of keys of a view."""
     own = {"overview": "", "heat": "  m metric  s statistic  z time  x order"}.get(view.page, "  j/k scroll")
-    return f"{view.page}: q leaves{'' if view.state.ended else ', the run goes on'}{own}  {_KEYS}"
+    return f"{view.page}: q leaves{'' if view.state.ended else ', the run continues'}{own}  {_KEYS}"
 
 
 def overview(view: View, height: int, width: int) -> RenderableType:

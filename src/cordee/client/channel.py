@@ -21,6 +21,7 @@ MAGIC = int.from_bytes(b"cordee\r\n", "little")
 VERSION = 1
 HEADER_BYTES = 4096
 RING_BYTES = 1 << 20
+CHANNEL_BYTES = HEADER_BYTES + RING_BYTES
 STOP_WAIT_S = 30.0
 
 # Words of the header, as indices of 64-bit words; each writer's words share no cache line with the other's.
@@ -67,7 +68,7 @@ def create_channel(path: Path, *, stop_wait_s: float = STOP_WAIT_S) -> None:
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        os.posix_fallocate(descriptor, 0, HEADER_BYTES + RING_BYTES)
+        os.posix_fallocate(descriptor, 0, CHANNEL_BYTES)
         os.pwrite(descriptor, struct.pack("<QQQQ", MAGIC, VERSION, RING_BYTES, int(stop_wait_s * 1000)), 0)
     except OSError:
         os.unlink(path)
@@ -90,7 +91,7 @@ class _Mapping:
         try:
             size = os.fstat(self._descriptor).st_size
             start = os.pread(self._descriptor, 24, 0)
-            if size != HEADER_BYTES + RING_BYTES or start != struct.pack("<QQQ", MAGIC, VERSION, RING_BYTES):
+            if size != CHANNEL_BYTES or start != struct.pack("<QQQ", MAGIC, VERSION, RING_BYTES):
                 raise ValueError(f"{os.fspath(path)} is no channel of version {VERSION}")
             self._map = mmap.mmap(self._descriptor, size)
         except (OSError, ValueError):
@@ -255,15 +256,17 @@ class ChannelReader(_Mapping):
         sane = head % 8 == 0 and tail % 8 == 0 and 0 <= head - tail <= RING_BYTES
         self.cursor: int = tail if sane else head - head % 8
 
-    def read(self, limit: int = 1000) -> tuple[list[Event], int]:
+    def read(self, limit: int = 1000, most_bytes: int = RING_BYTES) -> tuple[list[Event], int]:
         """Return at most `limit` new events `(offset, UTC seconds, step or None, values)` and the cursor after them.
 
+        `most_bytes` of the ring are enough: the event that reaches it is the last.
         Offsets are unique within a channel and rise. What lies in the ring but is no event is skipped after a second
         and counted in `damaged_bytes`.
         """
         events: list[Event] = []
         available = self._available()
-        while available and len(events) < limit:
+        enough = self.cursor + most_bytes
+        while available and len(events) < limit and self.cursor < enough:
             found = self._event(self.cursor, available)
             if found is not None:
                 event, length = found
@@ -288,6 +291,11 @@ class ChannelReader(_Mapping):
         """Free everything before `cursor`, a value that `read` returned: it is stored elsewhere."""
         if self.words[_TAIL] < cursor <= self.cursor:
             self.words[_TAIL] = cursor
+
+    @property
+    def unread_bytes(self) -> int:
+        """What `read` has not returned yet."""
+        return self._available()
 
     @property
     def drained(self) -> bool:

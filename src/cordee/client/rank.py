@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from typing import Optional
@@ -51,12 +52,15 @@ def tell_if_forked(what: str) -> None:
 
 
 def tell_once(text: str) -> None:
-    """Warn at the first call with this text; never raises, also where warnings are errors."""
+    """Warn at the first call with this text, with the script's line; never raises, also where warnings are errors."""
     if text in _told:
         return
     _told.add(text)
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("cordee."):
+        frame, level = frame.f_back, level + 1
     try:
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
+        warnings.warn(text, RuntimeWarning, stacklevel=level)
     except RuntimeWarning:
         return
 

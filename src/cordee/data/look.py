@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from cordee.data.shards.index import INDEX_NAME, MAGIC, read_header
 from cordee.errors import CorruptDataError
+from cordee.opening import regular
 
 MOST_ENTRIES = 4000
 _MOST_SIZED = 400
@@ -109,7 +110,7 @@ def look(place: str, most: int = MOST_ENTRIES) -> Look:
 def _file(path: str) -> Look:
     if not stat.S_ISREG(os.stat(path).st_mode):
         return Look("unknown", whole=False, fault="it is neither a file nor a folder")
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         begin = file.read(len(MAGIC))
     if begin == MAGIC:
         return _packed(path)

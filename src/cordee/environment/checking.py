@@ -18,6 +18,7 @@ from cordee.environment.edf.image import open_archive
 from cordee.environment.engines import ENGINES, find_engine
 from cordee.environment.engines._base import Missing
 from cordee.environment.hooks import hooks_asked_for, nearest_known
+from cordee.environment.images.enroot import image_warnings
 from cordee.environment.images.errors import ImageError, StoreError
 from cordee.environment.images.locate import locate
 from cordee.environment.images.squash import read_superblock
@@ -32,6 +33,7 @@ SCHEMA = "cordee.environment-check/1"
 STEP = "step"
 # What `uname` calls a machine, as OCI calls it.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "ppc64le": "ppc64le", "riscv64": "riscv64", "s390x": "s390x"}
+_FOR_ENGINES = ("com.pyxis.", "com.sarus.")
 _OCI_ENGINES = ("podman", STEP)
 
 
@@ -75,9 +77,9 @@ def check(resolved: Resolved, store: Store, engine: str | None = None) -> Checke
         hint = f"did you mean {near[0]}?" if near else "name one of these"
         raise UsageError(f"there is no engine {engine}", given=engine, allowed=allowed, next=hint)
     environment, findings = _image(resolved, store)
-    findings += [*resolved.findings, *_kept(resolved), *_mounts(resolved), *_devices(resolved)]
+    findings += [*resolved.findings, *resolved.refusals(), *_mounts(resolved), *_devices(resolved)]
     findings += [*_workdir(resolved, environment), *_entrypoint(resolved, environment)]
-    chosen, lacking = _engine(environment, engine)
+    chosen, lacking = _engine(resolved, environment, engine)
     findings += [each for each in lacking if not _said(each, findings)]
     return Checked(chosen, [*findings, *_hooks(resolved, chosen)])
 
@@ -88,6 +90,7 @@ def _image(resolved: Resolved, store: Store) -> tuple[Environment, list[Finding]
     try:
         archive = open_archive(environment.image)
         if archive is not None and store.find(archive.digest) is None:
+            store.require()
             text = "the image is an archive, which is imported when it is first used"
             hint = f"cordee env pull {environment.image}"
             environment = replace(environment, config=archive.config)
@@ -103,12 +106,8 @@ def _image(resolved: Resolved, store: Store) -> tuple[Environment, list[Finding]
         return environment, [
             _finding(resolved, ("image",), text, "wrong-architecture", given=needed, allowed=here, next=hint)
         ]
-    return environment, []
-
-
-def _kept(resolved: Resolved) -> Iterator[Finding]:
-    for name in resolved.additions:
-        yield Finding(f"[{name}] is kept and not acted on", "info", "kept-table", given=name)
+    origin = resolved.origins["image",]
+    return environment, [replace(each, file=origin.file, line=origin.line) for each in image_warnings(environment)]
 
 
 def _mounts(resolved: Resolved) -> Iterator[Finding]:
@@ -159,6 +158,13 @@ def _hooks(resolved: Resolved, engine: str | None) -> Iterator[Finding]:
         if near:
             text, hint = f"no hook at CSCS has the annotation {name}", f"did you mean {near}?"
             yield _finding(resolved, ("annotations", name), text, "unknown-hook", "warn", given=name, next=hint)
+    for name in annotations if engine not in _OCI_ENGINES else ():
+        if name.startswith(_FOR_ENGINES):
+            text, hint = (
+                f"the annotation {name} is for another engine, and nothing reads it here",
+                "take it out, or say it otherwise",
+            )
+            yield _finding(resolved, ("annotations", name), text, "annotation-not-read", "warn", given=name, next=hint)
     for name in hooks_asked_for(annotations) if engine not in _OCI_ENGINES else ():
         hook = name.removesuffix(".enabled")
         text = f"the hook {hook} is asked for, and no hook is run by the engine {engine or 'here'}"
@@ -180,8 +186,8 @@ def _workdir(resolved: Resolved, environment: Environment) -> Iterator[Finding]:
         yield _finding(resolved, ("workdir",), text, "missing-workdir", given=workdir, next=hint)
 
 
-def _engine(environment: Environment, name: str | None) -> tuple[str | None, list[Finding]]:
-    """Return the engine that can run it, None with what each one lacks."""
+def _engine(resolved: Resolved, environment: Environment, name: str | None) -> tuple[str | None, list[Finding]]:
+    """Return the engine that can run it, None with what each one lacks: an error of the one that would be taken first."""
     if environment.root is None:
         # What engines need of the machine does not depend on where the image will lie.
         environment = replace(environment, root=Root("squashfs", environment.image))
@@ -194,16 +200,20 @@ def _engine(environment: Environment, name: str | None) -> tuple[str | None, lis
         missing = find_engine(each).missing(environment)
         if not missing:
             return each, []
-        lacking += [_lacks(each, one) for one in missing]
+        severity = "error" if each == names[0] else "info"
+        lacking += [_lacks(resolved, each, one, severity) for one in missing]
     if not names:
         lacking.append(Finding("there is no engine", "error", "no-engine"))
     return None, lacking
 
 
-def _lacks(engine: str, missing: Missing) -> Finding:
-    return Finding(
-        f"{engine}: {missing.text}", "error", missing.capability, given=missing.capability, next=missing.next
-    )
+def _lacks(resolved: Resolved, engine: str, missing: Missing, severity: str) -> Finding:
+    devices = resolved.environment.devices
+    keys: Keys = ("devices", devices.index(missing.given)) if missing.given in devices else ()
+    origin = resolved.origins.get(keys)
+    file, line = (origin.file, origin.line) if origin else (None, None)
+    details = {"given": missing.given or missing.capability, "next": missing.next}
+    return Finding(f"{engine}: {missing.text}", severity, missing.capability, file=file, line=line, **details)
 
 
 def _said(lacking: Finding, findings: list[Finding]) -> bool:

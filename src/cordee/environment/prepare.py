@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cordee.environment.edf import Resolved, resolve, search_folders
 from cordee.environment.edf.image import config_in, located_if_here
-from cordee.environment.images.store import Store, store_folder
+from cordee.environment.images.store import Store, own_store
 
 if TYPE_CHECKING:
     from cordee.spec.profile import EnvironmentSite
@@ -40,7 +40,7 @@ def site_of(cluster: str, environ: Mapping[str, str] = os.environ) -> Environmen
 
 def store_of(site: Site, environ: Mapping[str, str] = os.environ) -> Store:
     """Return the store of images that a person uses on a cluster."""
-    return Store(store_folder(environ, site.store))
+    return own_store(environ, site.store)
 
 
 def resolve_here(

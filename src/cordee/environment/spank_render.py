@@ -12,6 +12,7 @@ from cordee.environment.prepare import resolve_here, store_of
 from cordee.environment.spank.carried import carry
 from cordee.environment.start import site_words
 from cordee.errors import EXIT_INTERNAL, CordeeError, UsageError
+from cordee.spec.faults import document_error
 
 LENIENT = "CORDEE_EDF_LENIENT"
 
@@ -33,6 +34,8 @@ def render(name: str, *, cwd: Path, variables: Mapping[str, str]) -> str:
     site = site_words(variables.get("CORDEE_ON") or "local", variables)
     lenient = variables.get(LENIENT, "0") not in ("", "0")
     resolved = resolve_here(name, site, cwd=cwd, environ=variables, lenient=lenient)
+    if resolved.refusals():
+        raise document_error(resolved.refusals())
     for finding in resolved.findings:
         _say(str(finding))
     environment = locate(resolved.environment, store_of(site, variables), pull=True, say=_say)

@@ -13,6 +13,7 @@ from cordee.environment.edf import resolve, search_folders
 from cordee.environment.engines._base import Launch
 from cordee.findings import Finding
 from cordee.runs.places import profile_folders, profile_names
+from cordee.spec.faults import document_error
 from cordee.spec.files import read_toml
 
 SHELL = "/bin/sh"
@@ -100,6 +101,8 @@ def start(
         lenient=lenient,
         config_of=lambda image: located(Environment(name="", image=image), site, environ).config,
     )
+    if found.refusals():
+        raise document_error(found.refusals())
     environment = located(found.environment, site, environ)
     choice = choose_engine(environment, engine or site.engine)
     words = tuple(argv)
@@ -113,6 +116,6 @@ def start(
 def located(environment: Environment, site: SiteWords, environ: Mapping[str, str] = os.environ) -> Environment:
     """Return the environment with its root, which is on this machine already or an error that says how it gets there."""
     from cordee.environment.images.locate import locate
-    from cordee.environment.images.store import Store, store_folder
+    from cordee.environment.images.store import own_store
 
-    return locate(environment, Store(store_folder(environ, site.store)))
+    return locate(environment, own_store(environ, site.store))

@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cordee.errors import UsageError
 from cordee.fleet.history import LARGEST_BYTES, history_files, node_fault, parse_vetting
+from cordee.fleet.listening import listen, make_server, run
 from cordee.fleet.tokens import Token, find_token
+from cordee.opening import read_regular
 from cordee.vetting.history import day, file_name
 from cordee.vetting.record import write_file
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 _FILE = re.compile(r"(\d{4}-\d{2}-\d{2})/([A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,200}\.jsonl)\Z")
-_DRAIN_S = 5
 Handler = Callable[["Request"], Awaitable["Response"]]
 
 
@@ -72,25 +72,9 @@ def serve(app: Starlette, address: str, port: int, said: Callable[[str], None]) 
     Raises:
         UsageError: the port cannot be had.
     """
-    import socket
-
-    import uvicorn
-
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((address, port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        raise UsageError(f"cannot listen: {error.strerror}", given=f"{address} port {port}", next="choose another")
+    listener = listen(address, port)
     said(f"listening on {address} port {listener.getsockname()[1]}")
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=_DRAIN_S,
-        limit_concurrency=200, timeout_keep_alive=5, lifespan="off",
-    )  # fmt: skip
-    uvicorn.Server(config).run(sockets=[listener])
+    run(make_server(app), listener)
 
 
 class _Collector:
@@ -151,9 +135,13 @@ class _Collector:
 
         match = _FILE.match(request.path_params["name"])
         path = self._folder / match[1] / match[2] if match else None
-        if path is None or path.is_symlink() or not path.is_file():
+        if path is None:
             return _answer(404, "there is no such vetting")
-        return Response(await asyncio.to_thread(path.read_bytes), media_type="application/x-ndjson")
+        try:
+            content = await asyncio.to_thread(read_regular, path, self._folder)
+        except OSError:
+            return _answer(404, "there is no such vetting")
+        return Response(content, media_type="application/x-ndjson")
 
 
 def _examine(content: bytes) -> tuple[str | None, dict[str, Any]]:

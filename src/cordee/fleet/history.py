@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cordee.opening import read_regular
 from cordee.units import parse_utc
 from cordee.vetting.history import SCHEMA
 
@@ -55,9 +56,7 @@ def history_files(folder: str | Path) -> Iterator[Path]:
 def read_vetting(path: Path) -> Vetting | None:
     """Return the vetting in a file, None when it is no file of a history that this version reads."""
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST_BYTES:
-            return None
-        content = path.read_bytes()
+        content = read_regular(path, path.parent.parent, LARGEST_BYTES)
     except OSError:
         return None
     try:

@@ -198,15 +198,17 @@ def _wanted_drain(state: NodeState, record: NodeRecord, deeds: Sequence[Deed], s
         partitions=state.partitions,
         check=guilty.last.check,
         first_step=guilty.action,
-        gpu=_only_gpu(guilty.last),
+        gpu=_gpus(guilty.last),
         held=_hands_off(state),
     )
 
 
-def _only_gpu(fault: Fault) -> str:
-    """Return the index of the GPU when the fault names one and no other."""
-    indices = [device.get("device") for device in fault.devices]
-    return str(indices[0]) if len(indices) == 1 and indices[0] is not None else ""
+def _gpus(fault: Fault) -> str:
+    """Return the indices of the GPUs that are at fault, joined by commas; empty when the fault does not tell them apart."""
+    named = [device for device in fault.devices if device.get("fault")]
+    devices = named or (fault.devices if len(fault.devices) == 1 else ())
+    indices = {index for device in devices if isinstance(index := device.get("device"), int)}
+    return ",".join(map(str, sorted(indices)))
 
 
 def _hands_off(state: NodeState) -> str | None:

@@ -27,7 +27,7 @@ class Proposal:
         partitions: of the node.
         check: the check that spoke against it.
         first_step: the rule's action, where the ladder begins.
-        gpu: index of the GPU, where one is named.
+        gpu: indices of the GPUs at fault, joined by commas; empty where they are not told apart.
         drain_id: id of the drain that it follows.
         held: why it is not done, None when it may be.
     """

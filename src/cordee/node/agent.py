@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -23,10 +24,11 @@ from cordee.errors import CordeeError
 from cordee.node import processes
 from cordee.node.allocation import Allocation
 from cordee.node.binding import bound
-from cordee.node.channels import RankChannels
+from cordee.node.channels import NoRoom, RankChannels
 from cordee.node.container import Container, ContainerDown
 from cordee.node.gpus import GpuSampling
 from cordee.node.launching import Launch, RankCommand, make_launch
+from cordee.node.memory import sweep_abandoned
 from cordee.node.metrics.side import OfferedMetrics
 from cordee.node.output import OutputLog, Tail
 from cordee.node.placing import places_of_command
@@ -41,6 +43,7 @@ from cordee.node.watchers import Watcher, Watchers
 from cordee.node.world import World
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.logframes import LogWriter
+from cordee.starting import module_argv
 
 CORDEE_STREAM = 2
 NO_RANK = -1
@@ -84,7 +87,7 @@ class Agent:
         self._another = False
         processes.become_subreaper()
         processes.sweep(f"{self.run}/{self.node}/")
-        self.channels = RankChannels(self.run, self.node)
+        self.channels = RankChannels(self.run, self.node, self._trouble)
         loop = asyncio.get_running_loop()
         self.log: Optional[OutputLog] = None
         self.segment = 0
@@ -138,6 +141,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._terminated)
         ticker = asyncio.ensure_future(self._tick())
+        self._loop.run_in_executor(None, sweep_abandoned)
         self.gpus.start()
         self.offered.start()
         code = 0
@@ -203,7 +207,7 @@ class Agent:
 
     def _start_keeper(self) -> None:
         """Start a keeper: keeper and supervisor may both be dead. One that is not needed ends itself at once."""
-        command = [sys.executable, "-s", "-m", "cordee.supervise.keeper", "--folder", str(self.folder.root)]
+        command = module_argv("cordee.supervise.keeper", "--folder", str(self.folder.root))
         try:
             with open(self.folder.control / "keeper.log", "ab") as log:
                 keeper = subprocess.Popen(
@@ -238,9 +242,20 @@ class Agent:
             self.connection.send(message, body)
 
     def _message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
-        handler = self._handlers.get(message.get("t", ""))
+        kind = message.get("t", "")
+        handler = self._handlers.get(kind)
         if handler is not None and connection is self.connection:
-            handler(message, body)
+            try:
+                handler(message, body)
+            except Exception as error:  # whatever it is: the supervisor would wait for an answer, and nobody know why
+                self._trouble(f"{kind!r}, which the supervisor asked for, failed: {_words(error)}")
+
+    def _trouble(self, text: str) -> None:
+        """Say in this agent's log what is wrong here, and have it become a finding of the run."""
+        if self.telemetry.trouble(text):
+            say(f"cordee agent {self.node}: {text}")
+            if sys.exc_info()[0] is not None:
+                traceback.print_exc()
 
     def _closed(self, connection: wire.Connection, error: Optional[Exception]) -> None:
         if connection is self.connection:
@@ -287,6 +302,11 @@ class Agent:
 
     def _setup(self, message: dict[str, Any], body: bytes) -> None:
         lines = self.step["tasks"]["setup"]
+        try:
+            self.channels.renew()
+        except NoRoom as error:
+            self._send({"t": "setup_done", "status": "fail", "text": error.text, "seconds": 0.0})
+            return
         output = self.channels.folder / "setup-environment"
 
         def finished(ended: TaskExit) -> None:
@@ -332,7 +352,7 @@ class Agent:
         env_of_ranks = dict(self.env, CORDEE_NODE=self.node)
         request = dict(message["request"], env=env_of_ranks, run_folder=str(self.folder.root))
         request.update(workdir=self.container.workdir, inside=self.container.words(), asked_at=time.monotonic())
-        argv = (sys.executable, "-s", "-m", "cordee.checks")
+        argv = tuple(module_argv("cordee.checks"))
         task = Task(
             message["id"],
             argv,
@@ -360,7 +380,7 @@ class Agent:
         while len(ports) < message["count"]:
             try:
                 port = wire.pick_port(message["host"])
-            except CordeeError as error:
+            except (OSError, CordeeError) as error:
                 self._send({"t": "port", "ports": [], "text": str(error)})
                 return
             if port not in ports:
@@ -404,7 +424,7 @@ class Agent:
         ended = self.container.explained(ended, self._tails.get(rank))
         if ended.text and self.log is not None:
             self.log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")
-        self.telemetry.send(self._send)
+        self._send_telemetry()
         self.channels.close(world.attempt, rank)
         report = {
             "status": "ended",
@@ -412,7 +432,7 @@ class Agent:
             "signal": ended.signal,
             "reason": ended.reason,
             "seconds": round(ended.seconds, 3),
-            "message": ended.text or self._message_of(rank),
+            "message": ended.text or self._message_of(rank, ended.signal),
         }
         if self.world is world:
             self.ranks[rank] = report
@@ -421,7 +441,30 @@ class Agent:
     def _start_ranks(self, message: dict[str, Any], body: bytes) -> None:
         self._forget_ranks()
         world = self.world = World.from_message(message)
-        self.launch = make_launch(message["launch"], self, self.plan, self.step, world)
+        for rank in world.local_ranks:
+            self._tails[rank] = Tail()
+            self.ranks[rank] = {"status": "starting"}
+        try:
+            down = self._launch_ranks(world, message["launch"])
+        except Exception as error:  # whatever it is: the attempt would wait for ranks that never start
+            say(f"cordee agent {self.node}: the ranks of attempt {world.attempt} cannot be started:")
+            traceback.print_exc()
+            down, reason = _words(error), "not_started"
+        else:
+            reason = "exited"
+        if down:
+            for rank in world.local_ranks:
+                if self.ranks[rank]["status"] == "starting":
+                    self.rank_ended(world, rank, TaskExit(f"rank-{rank}", None, None, reason, 0.0, down))
+
+    def _launch_ranks(self, world: World, kind: str) -> str:
+        """Start the ranks, or return why their container is down.
+
+        Raises:
+            NoRoom: for what a rank needs of its agent.
+        """
+        self.channels.renew()
+        self.launch = make_launch(kind, self, self.plan, self.step, world)
         self.launch.pause_output(self._full)
         ranks = []
         outside = base_environment(os.environ, {"env": {}}) if self.container.environment is not None else None
@@ -430,8 +473,6 @@ class Agent:
         except ContainerDown as error:
             argv, down = (), error.text
         for rank in world.local_ranks:
-            self._tails[rank] = Tail()
-            self.ranks[rank] = {"status": "starting"}
             channel = self.channels.create(world.attempt, rank)
             env = rank_environment(self.env, self.plan, self.step, world, rank, channel)
             env = self.offered.environment(env, rank)
@@ -441,18 +482,16 @@ class Agent:
         self.channels.say_first(places_of_command(world, rank_command(self.step, world), time.time()))
         if not down:
             self.launch.start(ranks)
-            return
-        for command in ranks:
-            self.rank_ended(world, command.rank, TaskExit(f"rank-{command.rank}", None, None, "exited", 0.0, down))
+        return down
 
     def _container_gone(self) -> None:
         """The container has ended by itself: its ranks must not run on in what is left of it."""
         if self.launch is not None:
             self.launch.signal(signal.SIGKILL)
 
-    def _message_of(self, rank: int) -> Optional[str]:
+    def _message_of(self, rank: int, signal: Optional[str] = None) -> Optional[str]:
         tail = self._tails.get(rank)
-        return tail.message() if tail else None
+        return tail.message(signal) if tail else None
 
     def _stop(self, message: dict[str, Any], body: bytes) -> None:
         if self.launch is not None and message["group"] == self.launch.group:
@@ -485,7 +524,8 @@ class Agent:
             self._stop_poll = None
 
     def _ack(self, message: dict[str, Any], body: bytes) -> None:
-        self.telemetry.acknowledge(message["sequence"])
+        if self.telemetry.acknowledge(message["sequence"]):
+            self._send_telemetry()
 
     def _shell_environment(self) -> dict[str, str]:
         return dict(self.env, CORDEE_RUN_ID=self.run, CORDEE_RUN_DIR=str(self.folder.root), CORDEE_NODE=self.node)
@@ -520,15 +560,31 @@ class Agent:
         interval = self.plan["sampling"]["interval_s"]
         while True:
             await asyncio.sleep(interval - time.time() % interval)
-            self.about.write(self._rank_pids())
-            self.telemetry.sample(self.world.attempt if self.world else 0)
-            self.telemetry.send(self._send, dropped_log_bytes=self.log.dropped_bytes if self.log else 0)
+            for work in (self.channels.touch, self._tell_samplers, self._sample, self._send_telemetry):
+                try:
+                    work()
+                except Exception as error:  # whatever it is: an agent that says nothing any more is taken for dead
+                    self._trouble(f"what this node measures is not complete: {_words(error)}")
+
+    def _tell_samplers(self) -> None:
+        self.about.write(self._rank_pids())
+
+    def _sample(self) -> None:
+        self.telemetry.sample(self.world.attempt if self.world else 0)
+
+    def _send_telemetry(self) -> None:
+        self.telemetry.send(self._send, dropped_log_bytes=self.log.dropped_bytes if self.log else 0)
 
     async def _wait_any(self, *events: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in events]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
+
+
+def _words(error: Exception) -> str:
+    """Return what an error says: alone where it was made for people, with its name where it was not."""
+    return error.text if isinstance(error, CordeeError) else f"{type(error).__name__}: {error}"
 
 
 def main() -> int:
@@ -554,7 +610,12 @@ def main() -> int:
 
 
 async def _serve(folder: RunFolder, node: str, incarnation: int, rescue: Optional[Rescue]) -> int:
-    return await Agent(folder, node, incarnation, rescue).serve()
+    try:
+        agent = Agent(folder, node, incarnation, rescue)
+    except CordeeError as error:
+        say(f"cordee agent {node}: {error}")
+        return error.exit_code
+    return await agent.serve()
 
 
 if __name__ == "__main__":

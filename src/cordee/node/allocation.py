@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Mapping, Optional
 
 from cordee.runs.folder import RunFolder, say
 from cordee.slurm import (
     COMMENT_PREFIX,
     SlurmError,
+    expand_nodes,
     job_record,
     parse_records,
     patiently,
@@ -89,14 +91,33 @@ class Allocation:
     def _fate_now(self) -> str:
         return fate_of(job_record(self.job, timeout_s=_ASK_S), self.requeues)
 
-    def batch_host_down(self) -> bool:
-        """Return whether Slurm has noticed that the node of the batch script is lost; False when nobody answers."""
+    def look(self) -> tuple[str, bool]:
+        """Ask the controller what is to become of this allocation, in the words of `fate`, and whether it has noticed that
+        the node of the batch script is lost; not noticed where nobody answers.
+        """
         try:
-            host = (job_record(self.job, timeout_s=_ASK_S) or {}).get("BatchHost", "")
-            shown = run_command(["scontrol", "show", "node", "--oneliner", host], timeout_s=_ASK_S) if host else ""
-        except SlurmError:
+            record = job_record(self.job, timeout_s=_ASK_S)
+            fate = fate_of(record, self.requeues)
+            if record is None or fate not in ("running", "preempted"):
+                return fate, False
+            return fate, self._batch_host_lost(record)
+        except SlurmError as error:
+            say(f"cordee: cannot ask about job {self.job}: {error}")
+            return "unknown", False
+
+    def _batch_host_lost(self, job: Mapping[str, str]) -> bool:
+        """Return whether the batch script's node is down, or was since the script began: Slurm then took it from the job."""
+        host, nodes = job.get("BatchHost", ""), job.get("NodeList", "")
+        if not host or (nodes and host not in expand_nodes(nodes)):
+            return True
+        shown = parse_records(run_command(["scontrol", "show", "node", "--oneliner", host], timeout_s=_ASK_S))
+        return any("DOWN" in node.get("State", "") or self._booted_since(node.get("BootTime", "")) for node in shown)
+
+    def _booted_since(self, time: str) -> bool:
+        try:
+            return self.started is not None and datetime.fromisoformat(time).timestamp() > self.started
+        except ValueError:
             return False
-        return not host or any("DOWN" in record.get("State", "") for record in parse_records(shown))
 
     def go_on(self, folder: RunFolder, how: str) -> dict[str, Any]:
         """Have Slurm run the batch script again, and return `{how, job}`.

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
-from cordee.client.channel import ChannelReader, create_channel
+from cordee.checkpoint.timing import DAMAGED
+from cordee.client.channel import CHANNEL_BYTES, ChannelReader, create_channel
+from cordee.errors import CordeeError
 from cordee.node.data_positions import DataPositions
 from cordee.node.logged_names import LoggedNames
+from cordee.node.memory import NodeFolder, folders_of, memory_places, name_of_user
 from cordee.node.name_cap import NameCap
 from cordee.node.placing import split_places
 from cordee.runs.blocklog import encode_events
+from cordee.runs.folder import say
+from cordee.units import format_size
 
 _EVENTS_PER_READ = 5000
+# Of the rings, in one call of `read`. A byte there becomes at most six in the record, one event is at most 0.5 MiB:
+# so the records of one call are below 10 MiB, and a message of 16 MiB holds them.
+READ_BYTES = 1 << 20
+
+
+class NoRoom(CordeeError):
+    """No place of this node takes what ranks and their agent need to meet."""
+
+    kind = "node_memory"
+
+    def __init__(self, what: str, errors: list[str]) -> None:
+        text = f"{what}, and no place of this node has it: {'; '.join(errors)}"
+        super().__init__(text, allowed="/dev/shm, $TMPDIR or /tmp with some space", next="make room in one of them")
 
 
 class RankChannels:
@@ -24,34 +41,94 @@ class RankChannels:
     Args:
         run: the run id.
         node: the node's name.
+        tell: takes a sentence when a channel had to be made elsewhere than in memory.
 
     Attributes:
         data: how far the ranks are in their data sets.
+        damaged: what ranks said of checkpoints that they could not use, since `telemetry` took it last.
+
+    Raises:
+        NoRoom: this node has no place where a folder can be made.
     """
 
-    def __init__(self, run: str, node: str) -> None:
-        self.folder = _memory_folder() / f"cordee-{os.getuid()}" / run / node
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._node = node
+    def __init__(self, run: str, node: str, tell: Callable[[str], None] = say) -> None:
+        self._run, self._node, self._tell = run, node, tell
+        earlier = list(folders_of(run, node))
+        self._places: dict[Path, NodeFolder] = {}
+        self._main = self._first_place()
         self._open: dict[tuple[int, int], ChannelReader] = {}
         self._reported_drops: dict[tuple[int, int], int] = {}
         self._cap = NameCap()
         self._closed: set[tuple[int, int]] = set()
         self._names = LoggedNames(node)
         self._first: list[bytes] = []
+        self._turn = 0
         self.data = DataPositions()
-        for path in sorted(self.folder.glob("*-*.channel")):
+        self.damaged: list[str] = []
+        for path in sorted(path for folder in earlier for path in folder.glob("*-*.channel")):
             attempt, _, rank = path.stem.partition("-")
-            if attempt.isdigit() and rank.isdigit():
-                self._add(int(attempt), int(rank), path)
+            if attempt.isdigit() and rank.isdigit() and self._add(int(attempt), int(rank), path):
                 self._closed.add((int(attempt), int(rank)))
 
+    def _first_place(self) -> NodeFolder:
+        errors = []
+        for place in memory_places():
+            try:
+                return self._place(place)
+            except OSError as error:
+                errors.append(_at(place, error))
+        raise NoRoom("the ranks' channels need a folder", errors)
+
+    def _place(self, place: Path) -> NodeFolder:
+        found = self._places.get(place)
+        if found is None:
+            found = self._places[place] = NodeFolder(place, self._run, self._node)
+            wanted = place / name_of_user()
+            if found.path.parent.parent != wanted:
+                say(f"cordee agent {self._node}: {wanted} is not this user's alone; this run uses {found.path}")
+        found.renew()
+        return found
+
+    @property
+    def folder(self) -> Path:
+        """The folder in which this agent and its ranks leave files for each other."""
+        return self._main.path
+
+    def renew(self) -> None:
+        """Make the folder again if somebody has removed it.
+
+        Raises:
+            NoRoom: no place of this node takes it.
+        """
+        try:
+            self._main.renew()
+        except OSError:
+            self._main = self._first_place()
+
+    def touch(self) -> None:
+        """Say that the folders are in use."""
+        for place in self._places.values():
+            place.touch()
+
     def create(self, attempt: int, rank: int) -> str:
-        """Make the channel of a rank that is about to start and return its path."""
-        path = self.folder / f"{attempt}-{rank}.channel"
-        create_channel(path)
-        self._add(attempt, rank, path)
-        return str(path)
+        """Make the channel of a rank that is about to start and return its path: in memory, else on a disk of the node.
+
+        Raises:
+            NoRoom: the text names each place and its reason.
+        """
+        errors = []
+        for place in memory_places():
+            try:
+                path = self._place(place).path / f"{attempt}-{rank}.channel"
+                create_channel(path)
+            except OSError as error:
+                errors.append(_at(place, error))
+                continue
+            if errors:
+                self._tell(f"channels of ranks lie in {place}, not in memory: {'; '.join(errors)}")
+            self._add(attempt, rank, path)
+            return str(path)
+        raise NoRoom(f"the channel of rank {rank} needs {format_size(CHANNEL_BYTES)}", errors)
 
     def close(self, attempt: int, rank: int) -> None:
         """Say that the rank has ended: its file goes when all that it holds is stored."""
@@ -63,12 +140,24 @@ class RankChannels:
         self._first.append(records)
 
     def read(self) -> tuple[bytes, dict[str, int], dict[int, int]]:
-        """Return new events as encoded records, the cursor to acknowledge per channel, and each rank's current step."""
+        """Return new events as encoded records, the cursor to acknowledge per channel, and each rank's current step.
+
+        At most READ_BYTES of all rings together: the rest is read by the next calls, which begin where this one ended.
+        """
         records, cursors, steps = self._first, {}, {}
         self._first = []
-        for (attempt, rank), reader in self._open.items():
+        left = READ_BYTES
+        channels = list(self._open.items())
+        begin = self._turn % max(1, len(channels))
+        for at, ((attempt, rank), reader) in enumerate(channels[begin:] + channels[:begin], begin):
+            if (attempt, rank) not in self._closed and reader.step is not None:
+                steps[rank] = reader.step
+            if left <= 0:
+                continue
             before = reader.cursor
-            events, cursor = reader.read(_EVENTS_PER_READ)
+            events, cursor = reader.read(_EVENTS_PER_READ, left)
+            left -= cursor - before
+            self._turn = at + 1
             dropped = reader.dropped
             news = dropped - self._reported_drops.get((attempt, rank), 0)
             self.data.take(attempt, rank, events)
@@ -80,11 +169,16 @@ class RankChannels:
                 self._reported_drops[attempt, rank] = dropped
             if cursor != before:
                 cursors[f"{attempt}-{rank}"] = cursor
-                self._names.declared(reader.declared())
-            if (attempt, rank) not in self._closed and reader.step is not None:
-                steps[rank] = reader.step
+                declared = reader.declared()
+                self._names.declared(document for document in declared if DAMAGED not in document)
+                self.damaged += [str(document[DAMAGED]) for document in declared if DAMAGED in document]
         records.append(self._names.news())
         return b"".join(records), cursors, steps
+
+    @property
+    def unread_bytes(self) -> int:
+        """What ranks have said that `read` has not returned yet."""
+        return sum(reader.unread_bytes for reader in self._open.values())
 
     def acknowledge(self, cursors: dict[str, int]) -> None:
         """Free what the supervisor has stored; drained channels of ended ranks are removed."""
@@ -134,18 +228,18 @@ class RankChannels:
         for reader in self._open.values():
             reader.close()
         self._open.clear()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        for parent in (self.folder.parent, self.folder.parent.parent):
-            try:
-                parent.rmdir()
-            except OSError:
-                return
+        for place in self._places.values():
+            place.remove()
+        for folder in folders_of(self._run, self._node):  # of earlier agents, elsewhere
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def _add(self, attempt: int, rank: int, path: Path) -> None:
+    def _add(self, attempt: int, rank: int, path: Path) -> bool:
         try:
             self._open[attempt, rank] = ChannelReader(path)
         except (OSError, ValueError):
-            path.unlink()
+            path.unlink(missing_ok=True)
+            return False
+        return True
 
     def _remove_drained(self) -> None:
         for key in list(self._closed):
@@ -160,6 +254,5 @@ class RankChannels:
                     continue
 
 
-def _memory_folder() -> Path:
-    shared = Path("/dev/shm")
-    return shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
+def _at(place: Path, error: OSError) -> str:
+    return f"{place}: {error.strerror}"

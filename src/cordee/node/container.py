@@ -76,7 +76,9 @@ class Container:
         if planned and self.engine_name != STEP_ENGINE:
             self.environment = environment_of(planned["document"])
         self._wants_python = step["tasks"]["argv"][0] == "python"
-        self._checkpoints = step["checkpoint"]["path"]
+        checkpoint = step["checkpoint"]
+        begin = (checkpoint.get("begin") or {}).get("checkpoints", {})
+        self._checkpoints = list(dict.fromkeys([checkpoint["path"], *map(os.path.dirname, begin)]))
         self._tasks, self._run_task, self._send, self._said, self._gone = tasks, run_task, send, said, gone
         self._enter: Optional[tuple[str, ...]] = None
         self._opening: Optional[asyncio.Task[None]] = None
@@ -172,7 +174,7 @@ class Container:
         if len(self._ends) >= _MOST_ENDS:
             raise CordeeError(f"the container ended by itself {len(self._ends)} times within an hour: {self.lost}")
         engine = find_engine(str(self.engine_name))
-        complete = with_own_mounts(environment, [*self._own, str(self._plan["job_folder"]), self._checkpoints])
+        complete = with_own_mounts(environment, [*self._own, str(self._plan["job_folder"]), *self._checkpoints])
         argv = await asyncio.get_running_loop().run_in_executor(None, _prepared, engine, complete)
         self._enter = await self._hold(argv, deadline_s)
         self._left = processes.strays(os.getpid(), f"{self._tasks.owner}/", processes.all_processes())

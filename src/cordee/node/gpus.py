@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any, Callable, Mapping
@@ -12,6 +11,7 @@ from cordee.hardware.presence import gpu_device_file, gpu_variables
 from cordee.node.launching import LaunchHost
 from cordee.node.recording_child import Kind, RecordingChild
 from cordee.runs.blocklog import encode_facts
+from cordee.starting import module_argv
 
 _AUTO, _OFF = "auto", "none"
 # A driver without persistence mode may take so long for the first call.
@@ -46,7 +46,7 @@ class GpuSampling:
         interval_s: float = sampling["interval_s"]
         self._env = {**os.environ, **gpu_variables(step["tasks"]["env"])}
         self._source: str = sampling["gpus"]
-        command = [sys.executable, "-s", "-m", "cordee.node.gpu_sampler", "--node", node]
+        command = module_argv("cordee.node.gpu_sampler", "--node", node)
         command += ["--interval", f"{interval_s:g}", "--ranks", str(ranks), "--source", self._source]
         command += ["--whole-node"] if step["request"]["scheduler"]["exclusive"] else []
         self._env.update(PYTHONPATH=str(node_zip), CORDEE_NODE=node)

@@ -11,8 +11,11 @@ import os
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
+from cordee.hardware.private import open_private_folder, read_own_file
+
 WORD, OUT, ERR = "word", "out", "err"
 FIFOS = (WORD, OUT, ERR)
+_MOST_ORDER_BYTES = 64 << 20
 
 
 class Handover:
@@ -63,12 +66,19 @@ class Handover:
         os.replace(partial, path)
 
     def read_order(self) -> Optional[dict[str, Any]]:
-        """Return `{argv, env, cwd, whole}`, or None as long as the agent has not written it."""
+        """Return `{argv, env, cwd, whole}`, or None as long as the agent has not written it.
+
+        Raises:
+            OSError: others may write into the folder, or the order is not a file of this user.
+        """
         try:
-            order = json.loads(self._order().read_text())
+            within = open_private_folder(self._folder)
+            try:
+                return dict(json.loads(read_own_file(self._order().name, within, _MOST_ORDER_BYTES)))
+            finally:
+                os.close(within)
         except FileNotFoundError:
             return None
-        return dict(order)
 
     def others(self) -> list[int]:
         """Return the ranks that the attempt has orders for on this node."""

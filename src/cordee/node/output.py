@@ -7,6 +7,7 @@ import time
 from collections import deque
 from typing import Callable, Optional
 
+from cordee.node.last_words import reason_in
 from cordee.runs.logframes import LogWriter
 
 _HIGH_BYTES = 8 << 20
@@ -90,11 +91,7 @@ class Tail:
         found = [line[len(begins) :] for line in self._streams.get(1, b"").split(b"\n") if line.startswith(begins)]
         return found[-1].decode(errors="replace").strip()[:400] if found else None
 
-    def message(self) -> Optional[str]:
-        """Return the last line of standard error that says something, else of standard output."""
-        for stream in (1, 0):
-            lines = [line.strip() for line in self._streams.get(stream, b"").replace(b"\r", b"\n").split(b"\n")]
-            for line in reversed(lines):
-                if line:
-                    return line.decode(errors="replace")[:400]
-        return None
+    def message(self, signal: Optional[str] = None) -> Optional[str]:
+        """Return the line that says why the rank ended, see `reason_in`; standard output counts where errors say nothing."""
+        out, err = (self._streams.get(stream, b"").replace(b"\r", b"\n").decode(errors="replace") for stream in (0, 1))
+        return reason_in(err.split("\n"), signal) or reason_in(out.split("\n"), signal, of_errors=bool(err))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Iterable, NamedTuple, Optional
+from typing import Any, Iterable, Mapping, NamedTuple, Optional
 
 MARKER = "CORDEE_TASK"
 _PR_SET_PDEATHSIG = 1
@@ -89,14 +89,19 @@ def marker_of(pid: int) -> Optional[str]:
 
 
 def with_marker(prefix: str, table: Optional[dict[int, Process]] = None) -> list[Process]:
-    """Return the living processes whose marker begins with `prefix` (`run/`, `run/node/` or a whole marker)."""
+    """Return the living processes whose marker is `prefix`, or begins with it where it ends with `/` (`run/`, `run/node/`)."""
     table = all_processes() if table is None else table
     own = os.getpid()
     return [
         process
         for process in table.values()
-        if process.pid != own and process.state not in ("Z", "X") and (marker_of(process.pid) or "").startswith(prefix)
+        if process.pid != own and process.state not in ("Z", "X") and _is_below(marker_of(process.pid), prefix)
     ]
+
+
+def _is_below(marker: Optional[str], prefix: str) -> bool:
+    """Return whether a marker is `prefix`, or below it: `run/node/1/rank-1-10` is not below `run/node/1/rank-1-1`."""
+    return marker is not None and (marker == prefix or (prefix.endswith("/") and marker.startswith(prefix)))
 
 
 def descendants(roots: Iterable[int], table: dict[int, Process]) -> set[int]:
@@ -115,10 +120,28 @@ def descendants(roots: Iterable[int], table: dict[int, Process]) -> set[int]:
 
 
 def of_task(root: int, marker: str, table: Optional[dict[int, Process]] = None) -> set[int]:
-    """Return the pids of a task: its session, everything with its marker, and everything below those."""
-    table = all_processes() if table is None else table
-    seeds = {process.pid for process in table.values() if process.session == root or process.pid == root}
-    seeds.update(process.pid for process in with_marker(marker, table))
+    """Return the pids of a task that this process started: see `of_tasks`."""
+    return of_tasks({root: marker}, all_processes() if table is None else table)
+
+
+def of_tasks(markers: Mapping[int, str], table: dict[int, Process]) -> set[int]:
+    """Return the pids of tasks that this process started: their sessions, all with their markers, and all below those.
+
+    Args:
+        markers: by the pid of each task's main process; any number of tasks costs one look at each process.
+        table: of all processes.
+    """
+    own = table.get(os.getpid())
+    began = own.start_ticks if own is not None else 0
+    names = set(markers.values())
+    seeds = {
+        process.pid
+        for process in table.values()
+        if process.session in markers
+        or process.pid in markers
+        # A task is younger than who started it: most of a node's processes need no second look.
+        or (process.start_ticks >= began and process.state not in ("Z", "X") and marker_of(process.pid) in names)
+    }
     living = seeds | descendants(seeds, table)
     return {pid for pid in living if pid in table and table[pid].state not in ("Z", "X")} - {os.getpid()}
 
@@ -128,7 +151,7 @@ def strays(parent: int, prefix: str, table: dict[int, Process]) -> set[int]:
     return {
         process.pid
         for process in table.values()
-        if process.parent == parent and process.state != "Z" and not (marker_of(process.pid) or "").startswith(prefix)
+        if process.parent == parent and process.state != "Z" and not _is_below(marker_of(process.pid), prefix)
     }
 
 
@@ -145,7 +168,7 @@ def kill_all(pids: Iterable[int], number: int = signal.SIGKILL) -> int:
 
 
 def sweep(prefix: str) -> int:
-    """Kill everything whose marker begins with `prefix` until nothing new appears; return how many were killed."""
+    """Kill everything that `with_marker` finds until nothing new appears; return how many were killed."""
     total = 0
     for _ in range(20):
         found = with_marker(prefix)

@@ -6,6 +6,7 @@ import json
 import os
 from typing import Any, Mapping, Optional, Sequence
 
+from cordee.client.variables import WORLD
 from cordee.environment.document import Environment
 from cordee.node.slurm_world import slurm_environment
 from cordee.node.world import World
@@ -14,21 +15,9 @@ _TF_CONFIG_MOST_RANKS = 512
 _STALE_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "PALS_", "HYDI_", "TORCHELASTIC_", "SLURM_PMIX")
 _STALE = frozenset(
     [
-        "RANK",
-        "LOCAL_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "GROUP_RANK",
-        "GROUP_WORLD_SIZE",
-        "NODE_RANK",
+        *WORLD,
         "ROLE_RANK",
         "ROLE_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "TF_CONFIG",
-        "JAX_COORDINATOR_ADDRESS",
-        "JAX_NUM_PROCESSES",
-        "JAX_PROCESS_ID",
         "SLURM_PROCID",
         "SLURM_LOCALID",
         "SLURM_NODEID",
@@ -100,28 +89,13 @@ def rank_environment(
         rank: the global rank.
         channel: path of the rank's channel file.
     """
-    local = rank - world.local_ranks.start
-    env = dict(base)
-    env.update(
-        RANK=str(rank),
-        LOCAL_RANK=str(local),
-        WORLD_SIZE=str(world.size),
-        LOCAL_WORLD_SIZE=str(world.ranks_per_node),
-        GROUP_RANK=str(world.node_rank),
-        GROUP_WORLD_SIZE=str(len(world.nodes)),
-        NODE_RANK=str(world.node_rank),
-        MASTER_ADDR=world.master_address,
-        MASTER_PORT=str(world.master_port),
-        JAX_COORDINATOR_ADDRESS=f"{world.master_address}:{world.coordinator_port}",
-        JAX_NUM_PROCESSES=str(world.size),
-        JAX_PROCESS_ID=str(rank),
-    )
-    if world.size <= _TF_CONFIG_MOST_RANKS:
-        env["TF_CONFIG"] = _tf_config(world, rank)
+    untold = step["tasks"].get("untold", ()) if world.size == 1 else ()
+    told = _world_environment(world, rank)
+    env = {**base, **{name: value for name, value in told.items() if name not in untold}}
     if "SLURM_JOB_ID" in env and plan["backend"] == "slurm" and step["tasks"]["launch"] == "fork":
         env.update(slurm_environment(base, world, rank, step["request"]["cpus_per_rank"]))
     if len(world.nodes) > 1:
-        env.update(_torchrun_environment(step["tasks"]["argv"], world))
+        env.update({**_torchrun_environment(step["tasks"]["argv"], world), **_own_torchrun(step)})
     env.update(_cordee_environment(plan, step, world, channel, base))
     env.setdefault("PYTHONUNBUFFERED", "1")
     env.setdefault("OMP_NUM_THREADS", str(_threads(plan, step, world)))
@@ -132,23 +106,44 @@ def rank_command(step: Mapping[str, Any], world: World) -> tuple[str, ...]:
     """Return argv of a rank, with the resume arguments when there is a checkpoint to go on from."""
     argv = list(step["tasks"]["argv"])
     resume = step["checkpoint"].get("resume")
-    if resume and world.resume_from:
+    if resume and resume != "self" and world.resume_from:
         argv += [part.replace("{checkpoint}", world.resume_from) for part in resume]
     return tuple(argv)
+
+
+def _world_environment(world: World, rank: int) -> dict[str, str]:
+    """Return what torch, JAX and TensorFlow read of the world."""
+    told = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank - world.local_ranks.start),
+        "WORLD_SIZE": str(world.size),
+        "LOCAL_WORLD_SIZE": str(world.ranks_per_node),
+        "GROUP_RANK": str(world.node_rank),
+        "GROUP_WORLD_SIZE": str(len(world.nodes)),
+        "NODE_RANK": str(world.node_rank),
+        "MASTER_ADDR": world.master_address,
+        "MASTER_PORT": str(world.master_port),
+        "JAX_COORDINATOR_ADDRESS": f"{world.master_address}:{world.coordinator_port}",
+        "JAX_NUM_PROCESSES": str(world.size),
+        "JAX_PROCESS_ID": str(rank),
+    }
+    if world.size <= _TF_CONFIG_MOST_RANKS:
+        told["TF_CONFIG"] = _tf_config(world, rank)
+    return told
 
 
 def _cordee_environment(
     plan: Mapping[str, Any], step: Mapping[str, Any], world: World, channel: str, base: Mapping[str, str]
 ) -> dict[str, str]:
     node_zip = os.path.join(plan["folder"], "node.zip")
-    inherited = base if step.get("environment") else os.environ
-    previous = step["tasks"]["env"].get("PYTHONPATH") or inherited.get("PYTHONPATH", "")
-    paths = [node_zip] + [path for path in previous.split(os.pathsep) if path and path != node_zip]
+    previous = base.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [node_zip] + [path for path in previous if path and path != node_zip]
     env = {
         "CORDEE_RUN_ID": plan["run"],
         "CORDEE_RUN_DIR": plan["folder"],
         "CORDEE_NODE": world.node,
         "CORDEE_ATTEMPT": str(world.attempt),
+        "CORDEE_EPOCH": str(world.epoch),
         "CORDEE_CHANNEL": channel,
         "CORDEE_CHECKPOINT_DIR": step["checkpoint"]["path"],
         "PYTHONPATH": os.pathsep.join(paths),
@@ -175,6 +170,11 @@ def _torchrun_environment(argv: Sequence[str], world: World) -> dict[str, str]:
         "PET_MASTER_ADDR": world.master_address,
         "PET_MASTER_PORT": str(world.master_port),
     }
+
+
+def _own_torchrun(step: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the job itself tells torchrun."""
+    return {name: value for name, value in step["tasks"]["env"].items() if name.startswith("PET_")}
 
 
 def _tf_config(world: World, rank: int) -> str:

@@ -20,11 +20,10 @@ _FATE_S = 10.0
 _POLL_S = 0.5
 _ASKING_NODES = 3
 _STAGGER_S = 5.0
+_LONGEST_PAUSE_S = 300.0
 _ORPHAN_S = 3600.0
-_ASK_AGAIN_S = 10.0
 # SlurmdTimeout is five minutes where a site has not changed it.
 _NOTICE_S = 330.0
-_NOTICE_POLL_S = 5.0
 
 
 def claim_node(folder: RunFolder, here: Allocation, replaces: int) -> Optional[int]:
@@ -80,18 +79,24 @@ class Rescue:
         """No supervisor came back: the lowest surviving node asks for the job to be run again, the others wait longer.
 
         A job that is requeued before Slurm has noticed the loss cannot start until then, and Slurm 22.05 may hold it as
-        one that no nodes can run: so its notice comes first. A controller that does not answer is asked for an hour.
+        one that no nodes can run: so its notice comes first. A controller that does not answer is asked for an hour. The
+        further down its node is in the list, the later an agent asks, and the more rarely: all of thousands together put
+        a few questions a second.
         """
         loop = asyncio.get_running_loop()
-        noticed_by = loop.time() + _NOTICE_S
-        while loop.time() < noticed_by and not await loop.run_in_executor(None, self._here.batch_host_down):
-            await asyncio.sleep(_NOTICE_POLL_S)
-        await asyncio.sleep(self._index() * _STAGGER_S)
-        deadline, fate = loop.time() + _ORPHAN_S, "unknown"
-        while fate == "unknown" and loop.time() < deadline:
-            fate = await loop.run_in_executor(None, self._here.fate)
+        began, index = loop.time(), self._index()
+        pause = min(_STAGGER_S * max(1, index), _LONGEST_PAUSE_S)
+        await asyncio.sleep(_first_look_s(index))
+        while True:
+            fate, host_lost = await loop.run_in_executor(None, self._here.look)
+            waited = loop.time() - began
             if fate == "unknown":
-                await asyncio.sleep(_ASK_AGAIN_S)
+                over = waited > _ORPHAN_S
+            else:
+                over = fate not in ("running", "preempted") or host_lost or waited >= _NOTICE_S
+            if over:
+                break
+            await asyncio.sleep(pause)
         say(f"cordee agent {self._here.node}: no supervisor is left in job {self._here.job}, which is {fate}")
         if fate in ("running", "preempted", "killed", "node_lost"):
             await loop.run_in_executor(None, self._bring_back)
@@ -115,3 +120,9 @@ class Rescue:
             return expand_nodes(os.environ.get("SLURM_JOB_NODELIST", "")).index(self._here.node)
         except (ValueError, CordeeError):
             return _ASKING_NODES
+
+
+def _first_look_s(index: int) -> float:
+    """Return after how long the agent of the node at `index` asks first; those far down spread over another while."""
+    turn = index * _STAGGER_S
+    return turn if turn < _LONGEST_PAUSE_S else _LONGEST_PAUSE_S + turn % _LONGEST_PAUSE_S

@@ -15,14 +15,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from cordee.node import processes
 from cordee.node.commands import find_command, not_started, signal_name
 from cordee.node.handover import ERR, OUT, WORD, Handover
+from cordee.node.memory import folders_of
 
 _LONGEST_WAIT_S = 120.0
 _PAUSE_S = 0.02
+_LOOK_S = 0.5
 _NOT_MET = 125
 _OF_THE_STEP = ("SLURM_", "SLURMD_", "PMI_", "PMI2_", "PMIX_")
 _FOR_THE_RANK = (
@@ -42,28 +44,43 @@ def main() -> int:
     """Run one rank and return its exit code, 128 and the signal's number when a signal ended it."""
     places, attempt = Path(sys.argv[1]), int(sys.argv[2])
     node, rank = os.environ["SLURMD_NODENAME"], int(os.environ["SLURM_PROCID"])
-    meeting = Handover(places / node, attempt, rank)
     processes.become_subreaper()
-    order = _wait_for_order(meeting)
-    if order is None:
-        there = meeting.others()
-        if not meeting.is_called_off():
-            print(f"cordee: no agent waits for rank {rank} on {node}, only for {there}", file=sys.stderr)
-        return _NOT_MET
+    meetings: list[Handover] = []
+
+    def look() -> list[Handover]:
+        """The first node's agent says where it meets its ranks; another node's had to go elsewhere if the name was taken."""
+        folders = folders_of(places.name, node, beside=places.parent.parent)
+        meetings[:] = [Handover(folder, attempt, rank) for folder in folders]
+        return meetings
+
     try:
-        return _run(meeting, order)
+        found = _wait_for_order(look)
+        if found is None:
+            there = sorted({other for meeting in meetings for other in meeting.others()})
+            if not any(meeting.is_called_off() for meeting in meetings):
+                print(f"cordee: no agent waits for rank {rank} on {node}, only for {there}", file=sys.stderr)
+            return _NOT_MET
+        return _run(*found)
     except OSError as error:
         print(f"cordee: rank {rank} on {node} lost its agent: {error}", file=sys.stderr)
-        meeting.remove()
+        for meeting in meetings:
+            meeting.remove()
         return _NOT_MET
 
 
-def _wait_for_order(meeting: Handover) -> Optional[dict[str, Any]]:
+def _wait_for_order(look: Callable[[], list[Handover]]) -> Optional[tuple[Handover, dict[str, Any]]]:
+    """Return where the rank's order lies, and the order; None when it is called off or nobody gave one in time."""
     deadline = time.monotonic() + _LONGEST_WAIT_S
-    while not meeting.is_called_off() and time.monotonic() < deadline:
-        order = meeting.read_order()
-        if order is not None:
-            return order
+    due = 0.0
+    while time.monotonic() < deadline:
+        if time.monotonic() >= due:
+            meetings, due = look(), time.monotonic() + _LOOK_S
+        if any(meeting.is_called_off() for meeting in meetings):
+            return None
+        for meeting in meetings:
+            order = meeting.read_order()
+            if order is not None:
+                return meeting, order
         time.sleep(_PAUSE_S)
     return None
 

@@ -17,7 +17,7 @@ import termios
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Callable, Optional
+from typing import Callable, Iterable, Optional, Sequence
 
 from cordee.node import processes
 from cordee.node.commands import find_command, not_started, signal_name
@@ -156,9 +156,7 @@ class TaskRunner:
         for task in [task for task in self._waiting if task.group == group]:
             self._waiting.remove(task)
             self._on_exit(task, TaskExit(task.id, None, None, "stopped", 0.0))
-        for entry in list(self._running.values()):
-            if entry.task.group == group:
-                self._end(entry, "stopped", grace_s)
+        self._end([entry for entry in self._running.values() if entry.task.group == group], "stopped", grace_s)
         self._start_waiting()
 
     def write(self, task_id: str, data: bytes) -> None:
@@ -172,7 +170,7 @@ class TaskRunner:
         """End one task at once, as when its terminal is closed."""
         entry = self._running.get(task_id)
         if entry is not None:
-            self._end(entry, "stopped", 1.0)
+            self._end([entry], "stopped", 1.0)
 
     def close_stdin(self, task_id: str) -> None:
         """Close the standard input that was kept open for a task: for many programs the sign to end."""
@@ -206,8 +204,8 @@ class TaskRunner:
     def kill_everything(self) -> None:
         """Kill all tasks at once without waiting, for the end of the agent."""
         self._waiting.clear()
-        for entry in self._running.values():
-            processes.kill_all(processes.of_task(entry.process.pid, entry.marker))
+        table = processes.all_processes()
+        processes.kill_all(processes.of_tasks(_markers(self._running.values()), table))
         table = processes.all_processes()
         processes.kill_all(self._not_spared(processes.descendants([os.getpid()], table), table))
         processes.sweep(self.owner + "/")
@@ -265,7 +263,7 @@ class TaskRunner:
         self._running[task.id] = entry
         self._attach(entry)
         if task.deadline_s is not None:
-            entry.timers.append(self._loop.call_later(task.deadline_s, self._end, entry, "deadline", 0.0))
+            entry.timers.append(self._loop.call_later(task.deadline_s, self._end, [entry], "deadline", 0.0))
         if self._on_start is not None:
             self._on_start(task, process.pid)
 
@@ -323,25 +321,29 @@ class TaskRunner:
             entry.stdin = None
         entry.process.stdin.close()
 
-    def _end(self, entry: _Running, reason: str, grace_s: float) -> None:
-        if entry.ended:
+    def _end(self, entries: Sequence[_Running], reason: str, grace_s: float) -> None:
+        living = [entry for entry in entries if entry.status is None and not entry.ended]
+        for entry in living:
+            if entry.reason == "exited":
+                entry.reason = reason
+        if grace_s <= 0:
+            self._kill(entries)
             return
-        if entry.reason == "exited" and entry.status is None:
-            entry.reason = reason
-        if grace_s > 0 and entry.status is None:
+        for entry in living:
             try:
                 os.killpg(entry.process.pid, signal.SIGTERM)
             except (ProcessLookupError, PermissionError):
-                pass
-            entry.timers.append(self._loop.call_later(grace_s, self._kill, entry))
-        else:
-            self._kill(entry)
+                continue
+        self._loop.call_later(grace_s, self._kill, living)
+        self._kill([entry for entry in entries if entry.status is not None])
 
-    def _kill(self, entry: _Running) -> None:
-        if entry.ended:
+    def _kill(self, entries: Sequence[_Running]) -> None:
+        entries = [entry for entry in entries if not entry.ended]
+        if not entries:
             return
-        processes.kill_all(processes.of_task(entry.process.pid, entry.marker))
-        entry.timers.append(self._loop.call_later(self.kill_s, self._give_up, entry))
+        processes.kill_all(processes.of_tasks(_markers(entries), processes.all_processes()))
+        for entry in entries:
+            entry.timers.append(self._loop.call_later(self.kill_s, self._give_up, entry))
 
     def _give_up(self, entry: _Running) -> None:
         if not entry.ended and entry.status is None:
@@ -349,34 +351,37 @@ class TaskRunner:
             self._finish(entry)
 
     def _reap(self) -> None:
+        """Take every child that has ended: many ranks end at once, and one look at the node's processes is for all of them."""
+        by_pid = {entry.process.pid: entry for entry in self._running.values()}
+        ended = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                break
             if pid == 0:
-                return
-            # Looked up anew each time: the end of one task may have started another, which may have ended by now.
-            entry = next((entry for entry in self._running.values() if entry.process.pid == pid), None)
+                break
+            entry = by_pid.get(pid)
             if entry is not None:
-                self._main_process_ended(entry, status)
+                entry.status = status
+                entry.process.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+                ended.append(entry)
+        try:
+            self._kill_left_behind([entry for entry in ended if not entry.task.keeps_children])
+        finally:
+            for entry in ended:
+                if entry.readers:
+                    entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
+                else:
+                    self._finish(entry)
 
-    def _main_process_ended(self, entry: _Running, status: int) -> None:
-        entry.status = status
-        entry.process.returncode = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
-        if not entry.task.keeps_children:
-            self._kill_left_behind(entry)
-        if entry.readers:
-            entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
-        else:
-            self._finish(entry)
-
-    def _kill_left_behind(self, entry: _Running) -> None:
-        """Kill what an ended task started; strays that hide their origin go once no other task could own them."""
+    def _kill_left_behind(self, ended: Sequence[_Running]) -> None:
+        """Kill what ended tasks started; strays that hide their origin go once no other task could own them."""
+        if not ended:
+            return
         table = processes.all_processes()
-        left = processes.of_task(entry.process.pid, entry.marker, table)
-        others = (other for other in self._running.values() if other is not entry and not other.task.open_stdin)
-        if not any(other.status is None for other in others):
+        left = processes.of_tasks(_markers(ended), table)
+        if not any(other.status is None and not other.task.open_stdin for other in self._running.values()):
             strays = processes.strays(os.getpid(), f"{self.owner}/", table)
             left |= self._not_spared(strays | processes.descendants(strays, table), table)
         processes.kill_all(left)
@@ -422,3 +427,7 @@ class TaskRunner:
         for writing in (entry.stdin, entry.terminal):
             if writing is not None:
                 self._loop.remove_writer(writing)
+
+
+def _markers(entries: Iterable[_Running]) -> dict[int, str]:
+    return {entry.process.pid: entry.marker for entry in entries}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from cordee.node.channels import RankChannels
 from cordee.node.samplers._base import Sampler
@@ -13,6 +13,11 @@ from cordee.node.samplers.told import ToldFacts
 from cordee.runs.blocklog import GRID, SCHEMA, decode_json, encode_grid, encode_record, encode_schema, iter_records
 
 _MOST_UNACKNOWLEDGED = 120
+# The wire takes messages of 16 MiB, and gives up a peer that leaves 64 MiB unread: what ranks logged is below 10 MiB in a
+# message (see READ_BYTES), all else below this, and what is sent again to a new supervisor is little more than twice this.
+_MOST_BODY_BYTES = 4 << 20
+_MOST_UNACKNOWLEDGED_BYTES = 24 << 20
+_MOST_TROUBLES = 20
 
 Send = Callable[[dict[str, Any], bytes], None]
 
@@ -50,12 +55,22 @@ class Telemetry:
         self._records: list[bytes] = []
         self._schemas: dict[int, bytes] = {}
         self._unacknowledged: deque[tuple[int, dict[str, Any], bytes]] = deque()
+        self._unacknowledged_bytes = 0
         self._sequence = 0
         self._lost_samples = 0
+        self._held_back = False
+        self._troubles: list[str] = []
+
+    def trouble(self, text: str) -> bool:
+        """Have a sentence about this node become a finding of the run; return whether it is new."""
+        new = text not in self._troubles and len(self._troubles) < _MOST_TROUBLES
+        if new:
+            self._troubles.append(text)
+        return new
 
     def sample(self, attempt: int) -> None:
         """Take one sample of every source."""
-        if len(self._unacknowledged) >= _MOST_UNACKNOWLEDGED:
+        if self._is_full:
             self._lost_samples += 1
             return
         moment = time.time()
@@ -65,58 +80,86 @@ class Telemetry:
 
     def add(self, records: bytes) -> None:
         """Take whole records of another process that measures; its samples are under the same limit as ours."""
-        full = len(self._unacknowledged) >= _MOST_UNACKNOWLEDGED
+        full = self._is_full
         for kind, body in iter_records(records):
             record = encode_record(kind, bytes(body))
+            if (kind == GRID and full) or len(record) > _MOST_BODY_BYTES:
+                self._lost_samples += 1
+                continue
             if kind == SCHEMA:
                 self._schemas[decode_json(body)["id"]] = record
-            if kind == GRID and full:
-                self._lost_samples += 1
-            else:
-                self._records.append(record)
+            self._records.append(record)
 
     def send(self, send: Send, *, dropped_log_bytes: int = 0) -> None:
-        """Send what was sampled and logged since the last time; also when there is nothing, as a sign of life."""
+        """Send what was sampled and logged since the last time; also when there is nothing, as a sign of life.
+
+        As many messages as it takes; what is too much for now stays where it is: in the ranks' channels.
+        """
         if not self.connected:
             return
-        records = b""
+        about = {"dropped_log_bytes": dropped_log_bytes, "lost_samples": self._lost_samples, "troubles": self._troubles}
+        bodies = list(_packed(self._records)) or [b""]
+        self._records.clear()
+        for body in bodies:
+            self._send_one(send, about, body)
+        unread = self._channels.unread_bytes
+        while unread and not self._is_full:
+            self._send_one(send, about, b"")
+            before, unread = unread, self._channels.unread_bytes
+            if unread >= before:  # what is damaged is passed over a moment later, and ranks may log faster than this
+                break
+        self._held_back = self._is_full and unread > 0
+
+    def _send_one(self, send: Send, about: Mapping[str, Any], body: bytes) -> None:
         cursors: dict[str, int] = {}
         steps: dict[int, int] = {}
-        if len(self._unacknowledged) < _MOST_UNACKNOWLEDGED:
+        if not self._is_full:
             records, cursors, steps = self._channels.read()
-        body = b"".join(self._records) + records
+            body += records
         message = {
             "t": "telemetry",
             "sequence": self._sequence,
             "cursors": cursors,
             "steps": list(steps.items()),
             "total": self._channels.total,
-            "dropped_log_bytes": dropped_log_bytes,
-            "lost_samples": self._lost_samples,
             "now": time.time(),
             "capped_values": self._channels.capped_values,
             "data": self._channels.data.news(),
+            "damaged": self._channels.damaged,
+            "unread_bytes": self._channels.unread_bytes,
+            **about,
         }
-        self._records.clear()
+        self._channels.damaged = []
         if body or cursors:
             self._unacknowledged.append((self._sequence, message, body))
+            self._unacknowledged_bytes += len(body)
             self._sequence += 1
         else:
             message["sequence"] = None
         send(message, body)
 
+    @property
+    def _is_full(self) -> bool:
+        return (
+            len(self._unacknowledged) >= _MOST_UNACKNOWLEDGED
+            or self._unacknowledged_bytes >= _MOST_UNACKNOWLEDGED_BYTES
+        )
+
     def resend(self, send: Send) -> None:
         """A supervisor (perhaps a new one) is there: tell it all schemas again and everything not acknowledged."""
         self.connected = True
-        send({"t": "telemetry", "sequence": None, "steps": []}, b"".join(self._schemas.values()))
+        for body in _packed(self._schemas.values()):
+            send({"t": "telemetry", "sequence": None, "steps": []}, body)
         for _, message, body in self._unacknowledged:
             send(message, body)
 
-    def acknowledge(self, sequence: int) -> None:
-        """Forget the messages up to `sequence`: they are stored."""
+    def acknowledge(self, sequence: int) -> bool:
+        """Forget the messages up to `sequence`: they are stored. Return whether there is room for what was held back."""
         while self._unacknowledged and self._unacknowledged[0][0] <= sequence:
-            _, message, _ = self._unacknowledged.popleft()
+            _, message, body = self._unacknowledged.popleft()
+            self._unacknowledged_bytes -= len(body)
             self._channels.acknowledge(message["cursors"])
+        return self._held_back and not self._is_full
 
     def _take(self, group: str, sampler: Sampler, moment: float, more: dict[str, dict[str, Any]]) -> None:
         values = sampler.sample()
@@ -129,3 +172,17 @@ class Telemetry:
             self._records.append(encoded)
         self._records.append(encode_grid(schema, moment, values))
         self._records.append(self._told[group].news(sampler, moment, more))
+
+
+def _packed(records: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield whole records together, as many as a message may hold beside what ranks logged."""
+    together: list[bytes] = []
+    size = 0
+    for record in records:
+        if together and size + len(record) > _MOST_BODY_BYTES:
+            yield b"".join(together)
+            together, size = [], 0
+        together.append(record)
+        size += len(record)
+    if together:
+        yield b"".join(together)

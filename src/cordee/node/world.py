@@ -16,7 +16,8 @@ class World:
         ranks_per_node: ranks on every node.
         node, node_rank: this node and its index in `nodes`.
         master_address, master_port, coordinator_port: of rank 0's node, the ports new at every attempt.
-        resume_from: newest complete checkpoint, or None.
+        resume_from: the checkpoint that it begins from, or None.
+        epoch: of the supervisor that started it.
     """
 
     attempt: int
@@ -29,6 +30,7 @@ class World:
     master_port: int
     coordinator_port: int
     resume_from: Optional[str] = None
+    epoch: int = 0
 
     @property
     def size(self) -> int:

@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from cordee.checkpoint.folder import find_checkpoints
+from cordee.checkpoint.folder import MANIFEST, candidates, checkpoint_at, find_checkpoints
+from cordee.checkpoint.folder import Checkpoint as Found
+from cordee.client.variables import DISTRIBUTED, JAX
 from cordee.findings import Finding
 from cordee.plan import model
 from cordee.plan.examine import examine
@@ -14,7 +16,7 @@ from cordee.plan.interpreter import interpreter_path
 from cordee.plan.placement import Placement, place
 from cordee.plan.segments import segments
 from cordee.plan.share import cpus_of_a_rank, takes_whole_nodes
-from cordee.spec.job import Checkpoint
+from cordee.spec.job import EXISTING, FRESH, SELF, Checkpoint
 from cordee.spec.load import LoadedJob
 from cordee.spec.scripts import launches_itself
 
@@ -41,6 +43,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         setup=job.setup,
         mpi=job.slurm.mpi,
         bind=_bind(loaded, request),
+        untold=_untold(loaded, request),
     )
     checkpoint = _checkpoint(job.checkpoint, folder, run_folder)
     step = model.Step(
@@ -124,6 +127,19 @@ def _bind(loaded: LoadedJob, request: model.Request) -> Literal["gpu", "none"]:
     return need.bind or ("gpu" if request.ranks_per_node == request.gpus_per_node else "none")
 
 
+def _untold(loaded: LoadedJob, request: model.Request) -> tuple[str, ...]:
+    """Return what the rank is not told where it is alone and nothing says that it is meant to be a world.
+
+    Scripts take RANK for the word of a launcher and then ask for the backend of GPUs, which a laptop has not; a command
+    that starts ranks of its own must not hand this one's number to them.
+    """
+    if request.nodes * request.ranks_per_node > 1 or isinstance(loaded.job.need.ranks_per_node, int):
+        return ()
+    if launches_itself(loaded.job.run):
+        return (*DISTRIBUTED, *JAX)
+    return () if request.gpus_per_node else DISTRIBUTED
+
+
 def _request(loaded: LoadedJob, placement: Placement) -> model.Request:
     need = loaded.job.need
     given = need.ranks_per_node
@@ -155,15 +171,35 @@ def _request(loaded: LoadedJob, placement: Placement) -> model.Request:
 
 def _checkpoint(document: Checkpoint | None, folder: Path, run_folder: Path) -> model.CheckpointPolicy:
     declared = document or Checkpoint()
-    path = folder / declared.path if document else run_folder / "checkpoints"
-    there = find_checkpoints(path, declared.pattern, {}) if document else []
+    path = folder / declared.path if declared.path is not None else run_folder / "checkpoints"
+    there = find_checkpoints(path, declared.pattern) if declared.path is not None else []
     return model.CheckpointPolicy(
         path=str(path),
         pattern=declared.pattern,
-        resume=declared.resume,
+        resume="self" if declared.resume == (SELF,) else declared.resume,
         signal=declared.signal,
         every_s=declared.every,
         grace_s=declared.grace,
         ignore={checkpoint.name: checkpoint.mtime_ns for checkpoint in there},
         declared=document is not None,
+        own_folder=declared.path is None,
+        begin=_begin(declared, folder, there),
     )
+
+
+def _begin(declared: Checkpoint, folder: Path, there: list[Found]) -> model.Begin | None:
+    """Return what the run begins from by an explicit word; empty `checkpoints` when there is nothing of the kind."""
+    given = declared.begin
+    if given in (None, FRESH):
+        return None
+    if given != EXISTING:
+        place = folder / Path(given).expanduser()
+        one = checkpoint_at(place) if _is_checkpoint(place, declared.pattern) else None
+        there = [one] if one is not None else find_checkpoints(place, declared.pattern)
+    there = sorted(there, key=lambda found: (-1 if found.step is None else found.step, found.mtime_ns))
+    return model.Begin(given=given, checkpoints={found.path: found.mtime_ns for found in there})
+
+
+def _is_checkpoint(place: Path, pattern: str) -> bool:
+    """Return whether a path is a checkpoint and no folder that holds some: by its manifest, else by what it holds."""
+    return place.is_file() or (place / MANIFEST).exists() or not candidates(place, pattern)

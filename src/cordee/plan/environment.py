@@ -11,8 +11,10 @@ from typing import Any
 from cordee.environment.choose import PREFERENCE, choose_engine
 from cordee.environment.document import Environment
 from cordee.environment.edf import Resolved
+from cordee.environment.edf.expand import ExpansionError, expand
 from cordee.environment.engines._base import EngineError
-from cordee.environment.images import Store, locate, store_folder
+from cordee.environment.images import locate, own_store
+from cordee.environment.images.enroot import image_warnings
 from cordee.environment.prepare import resolve_here
 from cordee.errors import CordeeError, DocumentError
 from cordee.findings import Finding
@@ -44,24 +46,40 @@ def plan_environment(
     assert loaded.job.environment
     saying, site = Saying(loaded), loaded.cluster.environment
     try:
-        resolved = resolve_here(loaded.job.environment, site, cwd=loaded.folder, environ=environ)
+        name = expand(os.path.expanduser(loaded.job.environment), environ)
+    except ExpansionError as error:
+        details: dict[str, Any] = {"given": error.given, "allowed": error.allowed, "next": error.next}
+        saying.error(_KEY, error.rule, f"environment {error.text}", **details)
+        return None, saying.findings
+    if not name:
+        saying.error(
+            _KEY, "no-such-edf", "environment comes to nothing", given=loaded.job.environment, next="name an EDF"
+        )
+        return None, saying.findings
+    try:
+        resolved = resolve_here(name, site, cwd=loaded.folder, environ=environ)
     except DocumentError as error:
         return None, [_placed(loaded, finding) for finding in error.findings] or [_finding(loaded, error, error.kind)]
+    except CordeeError as error:
+        return None, [_finding(loaded, error, error.kind)]
+    if resolved.refusals():
+        return None, [*resolved.findings, *resolved.refusals()]
     if site.engine == STEP_ENGINE:
         planned = _of_the_step(loaded, resolved, run_folder, saying)
         _unmounted(resolved.environment, data, saying)
         return planned, [*resolved.findings, *saying.findings]
     _mounts(loaded, resolved.environment, saying)
     try:
-        environment = locate(resolved.environment, Store(store_folder(environ, site.store)))
+        environment = locate(resolved.environment, own_store(environ, site.store))
         engine = _engine(loaded, environment, saying)
     except CordeeError as error:
         rule = "no-engine" if isinstance(error, EngineError) else error.kind
         return None, [*resolved.findings, *saying.findings, _finding(loaded, error, rule)]
     files = tuple(map(str, resolved.files))
+    warnings = [_placed(loaded, each) for each in image_warnings(environment)]
     environment = with_data(environment, data, loaded.folder)
     planned = model.EnvironmentPlan(engine=engine, document=environment.document(), files=files)
-    return planned, [*resolved.findings, *saying.findings]
+    return planned, [*resolved.findings, *saying.findings, *warnings]
 
 
 def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying: Saying) -> model.EnvironmentPlan:

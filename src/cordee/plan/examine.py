@@ -9,6 +9,7 @@ from cordee.findings import Finding
 from cordee.plan.examine_checkpoint import examine_checkpoint
 from cordee.plan.examine_command import examine_command
 from cordee.plan.examine_slurm import examine_slurm
+from cordee.plan.examine_world import examine_world
 from cordee.plan.model import Plan
 from cordee.plan.placement import Placement
 from cordee.spec.load import LoadedJob
@@ -28,6 +29,7 @@ def examine(loaded: LoadedJob, plan: Plan, placement: Placement, before: Sequenc
         *_history_alone(loaded),
         *_binding(loaded, plan),
         *examine_command(loaded, plan),
+        *examine_world(loaded, plan),
         *_resources(loaded, plan),
         *(examine_slurm(loaded, plan, placement) if plan.backend == "slurm" else []),
         *examine_checkpoint(loaded, plan),

@@ -1,4 +1,4 @@
-"""What a restart would do: go on from a checkpoint, or begin at zero."""
+"""What a restart would do: continue from a checkpoint, or start from scratch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import os
 import shlex
 from pathlib import Path, PurePath
 
+from cordee.checkpoint.folder import checkpoint_at
+from cordee.checkpoint.owner import owner_of, trainers
 from cordee.findings import Finding
 from cordee.plan.model import Plan
+from cordee.spec.job import EXISTING
 from cordee.spec.load import LoadedJob
 from cordee.spec.scripts import Script, read_script, script_of
 from cordee.units import format_duration
@@ -21,23 +24,90 @@ def examine_checkpoint(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     findings = _restart(loaded, plan, script)
     findings += _signal(loaded, plan, script)
     findings += _place(loaded, plan)
+    findings += _own_folder(loaded, plan, script)
+    findings += _others(loaded, plan, script)
+    if plan.step.checkpoint.begin is not None:
+        return findings + _begins(loaded, plan)
+    return findings + _earlier(loaded, plan)
+
+
+def _earlier(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Say what lies in the folder already; refuse it where the script would go on from it, whatever we do."""
     checkpoint = plan.step.checkpoint
-    if checkpoint.ignore:
-        file, line = loaded.place("checkpoint", "path")
-        count = len(checkpoint.ignore)
-        what = "1 checkpoint lies" if count == 1 else f"{count} checkpoints lie"
-        findings.append(
-            Finding(
-                f"{what} in {checkpoint.path} already; this run does not go on from what was there before",
-                "info",
-                "earlier-checkpoints",
-                file=file,
-                line=line,
-                given=sorted(checkpoint.ignore)[-5:],
-                next="`cordee resume RUN` goes on with an earlier run",
-            )
-        )
-    return findings
+    if not checkpoint.ignore:
+        return []
+    file, line = loaded.place("checkpoint", "path")
+    count = len(checkpoint.ignore)
+    there = ("1 checkpoint lies" if count == 1 else f"{count} checkpoints lie") + f" in {checkpoint.path} already"
+    given = sorted(checkpoint.ignore)[-5:]
+    if checkpoint.resume == "self":
+        text = f'{there}, and with resume = "self" the script would continue from them'
+        allowed = "a folder without another run's checkpoints, or the word that they are meant"
+        what = "--begin existing continues from them; else leave out [checkpoint] path, or choose another"
+        return [Finding(text, "error", "foreign-checkpoints", file, line, given, allowed, what)]
+    text = f"{there}; this run does not continue from what was there before"
+    what = "`cordee resume RUN` continues with an earlier run, and --begin existing begins from the newest of these"
+    return [Finding(text, "info", "earlier-checkpoints", file=file, line=line, given=given, next=what)]
+
+
+def _begins(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Say which checkpoint the run begins from, or that there is none such."""
+    checkpoint = plan.step.checkpoint
+    assert checkpoint.begin is not None
+    begin = checkpoint.begin
+    file, line = loaded.place("checkpoint", "begin")
+
+    def refusal(text: str, allowed: str, what: str) -> list[Finding]:
+        return [Finding(text, "error", "no-beginning", file, line, begin.given, allowed, what)]
+
+    if begin.given == EXISTING and checkpoint.own_folder:
+        text = "nothing is there to begin from: without [checkpoint] path a run saves in its own folder, which is new"
+        return refusal(text, "fresh, or the path of a checkpoint", "--begin PATH names the checkpoint")
+    if not begin.checkpoints:
+        where = checkpoint.path if begin.given == EXISTING else begin.given
+        text = f"there is no complete checkpoint to begin from: {where}"
+        allowed = f"a complete checkpoint, or a folder with some that are called {checkpoint.pattern}"
+        return refusal(text, allowed, "leave out --begin to begin at zero, or correct the path")
+    if checkpoint.resume == "self" and any(
+        Path(checkpoint.path, name) not in map(Path, begin.checkpoints) for name in checkpoint.ignore
+    ):
+        text = f'with resume = "self" the script looks into {checkpoint.path} by itself'
+        return refusal(text, EXISTING, "--begin existing, or resume with {checkpoint} in it")
+    newest = list(begin.checkpoints)[-1]
+    found = checkpoint_at(newest)
+    run = owner_of(found, trainers(Path(newest).parent)) if found else None
+    text = f"this run begins from {newest}, which {f'run {run}' if run else 'an unknown run'} made"
+    return [Finding(text, "info", "begins-from", file=file, line=line, given=begin.given)]
+
+
+def _others(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
+    """Warn of a run that trains with the same folder now: what scripts save by themselves cannot be told apart then."""
+    checkpoint = plan.step.checkpoint
+    if checkpoint.own_folder or "cordee.checkpointer" in script.calls:
+        return []
+    others = [trainer.run for trainer in trainers(checkpoint.path) if trainer.training]
+    if not others:
+        return []
+    file, line = loaded.place("checkpoint", "path")
+    text = (
+        f"run {others[0]} trains with the same checkpoint folder; what a script saves while both train belongs to neither, "
+        "and a restart does not continue from it"
+    )
+    what = "leave out [checkpoint] path, so that each run has a folder of its own, or wait for that run"
+    return [Finding(text, "warn", "shared-checkpoints", file=file, line=line, given=checkpoint.path, next=what)]
+
+
+def _own_folder(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
+    """Warn where checkpoints are looked for in the run's own folder, which the script does not seem to know."""
+    checkpoint = plan.step.checkpoint
+    if not checkpoint.own_folder or checkpoint.resume is None or script.goes_on or not script.savers:
+        return []
+    if any("CORDEE_CHECKPOINT_DIR" in word for word in loaded.job.run):
+        return []
+    file, line = loaded.place("checkpoint")
+    text = "without [checkpoint] path the run's own folder is meant, and the script does not seem to save there"
+    what = "set path to the folder that the script saves in, or have it save in CORDEE_CHECKPOINT_DIR"
+    return [Finding(text, "warn", "checkpoint-folder", file=file, line=line, next=what)]
 
 
 def _restart(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
@@ -47,24 +117,27 @@ def _restart(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
     own = next((word for word in loaded.job.run if word.startswith("-") and "resume" in word), None)
     file, line = loaded.place("checkpoint")
     if own is not None:
-        text = f"a restart runs the same command again: whether {own} then goes on is up to the script"
-        return [Finding(text, "info", "resume-in-run", file=file, line=line, given=own)]
+        text = f"a restart runs the same command again: whether {own} then continues is up to the script"
+        what = 'resume = "self" in [checkpoint] says that it finds its newest checkpoint'
+        return [Finding(text, "info", "resume-in-run", file=file, line=line, given=own, next=what)]
     option = script.option("resume", "load-checkpoint", "from-checkpoint", "ckpt-path", "load-ckpt")
     argument = f"{option.name if option and option.takes_value else '--resume'} {{checkpoint}}"
     what = f'[checkpoint] with path, pattern and resume = "{argument}"'
+    text = "no resume command is configured: a restart starts training from scratch"
     if checkpoint.declared and "pattern" in (loaded.job.checkpoint.model_fields_set if loaded.job.checkpoint else ()):
-        text = "a restart begins at zero: [checkpoint] has a pattern and no resume"
         given, what = checkpoint.pattern, f'add resume = "{argument}" to [checkpoint]'
     else:
-        text = "a restart begins at zero: nothing says how the script goes on from a checkpoint"
         given, what = shlex.join(loaded.job.run), f"save with cordee.checkpointer(...), or add {what}"
-    allowed = "resume with {checkpoint} in it, or a script that calls cordee.checkpointer"
+    what += ', or resume = "self" if the script finds its newest checkpoint by itself'
     severity, count = "warn", plan.step.segment.max_segments
+    if checkpoint.begin is not None:
+        severity = "error"
+        text = "--begin cannot be honoured: no resume command is configured"
     if count > 1:
         severity = "error"
         what += f", or ask for no more than {format_duration(plan.step.segment.limit_s or 0)}"
-        text = f"each of the {count} segments of this chain would begin at zero: {text.partition(': ')[2]}"
-    return [Finding(text, severity, "restart-from-zero", file=file, line=line, given=given, allowed=allowed, next=what)]
+        text = f"no resume command is configured: each of the {count} segments of this chain would start training from scratch"
+    return [Finding(text, severity, "restart-from-zero", file=file, line=line, given=given, next=what)]
 
 
 def _signal(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
@@ -82,7 +155,7 @@ def _signal(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
 def _place(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     """Refuse a checkpoint folder that cannot be one, before an hour of training is lost to it."""
     checkpoint = plan.step.checkpoint
-    if not checkpoint.declared:
+    if checkpoint.own_folder:
         return []
     path = Path(checkpoint.path)
     existing = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))

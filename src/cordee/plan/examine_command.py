@@ -16,6 +16,10 @@ from cordee.spec.load import LoadedJob
 from cordee.spec.scripts import script_of
 
 _PARAMETER = re.compile(r"\{([A-Za-z_]\w*)\}")
+# What every rank has, set to another value than that of a variable.
+_OWN_RANKS = re.compile(
+    r"\b(MASTER_ADDR|MASTER_PORT|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)=(?!\"?\$\{?\w+\}?\"?(?:\s|;|&|\Z))"
+)
 _MOST_NAMES = 12
 _MPI_LAUNCHERS = ("mpirun", "mpiexec", "srun")
 
@@ -28,6 +32,7 @@ def examine_command(loaded: LoadedJob, plan: Plan) -> list[Finding]:
         *([] if environment else _executable(loaded, plan)),
         *([] if environment and workdir else _script(loaded)),
         *_shell(loaded),
+        *_own_ranks(loaded),
         *_parameters(loaded),
         *_launcher(loaded, plan),
     ]
@@ -101,6 +106,20 @@ def _shell(loaded: LoadedJob) -> list[Finding]:
         name, _, value = word.partition("=")
         what = f"remove it and add [env] {name} = {_toml_text(value)}"
     return [Finding(text, "warn", "shell-syntax", file=file, line=line, given=word, allowed=allowed, next=what)]
+
+
+def _own_ranks(loaded: LoadedJob) -> list[Finding]:
+    """A shell that finds the first node by itself hides the one that Cordée names, at a port that nobody else knows."""
+    if PurePath(loaded.job.run[0]).name not in ("bash", "sh"):
+        return []
+    names = list(dict.fromkeys(_OWN_RANKS.findall(" ".join(loaded.job.run))))
+    if not names:
+        return []
+    file, line = loaded.place("run")
+    shown, them = ", ".join(names), "them" if len(names) > 1 else "it"
+    text = f"the command sets {shown} itself, over the value that every rank has: ranks may not find each other"
+    what = f"take {them} out: every rank has {them}"
+    return [Finding(text, "warn", "own-ranks", file=file, line=line, given=shown, next=what)]
 
 
 def _parameters(loaded: LoadedJob) -> list[Finding]:

@@ -49,7 +49,8 @@ class Tasks(Frozen):
     """What one step runs.
 
     `path_prepend` goes in front of PATH, `mpi` is srun's (None: what the site set); `bind` is `gpu` where the agent puts
-    each rank on CPUs near its GPU.
+    each rank on CPUs near its GPU. `untold` are the variables of the world that
+    the only rank of a job is not given, so that its command finds itself as if started by hand.
     """
 
     argv: tuple[str, ...]
@@ -59,6 +60,7 @@ class Tasks(Frozen):
     setup: tuple[str, ...]
     mpi: str | None = None
     bind: Literal["gpu", "none"] = "none"
+    untold: tuple[str, ...] = ()
 
 
 class VetPolicy(Frozen):
@@ -73,17 +75,30 @@ class VetPolicy(Frozen):
     protocol: dict[str, Any] | None = None
 
 
+class Begin(Frozen):
+    """What the run was told to begin from: `given` is how, `checkpoints` path to mtime in ns, the newest last."""
+
+    given: str
+    checkpoints: dict[str, int]
+
+
 class CheckpointPolicy(Frozen):
-    """Where complete checkpoints lie; `ignore` are those that were there before (name to mtime in ns)."""
+    """Where complete checkpoints lie; `ignore` are those that were there before (name to mtime in ns).
+
+    `own_folder`: `path` is the run's own, and all in it is. `resume` is `self` where the script finds its newest one.
+    `begin` is None where the run begins from nothing but its own.
+    """
 
     path: str
     pattern: str
-    resume: tuple[str, ...] | None
+    resume: tuple[str, ...] | Literal["self"] | None
     signal: str | None
     every_s: float | None
     grace_s: float
     ignore: dict[str, int]
     declared: bool
+    own_folder: bool = False
+    begin: Begin | None = None
 
 
 class RestartPolicy(Frozen):

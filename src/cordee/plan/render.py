@@ -7,6 +7,7 @@ from typing import Any
 
 from cordee.plan.model import DataSet, Plan, Request, Scheduler, Step
 from cordee.spec.load import LoadedJob
+from cordee.spec.masking import MASK, masked_document, masked_text, masked_values, masked_words
 from cordee.units import format_duration, format_size
 
 
@@ -15,10 +16,11 @@ def render_plan(plan: Plan, script: str) -> str:
     step = plan.step
     rows = [
         ("job", f"{plan.name} on {plan.cluster} ({plan.backend})"),
-        ("command", shlex.join(step.tasks.argv)),
+        ("command", shlex.join(masked_words(step.tasks.argv))),
         *(_scheduler(step.request.scheduler) if plan.backend != "local" else ()),
         ("in", plan.workdir + (" (a snapshot of the job's folder)" if plan.workdir != plan.job_folder else "")),
         *_resources(step.request),
+        *([("world", "none: the rank runs as if started by hand")] if step.tasks.untold else ()),
         *([("binding", "each rank to CPUs near its GPU")] if step.tasks.bind == "gpu" else ()),
         *_surroundings(step),
         *_checkpoints(step),
@@ -26,7 +28,8 @@ def render_plan(plan: Plan, script: str) -> str:
         ("run folder", plan.folder),
     ]
     lines = [f"{name:<11} {text}" for name, text in rows]
-    lines += ["", "what would be started:", *(f"  {line}" for line in script.rstrip("\n").split("\n"))]
+    started = masked_text(script).rstrip("\n").split("\n")
+    lines += ["", "what would be started:", *(f"  {line}" for line in started)]
     return "\n".join(lines) + "\n"
 
 
@@ -39,7 +42,7 @@ def render_provenance(loaded: LoadedJob) -> str:
 
 
 def leaves(loaded: LoadedJob) -> list[tuple[str, object]]:
-    """Return (dotted key, value) of every value of the document, defaults included."""
+    """Return (dotted key, value) of every value of the document, defaults included, without secrets."""
     found: list[tuple[str, object]] = []
 
     def walk(prefix: str, value: object) -> None:
@@ -49,8 +52,13 @@ def leaves(loaded: LoadedJob) -> list[tuple[str, object]]:
         else:
             found.append((prefix, value))
 
-    walk("", loaded.job.model_dump(mode="json", by_alias=True))
+    walk("", masked_document(loaded.job.model_dump(mode="json", by_alias=True)))
     return found
+
+
+def data_variables(step: Step) -> dict[str, str]:
+    """Return the variables that name the places of data sets, which are no secrets."""
+    return {one.variable: one.place for one in step.data}
 
 
 def _resources(request: Request) -> list[tuple[str, str]]:
@@ -77,8 +85,9 @@ def _surroundings(step: Step) -> list[tuple[str, str]]:
     rows += _time(step)
     rows += _environment(step)
     rows += [("data", f"{one.name}: {_data_set(one)}") for one in step.data]
-    rows += [("set-up", line) for line in step.tasks.setup]
-    rows += [("env", f"{name}={shlex.quote(value)}") for name, value in step.tasks.env.items()]
+    rows += [("set-up", masked_text(line)) for line in step.tasks.setup]
+    shown = masked_values(step.tasks.env, data_variables(step))
+    rows += [("env", f"{name}={value if value == MASK else shlex.quote(value)}") for name, value in shown.items()]
     if step.tasks.path_prepend:
         rows.append(("PATH", f"begins with {':'.join(step.tasks.path_prepend)}"))
     wanted = [*step.vet.commands, *(f"import {name}" for name in step.vet.modules)]
@@ -137,7 +146,7 @@ def _scheduler(scheduler: Scheduler) -> list[tuple[str, str]]:
     document = scheduler.model_dump()
     names = ("partition", "account", "qos", "constraint", "reservation")
     rows = [(name, str(document[name])) for name in names if document[name]]
-    return rows + [("option", option) for option in scheduler.options]
+    return rows + [("option", masked_text(option)) for option in scheduler.options]
 
 
 def _time(step: Step) -> list[tuple[str, str]]:
@@ -156,7 +165,11 @@ def _time(step: Step) -> list[tuple[str, str]]:
 def _checkpoints(step: Step) -> list[tuple[str, str]]:
     checkpoint = step.checkpoint
     rows = [("checkpoints", f"{checkpoint.path}/{checkpoint.pattern}")]
-    if checkpoint.resume:
+    if checkpoint.begin is not None and checkpoint.begin.checkpoints:
+        rows.append(("begins from", list(checkpoint.begin.checkpoints)[-1]))
+    if checkpoint.resume == "self":
+        rows.append(("restart", "the same command; the script finds its newest checkpoint"))
+    elif checkpoint.resume:
         rows.append(("restart", f"appends {shlex.join(checkpoint.resume)}"))
     if checkpoint.signal:
         rows.append(("signal", f"{checkpoint.signal} to the ranks before the time is over"))

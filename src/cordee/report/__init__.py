@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cordee.errors import RunFolderError
+from cordee.report.place import report_folder
 from cordee.runs.folder import RunFolder, write_atomically
 
 
@@ -22,17 +22,10 @@ def render(run: str | Path) -> Path:
 
     folder = RunFolder(run)
     data = collect(folder)
-    try:
-        folder.report.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot make the folder of reports: {error.strerror}",
-            given=str(folder.report),
-            allowed="a folder on a disk with space that you may write",
-            next="copy the run's folder to where you may write, and render it there",
-        ) from error
-    write_atomically(folder.report / "report.txt", render_text(data))
-    write_atomically(folder.report / "report.json", json.dumps(report_document(data), indent=1, allow_nan=False))
-    page = folder.report / "index.html"
-    write_atomically(page, render_html(data))
+    place = report_folder(folder.root)
+    write_atomically(place / "report.txt", render_text(data), below=folder.root)
+    document = json.dumps(report_document(data), indent=1, allow_nan=False)
+    write_atomically(place / "report.json", document, below=folder.root)
+    page = place / "index.html"
+    write_atomically(page, render_html(data), below=folder.root)
     return page

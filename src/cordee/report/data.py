@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.errors import CordeeError, UsageError
 from cordee.insight.phases import LostTime, PhaseShare, SegmentTimes, lost_time, phase_shares, segment_times
+from cordee.opening import read_json, regular_below
 from cordee.report.usage import Usage, read_usage
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.reader import Run
 from cordee.runs.state import RunState, replay
+from cordee.spec.masking import masked_document, masked_text
 from cordee.submit import submitter_of
 from cordee.units import format_duration, parse_utc
 
@@ -160,21 +161,21 @@ def _note_silence(data: ReportData, events: list[dict[str, Any]]) -> None:
     if data.state.state == "running" and silent > _SILENT_S:
         data.missing.append(
             f"what happened in the last {format_duration(silent)}: nothing was heard from the run, which may have been killed;"
-            f" `cordee resume {data.folder.id}` goes on with it"
+            f" `cordee resume {data.folder.id}` continues it"
         )
 
 
 def _plan(run: Run, data: ReportData) -> None:
     try:
         script = submitter_of(data.folder).script_name
-        with open(data.folder.submit / script, "rb") as file:
-            data.submitted = file.read(_MOST_COMMAND_BYTES).decode(errors="replace").strip()
+        with open(data.folder.submit / script, "rb", opener=regular_below(data.folder.root)) as file:
+            data.submitted = masked_text(file.read(_MOST_COMMAND_BYTES).decode(errors="replace").strip())
     except (OSError, CordeeError, KeyError, TypeError):
         data.submitted = ""
-    plan = json.loads(data.folder.plan.read_bytes())
+    plan = read_json(data.folder.plan, data.folder.root)
     if not isinstance(plan, dict):
         raise ValueError("plan.json is no object")
-    data.plan = plan
+    data.plan = masked_document(plan)
 
 
 def _telemetry(run: Run, data: ReportData) -> None:

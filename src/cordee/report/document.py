@@ -11,7 +11,7 @@ from cordee.insight.data_account import account_findings, account_of
 from cordee.report.container import container_of
 from cordee.report.data import ReportData
 from cordee.report.loading import loading_document
-from cordee.report.segments import segment_document
+from cordee.report.segments import began_from, segment_document
 from cordee.report.storage import storage_document
 from cordee.units import utc_text
 
@@ -47,6 +47,8 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "total": state.total,
         "checkpoint": state.checkpoint,
         "checkpoints": data.checkpoints,
+        "began_from": began_from(state)[0],
+        "began_from_run": began_from(state)[1],
         "command": data.argv or None,
         "environment": environment(data),
         "data": [account.document() for account in account_of(state)],
@@ -89,10 +91,15 @@ def environment(data: ReportData) -> dict[str, Any]:
         "variables": sorted(_table(tasks.get("env"))),
         "setup": tasks.get("setup") or [],
         "checkpoint_folder": checkpoint.get("path"),
-        "resume": shlex.join(map(str, checkpoint["resume"])) if checkpoint.get("resume") else None,
+        "resume": _resume(checkpoint.get("resume")),
         "retries": _table(step.get("restart")).get("retries"),
         "submitted": data.submitted or None,
     }
+
+
+def _resume(given: Any) -> str | None:
+    """Return the arguments of a restart as one text; `self` where the script finds its checkpoint by itself."""
+    return given if isinstance(given, str) else shlex.join(map(str, given)) if given else None
 
 
 def summary(values: list[float]) -> dict[str, float | None]:

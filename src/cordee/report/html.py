@@ -17,7 +17,7 @@ from cordee.report.data import ReportData
 from cordee.report.document import environment, summary
 from cordee.report.loading import loading_charts, loading_facts
 from cordee.report.plots import OUTCOMES, curve_plots, phases_plot, resource_plots
-from cordee.report.segments import segment_words, worth_showing
+from cordee.report.segments import began_words, segment_words, worth_showing
 from cordee.report.storage import storage_charts
 from cordee.report.text import failure_text, lost_text, quantity, troubled_first
 from cordee.report.vetting import vetting_view
@@ -123,7 +123,7 @@ def _cards(data: ReportData) -> list[tuple[str, str]]:
     """Return the few numbers that stand at the top."""
     state = data.state
     took = "not started" if data.seconds is None else format_duration(data.seconds)
-    cards = [("took" if state.ended else "still going on", took)]
+    cards = [("took" if state.ended else "still running", took)]
     if state.step is not None:
         cards.append(("step", f"{state.step} of {state.total}" if state.total else str(state.step)))
     for name in ("loss", "tokens_per_s", "samples_per_s"):
@@ -153,6 +153,7 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
         ("hosts", ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")),
         ("segments", str(state.segments)),
         ("steps done again", "unknown: no steps were logged" if again is None else str(again)),
+        ("began from", began_words(state)),
         ("newest checkpoint", state.checkpoint or "none"),
         ("checkpoints in", known["checkpoint_folder"] or ""),
         ("working folder", known["working_folder"] or ""),

@@ -7,7 +7,7 @@ from typing import Any
 from cordee.insight.data_account import account_of
 from cordee.insight.phases import segment_times
 from cordee.report.container import container_of
-from cordee.report.segments import segment_document
+from cordee.report.segments import began_from, segment_document
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
 from cordee.submit import step_of
@@ -43,6 +43,8 @@ def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
         "step": state.step,
         "total": state.total,
         "checkpoint": state.checkpoint,
+        "began_from": began_from(state)[0],
+        "began_from_run": began_from(state)[1],
         "reason": state.reason,
         "text": state.text,
         "failures": state.failures,

@@ -55,6 +55,21 @@ def worth_showing(state: RunState) -> bool:
     return len(state.segment_states) > 1 or any(segment.job for segment in state.segment_states)
 
 
+def began_from(state: RunState) -> tuple[str | None, str | None]:
+    """Return the path of the checkpoint that the run began from, None at zero, and the run that made it, None: not known."""
+    began = state.began_from or {}
+    return began.get("path"), began.get("run")
+
+
+def began_words(state: RunState) -> str:
+    """Return the checkpoint that the run began from, and whose it is; empty where it began at zero."""
+    began = state.began_from
+    if began is None:
+        return ""
+    whose = f"of run {began['run']}" if began["run"] else "of an unknown run" if began["other"] else "its own"
+    return f"{began['path']} ({whose})"
+
+
 def segment_words(times: SegmentTimes) -> SegmentWords:
     """Return a segment's row."""
     segment = times.segment
@@ -82,7 +97,7 @@ def segment_document(times: SegmentTimes) -> dict[str, Any]:
 def end_words(segment: SegmentState) -> str:
     """Return why a segment ended, what it saved and what follows: `its time limit was near; step-80 saved; ...`."""
     if segment.ended_at is None:
-        return "goes on" if segment.started_at is not None else "waits for its nodes"
+        return "continues" if segment.started_at is not None else "waits for its nodes"
     parts = [_ENDS.get(segment.reason) or f"the run failed ({segment.reason.replace('_', ' ') or 'no reason given'})"]
     if segment.next:
         parts.append(f"{segment.checkpoint} saved" if segment.progress else "nothing new saved")

@@ -11,7 +11,7 @@ from cordee.report.container import container_words
 from cordee.report.data import ReportData
 from cordee.report.document import summary
 from cordee.report.loading import loading_lines
-from cordee.report.segments import segment_words, worth_showing
+from cordee.report.segments import began_words, segment_words, worth_showing
 from cordee.report.vetting import document_of, remarks
 from cordee.runs.state import NodeState, called
 from cordee.slurm import fold_nodes
@@ -66,6 +66,8 @@ def _head(data: ReportData) -> list[str]:
     lines += _fact("restarts", f"{state.restarts}, segments {state.segments}, {_again(data)}")
     if lost_text(data):
         lines += _fact("lost", lost_text(data))
+    if began_words(state):
+        lines += _fact("began from", began_words(state))
     if state.checkpoint:
         lines += _fact("checkpoint", f"{state.checkpoint} ({len(data.checkpoints)} seen)")
     for account in account_of(state):

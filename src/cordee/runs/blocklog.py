@@ -26,6 +26,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Deque, Iterable, Iterator, Optional, Sequence, Union
 
+from cordee.opening import regular_below
+
 SCHEMA, GRID64, EVENTS, FACTS, GRID = 1, 2, 3, 4, 5
 GRIDS = frozenset((GRID, GRID64))
 
@@ -217,7 +219,7 @@ class BlockReader:
         self.skipped_bytes = 0
 
     def __iter__(self) -> Iterator[tuple[int, int, bytes]]:
-        with open(self.path, "rb", buffering=0) as file:
+        with open(self.path, "rb", buffering=0, opener=regular_below(Path(self.path).parent.parent)) as file:
             ahead = _Ahead(file.fileno())
             while True:
                 block = _read_block(ahead, self.offset)

@@ -6,10 +6,12 @@ import os
 import string
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Union
+from typing import Optional, Union
 
 from cordee.errors import RunFolderError
+from cordee.opening import open_folder
 
 _LETTERS = string.ascii_lowercase
 
@@ -145,8 +147,13 @@ class RunFolder:
         return self.plan.is_file() or self.journal.is_dir()
 
 
-def write_atomically(path: Union[str, Path], data: Union[str, bytes], mode: int = 0o600) -> None:
+def write_atomically(
+    path: Union[str, Path], data: Union[str, bytes], mode: int = 0o600, below: Optional[Path] = None
+) -> None:
     """Write a small file so that readers see the old or the new content, never a part of it; durable on return.
+
+    Args:
+        below: a folder in which others may write: no link is followed from there on.
 
     Raises:
         RunFolderError: the folder is gone, read-only, or the disk is full.
@@ -155,9 +162,11 @@ def write_atomically(path: Union[str, Path], data: Union[str, bytes], mode: int 
 
     target = Path(path)
     payload = data.encode() if isinstance(data, str) else data
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    temporary = f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}"
+    folder = None
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        folder = open_folder(target.parent, target.parent if below is None else below)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, dir_fd=folder)
         try:
             view = memoryview(payload)
             while view:
@@ -165,18 +174,20 @@ def write_atomically(path: Union[str, Path], data: Union[str, bytes], mode: int 
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(temporary, target)
+        os.replace(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError as error:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
+        if folder is not None:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
         raise RunFolderError(
             f"cannot write {target.name}: {error.strerror}",
             given=str(target),
             allowed="a folder that exists, on a disk with space, that you may write",
             next="make room or restore the folder, then `cordee resume` the run",
         ) from error
+    finally:
+        if folder is not None:
+            os.close(folder)
 
 
 def say(text: str) -> None:

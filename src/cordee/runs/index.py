@@ -10,11 +10,13 @@ import difflib
 import json
 import os
 import re
+import stat
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from cordee.errors import RunFolderError, RunNotFound
+from cordee.opening import LIMIT_BYTES, parse_json, regular_below
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import read_journal
 from cordee.runs.state import replay
@@ -78,18 +80,25 @@ def find_run(name: str, parent: str | Path, *more: str | Path) -> RunFolder:
 
     Raises:
         RunNotFound: no run answers to it, or several do; carries the nearest ids.
+        RunFolderError: it is a link that another user made.
     """
     if os.sep in name or name in (".", ".."):
         folder = RunFolder(Path(name).resolve())
         if folder.exists():
             return folder
         raise RunNotFound("this is no run folder", given=name, allowed="a folder with plan.json and journal/ in it")
-    parents = {run_id: Path(folder) for folder in (parent, *more) for run_id in _run_ids(Path(folder))}
+    found = _find_run(name, parent, *more)
+    _check_link(found.root)
+    return found
+
+
+def _find_run(name: str, *folders: str | Path) -> RunFolder:
+    parents = {run_id: Path(folder) for folder in folders for run_id in _run_ids(Path(folder))}
     ids = sorted(parents, key=lambda run_id: _order(parents[run_id], run_id))
     if name in ids:
         return RunFolder(parents[name] / name)
     if not ids:
-        raise RunNotFound(f"there are no runs in {parent}", given=name, next="`cordee run` starts one")
+        raise RunNotFound(f"there are no runs in {folders[0]}", given=name, next="`cordee run` starts one")
     if name in ("last", ""):
         return RunFolder(parents[ids[-1]] / ids[-1])
     named = [run_id for run_id in ids if _job_name(run_id) == name]
@@ -109,6 +118,25 @@ def find_run(name: str, parent: str | Path, *more: str | Path) -> RunFolder:
         allowed=[*nearest, "last"],
         next="`cordee runs` lists the runs; --runs DIR or CORDEE_RUNS looks elsewhere",
     )
+
+
+def _check_link(root: Path) -> None:
+    """Refuse a link to a run that somebody else made: in a folder that all share it may lead anywhere.
+
+    Raises:
+        RunFolderError: it is one.
+    """
+    try:
+        status = root.lstat()
+    except OSError:
+        return
+    if stat.S_ISLNK(status.st_mode) and status.st_uid != os.geteuid():
+        raise RunFolderError(
+            "the run's folder is a link that another user made",
+            given=str(root),
+            allowed="a folder, or a link of your own",
+            next="give the path that it leads to, if you trust it",
+        )
 
 
 def _run_ids(parent: Path) -> list[str]:
@@ -142,11 +170,12 @@ def _job_name(run_id: str) -> str:
 def _summarise(folder: RunFolder) -> RunSummary:
     summary = RunSummary(folder.id, _job_name(folder.id), "unreadable")
     try:
+        _check_link(folder.root)
         events = read_journal(folder.journal)
+        state = replay(events, folder.id)
     except RunFolderError as error:
         summary.reason = error.text
         return summary
-    state = replay(events, folder.id)
     active = sum(1 for node in state.nodes if node.role == "active")
     asked = next((event.get("nodes") for event in events if event["event"] == "submitted"), None)
     summary.state, summary.exit_code = state.state, state.exit_code
@@ -177,9 +206,15 @@ def _from_cache(entry: Any, stamp: list[list[Any]]) -> RunSummary | None:
         return None
 
 
+def _own_json(path: Path) -> Any:
+    """Return the document in a file of one's own: what others left in a folder that all share may say anything."""
+    with open(path, "rb", opener=regular_below(path.parent)) as file:
+        return parse_json(file.read(LIMIT_BYTES)) if os.fstat(file.fileno()).st_uid == os.geteuid() else None
+
+
 def _read_cache(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_bytes())
+        document = _own_json(path)
         if document["schema"] != SCHEMA or not isinstance(document["runs"], dict):
             return {}
         return document["runs"]

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee.errors import RunFolderError
+from cordee.opening import parse_json, read_regular, regular_below
 from cordee.units import utc_text
 
 SCHEMA = "cordee.journal/1"
 _MAJOR = 1
 _MAX_PENDING = 10_000
+MOST_BYTES = 512 << 20  # of all writers of a run: weeks of it
 
 
 class JournalWriter:
@@ -31,6 +33,7 @@ class JournalWriter:
 
     def __init__(self, folder: Path, writer: str, epoch: int, sequence: int = 0) -> None:
         self.path = folder / f"{writer}.jsonl"
+        self._opener = regular_below(folder.parent)
         self.writer = writer
         self.epoch = epoch
         self.sequence = sequence
@@ -66,7 +69,7 @@ class JournalWriter:
         if not self._pending:
             return True
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            descriptor = self._opener(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         except OSError as error:
             self.last_error = error
             return False
@@ -105,17 +108,20 @@ def read_journal(folder: Path) -> list[dict[str, Any]]:
         RunFolderError: the folder cannot be read, or was written by a newer major version.
     """
     events: list[dict[str, Any]] = []
+    left_bytes = MOST_BYTES
     try:
         files = sorted(folder.glob("*.jsonl"))
         if not files and not folder.is_dir():
             raise FileNotFoundError(2, "no such folder")
         for path in files:
-            events.extend(parse_lines(path.read_bytes(), path))
+            content = read_regular(path, folder.parent, left_bytes)
+            left_bytes -= len(content)
+            events.extend(parse_lines(content, path))
     except OSError as error:
         raise RunFolderError(
             f"cannot read the journal: {error.strerror}",
-            given=str(folder),
-            allowed="the journal/ folder of a run",
+            given=str(error.filename or folder),
+            allowed="the journal/ folder of a run, with files of its own and no links",
             next="`cordee runs` lists the runs that are there",
         ) from error
     events.sort(key=lambda event: (event["epoch"], event["seq"], event["writer"]))
@@ -131,7 +137,7 @@ def parse_lines(data: bytes, path: Path) -> list[dict[str, Any]]:
     events = []
     for line in data.split(b"\n"):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
         except ValueError:
             continue
         if not isinstance(record, dict) or not isinstance(record.get("event"), str):
@@ -148,15 +154,16 @@ def parse_lines(data: bytes, path: Path) -> list[dict[str, Any]]:
                 allowed=SCHEMA,
                 next="read it with the version that wrote it, or newer",
             )
-        if isinstance(record.get("epoch"), int) and isinstance(record.get("seq"), int):
-            record.setdefault("writer", path.stem)
+        record.setdefault("writer", path.stem)
+        texts, numbers = (record["writer"], record.get("time")), (record.get("epoch"), record.get("seq"))
+        if all(isinstance(text, str) for text in texts) and all(isinstance(number, int) for number in numbers):
             events.append(record)
     return events
 
 
 def _ends_torn(path: Path) -> bool:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular_below(path.parent.parent)) as file:
             file.seek(0, os.SEEK_END)
             if file.tell() == 0:
                 return False

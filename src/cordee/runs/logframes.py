@@ -14,6 +14,8 @@ from collections import deque
 from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
+from cordee.opening import regular_below
+
 OUT, ERR, OWN = 0, 1, 2
 LOST = 1  # flag: the data says how many bytes of this rank's output the disk refused
 
@@ -367,7 +369,7 @@ def _frame(buffer: bytes, at: int, size: int, base: int, name: str) -> Frame:
 
 
 def _read(path: Union[str, Path], offset: int) -> bytes:
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=regular_below(Path(path).parent.parent)) as file:
         return os.pread(file.fileno(), _READ_BYTES, offset)
 
 

@@ -13,13 +13,13 @@ run.series("loss").mean
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cordee.errors import RunFolderError, RunNotFound, UsageError
+from cordee.opening import read_json
 from cordee.runs.blocklog import merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
@@ -143,7 +143,7 @@ class Run:
         """
         if self._plan is None:
             try:
-                self._plan = json.loads(self.folder.plan.read_bytes())
+                self._plan = read_json(self.folder.plan, self.folder.root)
             except (OSError, ValueError) as error:
                 raise RunFolderError(f"cannot read the plan: {error}", given=str(self.folder.plan)) from error
         assert self._plan is not None
@@ -397,6 +397,11 @@ class Run:
                 self._tail.refresh(self._commit.parts)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                raise RunFolderError(
+                    f"the telemetry cannot be read: {error.strerror}",
+                    given=str(error.filename or self.folder.telemetry),
+                ) from error
             if commit_key(self.folder.telemetry) == key:
                 return
         raise RunFolderError("the telemetry changes faster than it can be read", given=str(self.folder.telemetry))

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional, Sequence
 
 from cordee.errors import RunFolderError
+from cordee.opening import read_json
 from cordee.runs.blocklog import list_parts
 from cordee.runs.folder import RunFolder, write_atomically
+from cordee.runs.state import NodeState, RankState, RunState
 
 SCHEMA = "cordee.recording/1"
 _MOST_RECORDERS = 1_000_000
@@ -218,7 +221,7 @@ def read_recorder(folder: RunFolder, number: int) -> Recorder:
     """
     path = recorders_folder(folder) / f"{number}.json"
     try:
-        document = json.loads(path.read_bytes())
+        document = read_json(path, folder.root)
         if document.get("schema") == SCHEMA:
             known = {name: document[name] for name in Recorder.__dataclass_fields__ if name in document}
             ranks = [
@@ -251,6 +254,53 @@ def all_ended(folder: RunFolder, recorders: Sequence[Recorder]) -> bool:
     )
 
 
+def recording_state(folder: RunFolder, recorders: Sequence[Recorder]) -> RunState:
+    """Return the state of what was recorded: running, finished, failed, or `unknown` where nobody saw how it ended."""
+    newest: dict[int, RecordedRank] = {}
+    node_of: dict[int, str] = {}
+    for recorder in recorders:
+        for rank in recorder.ranks:
+            if rank.rank not in newest or rank.attempt >= newest[rank.rank].attempt:
+                newest[rank.rank], node_of[rank.rank] = rank, recorder.node
+    ranks = [newest[number] for number in sorted(newest)]
+    state = RunState(run=folder.id, ranks=[_rank_state(rank, node_of[rank.rank]) for rank in ranks])
+    state.nodes = [NodeState(node, role="active") for node in dict.fromkeys(one.node for one in recorders)]
+    for rank in ranks:
+        state.node(node_of[rank.rank]).ranks.append(rank.rank)
+    state.world_size = max((one.world_size or 0 for one in recorders), default=0) or len(ranks)
+    state.job = next((one.job for one in recorders if one.job), None)
+    began = [rank.started_at for rank in ranks] or [one.started_at for one in recorders]
+    state.submitted_at = state.started_at = min(began, default=None)
+    codes = [128 + rank.signal if rank.signal else rank.exit_code for rank in ranks if rank.ended_at is not None]
+    bad = [code for code in codes if code]
+    ended = all_ended(folder, recorders)
+    if bad:
+        state.state, state.exit_code = "failed", max(bad)
+    elif ranks and len(codes) == len(ranks) and all(code == 0 for code in codes):
+        state.state, state.exit_code = "finished", 0
+    elif recorders and not ended:
+        state.state = "running"
+    else:
+        state.state, state.reason = "unknown", "the sampler did not see how the command ended"
+    if ended or len(codes) == len(ranks) > 0:
+        ends = [rank.ended_at for rank in ranks] + [one.ended_at or one.heard_at for one in recorders if not ranks]
+        state.ended_at = max((end for end in ends if end is not None), default=None)
+    return state
+
+
+def _rank_state(rank: RecordedRank, node: str) -> RankState:
+    code = rank.exit_code
+    status = "running" if rank.ended_at is None else "failed" if code or rank.signal else "exited"
+    return RankState(rank.rank, node, status, rank.pid, code, _signal_name(rank.signal) if rank.signal else None)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def _claimed(place: Path, number: int) -> bool:
     try:
         os.close(os.open(place / f"{number}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -264,7 +314,7 @@ def _started(path: Path) -> Optional[str]:
     deadline = time.monotonic() + _READ_S
     while True:
         try:
-            key = json.loads(path.read_bytes())["key"]
+            key = read_json(path, path.parent)["key"]
             return key if isinstance(key, str) else None
         except (ValueError, KeyError, TypeError):
             if time.monotonic() > deadline:

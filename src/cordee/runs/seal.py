@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from cordee.errors import CordeeError, RunFolderError
+from cordee.opening import open_folder, read_json
 from cordee.runs.blocklog import list_parts, merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.grids import TURN_SLOTS, Axes, rollup
@@ -51,7 +52,7 @@ def seal(folder: str | Path, *, final: bool = False) -> float | None:
     """Seal the closed parts of a run, all parts with `final`, and return the time up to which it is sealed.
 
     The newest part of the newest epoch is still written to and is closed only when the run has ended (`final`). While
-    another process seals the same run nothing is done.
+    another process seals the same run nothing is done; nor in the folder of another user, whose samples are read as they are.
 
     Args:
         folder: the run's folder.
@@ -64,6 +65,8 @@ def seal(folder: str | Path, *, final: bool = False) -> float | None:
     """
     telemetry = RunFolder(folder).telemetry
     try:
+        if not _is_own(Path(folder), telemetry):
+            return read_commit(telemetry).sealed_until
         with _lock(telemetry) as mine:
             commit = read_commit(telemetry)
             if mine:
@@ -81,6 +84,15 @@ def seal(folder: str | Path, *, final: bool = False) -> float | None:
             allowed="a folder that exists, on a disk with space, that you may write",
             next="make room and seal again; nothing is lost meanwhile",
         ) from error
+
+
+def _is_own(folder: Path, telemetry: Path) -> bool:
+    """Return whether this is a run of one's own, whose telemetry nobody led elsewhere."""
+    descriptor = open_folder(telemetry, folder)
+    try:
+        return os.stat(folder).st_uid == os.fstat(descriptor).st_uid == os.geteuid()
+    finally:
+        os.close(descriptor)
 
 
 def drop_sealed_parts(folder: str | Path) -> int:
@@ -284,7 +296,7 @@ def _lock(telemetry: Path) -> Iterator[bool]:
 def _lock_is_stale(path: Path) -> bool:
     try:
         age = time.time() - path.stat().st_mtime
-        holder: dict[str, Any] = json.loads(path.read_bytes())
+        holder: dict[str, Any] = read_json(path, path.parent)
         if holder["host"] == socket.gethostname():
             os.kill(holder["pid"], 0)
     except (ProcessLookupError, FileNotFoundError):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordee.errors import RunFolderError
+from cordee.opening import read_json
 from cordee.runs.folder import write_atomically
 from cordee.runs.grids import STATISTICS, TURN_SLOTS, Axes
 
@@ -95,7 +96,7 @@ def read_commit(telemetry: Path) -> Commit:
     """
     path = telemetry / STORE / "zarr.json"
     try:
-        document = json.loads(path.read_bytes())["attributes"]["cordee"]
+        document = read_json(path, telemetry.parent)["attributes"]["cordee"]
         schema = document.pop("schema")
         if schema == _OLDER:
             document["step_rows"] = None
@@ -135,7 +136,7 @@ def read_facts(telemetry: Path) -> dict[str, dict[str, Any]]:
     """
     path = telemetry / STORE / "facts.json"
     try:
-        known: dict[str, dict[str, Any]] = json.loads(path.read_bytes())
+        known: dict[str, dict[str, Any]] = read_json(path, telemetry.parent)
         return known
     except (FileNotFoundError, NotADirectoryError):
         return {}
@@ -239,7 +240,7 @@ class SealedGroup:
         from cordee.runs.shards import ShardedArray
 
         if name not in self._opened:
-            array = self._opened[name] = ShardedArray(self._path / name)
+            array = self._opened[name] = ShardedArray(self._path / name, self.telemetry.parent)
             if "statistic" in array.dims:  # means have noise in their last bits, in which bitshuffle finds nothing
                 array.byte_shuffled = frozenset({STATISTICS.index("mean")})
         return self._opened[name]
@@ -295,14 +296,12 @@ def _read_table(
 ) -> np.ndarray:
     import numpy as np
 
+    path = telemetry / STORE / "events" / name
+    if stop <= start or not (path / "zarr.json").exists():
+        return np.zeros((len(columns), 0))
     from cordee.runs.shards import ShardedArray
 
-    if stop <= start:
-        return np.zeros((len(columns), 0))
-    path = telemetry / STORE / "events" / name
-    if not (path / "zarr.json").exists():
-        return np.zeros((len(columns), 0))
-    array = ShardedArray(path)
+    array = ShardedArray(path, telemetry.parent)
     places = [known.index(column) for column in columns]
     return np.concatenate([array.read((at, at + 1), (start, stop)) for at in places])
 
@@ -321,6 +320,6 @@ def _write_table(telemetry: Path, name: str, columns: Sequence[str], table: np.n
             dims=("column", "row"),
             dtype="float64",
         )
-    array = ShardedArray(path)
+    array = ShardedArray(path, telemetry.parent)
     array.grow(len(columns), start + table.shape[1])
     array.write(table, 0, start)

@@ -18,12 +18,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from google_crc32c import value as crc32c
 
 from cordee.errors import RunFolderError
+from cordee.opening import read_json, regular_below
 from cordee.runs.folder import write_atomically
 
 _NOTHING = (1 << 64) - 1
@@ -53,14 +54,15 @@ class ShardedArray:
         RunFolderError: the metadata is missing, damaged, or of a kind that no Cordée writes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, below: Path | None = None) -> None:
         self.path = path
+        self.below = path if below is None else below
         self.damaged: dict[str, str] = {}
         self.byte_shuffled: frozenset[int] = frozenset()
         self._decoded: OrderedDict[tuple[tuple[int, ...], int], np.ndarray] = OrderedDict()
         self._decoded_bytes = 0
         try:
-            self._document = document = json.loads((path / "zarr.json").read_bytes())
+            self._document = document = read_json(path / "zarr.json", self.below)
             (sharding,) = document["codecs"]
             inside = {codec["name"]: codec.get("configuration", {}) for codec in sharding["configuration"]["codecs"]}
             known = sharding["name"] == "sharding_indexed" and set(inside) <= {"transpose", "bytes", "blosc"}
@@ -88,7 +90,7 @@ class ShardedArray:
         for shard in _cells(spans, self._shard):
             if self._read_decoded(shard, spans, found):
                 continue
-            with suppress(FileNotFoundError), open(self._file(shard), "rb", buffering=0) as file:
+            with suppress(FileNotFoundError), self._open(shard) as file:
                 self._read_shard(file.fileno(), shard, spans, found)
         return found
 
@@ -106,6 +108,9 @@ class ShardedArray:
             self.shape = wider
             self._document["shape"] = list(wider)
             write_atomically(self.path / "zarr.json", json.dumps(self._document))
+
+    def _open(self, shard: Sequence[int]) -> BinaryIO:
+        return open(self._file(shard), "rb", buffering=0, opener=regular_below(self.below))
 
     def _file(self, shard: Sequence[int]) -> Path:
         return self.path / "c" / "/".join(map(str, shard))
@@ -222,7 +227,7 @@ class _OldShard:
         self._map: mmap.mmap | None = None
         self._view = memoryview(b"")
         try:
-            with open(array._file(shard), "rb", buffering=0) as file:
+            with array._open(shard) as file:
                 index = array._read_index(file.fileno(), shard)
                 if index is not None:
                     self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -9,9 +9,10 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+from cordee.opening import read_json, read_regular, regular_below
 from cordee.runs.folder import RunFolder, write_atomically
 
 SCHEMA = "cordee.code/1"
@@ -39,6 +40,52 @@ _LEFT_OUT = frozenset(
         "wandb",
     ]
 )
+# What programs are made of and configured by; everything else in a job's folder may be what a run writes there.
+_CODE = frozenset(
+    [
+        ".py",
+        ".pyi",
+        ".pyx",
+        ".pxd",
+        ".ipynb",
+        ".sh",
+        ".bash",
+        ".toml",
+        ".yaml",
+        ".yml",
+        ".json",
+        ".cfg",
+        ".ini",
+        ".conf",
+        ".env",
+        ".c",
+        ".cc",
+        ".cpp",
+        ".cxx",
+        ".h",
+        ".hpp",
+        ".cu",
+        ".cuh",
+        ".hip",
+        ".f",
+        ".f90",
+        ".rs",
+        ".go",
+        ".java",
+        ".jl",
+        ".r",
+        ".R",
+        ".lua",
+        ".pl",
+        ".m",
+        ".proto",
+        ".cmake",
+        ".so",
+        ".jinja",
+        ".j2",
+    ]
+)
+_CODE_NAMES = ("Makefile", "Dockerfile", "Containerfile", "requirements")
 
 
 def snapshot_code(
@@ -99,12 +146,24 @@ def digest_of(entries: dict[str, dict[str, Any]]) -> str:
 
 
 def changed_files(job_folder: Path, manifest: Path) -> list[str]:
-    """Return the names of files of the snapshot that are gone or differ now; files that came since do not count."""
+    """Return the names of the code of the snapshot that is gone or differs now.
+
+    Files that came since do not count, nor do logs and results, which grow while a run goes on.
+    """
     try:
-        before: dict[str, Any] = json.loads(manifest.read_text())["files"]
+        before: dict[str, Any] = read_json(manifest, manifest.parent)["files"]
     except (OSError, ValueError, KeyError):
         return []
-    return sorted(name for name, entry in before.items() if _has_changed(job_folder / name, entry))
+    return sorted(
+        name for name, entry in before.items() if _is_code(name, entry) and _has_changed(job_folder / name, entry)
+    )
+
+
+def _is_code(name: str, entry: dict[str, Any]) -> bool:
+    path = PurePath(name)
+    if not path.suffix:
+        return bool(entry.get("mode", 0) & stat.S_IXUSR) or path.name in _CODE_NAMES or "link" in entry
+    return path.suffix in _CODE or path.name.startswith(_CODE_NAMES)
 
 
 def _has_changed(path: Path, entry: dict[str, Any]) -> bool:
@@ -116,7 +175,7 @@ def _has_changed(path: Path, entry: dict[str, Any]) -> bool:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or status.st_size != entry["size"]:
             return True
-        return hashlib.sha256(path.read_bytes()).hexdigest() != str(entry["sha256"])
+        return hashlib.sha256(read_regular(path, path.parent)).hexdigest() != str(entry["sha256"])
     except OSError:
         return True
 
@@ -157,8 +216,7 @@ def _entry(job_folder: Path, path: Path, room_bytes: int) -> tuple[dict[str, Any
         return {"size": status.st_size, "mode": mode, "skipped": f"larger than {LARGEST_FILE_BYTES} bytes"}, None
     if status.st_size > room_bytes:
         return {"size": status.st_size, "mode": mode, "skipped": "the snapshot would be too large"}, None
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
+    with open(path, "rb", opener=regular_below(path.parent)) as file:
         data = file.read(LARGEST_FILE_BYTES)
     return {"size": len(data), "mode": mode, "sha256": hashlib.sha256(data).hexdigest()}, data
 

@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
+from cordee.errors import RunFolderError
 from cordee.findings import Finding
 from cordee.units import parse_utc
 
@@ -92,6 +93,9 @@ class RunState:
             progress, next}`.
         segment_states: all segments, the one that is waited for included.
         vetting: the newest allocation document (`cordee.vetting/1`), without results.
+        checkpoint: this run's newest complete one.
+        began_from: what its first attempt began from, or the first after a resume: `{path, run, other}`, `other` when it
+            was not the run's own; None at zero.
         data_reads: how far each attempt's ranks were in each data set, and `saves` by position.
     """
 
@@ -108,6 +112,7 @@ class RunState:
     step: Optional[int] = None
     total: Optional[int] = None
     checkpoint: Optional[str] = None
+    began_from: Optional[dict[str, Any]] = None
     resume_step: Optional[int] = None
     failures: list[dict[str, Any]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -129,6 +134,7 @@ class RunState:
     data_reads: list[dict[str, Any]] = field(default_factory=list)
     _places: dict[str, NodeState] = field(default_factory=dict, init=False, repr=False, compare=False)
     _starting: int = field(default=0, init=False, repr=False, compare=False)
+    _begun: bool = field(default=False, init=False, repr=False, compare=False)
 
     @property
     def ended(self) -> bool:
@@ -157,7 +163,11 @@ def called(result: dict[str, Any]) -> str:
 
 
 def replay(events: list[dict[str, Any]], run: str = "") -> RunState:
-    """Return the state after `events` (in the order of `read_journal`); unknown events change nothing."""
+    """Return the state after `events` (in the order of `read_journal`); unknown events change nothing.
+
+    Raises:
+        RunFolderError: an event does not hold what it should.
+    """
     return Replay(run).feed(events)
 
 
@@ -169,11 +179,25 @@ class Replay:
         self._clock = _Clock()
 
     def feed(self, events: list[dict[str, Any]]) -> RunState:
-        """Return the state after these events too; what was returned before keeps its lists."""
+        """Return the state after these events too; what was returned before keeps its lists.
+
+        Raises:
+            RunFolderError: an event does not hold what it should.
+        """
         for event in events:
             handler = _HANDLERS.get(event["event"])
-            if handler is not None:
-                handler(self._state, event, self._clock.at(event))
+            try:
+                if handler is not None:
+                    handler(self._state, event, self._clock.at(event))
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+                raise RunFolderError(
+                    f"the journal is damaged: its event {event['event'][:50]!r} does not hold what it should",
+                    given=f"writer {event['writer'][:50]}, epoch {event['epoch']}, number {event['seq']}: {error!r}"[
+                        :300
+                    ],
+                    allowed="what Cordée writes",
+                    next="restore the folder from a copy",
+                ) from error
         seen = copy.copy(self._state)
         for name, value in vars(seen).items():
             if isinstance(value, list):
@@ -226,7 +250,7 @@ def _submitted(state: RunState, event: dict[str, Any], at: float) -> None:
 def _resume_requested(state: RunState, event: dict[str, Any], at: float) -> None:
     state.state, state.exit_code, state.ended_at = "queued", None, None
     state.cancel_requested, state.reason, state.text = False, "", ""
-    state.chain = []
+    state.chain, state._begun = [], event.get("by") == "the scheduler" and state._begun
     _close_segment(state, at, "lost")
     _queue(state, at)
 
@@ -345,9 +369,12 @@ def _attempt_started(state: RunState, event: dict[str, Any], at: float) -> None:
             "started_at": at,
             "resume_step": event.get("resume_step"),
             "checkpoint": event.get("checkpoint"),
+            "checkpoint_path": event.get("checkpoint_path"),
+            "other_run": event.get("other_run"),
             "world_size": event["world_size"],
         }
     )
+    _begins(state, event)
     state.ranks = []
     for node in state.nodes:
         node.ranks = []
@@ -358,6 +385,16 @@ def _attempt_started(state: RunState, event: dict[str, Any], at: float) -> None:
     state.ranks.sort(key=lambda rank: rank.rank)
     state._starting = len(state.ranks)
     _enter(state, "start", at)
+
+
+def _begins(state: RunState, event: dict[str, Any]) -> None:
+    """Keep what the first attempt begins from, and the first after a resume."""
+    if state._begun:
+        return
+    state._begun = True
+    path, other = event.get("checkpoint_path"), event.get("other_run")
+    run = state.run if other is None else other.get("run")
+    state.began_from = {"path": path, "run": run, "other": other is not None} if path else None
 
 
 def _rank_started(state: RunState, event: dict[str, Any], at: float) -> None:

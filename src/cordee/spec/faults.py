@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.errors import DocumentError
 from cordee.findings import Finding
+from cordee.spec.masking import MASK
 from cordee.spec.toml_lines import Keys
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _finding(fault: Any, path: Keys, model: type[BaseModel], place: Place) -> Fi
         "bad-value",
         file=place.file,
         line=place.line,
-        given=_given(fault.get("input")),
+        given=MASK if path[:1] == ("env",) else _given(fault.get("input")),
         allowed=_allowed(fault),
         next=f"change {key}" if not place.source else f"change {place.source}",
     )

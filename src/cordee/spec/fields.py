@@ -104,7 +104,7 @@ def is_name(value: str) -> bool:
 
 def _name(value: str) -> str:
     if not is_name(value):
-        raise wrong("is not a name", NAME_FORMS)
+        raise wrong("is not a valid name", NAME_FORMS)
     return value
 
 

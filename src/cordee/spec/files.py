@@ -75,3 +75,29 @@ def bad_toml_error(file: str, text: str, message: str) -> DocumentError:
     text = f"is not valid TOML: {reason[:1].lower()}{reason[1:]}"
     what = 'correct this line; texts need quotes (name = "value")'
     return fault_error(text, "bad-toml", file=file, line=line, given=given, allowed="TOML 1.0", next=what)
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a document that is not there yet.
+
+    Raises:
+        DocumentError: there is one already, or it cannot be written.
+    """
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise fault_error(
+            f"there is a {path.name} already",
+            "exists",
+            file=str(path),
+            given=str(path),
+            allowed=f"a folder without a {path.name}",
+            next="`cordee check` says whether it is right; move it away to begin anew",
+        ) from None
+    except OSError as error:
+        text = f"cannot write {path.name}: {error.strerror}"
+        allowed = "a folder that you may write"
+        raise fault_error(
+            text, "unwritable", file=str(path), given=str(path.parent), allowed=allowed, next="choose another folder"
+        ) from None

@@ -10,15 +10,19 @@ from pydantic import AfterValidator, Field
 from cordee.spec.fields import Argv, Count, Document, Duration, Lines, wrong
 
 PLACEHOLDERS = ("node", "gpu", "rule", "reason")
-_BRACES = re.compile(r"\{([^{}]*)\}")
+_BRACES = re.compile(r"\{(\w*)\}")
 
 
-def _template(argv: tuple[str, ...]) -> tuple[str, ...]:
+def _known(argv: tuple[str, ...]) -> tuple[str, ...]:
     for word in argv:
         for name in _BRACES.findall(word):
             if name not in PLACEHOLDERS:
                 allowed = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
                 raise wrong(f"holds {{{name}}}, which stands for nothing", f"words with {allowed} in them")
+    return argv
+
+
+def _template(argv: tuple[str, ...]) -> tuple[str, ...]:
     if not any("{node}" in word for word in argv):
         raise wrong(
             "does not say which node it is for", 'a command with {node} in it, such as ["site-reset", "{node}"]'
@@ -26,7 +30,9 @@ def _template(argv: tuple[str, ...]) -> tuple[str, ...]:
     return argv
 
 
-Template = Annotated[Argv, AfterValidator(_template)]
+Template = Annotated[Argv, AfterValidator(_known), AfterValidator(_template)]
+# It gets a document that names the node, so that its words need not.
+Ticket = Annotated[Argv, AfterValidator(_known)]
 
 
 class OffenderPolicy(Document):
@@ -51,7 +57,7 @@ class OffenderPolicy(Document):
 class SiteActions(Document):
     """`[vetting.actions]`: the site's own commands, each a list of words with `{node}`, `{gpu}`, `{rule}`, `{reason}`.
 
-    `reset` resets GPUs (`{gpu}` is an index or `all`), `reboot` reboots, `diagnose` runs a deep diagnosis, `vet` vets a
+    `reset` resets GPUs (`{gpu}` is the faulty one's index, several with commas between them, or `all`), `reboot` reboots, `diagnose` runs a deep diagnosis, `vet` vets a
     drained node and writes the history, `ticket` gets a JSON document on standard input. `ticket_url` is a webhook for the
     same document, with a token in `ticket_token_file`. `timeout` is for each.
     """
@@ -60,7 +66,7 @@ class SiteActions(Document):
     reboot: Template | None = None
     diagnose: Template | None = None
     vet: Template | None = None
-    ticket: Argv | None = None
+    ticket: Ticket | None = None
     ticket_url: str | None = None
     ticket_token_file: str | None = None
     timeout: Duration = 300.0

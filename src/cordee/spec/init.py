@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cordee.spec.faults import fault_error
+from cordee.spec.files import write_new
 from cordee.spec.inspect_folder import Draft, inspect_folder
 from cordee.spec.load import FILE_NAME
 from cordee.spec.sbatch.convert import Conversion, convert, read_text
@@ -56,24 +57,7 @@ def write_draft(folder: Path, source: Path | None = None) -> Written:
         run = found.run or draft.run
         lines = _checkpoint_lines(draft)
         text = render_conversion(found, source=source.name, name=draft.name, run=run, checkpoint=lines)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise fault_error(
-            f"there is a {FILE_NAME} already",
-            "exists",
-            file=str(path),
-            given=str(path),
-            allowed=f"a folder without a {FILE_NAME}",
-            next="`cordee check` says whether it is right; move it away to begin anew",
-        ) from None
-    except OSError as error:
-        text = f"cannot write {FILE_NAME}: {error.strerror}"
-        allowed = "a folder that you may write"
-        raise fault_error(
-            text, "unwritable", file=str(path), given=str(folder), allowed=allowed, next="choose another folder"
-        ) from None
+    write_new(path, text)
     return Written(path, draft.notes, source, found.left if found else ())
 
 
@@ -117,21 +101,21 @@ def _checkpoint_lines(draft: Draft) -> list[str]:
     mark = "" if draft.grace else "# "
     if draft.goes_on:
         return [
-            "# The script goes on from its newest checkpoint by itself (cordee.checkpointer); they lie in the run's folder.",
+            "# The script continues from its newest checkpoint by itself (cordee.checkpointer); they lie in the run's folder.",
             f"{mark}[checkpoint]",
             *(stop if draft.grace else ()),
             '# every = "30min"    # how often cordee.checkpointer saves',
         ]
     if draft.resume and draft.pattern:
         lines = [
-            "[checkpoint]         # a restart goes on from the newest one",
+            "[checkpoint]         # a restart continues from the newest one",
             f"path = {quoted(draft.checkpoint_path or 'checkpoints')}",
             f"pattern = {quoted(draft.pattern)}   # what a complete checkpoint is called",
             f"resume = {quoted(draft.resume)}   # appended when there is one",
         ]
         return [*lines, *stop]
     return [
-        "# Nothing says how the script goes on from a checkpoint: a restart begins at zero.",
+        "# No resume command is configured: a restart starts training from scratch.",
         "# Either save with cordee.checkpointer(...), or say what your script does:",
         f"{mark}[checkpoint]",
         *(stop if draft.grace else ()),

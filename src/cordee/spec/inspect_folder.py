@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 
+from cordee.spec.command_line import job_name
 from cordee.spec.machine import this_machine
 from cordee.spec.sbatch.convert import Conversion
 from cordee.spec.scripts import Script, read_script
@@ -59,7 +60,7 @@ def inspect_folder(folder: Path, found: Conversion | None = None) -> Draft:
     elif name is None:
         notes.append("no Python script was found: set `run` to your command")
     elif not script.parsed:
-        notes.append(f"{name} cannot be read as Python {_version()}: what it saves and how it goes on is not known")
+        notes.append(f"{name} cannot be read as Python {_version()}: what it saves and how it continues is not known")
     else:
         using = ", ".join(script.frameworks)
         notes.append(f"{name} is the script" + (f"; it uses {using}" if using else ""))
@@ -70,7 +71,7 @@ def inspect_folder(folder: Path, found: Conversion | None = None) -> Draft:
     notes += _surroundings(folder)
     signal = next((name for name in ("USR1", "USR2") if name in script.signals), None)
     draft = Draft(
-        name=_job_name(found.name if found and found.name else folder.resolve().name),
+        name=job_name(found.name if found and found.name else folder.resolve().name),
         script=name,
         run=_run(name),
         gpus=gpus,
@@ -105,7 +106,7 @@ def _best_script(folder: Path) -> str | None:
 def _checkpoints(folder: Path, script: Script, notes: list[str]) -> tuple[str | None, str | None, str | None]:
     """Return (path, pattern, resume arguments) as far as the script and the folder show them."""
     if script.goes_on:
-        notes.append("it goes on from checkpoints by itself (cordee.checkpointer)")
+        notes.append("it continues from checkpoints by itself (cordee.checkpointer)")
         return None, None, None
     place = script.option("checkpoint-dir", "ckpt-dir", "save-dir", "output-dir", "out-dir", "--out")
     path = place.default if place and isinstance(place.default, str) and place.default else None
@@ -127,7 +128,8 @@ def _checkpoints(folder: Path, script: Script, notes: list[str]) -> tuple[str | 
     if resume is None and script.parsed:
         saved = ", ".join(script.savers)
         notes.append(
-            (f"it saves with {saved}, but " if saved else "") + "nothing says how it goes on: a restart begins at zero"
+            (f"it saves with {saved}, but " if saved else "")
+            + "no resume command is configured: a restart starts training from scratch"
         )
     return path, pattern, resume
 
@@ -164,11 +166,6 @@ def _entries(folder: Path) -> list[str]:
         return sorted(name for name in os.listdir(folder) if name.isprintable())
     except OSError:
         return []
-
-
-def _job_name(text: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64]
-    return name or "training"
 
 
 def _run(script: str | None) -> str | list[str]:

@@ -96,21 +96,36 @@ class Data(Document):
         return value
 
 
-class Checkpoint(Document):
-    """`[checkpoint]`: where complete checkpoints lie and how a restart goes on from one."""
+SELF, FRESH, EXISTING = "self", "fresh", "existing"
 
-    path: str = "checkpoints"
+
+class Checkpoint(Document):
+    """`[checkpoint]`: where complete checkpoints lie and how a restart goes on from one.
+
+    `path`: None is the run's own folder. `resume`: arguments, or `self`: the script finds its newest checkpoint. `begin`: what
+    the run may begin from besides its own: None or `fresh` is nothing, `existing` what lies in `path`, else a path.
+    """
+
+    path: str | None = None
     pattern: str = "step-*"
     resume: Argv | None = None
+    begin: str | None = None
     signal: SignalName | None = None
     every: Annotated[Duration, Field(gt=0)] | None = None
     grace: Duration = 120.0
 
     @field_validator("path")
     @classmethod
-    def _path_is_one(cls, value: str) -> str:
-        if not value or "\0" in value:
+    def _path_is_one(cls, value: str | None) -> str | None:
+        if value is not None and (not value or "\0" in value):
             raise wrong("is not a path", 'a folder, such as "checkpoints"; a relative one is below the job\'s folder')
+        return value
+
+    @field_validator("begin")
+    @classmethod
+    def _begin_is_one(cls, value: str | None) -> str | None:
+        if value is not None and (not value or "\0" in value):
+            raise wrong("is no beginning", '"fresh", "existing", or the path of a checkpoint or of a folder of them')
         return value
 
     @field_validator("pattern")
@@ -126,8 +141,11 @@ class Checkpoint(Document):
     @field_validator("resume")
     @classmethod
     def _resume_names_the_checkpoint(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if value is not None and not any("{checkpoint}" in word for word in value):
-            raise wrong("does not say where the checkpoint's path goes", 'arguments such as "--resume {checkpoint}"')
+        if value is not None and value != (SELF,) and not any("{checkpoint}" in word for word in value):
+            allowed = (
+                'arguments such as "--resume {checkpoint}", or "self" when the script finds its newest one by itself'
+            )
+            raise wrong("does not say where the checkpoint's path goes", allowed)
         return value
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
 import tomllib
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ if typing.TYPE_CHECKING:
 
 from pydantic import BaseModel, ValidationError
 
+from cordee.errors import DocumentError
 from cordee.findings import Finding
 from cordee.runs.places import config_folder
 from cordee.spec.cluster import load_cluster, profile_files
+from cordee.spec.command_line import document_of
 from cordee.spec.faults import (
     Place,
     annotation_at,
@@ -37,9 +40,10 @@ from cordee.spec.toml_lines import Keys, find_line
 
 FILE_NAME = "cordee.toml"
 _WATCHED = ("CORDEE_NEED_", "CORDEE_VET_", "CORDEE_RESTART_", "CORDEE_SAMPLING_", "CORDEE_METRICS_", "CORDEE_TIMEOUTS_")
+COMMAND_LINE = "command line"
 _INSIDE_A_RUN = "CORDEE_RUN_ID"
 
-__all__ = ["FILE_NAME", "LoadedJob", "Origin", "load_job"]
+__all__ = ["FILE_NAME", "LoadedJob", "Origin", "load_command", "load_job"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,12 @@ class LoadedJob:
     protocol: Protocol | None = None
 
     @property
+    def file(self) -> str | None:
+        """The document's file; None for one that was made for a command line."""
+        origin = self.provenance.get("run")
+        return None if origin is not None and origin.kind == COMMAND_LINE else str(self.path)
+
+    @property
     def folder(self) -> Path:
         """The job's folder: relative paths of the document begin here."""
         return self.path.parent
@@ -77,7 +87,7 @@ class LoadedJob:
             origin = self.provenance.get(".".join(keys[:count]))
             if origin is not None:
                 return origin.file, origin.line
-        return str(self.path), None
+        return self.file, None
 
 
 def load_job(
@@ -103,10 +113,60 @@ def load_job(
         UsageError: there is no such cluster.
     """
     path = _find_document(Path(spec))
-    text, document = read_toml(path)
+    try:
+        text, document = read_toml(path)
+    except DocumentError:
+        if path.suffix == ".toml":
+            raise
+        raise fault_error(
+            "is neither a job document nor a program",
+            "no-document",
+            file=str(path),
+            given=str(spec),
+            allowed="a cordee.toml, a script that ends with .py or .sh, or an executable file",
+            next=f"`cordee run -- COMMAND {spec}` runs it by another command, or chmod +x {spec}",
+        ) from None
+    return _load(path, text, document, "document", cluster, flags, environ)
+
+
+def load_command(
+    argv: Sequence[str],
+    *,
+    cluster: str | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> LoadedJob:
+    """Return the job that runs a command in the current folder: a document is made for it and written nowhere.
+
+    Args:
+        argv: the command.
+        cluster, flags, environ: as for `load_job`.
+
+    Raises:
+        DocumentError, UsageError: as `load_job`.
+    """
+    path, text = Path.cwd() / FILE_NAME, document_of(argv)
+    loaded = _load(path, text, tomllib.loads(text), COMMAND_LINE, cluster, flags, environ)
+    if not path.exists():
+        return loaded
+    said = f"the {FILE_NAME} in this folder is not used: the command line names what to run"
+    what = "`cordee run` alone runs it, and --set KEY=VALUE changes its keys"
+    unused = Finding(said, "warn", "document-not-used", given=str(path), next=what)
+    return replace(loaded, findings=(unused, *loaded.findings))
+
+
+def _load(
+    path: Path,
+    text: str,
+    document: dict[str, Any],
+    kind: str,
+    cluster: str | None,
+    flags: Mapping[str, Any] | None,
+    environ: Mapping[str, str],
+) -> LoadedJob:
     name = cluster or environ.get("CORDEE_ON") or LOCAL
     profile = load_cluster(name, environ)
-    reading = _Reading(path, text, document, (profile.scheduler, name), environ, flags or {})
+    reading = _Reading(path, text, document, (profile.scheduler, name), environ, flags or {}, kind)
     merge = reading.merged()
     findings: list[Finding] = []
     job = None
@@ -138,8 +198,9 @@ class _Reading:
         names: tuple[str, str],
         environ: Mapping[str, str],
         flags: Mapping[str, Any],
+        kind: str,
     ) -> None:
-        self.path, self.text = path, text
+        self.path, self.text, self._kind = path, text, kind
         self.document = {key: value for key, value in document.items() if key != "on"}
         self.overrides = document.get("on", {})
         self._cluster, self._environ, self._flags = names[-1], environ, flags
@@ -192,7 +253,7 @@ class _Reading:
         return []
 
     def _add_document(self, merge: Merge, overrides: tuple[str, ...]) -> None:
-        _add(merge, {**self.document, "on": self.overrides}, overrides, "document", self.path, self.text)
+        _add(merge, {**self.document, "on": self.overrides}, overrides, self._kind, self.path, self.text)
 
     def _no_table(self, path: Keys, value: Any, allowed: str) -> Finding:
         text = f"{'.'.join(str(part) for part in path)} is not a table"
@@ -214,6 +275,8 @@ def _add(merge: Merge, document: dict[str, Any], overrides: tuple[str, ...], kin
 
 
 def _origins(kind: str, path: Path, text: str, prefix: tuple[str, ...]) -> Callable[[Keys], Origin]:
+    if kind == COMMAND_LINE:
+        return _elsewhere(kind, "")
     shown = prefix if prefix[:1] in (("on",), ("defaults",)) else ()
     return lambda keys: Origin(kind, str(path), find_line(text, prefix + keys), shown)
 
@@ -230,6 +293,8 @@ def _find_document(spec: Path) -> Path:
     names = [entry.name for entry in folder.glob("*.toml")] if folder.is_dir() else []
     near = difflib.get_close_matches(path.name, names, n=1)
     hint = f"did you mean {folder / near[0]}?" if near else f"`cordee init {folder}` writes one"
+    if not spec.is_dir() and shutil.which(str(spec)):
+        hint = f"`cordee run -- {spec}` runs a command"
     if not folder.is_dir():
         near = difflib.get_close_matches(folder.name, _folders(folder.parent), n=1)
         hint = f"did you mean {folder.parent / near[0]}?" if near else "correct the path"
@@ -238,7 +303,7 @@ def _find_document(spec: Path) -> Path:
         "no-document",
         file=str(path),
         given=str(spec),
-        allowed=f"a folder with a {FILE_NAME}, or the path of one",
+        allowed=f"a folder with a {FILE_NAME}, the path of one, or a script such as train.py",
         next=hint,
     )
 

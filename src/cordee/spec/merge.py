@@ -17,7 +17,7 @@ class Origin:
     """Where a value came from.
 
     Attributes:
-        kind: `flag`, `environment`, `document`, `user profile`, `site profile`, `this machine` or `default`.
+        kind: `flag`, `environment`, `document`, `command line`, `user profile`, `site profile`, `this machine` or `default`.
         name: the file, flag or variable.
         line: line of the file, from 1.
         prefix: the table of overrides it stands in, as `("on", "local")`.

@@ -92,8 +92,8 @@ def _make(folder: Path, digest: str, words: list[list[str]], python: str, index_
     place = folder / f"{digest}-{secrets.token_hex(4)}"
     try:
         next_step = "install the venv module of this Python, or name another interpreter"
-        _call([python, "-m", "venv", str(place)], f"{python} cannot make a virtual environment", next_step)
-        pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+        _call([python, "-I", "-m", "venv", str(place)], f"{python} cannot make a virtual environment", next_step)
+        pip = [str(place / "bin" / "python"), "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
         for entry in words:
             index = ["--index-url", index_url] if index_url and not _names_index(entry) else []
             next_step = "correct the requirement, or give `pip: {index_url: ...}` of an index that has it"

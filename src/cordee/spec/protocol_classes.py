@@ -23,7 +23,9 @@ GROUP = "cordee.checks"
 _CLASS = re.compile(r"(?P<module>[\w./~-]+):(?P<name>[^\W\d]\w*)\Z")
 _PATIENCE_S = 30.0
 _ASK = """
-import importlib, importlib.util, json, sys
+import sys
+sys.path = [entry for entry in sys.path if entry]
+import importlib, importlib.util, json
 from dataclasses import asdict
 from cordee.checks import Check
 place, _, name = sys.argv[1].rpartition(":")

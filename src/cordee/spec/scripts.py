@@ -56,6 +56,8 @@ class Script:
         calls: what it calls, by full names where the import is known.
         texts: text constants; `*` stands for what f-strings fill in.
         signals: names of signals it handles, without SIG.
+        needs: environment variables that it cannot do without: `os.environ["X"]`.
+        asks: those that it asks for: `os.environ.get("X")`, `"X" in os.environ`.
     """
 
     parsed: bool = False
@@ -65,6 +67,8 @@ class Script:
     calls: set[str] = field(default_factory=set)
     texts: list[str] = field(default_factory=list)
     signals: set[str] = field(default_factory=set)
+    needs: set[str] = field(default_factory=set)
+    asks: set[str] = field(default_factory=set)
 
     @property
     def goes_on(self) -> bool:
@@ -139,7 +143,7 @@ def read_script(path: Path, folder: Path | None = None) -> Script:
             script.parsed, script.main_guard = True, reader.found.main_guard
         script.options += reader.found.options
         script.texts += reader.found.texts
-        for name in ("imports", "calls", "signals"):
+        for name in ("imports", "calls", "signals", "needs", "asks"):
             getattr(script, name).update(getattr(reader.found, name))
         if folder is not None:
             for module in _modules(reader.found.imports, (path.parent, folder)):
@@ -203,6 +207,10 @@ class _Reader:
         for node in nodes:
             if isinstance(node, ast.Call):
                 self._call(node)
+            elif isinstance(node, ast.Subscript):
+                self._variable(node.value, node.slice, self.found.needs)
+            elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+                self._variable(node.comparators[0], node.left, self.found.asks)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 self.found.texts.append(node.value)
             elif isinstance(node, ast.JoinedStr):
@@ -229,10 +237,16 @@ class _Reader:
         self.found.calls.add(name)
         if name.endswith(("add_argument", "click.option")):
             self._option(node)
+        elif name in ("os.environ.get", "os.getenv") and node.args and isinstance(node.args[0], ast.Constant):
+            self.found.asks.add(str(node.args[0].value))
         elif name == "signal.signal" and node.args:
             handled = self._dotted(node.args[0])
             if handled.startswith("signal.SIG"):
                 self.found.signals.add(handled.removeprefix("signal.SIG"))
+
+    def _variable(self, of: ast.expr, name: ast.expr, into: set[str]) -> None:
+        if self._dotted(of) == "os.environ" and isinstance(name, ast.Constant):
+            into.add(str(name.value))
 
     def _option(self, node: ast.Call) -> None:
         names = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 from typing import Any
 
 from cordee.errors import SubmitError
+from cordee.opening import read_json
 from cordee.runs.folder import RunFolder
 from cordee.submit._base import Standing, Submitter
 
@@ -34,10 +34,17 @@ def plan_of(folder: RunFolder) -> dict[str, Any]:
         SubmitError: it cannot be read.
     """
     try:
-        plan: dict[str, Any] = json.loads(folder.plan.read_text())
-        return plan
+        plan = read_json(folder.plan, folder.root)
     except (OSError, ValueError) as error:
         raise SubmitError(f"the plan cannot be read: {error}", given=str(folder.plan)) from error
+    if not isinstance(plan, dict) or not isinstance(plan.get("backend"), str):
+        raise SubmitError(
+            "the plan does not say which back end runs it",
+            given=str(folder.plan),
+            allowed="a plan.json as `cordee run` writes it",
+            next="submit the job again, or remove the folder",
+        )
+    return plan
 
 
 def step_of(folder: RunFolder) -> dict[str, Any]:

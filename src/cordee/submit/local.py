@@ -11,6 +11,7 @@ from cordee.errors import SubmitError
 from cordee.node import processes
 from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
+from cordee.starting import START
 from cordee.submit._base import Standing, Submitter
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.place import keeper_command, keeper_record, start_keeper
@@ -27,8 +28,9 @@ class LocalSubmitter(Submitter):
         request = plan["steps"][0]["request"]
         tasks = plan["steps"][0]["tasks"]
         names = [f"local-{index}" for index in range(request["nodes"] + request["spare_nodes"])]
-        base = f"{sys.executable} -s -m"
-        lines = ["# on this machine, with PYTHONPATH=<run>/node.zip", f"{base} cordee.supervise.keeper --folder <run>"]
+        base = f'{sys.executable} -s -c "$start"'
+        lines = ["# on this machine, with PYTHONPATH=<run>/node.zip", f"start={shlex.quote(START)}"]
+        lines.append(f"{base} cordee.supervise.keeper --folder <run>")
         lines.append("# which starts, and restarts when they die:")
         lines.append(f"{base} cordee.supervise.supervisor --folder <run>")
         lines += [f"{base} cordee.node.agent --folder <run> --node {name} --incarnation 1" for name in names]

@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cordee.checkpoint.owner import owners_folder
 from cordee.errors import DocumentError, RunFolderError
 from cordee.findings import Finding
 from cordee.plan.compile import make_plan
 from cordee.plan.model import EnvironmentPlan, Plan
-from cordee.plan.render import leaves, render_plan, render_provenance
+from cordee.plan.render import data_variables, leaves, render_plan, render_provenance
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.runs.journal import client_journal
 from cordee.runs.places import runs_path
 from cordee.runs.snapshot import snapshot_code
-from cordee.spec.load import LoadedJob, load_job
+from cordee.spec.command_line import argv_of, document_of
+from cordee.spec.files import write_new
+from cordee.spec.load import LoadedJob, load_command, load_job
+from cordee.spec.masking import masked_document, masked_text
 from cordee.submit import has_submitter, submitter
 
 
@@ -57,10 +62,10 @@ class Prepared:
             "schema": "cordee.check/1",
             "valid": self.valid,
             "findings": [finding.document() for finding in self.findings],
-            "script": self.script,
+            "script": masked_text(self.script),
             "nodes": request.nodes,
             "ranks": request.nodes * request.ranks_per_node,
-            "plan": self.plan.document(),
+            "plan": masked_document(self.plan.document(), data_variables(self.plan.step)),
         }
         if explain:
             document["provenance"] = _provenance(self.loaded)
@@ -72,21 +77,38 @@ class Prepared:
         return text + "\n" + render_provenance(self.loaded) if explain else text
 
 
-def prepare(spec: str, cluster: str, flags: dict[str, Any], runs: Path | None) -> Prepared:
+def prepare(spec: str, cluster: str, flags: dict[str, Any], runs: Path | None, program: Sequence[str] = ()) -> Prepared:
     """Read, validate and plan a job; changes nothing.
 
     Args:
+        program: what to run, in place of `spec`: a script or a command with its arguments.
         runs: the folder for runs; None: the one that the cluster's profile names, else `runs` here.
 
     Raises:
         DocumentError, UsageError: as `load_job`.
     """
-    loaded = load_job(spec, cluster=cluster, flags=flags)
+    if program:
+        loaded = load_command(argv_of(program), cluster=cluster, flags=flags)
+    else:
+        loaded = load_job(spec, cluster=cluster, flags=flags)
     run_id = new_run_id(loaded.job.name)
     folder = RunFolder((runs or runs_path(loaded.cluster.runs or "runs")) / run_id)
     plan, findings = make_plan(loaded, run_id=run_id, run_folder=folder.root)
     script = submitter(plan.backend).script(folder, plan.document()) if has_submitter(plan.backend) else ""
-    return Prepared(loaded, plan, findings, script)
+    return Prepared(loaded, plan, [_masked(finding) for finding in findings], script)
+
+
+def _masked(finding: Finding) -> Finding:
+    return replace(finding, text=masked_text(finding.text), given=masked_document(finding.given))
+
+
+def save_document(prepared: Prepared, flags: dict[str, Any]) -> None:
+    """Keep the document that was made for a command line, with what flags gave, in the job's folder.
+
+    Raises:
+        DocumentError: there is one already, or it cannot be written.
+    """
+    write_new(prepared.loaded.path, document_of(prepared.loaded.job.run, flags))
 
 
 def create_run(prepared: Prepared) -> RunFolder:
@@ -110,7 +132,8 @@ def create_run(prepared: Prepared) -> RunFolder:
             data = {"schema": "cordee.data/1", "data": [one.model_dump(mode="json") for one in plan.step.data]}
             write_atomically(folder.documents / "data.json", json.dumps(data, indent=1))
         write_atomically(folder.provenance, json.dumps(_provenance(loaded), indent=1))
-        no_code = (plan.step.checkpoint.path, *(one.place for one in plan.step.data if "://" not in one.place))
+        saved = plan.step.checkpoint.path
+        no_code = (saved, owners_folder(saved), *(one.place for one in plan.step.data if "://" not in one.place))
         digest = snapshot_code(loaded.folder, folder.code, folder.code_manifest, without=tuple(map(Path, no_code)))
         write_node_zip(folder.node_zip)
         write_atomically(folder.submit / submitter(plan.backend).script_name, prepared.script)
@@ -147,6 +170,7 @@ def _write_environment(folder: RunFolder, environment: EnvironmentPlan) -> None:
 
 
 def _provenance(loaded: LoadedJob) -> dict[str, Any]:
+    """Return where each value came from; it says nothing that a run needs, so that no secret is in it."""
     return {
         key: {"value": value, "origin": str(loaded.provenance.get(key, "default"))} for key, value in leaves(loaded)
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from cordee.errors import EXIT_INTERNAL
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import RunState, replay
 from cordee.submit._base import Standing
+from cordee.supervise.segments import last_sign
 
 _WORDS = {
     "CANCELLED": "its job was cancelled",
@@ -21,12 +24,16 @@ _WORDS = {
 }
 _MAY_COME_BACK = ("FAILED", "NODE_FAIL", "PREEMPTED", "TIMEOUT", "BOOT_FAIL", "OUT_OF_MEMORY")
 _COMES_BACK_S = 60.0
+# Samples are written every ten seconds, and the clocks of two machines and a file server need not agree.
+_LIVES_S = 60.0
 
 
 def settle(folder: RunFolder, standing: Standing) -> RunState:
     """Return the run's state, ended by what the scheduler says when the job is gone and the journal has no end.
 
-    A job that failed may be on its way back: the agents have it requeued when its batch script was killed.
+    A job that failed may be on its way back: the agents have it requeued when its batch script was killed. And a run that
+    wrote something after Slurm was asked, or shortly before, lives, whatever was said of its job: a controller that lost
+    its state knows nothing of jobs that run, and may give their ids to others.
     """
     state = replay(read_journal(folder.journal), folder.id)
     if state.ended or standing.state != "gone" or standing.job is None:
@@ -35,6 +42,9 @@ def settle(folder: RunFolder, standing: Standing) -> RunState:
         return state  # that was said of an earlier job, or of an earlier turn of this one
     word = standing.reason.split(" ")[0]
     if word in _MAY_COME_BACK and standing.gone_s < _COMES_BACK_S:
+        return state
+    asked_at = time.time() if standing.at is None else standing.at
+    if (last_sign(folder) or 0.0) > asked_at - _LIVES_S:
         return state
     cancelled = word == "CANCELLED" or state.cancel_requested
     what = _WORDS.get(word, standing.reason)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 
 from cordee.errors import CordeeError
 from cordee.insight.advise.situation import GONE, DiskFacts, MemoryFacts, SchedulerFacts, Situation
+from cordee.opening import read_json
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
@@ -44,7 +44,7 @@ def collect_situation(folder: RunFolder) -> Situation:
         state,
         plan,
         scheduler,
-        _output(folder, state),
+        _output(folder, state, unknown),
         () if state.ended else last_lines(folder.control / "supervisor.log"),
         _memory(folder, plan, state, unknown),
         tuple(_disks(folder, plan)),
@@ -56,7 +56,7 @@ def collect_situation(folder: RunFolder) -> Situation:
 
 def _plan(folder: RunFolder, unknown: list[str]) -> dict[str, Any]:
     try:
-        plan = json.loads(folder.plan.read_bytes())
+        plan = read_json(folder.plan, folder.root)
     except (OSError, ValueError) as error:
         unknown.append(f"the plan: {error}")
         return {}
@@ -79,12 +79,16 @@ def _scheduler(folder: RunFolder, plan: dict[str, Any], state: RunState) -> Sche
     return SchedulerFacts(backend, standing.job, states[standing.state])
 
 
-def _output(folder: RunFolder, state: RunState) -> tuple[str, ...]:
+def _output(folder: RunFolder, state: RunState, unknown: list[str]) -> tuple[str, ...]:
     """Return the last lines of the rank that failed, of the set-up lines when no rank was started."""
     failed = [failure["rank"] for failure in reversed(state.failures) if failure.get("rank") is not None]
     if not failed:
         failed = [rank.rank for rank in state.ranks if rank.status == "failed"] or ([0] if state.attempts else [_SETUP])
-    lines = LogReader(folder.logs).tail(failed[0], _LAST_LINES)
+    try:
+        lines = LogReader(folder.logs).tail(failed[0], _LAST_LINES)
+    except OSError as error:
+        unknown.append(f"what was printed: {error}")
+        return ()
     return tuple(plain(line.data.decode(errors="replace")) for line in lines)
 
 

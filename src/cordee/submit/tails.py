@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+
+from cordee.opening import regular_below
 
 _TAIL_BYTES = 32 << 10
 _LONGEST_LINE = 500
@@ -14,8 +17,8 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def last_lines(path: Path, most: int = 40) -> tuple[str, ...]:
     """Return at most `most` last lines of a file, cut to 500 characters each; none when it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        with open(path, "rb", opener=regular_below(path.parent.parent)) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             lines = file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
     except OSError:
         return ()

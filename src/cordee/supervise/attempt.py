@@ -71,7 +71,7 @@ class Attempt:
 
         Args:
             ports: two free ports on the first node: for torch's store, and for JAX's coordinator.
-            resume_from: path of the newest complete checkpoint.
+            resume_from: path of the checkpoint that they begin from.
         """
         message = {
             "t": "ranks",
@@ -84,6 +84,7 @@ class Attempt:
             "master_port": ports[0],
             "coordinator_port": ports[1],
             "resume_from": resume_from,
+            "epoch": self._journal.epoch,
         }
         for index, node in enumerate(self.nodes):
             node.send({**message, "node": node.name, "node_rank": index})

@@ -32,6 +32,8 @@ class Intake:
         self.total: Optional[int] = None
         self.lost_samples: dict[str, int] = {}
         self.capped_values: dict[int, int] = {}
+        self.damaged: list[str] = []
+        self.troubles: dict[str, list[str]] = {}
         self.clocks = Clocks()
         self.data = DataRead(journal)
 
@@ -59,9 +61,12 @@ class Intake:
             self.total = message["total"]
         if message.get("lost_samples"):
             self.lost_samples[node.name] = message["lost_samples"]
+        if message.get("troubles"):
+            self.troubles[node.name] = message["troubles"]
         if message.get("now"):
             self.clocks.hear(node.name, message["now"], time.time())
         self.data.take(message.get("data") or ())
+        self.damaged += message.get("damaged") or ()
         self.capped_values.update(message.get("capped_values") or ())
         if message["sequence"] is not None:
             self._waiting[node] = message["sequence"]

@@ -22,6 +22,7 @@ from cordee.node.identity import agent_file, alive_here, identity, read_record
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
+from cordee.starting import module_argv
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.place import LocalPlace, node_side_environment
 
@@ -132,7 +133,7 @@ class Keeper:
         code = 0
         while True:
             self._reap()
-            if not self.folder.root.is_dir() or not self.ownership.current():
+            if self.ownership.look() in ("newer", "gone"):
                 return self._leave(5)
             if self.run_ended():
                 if not self.supervisor.alive():
@@ -186,11 +187,16 @@ class Keeper:
                 processes.sweep(f"{self.run}/{node}/")
 
     def _supervisor_hangs(self) -> bool:
+        beat: Optional[int] = 0
         try:
             beat = (self.folder.control / "heartbeat").stat().st_mtime_ns
+        except FileNotFoundError:
+            pass
         except OSError:
-            beat = 0
-        if beat != self._heartbeat[0]:
+            beat = None  # nothing can be seen, which says nothing of the supervisor
+        if beat is None:
+            self._heartbeat = (self._heartbeat[0], time.monotonic())
+        elif beat != self._heartbeat[0]:
             self._heartbeat = (beat, time.monotonic())
         return bool(time.monotonic() - self._heartbeat[1] > self.lost_s)
 
@@ -205,10 +211,10 @@ class Keeper:
         deadline = time.monotonic() + _AGENT_END_S
         while time.monotonic() < deadline and any(agent.alive() for agent in self.agents.values()):
             self._reap()
-            if code or not self.folder.root.is_dir():
+            if code or self.ownership.look() == "gone":
                 break
             time.sleep(_POLL_S)
-        if self.ownership.current() or not self.folder.root.is_dir():
+        if self.ownership.look() != "newer":
             for kept in (*self.agents.values(), self.supervisor):
                 kept.kill()
             processes.sweep(f"{self.run}/")
@@ -216,7 +222,7 @@ class Keeper:
         return code
 
     def _command(self, module: str) -> list[str]:
-        return [sys.executable, "-s", "-m", module, "--folder", str(self.folder.root)]
+        return module_argv(module, "--folder", str(self.folder.root))
 
     @staticmethod
     def _reap() -> None:
@@ -243,9 +249,9 @@ def main(arguments: Optional[list[str]] = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return Keeper(RunFolder(options.folder)).serve()
-    except OwnershipError as error:
+    except CordeeError as error:
         say(f"cordee keeper: {error}")
-        return 0
+        return 0 if isinstance(error, OwnershipError) else error.exit_code
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ class Node:
         incarnation: of the current agent; a greater one means that everything on the node was lost.
         ready: whether this incarnation was set up and vetted.
         verdict: healthy, suspect, bad or unknown.
+        unread_bytes: of what ranks logged and no telemetry has brought yet.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,6 +32,7 @@ class Node:
         self.verdict = "unknown"
         self.results: list[dict[str, Any]] = []
         self.dropped_log_bytes = 0
+        self.unread_bytes = 0
 
     def send(self, message: dict[str, Any], body: bytes = b"") -> bool:
         """Send to the agent; False when there is none."""

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 
 from cordee.errors import OwnershipError, RunFolderError
 from cordee.node.identity import alive_here, identity
-from cordee.runs.folder import write_atomically
+from cordee.runs.folder import say, write_atomically
 
 _UNWRITTEN_S = 2.0
 
@@ -34,6 +34,7 @@ class Ownership:
         self._alive = alive
         self._who = who
         self.epoch = 0
+        self._unseen = False
 
     def claim(self) -> int:
         """Take the next epoch and return it.
@@ -44,50 +45,75 @@ class Ownership:
         """
         try:
             self._parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            newest = self.newest()
-            if newest:
-                owner = self.owner(newest)
-                if owner is not None and self._alive(owner):
-                    raise OwnershipError(
-                        f"process {owner['pid']} on {owner['host']} owns this run already (epoch {newest})",
-                        given=str(self._parent.parent.parent),
-                        next="leave it to that process; `cordee cancel` ends the run",
-                    )
+            newest = self._newest()
+            owner = self.owner(newest) if newest else None
+        except OSError as error:
+            raise self._refused(error) from error
+        if owner is not None and self._alive(owner):
+            raise OwnershipError(
+                f"process {owner['pid']} on {owner['host']} owns this run already (epoch {newest})",
+                given=str(self._parent.parent.parent),
+                next="leave it to that process; `cordee cancel` ends the run",
+            )
+        try:
             os.mkdir(self._parent / str(newest + 1), 0o700)
         except FileExistsError:
             raise OwnershipError(
                 "another process claimed this run at the same moment", next="leave it to that one"
             ) from None
         except OSError as error:
-            raise RunFolderError(
-                f"cannot claim the run: {error.strerror}",
-                given=str(self._parent),
-                next="make room or restore the folder, then `cordee resume` the run",
-            ) from error
+            raise self._refused(error) from error
         self.epoch = newest + 1
         write_atomically(self._parent / str(self.epoch) / "owner.json", json.dumps(self._who()))
         return self.epoch
 
-    def current(self) -> bool:
-        """Return whether no newer owner has come; a folder that vanished counts as lost."""
-        return self.newest() == self.epoch
+    def _refused(self, error: OSError) -> RunFolderError:
+        return RunFolderError(
+            f"cannot claim the run: {error.strerror}",
+            given=str(self._parent),
+            next="make room or restore the folder, then `cordee resume` the run",
+        )
 
-    def newest(self) -> int:
-        """Return the newest epoch, 0 when there is none."""
+    def look(self) -> str:
+        """Return whose the run is now: "ours"; "newer", somebody's who came later and can be seen; "gone" when the claim was
+        deleted; "unseen" while the file system does not say, which is no reason to stand down.
+        """
         try:
-            return max((int(name) for name in os.listdir(self._parent) if name.isdigit()), default=0)
+            newest = self._newest()
+        except OSError as error:
+            if not self._unseen:
+                say(f"cordee: cannot see who owns the run, continuing: {self._parent}: {error.strerror}")
+            self._unseen = True
+            return "unseen"
+        self._unseen = False
+        return "ours" if newest == self.epoch else "newer" if newest > self.epoch else "gone"
+
+    def newest(self) -> Optional[int]:
+        """Return the newest epoch, 0 when there is none, None while the file system does not say."""
+        try:
+            return self._newest()
         except OSError:
-            return 0
+            return None
 
     def owner(self, epoch: int) -> Optional[dict[str, Any]]:
-        """Return the identity of an epoch's owner; None when it died before it wrote one."""
+        """Return the identity of an epoch's owner; None when it died before it wrote one.
+
+        Raises:
+            OSError: it cannot be read.
+        """
         path = self._parent / str(epoch) / "owner.json"
         deadline = time.monotonic() + _UNWRITTEN_S
         while True:
             try:
                 owner: dict[str, Any] = json.loads(path.read_text())
                 return owner
-            except (OSError, ValueError):
+            except (FileNotFoundError, ValueError):
                 if time.monotonic() > deadline:
                     return None
                 time.sleep(0.02)
+
+    def _newest(self) -> int:
+        try:
+            return max((int(name) for name in os.listdir(self._parent) if name.isdigit()), default=0)
+        except FileNotFoundError:
+            return 0

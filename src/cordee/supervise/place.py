@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from typing import Any, Optional
 
@@ -15,6 +14,7 @@ from cordee.node import processes
 from cordee.node.identity import agent_file, alive_here, identity, living_record, read_record
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.state import RunState
+from cordee.starting import module_argv
 from cordee.supervise.ownership import Ownership
 
 _KEEPER_PAUSE_S = 1.0
@@ -200,7 +200,7 @@ def keeper_record(folder: RunFolder) -> dict[str, Any]:
 
 def keeper_command(folder: RunFolder) -> list[str]:
     """Return the command line of a run's keeper."""
-    return [sys.executable, "-s", "-m", "cordee.supervise.keeper", "--folder", str(folder.root)]
+    return module_argv("cordee.supervise.keeper", "--folder", str(folder.root))
 
 
 def start_keeper(folder: RunFolder) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any, Optional
@@ -18,6 +17,7 @@ from cordee.runs.blocklog import MOST_RANK_NAMES, MOST_RUN_NAMES, list_parts
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter
 from cordee.runs.snapshot import changed_files
+from cordee.starting import module_argv
 from cordee.supervise.intake import Intake
 from cordee.supervise.nodes import Node
 
@@ -48,6 +48,11 @@ def closing_findings(nodes: list[Node], intake: Intake) -> list[Finding]:
         if node.dropped_log_bytes:
             text = f"{node.dropped_log_bytes} bytes of output on {node.name} could not be written to the log"
             findings.append(Finding(text, "warn", "log-dropped", next=_MAKE_ROOM))
+        if node.unread_bytes:
+            text = f"{node.unread_bytes} bytes of what ranks logged on {node.name} were not stored in time at the end"
+            findings.append(
+                Finding(text, "warn", "telemetry-dropped", next="log less often, or fewer values at a time")
+            )
     for name, count in intake.lost_samples.items():
         text = f"{count} samples on {name} were not taken because earlier ones could not be stored"
         findings.append(Finding(text, "warn", "samples-lost", next=_MAKE_ROOM))
@@ -69,9 +74,13 @@ class Notices:
         self._intake, self._journal = intake, journal
         self._ranks: set[int] = set()
         self._nodes: set[str] = set()
+        self._damaged: set[str] = set()
+        self._troubles: set[str] = set()
 
     def tell(self) -> None:
         """Write what is new: ranks with too many metric names, nodes whose clock is wrong; of many in one finding."""
+        self._tell_troubles()
+        self._tell_damaged()
         ranks = sorted(set(self._intake.capped_values) - self._ranks)
         if ranks:
             self._ranks.update(ranks)
@@ -89,6 +98,33 @@ class Notices:
             next_step = "set the nodes' clocks (chrony or NTP); compare times of different nodes with care"
             finding = Finding(text, "warn", "clock-differs", given=wrong, next=next_step)
             self._journal.append("finding", finding=finding.document())
+
+    def _tell_damaged(self) -> None:
+        """Write which checkpoints ranks could not use: each once, though every attempt may say it."""
+        for text in self._intake.damaged:
+            if text not in self._damaged:
+                self._damaged.add(text)
+                what = "move it away, and look at the file system that damaged it"
+                self._journal.append(
+                    "finding", finding=Finding(text, "warn", "checkpoint-damaged", next=what).document()
+                )
+        self._intake.damaged.clear()
+
+    def _tell_troubles(self) -> None:
+        """Write what agents cannot do as they should: the same of several nodes in one finding."""
+        nodes: dict[str, list[str]] = {}
+        for node, texts in self._intake.troubles.items():
+            for text in texts:
+                nodes.setdefault(text, []).append(node)
+        for text, names in nodes.items():
+            if text not in self._troubles:
+                self._troubles.add(text)
+                self._journal.append("finding", finding=trouble(f"{_named(names)}: {text}").document())
+
+
+def trouble(text: str) -> Finding:
+    """Return that supervisor or agent could not do something, and went on."""
+    return Finding(text, "warn", "control-trouble", next="the run continues; the logs in its folder control/ say more")
 
 
 def _named(names: list[str]) -> str:
@@ -175,7 +211,7 @@ async def _document_side(module: str, *arguments: str) -> Optional[bytes]:
         env["PYTHONPATH"] = os.pathsep.join(paths)
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", module, *arguments, env=env, stdout=asyncio.subprocess.PIPE
+            *module_argv(module, *arguments, user_site=True), env=env, stdout=asyncio.subprocess.PIPE
         )
     except OSError as error:
         say(f"cordee supervisor: cannot run {module}: {error}")

@@ -7,6 +7,8 @@ import signal
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from cordee.node.last_words import FROM_OUTSIDE
+
 _LONGEST_PAUSE_S = 60.0
 _SECONDARY = re.compile(
     r"connection (closed|reset|refused)|broken pipe|socket timeout|timed out waiting|peer|"
@@ -14,7 +16,6 @@ _SECONDARY = re.compile(
     re.IGNORECASE,
 )
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?", re.IGNORECASE)
-_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 
 
 @dataclass(frozen=True)
@@ -99,14 +100,15 @@ class RestartPolicy:
             text = f"the same failure came twice without progress: {failure.sentence()}"
             return Decision(False, 0.0, self._failures, "crash_loop", text, crash_loop=True)
         if self._failures > self._retries:
-            text = f"{self._failures} failures without progress (retries = {self._retries}): {failure.sentence()}"
+            attempts = "1 attempt" if self._failures == 1 else f"{self._failures} attempts without progress"
+            text = f"failed after {attempts}; no retries left (retries = {self._retries}): {failure.sentence()}"
             return Decision(False, 0.0, self._failures, "retries", text)
         delay = 0.0 if self._failures == 1 else min(_LONGEST_PAUSE_S, self._backoff_s * 2 ** (self._failures - 2))
         return Decision(True, delay, self._failures, "failed", failure.sentence())
 
     @staticmethod
     def _fingerprint(failure: Failure) -> Optional[tuple[Optional[int], str]]:
-        if failure.signal in _FROM_OUTSIDE:
+        if failure.signal in FROM_OUTSIDE:
             return None
         return failure.rank, f"{failure.code} {failure.signal} {_VARYING.sub('#', failure.message or '')}"
 

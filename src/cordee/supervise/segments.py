@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, Optional
 
-from cordee.checkpoint.folder import Checkpoint, newest_complete
+from cordee.checkpoint.folder import Checkpoint
+from cordee.checkpoint.owner import RunCheckpoints
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import RunState, replay
@@ -15,22 +16,16 @@ from cordee.supervise.place import Place
 from cordee.units import utc_text
 
 
-def newest_of(step: dict[str, Any]) -> Optional[Checkpoint]:
-    """Return the newest complete checkpoint of a plan's step."""
-    checkpoint = step["checkpoint"]
-    return newest_complete(checkpoint["path"], checkpoint["pattern"], checkpoint["ignore"])
-
-
-def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, step: dict[str, Any]) -> RunState:
+def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, checkpoints: RunCheckpoints) -> RunState:
     """Return the run's state; a segment of another allocation that has no end in the journal gets one first."""
     state = replay(read_journal(folder.journal), folder.id)
     if ended_from_outside(state):
         journal.append("resume_requested", by="the scheduler")
         state = replay(read_journal(folder.journal), folder.id)
     if state.state == "running" and place.allocation and state.allocation not in (None, place.allocation):
-        newest = newest_of(step)
+        newest = checkpoints.newest()
         progressed = newest is not None and newest.name != state.segment_checkpoint
-        seen = _last_sign(folder)
+        seen = last_sign(folder)
         write_end(journal, state.segments, "lost", newest, progressed, BY_SCHEDULER, seen=seen and utc_text(seen))
         state = replay(read_journal(folder.journal), folder.id)
     return state
@@ -69,7 +64,7 @@ def write_end(
     )
 
 
-def _last_sign(folder: RunFolder) -> Optional[float]:
+def last_sign(folder: RunFolder) -> Optional[float]:
     """Return when the run last wrote journal, output or samples, in epoch seconds; None when nothing is there."""
     times = []
     for place in (folder.journal, folder.logs, folder.telemetry):

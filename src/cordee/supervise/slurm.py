@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import stat
 import subprocess
-import sys
 import time
 from typing import Any, Optional
 
@@ -17,6 +18,7 @@ from cordee.node.identity import agent_file, alive_here, identity, on_this_host,
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.state import RunState
 from cordee.slurm import expand_nodes, job_record, patiently
+from cordee.starting import module_argv
 from cordee.supervise.place import Place
 
 AGENT_SRUN = (
@@ -66,6 +68,7 @@ class SlurmPlace(Place):
         processes.be_told_when_parent_dies(signal.SIGTERM)
         self._starters: dict[str, _Starter] = {}
         self._next_beat = 0.0
+        self._heartbeat = _pipe(os.environ.pop("CORDEE_HEARTBEAT", ""))
 
     @property
     def allocation(self) -> dict[str, Any]:
@@ -143,18 +146,27 @@ class SlurmPlace(Place):
         return record["incarnation"] > incarnation or (on_this_host(record) and not alive_here(record))
 
     def beat(self) -> None:
-        """Touch the file that the batch script watches, and look after agents that are being started."""
+        """Write a line into the pipe that the batch script listens at, and look after agents that are being started."""
         if time.monotonic() < self._next_beat:
             return
         self._next_beat = time.monotonic() + _BEAT_S
-        heartbeat = os.environ.get("CORDEE_HEARTBEAT")
-        if heartbeat:
+        if self._heartbeat is not None:
             try:
-                os.utime(heartbeat)
+                # A full pipe, which nobody reads, must not hold the supervisor up.
+                if select.select([], [self._heartbeat], [], 0)[1]:
+                    os.write(self._heartbeat, b"\n")
             except OSError:
                 pass
         for starter in self._starters.values():
             starter.look()
+
+
+def _pipe(number: str) -> Optional[int]:
+    """Return the descriptor of the pipe that this process was given; None where there is none."""
+    try:
+        return int(number) if stat.S_ISFIFO(os.fstat(int(number)).st_mode) else None
+    except (OSError, ValueError):
+        return None
 
 
 def _earlier_start(owner: dict[str, Any], here: dict[str, Any]) -> bool:
@@ -190,7 +202,7 @@ class _Starter:
             self._start()
 
     def _start(self) -> None:
-        agent = [sys.executable, "-s", "-m", "cordee.node.agent", "--folder", str(self._folder.root)]
+        agent = module_argv("cordee.node.agent", "--folder", str(self._folder.root))
         where = ["--nodes=1", "--ntasks=1", f"--nodelist={self._node}"]
         if os.environ.get("CORDEE_CORES"):
             where.append(f"--cpus-per-task={os.environ['CORDEE_CORES']}")

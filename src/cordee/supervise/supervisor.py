@@ -12,17 +12,20 @@ import json
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 from cordee import wire
 from cordee.checkpoint.folder import Checkpoint
-from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError
+from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
+from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError, RunFolderError
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import replay
 from cordee.supervise import remarks, segments
 from cordee.supervise.attempt import Attempt, Outcome
+from cordee.supervise.beginning import Beginnings
 from cordee.supervise.chain import BY_SCHEDULER, Chain
 from cordee.supervise.early_end import EarlyEnd
 from cordee.supervise.ends import Ended, SegmentOver
@@ -47,6 +50,8 @@ _CANCEL_GRACE_S = 5.0
 _RANK_GRACE_S = 5.0
 _FULL_DISK_S = 3600.0
 _SEAL_S = 30.0
+_LAST_TELEMETRY_S = 10.0
+_MOST_TROUBLES = 20
 
 
 class Supervisor:
@@ -69,7 +74,11 @@ class Supervisor:
         self.epoch = self.ownership.claim()
         self.place.beat()
         self.journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch)
-        self.before = segments.state_at_start(self.journal, folder, self.place, self.step)
+        self.checkpoints = RunCheckpoints(
+            self.step["checkpoint"], folder.id, folder.control, self.timeouts["orphan_s"], self.timeouts["kill_s"]
+        )
+        self.before = segments.state_at_start(self.journal, folder, self.place, self.checkpoints)
+        self.beginnings = Beginnings(self.checkpoints, self.journal, self.before)
         self.left_over = segments.left_over(self.before, self.place)
         self.segment = self.before.segments + (self.before.state == "queued" and self.left_over is None)
         self.segment_checkpoint = self.before.segment_checkpoint
@@ -90,12 +99,15 @@ class Supervisor:
         self._attempts = self.before.attempt
         self._progress: tuple[Optional[int], Optional[int]] = (None, None)
         self._ending = self._released = False
+        self._troubles: set[str] = set()
 
     def _refuse_a_second_job(self) -> None:
         before = replay(read_journal(self.folder.journal), self.folder.id)
         other = self.place.duplicate_of(before)
         if before.ended and self.place.chains and not segments.ended_from_outside(before):
-            raise OwnershipError(f"the run has {before.state} already", given=self.folder.id)
+            over = CordeeError(f"the run has {before.state} already", given=self.folder.id)
+            over.exit_code = 0 if before.state == "finished" else EXIT_ENDED
+            raise over
         if other is not None:
             raise OwnershipError(f"job {other} leads this run, not this one", given=self.folder.id)
 
@@ -116,7 +128,7 @@ class Supervisor:
         token = wire.new_token()
         self.server = await wire.serve(address, None, token, self._connected, epoch=self.epoch)
         if self.segment != self.before.segments:
-            newest = self._newest_checkpoint()
+            newest = self.checkpoints.newest()
             self.segment_checkpoint = newest.name if newest else None
         self.journal.append(
             "supervisor_started",
@@ -130,6 +142,7 @@ class Supervisor:
         wire.write_rendezvous(self.folder.rendezvous, address, self.server.port, self.epoch, token)
         ticker = asyncio.ensure_future(self._tick())
         clock = asyncio.ensure_future(self.early.watch_clock())
+        clock.add_done_callback(self._clock_ended)
         lead = asyncio.ensure_future(self._lead())
         done, _ = await asyncio.wait({ticker, lead}, return_when=asyncio.FIRST_COMPLETED)
         if ticker in done:
@@ -211,8 +224,9 @@ class Supervisor:
         ports = await self._free_ports(nodes[0])
         if ports is None:
             return Outcome("node_lost", Failure("node_lost", node=nodes[0].name, message="it gave no free port"))
+        begins = self.beginnings.next()
         self._attempts += 1
-        self.newest = self._newest_checkpoint()
+        self.newest = begins.own
         per_node, launch = self.request["ranks_per_node"], self.step["tasks"]["launch"]
         self.attempt = Attempt(self._attempts, nodes, per_node, launch, self.journal)
         self.early.agreement = None
@@ -223,15 +237,19 @@ class Supervisor:
             world_size=self.attempt.world_size,
             nodes=self.attempt.placement(),
             master={"address": nodes[0].address, "port": ports[0]},
-            checkpoint=self.newest.name if self.newest else None,
-            resume_step=self.newest.step if self.newest else None,
+            checkpoint=begins.checkpoint.name if begins.checkpoint else None,
+            resume_step=begins.checkpoint.step if begins.checkpoint else None,
+            checkpoint_path=begins.path,
+            other_run={"run": begins.run} if begins.other else None,
         )
-        self.attempt.start(ports, str(self.newest.path) if self.newest else None)
+        self.beginnings.trains()
+        self.attempt.start(ports, begins.path)
         outcome = await self.attempt.ended()
         if not self.attempt.all_ended():
             grace = 0.0 if outcome.kind in ("node_lost", "segment") else self._grace(outcome)
             if not await self.attempt.stop(grace, grace + self.timeouts["kill_s"] + _SECOND_S):
                 self._fence()
+        self.checkpoints.end_training()
         return outcome
 
     def _grace(self, outcome: Outcome) -> float:
@@ -247,7 +265,7 @@ class Supervisor:
     async def _after(self, outcome: Outcome) -> None:
         """Write how the attempt ended, then return to have another one, or raise Ended."""
         assert self.attempt is not None
-        newest = self._newest_checkpoint()
+        newest = self.checkpoints.newest()
         progressed = newest is not None and (self.newest is None or newest != self.newest)
         self.intake.end_attempt(self.attempt.number)
         self._write_progress()
@@ -336,6 +354,7 @@ class Supervisor:
         node.last_heard = time.monotonic()
         if kind == "telemetry":
             node.dropped_log_bytes = message.get("dropped_log_bytes", node.dropped_log_bytes)
+            node.unread_bytes = message.get("unread_bytes", node.unread_bytes)
             self.intake.message(node, message, body)
         elif kind in ("container_done", "setup_done", "checks_output", "checks_done", "clock"):
             self.vetting.message(node, message, body)
@@ -439,6 +458,7 @@ class Supervisor:
             "second": 0.0,
             "progress": time.monotonic() + _PROGRESS_S,
             "checkpoint": 0.0,
+            "beat": 0.0,
             "seal": time.monotonic() + _SEAL_S,
         }
         last = time.monotonic()
@@ -448,26 +468,57 @@ class Supervisor:
             if now - last > _LATE_S:
                 self._forgive_silence(now - last)
             last = now
-            self.intake.tick()
-            self._read_requests()
-            self.place.beat()
+            self._do("storing telemetry", self.intake.tick)
+            self._do("reading requests", self._read_requests)
+            self._do("the sign of life", self.place.beat)
             if now >= due["second"]:
                 due["second"] = now + _SECOND_S
-                if not self.ownership.current():
-                    raise OwnershipError("a newer supervisor owns this run, or its folder was deleted")
+                owned = self.ownership.look()
+                if owned == "newer":
+                    raise OwnershipError("a newer supervisor owns this run")
+                if owned == "gone":
+                    raise RunFolderError("the run's folder was deleted", given=str(self.folder.root))
                 if not self._ending:
-                    self._look_for_silence()
+                    self._do("looking for silent nodes", self._look_for_silence)
             if now >= due["seal"] and not self._ending:
                 due["seal"] = now + _SEAL_S
-                self.sealer.begin()
+                self._do("sealing", self.sealer.begin)
             if now >= due["checkpoint"]:
                 due["checkpoint"] = now + _CHECKPOINT_S
-                self._note_checkpoint(self._newest_checkpoint())
+                self._do("looking for checkpoints", self._look_for_checkpoint)
+            if now >= due["beat"]:
+                due["beat"] = now + BEAT_S
+                self._do("saying that checkpoints are in use", self.checkpoints.beat)
             if now >= due["progress"]:
                 due["progress"] = now + _PROGRESS_S
-                self._write_progress()
-                self.notices.tell()
-                self.journal.flush()
+                self._do("writing the progress", self._write_progress)
+                self._do("writing findings", self.notices.tell)
+                self._do("writing the journal", self.journal.flush)
+
+    def _do(self, what: str, work: Callable[[], Any]) -> None:
+        """Do what is due; where it fails that is said, and all else goes on: without its beat this process is killed."""
+        try:
+            work()
+        except Exception as error:
+            self._trouble(f"{what} failed", error)
+
+    def _trouble(self, text: str, error: BaseException) -> None:
+        """Say once, in this supervisor's log and as a finding, what could not be done."""
+        text = f"the supervisor: {text}: {type(error).__name__}: {error}"
+        if text in self._troubles or len(self._troubles) >= _MOST_TROUBLES:
+            return
+        self._troubles.add(text)
+        say(f"cordee: {text}")
+        traceback.print_exception(type(error), error, error.__traceback__)
+        try:
+            self.journal.append("finding", finding=remarks.trouble(text).document())
+        except OSError as also:
+            say(f"cordee: the supervisor: the journal cannot be written: {also}")
+
+    def _clock_ended(self, clock: asyncio.Future[None]) -> None:
+        error = None if clock.cancelled() else clock.exception()
+        if error is not None:
+            self._trouble("the time limit is not watched any more", error)
 
     def _forgive_silence(self, seconds: float) -> None:
         """Do not blame the nodes for time in which this process was held up, by a slow file system for example."""
@@ -498,8 +549,8 @@ class Supervisor:
             self._progress = now
             self.journal.append("progress", durable=False, step=now[0], total=now[1])
 
-    def _newest_checkpoint(self) -> Optional[Checkpoint]:
-        return segments.newest_of(self.step)
+    def _look_for_checkpoint(self) -> None:
+        self._note_checkpoint(self.checkpoints.newest())
 
     def _note_checkpoint(self, newest: Optional[Checkpoint]) -> None:
         if newest is not None and newest.name != self.before.checkpoint:
@@ -524,7 +575,7 @@ class Supervisor:
     async def _end_segment(self, over: SegmentOver) -> Optional[Ended]:
         """Have the run go on in another allocation and return None, or return how it ends because it cannot."""
         self._ending = True
-        newest = self._newest_checkpoint()
+        newest = self.checkpoints.newest()
         progressed = newest is not None and newest.name != self.segment_checkpoint
         how = self.chain.next(over.reason)
         if self.left_over is None:
@@ -540,15 +591,15 @@ class Supervisor:
         try:
             going = await asyncio.get_running_loop().run_in_executor(None, self.place.go_on, how)
         except CordeeError as error:
-            return Ended("failed", EXIT_INTERNAL, "not_continued", f"{over.text}, and it cannot go on: {error.text}")
+            return Ended("failed", EXIT_INTERNAL, "not_continued", f"{over.text}, and it cannot continue: {error.text}")
         self.journal.append("continued", **going)
         return None
 
     async def _end(self, ended: Ended) -> None:
         self._ending = True
+        await self._release_nodes()
         for finding in remarks.closing_findings(list(self.nodes.values()), self.intake):
             self.journal.append("finding", finding=finding.document())
-        await self._release_nodes()
         self.notices.tell()
         self.journal.append("ended", state=ended.state, exit_code=ended.exit_code, reason=ended.reason, text=ended.text)
         self.server.close()
@@ -564,6 +615,12 @@ class Supervisor:
         for node in self.nodes.values():
             node.send({"t": "stop", "group": self.attempt.group if self.attempt else "", "grace_s": 0.0})
         await asyncio.sleep(0)
+        deadline = time.monotonic() + _LAST_TELEMETRY_S
+        while (
+            any(node.unread_bytes and node.connection for node in self.nodes.values()) and time.monotonic() < deadline
+        ):
+            self.intake.flush()
+            await asyncio.sleep(_TICK_S)
         self.intake.flush()
         self.intake.close()
         for node in self.nodes.values():

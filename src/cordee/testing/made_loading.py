@@ -36,7 +36,7 @@ class MadeLoading:
     def plan(self, **data: Any) -> None:
         """Write a plan with one data set."""
         about = {"name": "corpus", "place": "/store/corpus", "kind": "packed", "bandwidth_bytes_per_s": None, **data}
-        self.folder.plan.write_text(json.dumps({"steps": [{"data": [about]}]}))
+        self.folder.plan.write_text(json.dumps({"backend": "local", "steps": [{"data": [about]}]}))
 
     def load(
         self,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from cordee.errors import UsageError
 from cordee.runs.blocklog import GRID, RECORD, BlockLogWriter, encode_events, encode_facts, encode_schema
 from cordee.runs.catalogue import described
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
+from cordee.starting import module_argv
 from cordee.testing import made_signals
 from cordee.testing.made_journal import STEP_S, MadeJournal, loss, made_plan, step_at, write_output
 from cordee.testing.made_signals import MEMORY_BYTES, Layout, Story
@@ -192,7 +192,7 @@ class _Writer:
             return
         if self._log.path != self._sealed_part:
             self._sealed_part = self._log.path
-            argv = [sys.executable, "-m", "cordee.runs.seal", str(self.folder.root)]
+            argv = module_argv("cordee.runs.seal", str(self.folder.root), user_site=True)
             self._sealer = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
 
     def _group(self, group: str, values: Values, devices: list[list[Any]]) -> None:

@@ -1,4 +1,5 @@
-"""Faults of a process's surroundings: a clock that is wrong, reads that are slow, peers that cannot be reached.
+"""Faults of a process's surroundings: a clock that is wrong, reads that are slow, peers that cannot be
+reached, folders that cannot be listed, places that are full.
 
 A small C library does it, put in front of the C library's own functions by LD_PRELOAD; the process is not changed.
 """
@@ -54,6 +55,8 @@ def faulty(
     slow_pause_s: float = 0.0,
     own_address: str | None = None,
     cut_off: str | None = None,
+    unseen_while: Path | None = None,
+    no_room_in: Sequence[str] = (),
 ) -> dict[str, str]:
     """Return the variables that give a process, and all that it starts, these faults.
 
@@ -66,6 +69,8 @@ def faulty(
         slow_node: a node of Slurm on which `slow_pause_s` holds to everybody.
         own_address: it connects from this address, such as 127.0.0.3.
         cut_off: processes with this word on their command line can neither connect nor listen.
+        unseen_while: while this file is there, nobody can see who owns a run: listing its claims is an EIO.
+        no_room_in: folders below which no file gets the blocks that it asks for.
     """
     given = {
         "FAULT_CLOCK_AHEAD_S": str(clock_ahead_s or ""),
@@ -76,6 +81,8 @@ def faulty(
         "FAULT_SLOW_PAUSE_US": _microseconds(slow_pause_s),
         "FAULT_OWN_ADDRESS": own_address or "",
         "FAULT_NO_PEERS": cut_off or "",
+        "FAULT_UNSEEN_WHILE": str(unseen_while or ""),
+        "FAULT_NO_ROOM_IN": "".join(f"{folder}:" for folder in no_room_in),
     }
     return {"LD_PRELOAD": str(library), **{name: value for name, value in given.items() if value}}
 

@@ -10,7 +10,7 @@ import itertools, json, os, pathlib, sys, time
 import cordee
 steps, pause = int(sys.argv[1]), float(sys.argv[2])
 gate = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else None
-rank = int(os.environ["RANK"])
+rank = int(os.environ.get("RANK", "0"))
 folder = pathlib.Path(os.environ["CORDEE_CHECKPOINT_DIR"])
 start = 0
 if os.environ.get("CORDEE_RESUME_FROM"):
@@ -24,7 +24,7 @@ for step in itertools.count(start):
     cordee.log(step=step, steps=max(steps, step + 1), loss=1.0 / (step + 1))
     time.sleep(pause)
     if rank == 0 and (stop or step % 5 == 4):
-        partial = folder / ".partial"
+        partial = folder / f".partial-{os.getpid()}"
         partial.write_text(json.dumps({"next": step + 1}))
         partial.rename(folder / f"step-{step + 1:06d}")
     if stop:

@@ -28,6 +28,17 @@ ATTENTION: Levels = {
     "fp32": 0.14,
     "dram": 0.36,
 }
+TRAINING: Levels = {
+    "graphics": 0.98,
+    "sm": 0.9,
+    "occupancy": 0.25,
+    "tensor": 0.5,
+    "tensor_hmma": 0.5,
+    "fp32": 0.06,
+    "dram": 0.33,
+    "nvlink": 4e10,
+}
+TRAINING_LARGE: Levels = {**TRAINING, "sm": 0.86, "tensor": 0.47, "tensor_hmma": 0.47, "dram": 0.29}
 ELEMENTWISE: Levels = {"graphics": 1.0, "sm": 0.96, "occupancy": 0.75, "fp32": 0.12, "dram": 0.86}
 DECODE: Levels = {
     "graphics": 1.0,
@@ -43,6 +54,8 @@ FP32: Levels = {"graphics": 1.0, "sm": 1.0, "occupancy": 0.98, "fp32": 0.93, "dr
 STENCIL64: Levels = {"graphics": 1.0, "sm": 0.97, "occupancy": 0.5, "fp64": 0.74, "dram": 0.5}
 COLLECTIVE: Levels = {"graphics": 1.0, "sm": 0.17, "occupancy": 0.04, "fp32": 0.02, "dram": 0.1, "nvlink": 1.6e11}
 WAITING_PEER: Levels = {"graphics": 1.0, "sm": 0.12, "occupancy": 0.02, "dram": 0.01, "nvlink": 1e9}
+POLLING: Levels = {"graphics": 1.0, "sm": 0.08, "occupancy": 0.01}
+SPINNING_ALL: Levels = {"graphics": 1.0, "sm": 1.0, "occupancy": 0.02}
 TINY: Levels = {"graphics": 0.62, "sm": 0.02, "occupancy": 0.001, "fp32": 0.005, "dram": 0.003}
 SMALL: Levels = {
     "graphics": 0.75,
@@ -132,8 +145,10 @@ def _steps(
 T, H = "tuned", "held out"
 SCENARIOS = (
     _one("gemm", "compute", T, GEMM, SPINNING),
+    _one("language-model", "compute", T, TRAINING, SPINNING, gpus=8),
     _steps("transformer", "compute", T, (0.9, ATTENTION, CALM), (0.1, COLLECTIVE, CALM)),
     _one("fp64-fma", "compute", T, FP64, CALM, gpus=1),
+    _one("language-model-large", "compute", H, TRAINING_LARGE, SPINNING, gpus=8),
     _one("fp32-fma", "compute", H, FP32, CALM, gpus=1),
     _steps("pretraining", "compute", H, (0.62, GEMM, SPINNING), (0.28, ATTENTION, SPINNING), (0.1, ELEMENTWISE, SPINNING), step_s=3.1),
     _one("stencil-fp64", "compute", H, STENCIL64, CALM),
@@ -145,7 +160,9 @@ SCENARIOS = (
     _steps("offloaded-states", "transfer", H, (0.85, OFFLOAD, CALM), (0.15, ATTENTION, CALM), others=("mixed",)),
     _one("copies-spinning", "transfer", H, COPY_IN, SPINNING),
     _steps("all-reduce", "communication", T, (0.1, GEMM, SPINNING), (0.9, COLLECTIVE, SPINNING)),
-    _one("peers-wait", "communication", T, WAITING_PEER, SPINNING, gpus=8),
+    _one("peers-wait", "communication", T, WAITING_PEER, SPINNING, "hang", gpus=8),
+    _one("rank-missing", "hang", T, POLLING, SPINNING, gpus=8),
+    _one("rank-missing-all-sms", "hang", H, SPINNING_ALL, SPINNING),
     _steps("pipeline-bubble", "communication", H, (0.14, ATTENTION, SPINNING), (0.86, WAITING_PEER, SPINNING), step_s=5.3),
     _steps("all-to-all", "communication", H, (0.08, GEMM, CALM), (0.92, COLLECTIVE, CALM), gpus=8),
     _one("tiny-kernels", "launch", T, TINY, LAUNCHING, gpus=1),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cordee.web.app import make_app
-from cordee.web.serving import listen, make_server
+from cordee.web.serving import REQUEST_S, listen, make_server
 
 if TYPE_CHECKING:
     from cordee.fleet.tokens import Token
@@ -27,6 +27,7 @@ class ServedRuns:
         users: user ids that need no token; None: this process's.
         hosts: further names by which it may be called.
         port: 0 is any.
+        request_s: how long a connection may take for its first request.
 
     Attributes:
         url: where it is, without a slash at the end.
@@ -41,6 +42,7 @@ class ServedRuns:
         users: Iterable[int] | None = None,
         hosts: Iterable[str] = (),
         port: int = 0,
+        request_s: float = REQUEST_S,
     ) -> None:
         allowed = {os.geteuid()} if users is None else set(users)
         self.app = make_app(folders, singles=singles, hosts=hosts, tokens=tokens, users=allowed)
@@ -48,7 +50,7 @@ class ServedRuns:
         self.port: int = self._listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._ready = threading.Event()
-        self._server = make_server(self.app, self._ready.set)
+        self._server = make_server(self.app, self._ready.set, request_s)
         self._thread = threading.Thread(target=self._server.run, args=([self._listener],), daemon=True)
 
     def __enter__(self) -> ServedRuns:

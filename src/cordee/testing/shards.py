@@ -9,6 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import cordee
 from cordee.data.pack._base import Options, Packed
 from cordee.data.pack.packing import pack, plan_of
 from cordee.data.shards.index import open_index
@@ -18,6 +19,8 @@ def packed(source: Path, to: Path, **given: Any) -> Packed:
     """Pack a source into small shards; `options` and `target` are those of packing, all else is how it is planned."""
     options = {"shard_bytes": 100_000, "durable": False, **given.pop("options", {})}
     target = given.pop("target", "webdataset")
+    if target == "squashfs":
+        given["origin_options"] = {"as_files": True, **given.get("origin_options", {})}
     return pack(plan_of(str(source), **given), str(to), Options(**options), target=target)
 
 
@@ -57,6 +60,19 @@ def fields_by_key(folder: Path) -> dict[str, dict[str, bytes]]:
                 fields[field] = shard.read(length)
                 assert zlib.crc32(fields[field]) == index.columns["crc32"][sample, number]
         found[index.key(sample)] = fields
+    return found
+
+
+def samples_read(place: Path, **options: Any) -> dict[str, dict[str, Any]]:
+    """Return what `cordee.dataset` gives: fields (and `label`) by key, in the order of the samples."""
+    data = cordee.dataset(place, batch=4, shuffle=False, keys=True, **options)
+    found: dict[str, dict[str, Any]] = {}
+    for batch in data:
+        for at, key in enumerate(batch.pop("key")):
+            assert key not in found
+            values = {name: column[at] for name, column in batch.items()}
+            found[key] = {name: value for name, value in values.items() if value is not None}
+    data.close()
     return found
 
 

@@ -11,13 +11,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import cordee
+from cordee.starting import module_argv
 from cordee.testing.host_tree import HostTree
 from cordee.testing.nvml import FakeGpus
 
@@ -132,17 +132,8 @@ class SimulatedNodes:
         protocol = self.shared / "protocol.yaml"
         # JSON is YAML too.
         protocol.write_text(json.dumps({"name": "faults", "deadline": "30s", **top, "evals": list(evals)}))
-        command = [
-            sys.executable,
-            "-m",
-            "cordee.cli",
-            "vet",
-            str(protocol),
-            "--json",
-            "--dir",
-            str(self.shared),
-            *options,
-        ]
+        words = ["vet", str(protocol), "--json", "--dir", str(self.shared), *options]
+        command = module_argv("cordee.cli", *words, user_site=True)
         self._began = time.monotonic()
         for node in self.nodes.values():
             self.processes[node.name] = [

@@ -12,6 +12,7 @@ from cordee.slurm import switches_of
 from cordee.units import utc_text
 from cordee.vetting import clocks
 from cordee.vetting.member import Member
+from cordee.vetting.unknowns import busy_nodes
 from cordee.vetting.verdict import decide
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class Conductor:
             self.protocol["baseline"].get(_PAIRS),
             left_s,
             confusion_ratio=self.protocol["policy"].get("confusion_ratio", _CONFUSION_RATIO),
+            busy=busy_nodes(reports),
             python=self.protocol["python"],
         )
 

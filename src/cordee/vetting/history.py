@@ -117,21 +117,31 @@ def _result(result: dict[str, Any]) -> dict[str, Any]:
     if any(each.get("kind") == "low" and each.get("of", "value") == "value" for each in result.get("compare") or []):
         kept["low"] = True
     facts = result.get("facts") or {}
-    devices = [_only(device, _DEVICE_KEYS) for device in facts.get("devices") or [] if isinstance(device, dict)]
+    devices = [_only(device, _DEVICE_KEYS) for device in _dicts(facts)]
     model = facts.get("model") or next((d.get("model") or d.get("name") for d in devices if "uuid" in d), None)
     if model:
         kept["model"] = str(model)
     if result.get("status") in ("pass", "skip"):
         return kept
     kept["evidence"] = str(result.get("evidence") or "")[:_EVIDENCE]
-    if devices:
-        kept["devices"] = devices
+    faulty = [{**_only(device, _DEVICE_KEYS), "fault": True} for device in _dicts(facts) if _is_faulty(device)]
+    if faulty or devices:
+        kept["devices"] = faulty or devices
     if facts.get("xids"):
         kept["xids"] = facts["xids"]
     rule = result.get("rule")
     if isinstance(rule, dict):
         kept["rule"] = _only(rule, _RULE_KEYS)
     return kept
+
+
+def _dicts(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    return [device for device in facts.get("devices") or [] if isinstance(device, dict)]
+
+
+def _is_faulty(device: dict[str, Any]) -> bool:
+    """Return whether a check has named a device as the one that is off, or as one that computed wrongly."""
+    return any(device.get(key) for key in ("fault", "lost", "wrong"))
 
 
 def _only(document: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

@@ -9,10 +9,14 @@ from cordee.checks import Result
 from cordee.units import format_size
 from cordee.vetting.pair_links import LinkFaults, find_links
 from cordee.vetting.pairs import Measurement, PairOutcome, PairTest
-from cordee.vetting.peers import ALONE, LEAST_PEERS
+from cordee.vetting.peers import ALONE, BUSY_WORDS, LEAST_PEERS
+from cordee.vetting.unknowns import BUSY
 
 _CHECK = "pair.bandwidth"
 _MOST_PARTNERS = 4
+# A node whose best result is below this x the reference is off by more than noise and other traffic explain.
+_FAR_RATIO = 0.5
+_BUSY_PARTNERS = "not held against this node: all whom it measured with are busy (host.load)"
 _LATE = "it is there, but did not answer in time"
 
 
@@ -23,8 +27,11 @@ def judge(test: PairTest) -> PairOutcome:
     links = find_links(test, value) if reference is not None else LinkFaults([], [], {})
     cut_off = _cut_off(test)
     slow = _slow(test, reference)
-    confused = _confusion(test, [*slow, *cut_off], links, value)
+    held = {node: found for node, found in slow.items() if not test.in_doubt(node)}
+    off, mild = _plain(test, held, cut_off, value)
+    confused = _confusion(test, off, links, value)
     blame = not confused
+    slow.update({node: (threshold, False) for node, (threshold, _) in held.items() if node in mild})
     results = {}
     for node in test.nodes:
         result = _result(test, node, reference, slow, cut_off, links, blame)
@@ -74,11 +81,28 @@ def _cut_off(test: PairTest) -> dict[str, list[Measurement]]:
     return found
 
 
+def _plain(
+    test: PairTest, held: dict[str, tuple[float, bool]], cut_off: dict[str, list[Measurement]], reference: float
+) -> tuple[list[str], set[str]]:
+    """Return the nodes that are off, and those that are only warned of: where so many are off that nobody could be blamed,
+    but few of them lie far below all others, it is these few, and the rest may be noise."""
+    off = [*held, *cut_off]
+    far = [node for node in held if (test.score(node) or 0.0) < _FAR_RATIO * reference] + [*cut_off]
+    if _too_many(test, off) and far and not _too_many(test, far):
+        return far, set(held) - set(far)
+    return off, set()
+
+
+def _too_many(test: PairTest, off: list[str]) -> bool:
+    present = [node for node in test.nodes if node not in test.out]
+    return len(off) >= 2 and len(off) > test.policy.confusion_ratio * len(present)
+
+
 def _confusion(test: PairTest, off: list[str], links: LinkFaults, reference: float) -> list[dict[str, Any]]:
     """Return why nobody can be blamed, if so."""
     policy, found = test.policy, []
     present = [node for node in test.nodes if node not in test.out]
-    if len(off) >= 2 and len(off) > policy.confusion_ratio * len(present):
+    if _too_many(test, off):
         text = (
             f"{len(off)} of {len(present)} nodes are slow or cut off, held against {format_size(reference)}/s; "
             "so many point to the network or to the baseline"
@@ -133,7 +157,11 @@ def _result(
     if node in slow:
         result.status = "fail" if slow[node][1] and blame else "warn"
         result.evidence += f"; below {format_size(threshold)}/s: {_held_against(test, reference)}"
-        result.evidence += "" if blame else "; not held against this node: too many are"
+        if test.in_doubt(node):
+            result.status, result.cause = "unknown", BUSY
+            result.evidence += f"; {BUSY_WORDS}" if node in test.busy else f"; {_BUSY_PARTNERS}"
+        elif not blame:
+            result.evidence += "; not held against this node: too many are"
     elif node in links.of_node:
         result.status = "warn"
         result.evidence += f"; {links.of_node[node]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from typing import Any, NamedTuple, Optional
+from typing import Any, Iterable, NamedTuple, Optional
 
 from cordee.vetting.member import Member
 from cordee.vetting.pairs import Out, PairOutcome, PairPolicy, PairTest
@@ -40,6 +40,7 @@ async def run_pairs(
     *,
     seed: Optional[str] = None,
     confusion_ratio: float = 0.3,
+    busy: Iterable[str] = (),
     **request: Any,
 ) -> PairOutcome:
     """Have the nodes measure each other in pairs and return what that says of nodes and links; never raises.
@@ -55,12 +56,15 @@ async def run_pairs(
         deadline_s: for all rounds.
         seed: of the pairs, the vetting's id.
         confusion_ratio: of the protocol's policy.
+        busy: nodes that something else uses.
         request: what else the requests to the nodes hold.
     """
     began = time.monotonic()
     until = began + deadline_s
     policy = _policy(settings, confusion_ratio)
-    test = PairTest(members, seed or secrets.token_hex(8), switches=switches, baseline=baseline, policy=policy)
+    test = PairTest(
+        members, seed or secrets.token_hex(8), switches=switches, baseline=baseline, policy=policy, busy=busy
+    )
     while until - time.monotonic() >= settings["seconds"] + _LEAST_S + _ANSWER_S:
         pairs = test.next_round()
         if not pairs:

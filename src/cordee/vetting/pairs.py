@@ -105,6 +105,7 @@ class PairTest:
             the outcome says so.
         baseline: the fleet's, `{"value": bytes/s, "n"}`.
         policy: how to judge.
+        busy: nodes that something else uses; that they are slow says nothing of them.
     """
 
     def __init__(
@@ -115,10 +116,12 @@ class PairTest:
         switches: Optional[dict[str, str]] = None,
         baseline: Optional[dict[str, Any]] = None,
         policy: Optional[PairPolicy] = None,
+        busy: Iterable[str] = (),
     ) -> None:
         self.nodes = sorted(nodes)
         self.policy = policy or PairPolicy()
         self.baseline = baseline
+        self.busy = frozenset(busy)
         members, self.malformed_switches = _expanded(switches or {})
         self.switch_of = _leaf_of(members, set(self.nodes))
         self.measured: list[Measurement] = []
@@ -177,6 +180,11 @@ class PairTest:
         ]
         return max(rates, default=None)
 
+    def in_doubt(self, node: str) -> bool:
+        """Return whether it may be other work that made a node slow: on it, or on all whom it has measured with."""
+        partners = {one.partner(node) for one in self._of_node[node] if one.bytes_per_s is not None}
+        return node in self.busy or (bool(partners) and partners <= self.busy)
+
     def reference(self) -> Optional[dict[str, Any]]:
         """Return what scores are held against, `{"kind", "value", "n"}`; None when nothing was measured."""
         scores = [score for score in map(self.score, self.nodes) if score is not None]
@@ -199,7 +207,7 @@ class PairTest:
             if any((one.bytes_per_s or 0.0) >= self.policy.ratio * reference for one in meetings):
                 continue
             a, b = meetings[0].nodes
-            if {a, b} & set(self.out):
+            if {a, b} & {*self.out, *self.busy}:
                 continue
             least = min(self.score(a, without=b) or 0.0, self.score(b, without=a) or 0.0)
             if least >= self.policy.well_ratio * reference:

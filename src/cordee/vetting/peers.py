@@ -13,12 +13,13 @@ from typing import Any, NamedTuple, Optional
 
 from cordee.insight.peers import median, quantile
 from cordee.units import format_size
+from cordee.vetting.unknowns import BUSY, RAN
 
 LEAST_PEERS = 4
 ALONE = "nobody to compare with"
+BUSY_WORDS = "not held against this node: its host is busy (host.load), so that a low value says nothing of it"
 _PERCENTILE = 0.75
-_SEVERITY = {"pass": 0, "warn": 1, "fail": 2}
-_RAN = frozenset(_SEVERITY)
+_SEVERITY = {"unknown": -1, "pass": 0, "warn": 1, "fail": 2}
 
 Sheets = dict[str, list[dict[str, Any]]]
 
@@ -48,7 +49,9 @@ class Judgement(NamedTuple):
     lost: str = ""
 
 
-def compare(sheets: Sheets, baseline: dict[str, Any], confusion_ratio: float) -> list[dict[str, Any]]:
+def compare(
+    sheets: Sheets, baseline: dict[str, Any], confusion_ratio: float, busy: frozenset[str] = frozenset()
+) -> list[dict[str, Any]]:
     """Hold all results against their peers: changes those that are off, and returns where nobody could be blamed.
 
     Args:
@@ -56,6 +59,7 @@ def compare(sheets: Sheets, baseline: dict[str, Any], confusion_ratio: float) ->
             worse `status` and words in their `evidence`.
         baseline: `{"value", "n"}` of the fleet for a check, by its name in the protocol or its own.
         confusion_ratio: share of the nodes of a comparison above which the reference is taken to be wrong.
+        busy: nodes that something else uses: what they measure too low is unknown.
 
     Returns:
         `{"check", "nodes", "text", "abort"}` for each; `abort`: the check is required and would have failed nodes.
@@ -67,7 +71,7 @@ def compare(sheets: Sheets, baseline: dict[str, Any], confusion_ratio: float) ->
             _say_once(entries[0].result, ALONE)
             continue
         if kind == "low":
-            judgement = _low(entries, bases.of(entries[0].result) if of == "value" else None)
+            judgement = _excused(_low(entries, bases.of(entries[0].result) if of == "value" else None), busy)
         elif kind == "high":
             judgement = _high(entries)
         else:
@@ -113,7 +117,7 @@ def _comparisons(sheets: Sheets) -> dict[tuple[str, str, str, Any], list[Entry]]
     groups: dict[tuple[str, str, str, Any], list[Entry]] = {}
     for node, results in sheets.items():
         for result in results:
-            if not result.get("compare") or result["status"] not in _RAN:
+            if not result.get("compare") or result["status"] not in RAN:
                 continue
             model = _model(result)
             for rule in result["compare"]:
@@ -167,6 +171,16 @@ def _low(entries: list[Entry], base: Optional[dict[str, Any]]) -> Judgement:
         words = f"{_subject(entry)}{amount(entry.value, unit)} is below {ratio:g} x {held}, {whose}"
         off.append(Off(entry, words, reference, blame))
     return Judgement(off)
+
+
+def _excused(judgement: Judgement, busy: frozenset[str]) -> Judgement:
+    """Make what busy nodes measured too low unknown, and return what is left; a failure that they have already stays."""
+    for one in judgement.off:
+        result = one.entry.result
+        if one.entry.node in busy and result["status"] != "fail":
+            result["status"], result["cause"] = "unknown", BUSY
+            _say_once(result, f"{one.words}; {BUSY_WORDS}")
+    return judgement._replace(off=[one for one in judgement.off if one.entry.node not in busy])
 
 
 def _high(entries: list[Entry]) -> Judgement:
@@ -237,7 +251,7 @@ def _settle(name: str, entries: list[Entry], judgement: Judgement, ratio: float)
 def _worsen(one: Off, status: str) -> None:
     result = one.entry.result
     if _SEVERITY[status] > _SEVERITY[result["status"]]:
-        result["status"] = status
+        result["status"], result["cause"] = status, None
         if one.reference is not None:
             result["reference"] = one.reference
     _say_once(result, one.words)

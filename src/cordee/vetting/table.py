@@ -28,9 +28,9 @@ _COLOURS = {
     "skip": "2",
 }
 _OUTCOMES = {
-    "continue": "can be used: {left} of {all} nodes",
-    "exclude": "can be used: {left} of {all} nodes",
-    "abort": "nothing should start here",
+    "continue": ("OK", "{left} of {all} nodes usable"),
+    "exclude": ("EXCLUDE", "{left} of {all} nodes usable"),
+    "abort": ("ABORT", "do not start a job on these nodes"),
 }
 
 
@@ -142,9 +142,10 @@ def _painted(text: str, kind: str) -> str:
 
 def _head(document: dict[str, Any], paint: Any) -> Iterator[str]:
     count = len(document["nodes"])
-    outcome = _OUTCOMES[document["verdict"]].format(all=count, left=count - len(document["exclude"]))
+    word, outcome = _OUTCOMES[document["verdict"]]
+    outcome = outcome.format(all=count, left=count - len(document["exclude"]))
     name = line(document.get("protocol") or "vetting", 80)
-    yield f"{name}: {paint(document['verdict'], document['verdict'])}, {outcome} ({document['seconds']:.1f} s)"
+    yield f"{name}: {paint(word, document['verdict'])} - {outcome} ({document['seconds']:.1f} s)"
     yield line(document["reason"])
 
 
@@ -188,7 +189,7 @@ def _remarks(document: dict[str, Any]) -> Iterator[str]:
         where = f"on {len(entry['nodes'])} nodes" if len(entry["nodes"]) > 1 else f"on {entry['nodes'][0]}"
         yield f"could not be tested {where}: {entry['check']}: {line(entry['reason'])}"
     for entry in document.get("confused") or []:
-        yield f"nobody is blamed: {line(entry['text'])}"
+        yield f"no node is blamed, because the cause is shared: {line(entry['text'])}"
     for entry in document.get("links") or []:
         yield f"link: {line(entry['text'])}"
     if document.get("pairs"):

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Mapping
 
 _VARYING = re.compile(r"GPU-[0-9a-f-]+|0x[0-9a-f]+|[0-9a-f]{8,}|\d+(?:\.\d+)?", re.IGNORECASE)
 _WORD = re.compile(r"[\w-]+")
 _LONGEST_REASON = 200
 RAN = frozenset(["pass", "warn", "fail"])
+BUSY = "busy"
+# Causes that are not held against a node: the site does not let us look, or the host was busy when we did.
+_EXCUSED = ("closed", BUSY)
+_LOAD = "host.load"
+
+
+def busy_nodes(sheets: Mapping[str, Any]) -> frozenset[str]:
+    """Return the nodes whose own `host.load` says that something else uses them; without that check nobody knows."""
+    return frozenset(
+        node
+        for node, results in sheets.items()
+        if any(result["check"] == _LOAD and result["status"] in ("warn", "fail") for result in results or ())
+    )
 
 
 def find_unavailable(sheets: dict[str, list[dict[str, Any]]], confusion_ratio: float) -> list[dict[str, Any]]:
@@ -23,7 +36,7 @@ def find_unavailable(sheets: dict[str, list[dict[str, Any]]], confusion_ratio: f
 
     Returns:
         `{"check", "cause", "reason", "nodes", "abort"}` for each; `abort`: it is required and there is another cause than
-        that the site does not let us look, so that no node could be called healthy.
+        that the site does not let us look or that hosts were busy, so that no node could be called healthy.
     """
     groups: dict[tuple[str, str, str], list[tuple[str, dict[str, Any]]]] = {}
     for node, results in sheets.items():
@@ -45,7 +58,7 @@ def find_unavailable(sheets: dict[str, list[dict[str, Any]]], confusion_ratio: f
                 "cause": cause,
                 "reason": str(members[0][1].get("evidence") or ""),
                 "nodes": [node for node, _ in members],
-                "abort": required and cause != "closed",
+                "abort": required and cause not in _EXCUSED,
             }
         )
     return found

@@ -10,7 +10,7 @@ from cordee.units import natural
 from cordee.vetting import wording
 from cordee.vetting.peers import Sheets, compare
 from cordee.vetting.rules import match
-from cordee.vetting.unknowns import RAN, find_unavailable, is_silent
+from cordee.vetting.unknowns import BUSY, RAN, busy_nodes, find_unavailable, is_silent
 
 if TYPE_CHECKING:
     from cordee.vetting.pairs import PairOutcome
@@ -26,7 +26,7 @@ def verdict(results: list[dict[str, Any]]) -> str:
     """Return what the results say of the node: `bad`, `unknown`, `suspect` or `healthy`.
 
     A required check that failed makes it bad, unless `confused` says that nobody is to blame; one that could not be
-    tested makes it unknown, unless it is `unavailable` at this site because the site does not let us look. A node on which
+    tested makes it unknown, unless it is `unavailable` at this site because the site does not let us look, or the host was busy. A node on which
     no check ran is unknown. A warning, and whatever else is not a pass, makes it suspect.
     """
     required = [result for result in results if result.get("required", True)]
@@ -34,7 +34,7 @@ def verdict(results: list[dict[str, Any]]) -> str:
         return "bad"
     if not any(result["status"] in RAN for result in results):
         return "unknown"
-    if any(result["status"] == "unknown" and not _is_closed_here(result) for result in required):
+    if any(result["status"] == "unknown" and not _is_excused(result) for result in required):
         return "unknown"
     statuses = {result["status"] for result in results}
     if not statuses <= set(STATUSES):
@@ -68,7 +68,7 @@ def decide(
     sheets = {node: _sheet(node, reports[node], pairs) for node in order}
     answered = {node: sheet for node, sheet in sheets.items() if not is_silent(reports[node])}
     confused = _confused_failures(answered, rules, ratio)
-    confused += compare(answered, protocol.get("baseline") or {}, ratio)
+    confused += compare(answered, protocol.get("baseline") or {}, ratio, busy_nodes(answered))
     confused += pairs.confused if pairs is not None else []
     unavailable = find_unavailable(answered, ratio)
     nodes = [{"node": node, "verdict": _verdict(sheets[node]), "results": sheets[node]} for node in order]
@@ -235,8 +235,9 @@ def _rule(rules: list[dict[str, Any]], result: dict[str, Any]) -> Optional[dict[
     return None if found is None else {key: found[key] for key in _KEPT_OF_RULES if key in found}
 
 
-def _is_closed_here(result: dict[str, Any]) -> bool:
-    return bool(result.get("unavailable")) and result.get("cause") == "closed"
+def _is_excused(result: dict[str, Any]) -> bool:
+    """Return whether it is no fault of the node that a check is unknown: closed at this site, or measured on a busy host."""
+    return result.get("cause") == BUSY or (bool(result.get("unavailable")) and result.get("cause") == "closed")
 
 
 def _is_explained(results: list[dict[str, Any]]) -> bool:

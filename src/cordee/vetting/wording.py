@@ -59,7 +59,7 @@ def untested(entry: dict[str, Any], total: int) -> str:
 
 
 def confusion(entry: dict[str, Any]) -> str:
-    return f"{entry['check']}: {entry['text']}; nobody is blamed"
+    return f"{entry['check']}: {entry['text']}; the cause is shared (setup or threshold), not a node"
 
 
 def nothing_ran(idle: list[dict[str, Any]], total: int) -> str:

@@ -1,7 +1,8 @@
 """Who may look: the same user's processes on this machine, or whoever shows a token.
 
-A token comes in the header Authorization, or once as `?token=` in the address, from where it is taken away and becomes a
-cookie: not the token itself, but a proof of it that holds for one client's address and for 30 days.
+A token comes in the header Authorization, or once from the page that asks for it, in the body of a request, and becomes a
+cookie: not the token itself, but a proof of it that holds for one client's address and for 30 days. In an address it is not
+taken: proxies log addresses and browsers keep them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import hmac
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 from cordee.fleet.tokens import Token, find_token
 from cordee.web.errors import Forbidden, NotAllowed
 
-_COOKIE_S = 30 * 86400
+COOKIE_S = 30 * 86400
 _NEEDED = "read"
 
 
@@ -42,18 +43,16 @@ class Access:
         kind, _, given = authorization.partition(" ")
         self._check(find_token(list(self.tokens), given.strip()) if kind.lower() == "bearer" else None)
 
-    def by_address(self, query: str, client: str) -> tuple[str, str]:
-        """Return the query without its token, and the value of a cookie instead of it.
+    def by_form(self, form: bytes, client: str) -> str:
+        """Return the value of a cookie for the token in a form.
 
         Raises:
             NotAllowed, Forbidden: as `by_header`.
         """
-        pairs = parse_qsl(query, keep_blank_values=True)
-        given = next((value for key, value in pairs if key == "token"), "")
-        token = self._check(find_token(list(self.tokens), given))
-        expires = int(time.time()) + _COOKIE_S
-        kept = urlencode([(key, value) for key, value in pairs if key != "token"])
-        return kept, f"{token.name}:{expires}:{_proof(token, expires, client)}"
+        given = dict(parse_qsl(form.decode("latin-1"))).get("token", "")
+        token = self._check(find_token(list(self.tokens), given.strip()))
+        expires = int(time.time()) + COOKIE_S
+        return f"{token.name}:{expires}:{_proof(token, expires, client)}"
 
     def by_cookie(self, value: str, client: str) -> bool:
         """Return whether a cookie was made here, for this client, with a token that is still known."""
@@ -71,7 +70,7 @@ class Access:
         if self.tokens:
             return NotAllowed(
                 "a token is needed",
-                allowed="the header Authorization: Bearer TOKEN, or once ?token=TOKEN in a browser",
+                allowed="the header Authorization: Bearer TOKEN; in a browser the address of this server with #token=TOKEN",
                 next="ask whoever started this server for a token",
             )
         return NotAllowed(
@@ -81,7 +80,11 @@ class Access:
 
     def _check(self, token: Token | None) -> Token:
         if token is None:
-            raise NotAllowed("this token is not known here", next="ask whoever started this server for a token")
+            raise NotAllowed(
+                "this token is not known here",
+                allowed="a token of the file that this server was started with",
+                next="ask whoever started this server for a token",
+            )
         if _NEEDED not in token.scopes:
             raise Forbidden(
                 "this token does not allow to read", given=token.name, allowed="a token with the scope read"

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 
 import cordee
 from cordee.errors import CordeeError, UsageError
+from cordee.fleet.peers import Peers
 from cordee.fleet.tokens import Token
 from cordee.web.access import Access
 from cordee.web.cache import Cache
@@ -23,7 +24,6 @@ from cordee.web.errors import NotFound, status_of
 from cordee.web.guard import Guard
 from cordee.web.live import Hub
 from cordee.web.openapi import describe
-from cordee.web.peers import Peers
 from cordee.web.routes import judged, live, logged, parts, runs, samples, site
 from cordee.web.scoring import Scores
 from cordee.web.server import Server

@@ -37,7 +37,7 @@ def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:
     events = reading.journal.events
     document = run_document(reading.folder, state)
     document["kind"] = "recording" if reading.recording else "run"
-    if fault is not None and not reading.recording:
+    if fault is not None:
         document["state"], document["text"] = "unreadable", fault.text
     document["rank_counts"] = dict(Counter(rank.status for rank in state.ranks))
     document["phases"] = [vars(phase) for phase in state.phases]
@@ -132,7 +132,7 @@ def _by_step(series: Series, values: np.ndarray) -> dict[Any, float]:
 def _faults(reading: Reading, fault: RunFolderError | None) -> list[dict[str, Any]]:
     """Return what of the folder cannot be read."""
     found = []
-    if fault is not None and not reading.recording:
+    if fault is not None:
         found.append({"what": "the journal", "why": fault.text, "next": fault.next})
     if not reading.recording and not reading.folder.plan.is_file():
         found.append({"what": "the plan", "why": "plan.json is not there", "next": "copy the whole folder of the run"})
@@ -145,7 +145,7 @@ def _silence(document: dict[str, Any]) -> list[dict[str, Any]]:
     if document["state"] != "running" or document["kind"] == "recording" or silent < _SILENT_S:
         return []
     why = f"nothing was written for {format_duration(silent)}: it may have been killed, or its file system hangs"
-    return [{"what": "what happens now", "why": why, "next": f"`cordee resume {document['run']}` goes on with it"}]
+    return [{"what": "what happens now", "why": why, "next": f"`cordee resume {document['run']}` continues it"}]
 
 
 def _said(error: Exception) -> str:

@@ -7,12 +7,14 @@ from typing import Any
 
 from cordee.units import parse_utc
 
+_SPEAK_AGAINST = ("warn", "fail")
 _PAGES = {
     "log-dropped": "logs",
     "samples-lost": "heat",
     "telemetry-dropped": "heat",
     "metric-names-capped": "run",
     "code-changed": "run",
+    "control-trouble": "run",
 }
 
 
@@ -74,8 +76,7 @@ def node_lines(nodes: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
             {
                 "severity": "warn",
                 "code": f"node-{node['role'] if node['role'] in ('excluded', 'lost') else node['verdict']}",
-                "text": f"{node['node']} is {node['verdict']} and {node['role']}"
-                + (f": {node['reason']}" if node["reason"] else ""),
+                "text": _node_text(node),
                 "given": None,
                 "allowed": None,
                 "next": None,
@@ -85,6 +86,20 @@ def node_lines(nodes: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _node_text(node: Mapping[str, Any]) -> str:
+    seen = [
+        str(one.get("evidence") or one.get("check")) for one in node["results"] if one.get("status") in _SPEAK_AGAINST
+    ]
+    why = str(node["reason"] or "; ".join(seen[:2]))
+    because = f" ({why})" if why else ""
+    if node["role"] in ("excluded", "lost"):
+        return f"{node['node']} was {'left out' if node['role'] == 'excluded' else 'lost'}{because}"
+    what = "has a warning" if node["verdict"] == "suspect" else "failed vetting"
+    return (
+        f"{node['node']} {what}{because} but {'is still in use' if node['role'] == 'active' else 'may still be used'}"
+    )
 
 
 def _link(facts: Mapping[str, Any]) -> dict[str, Any] | None:

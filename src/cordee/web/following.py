@@ -71,8 +71,8 @@ class Follower:
 
     def _state(self, state: RunState, fault: CordeeError | None) -> dict[str, Any]:
         return {
-            "state": "unreadable" if fault is not None and not self._reading.recording else state.state,
-            "text": fault.text if fault is not None and not self._reading.recording else state.text,
+            "state": "unreadable" if fault is not None else state.state,
+            "text": fault.text if fault is not None else state.text,
             "attempt": state.attempt,
             "restarts": state.restarts,
             "segments": state.segments,

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from starlette.requests import ClientDisconnect
 
 from cordee.errors import CordeeError
-from cordee.web.access import Access, cookie_name, cookies
+from cordee.fleet.peers import Peers
+from cordee.web.access import COOKIE_S, Access, cookie_name, cookies
 from cordee.web.errors import Forbidden, NotAllowed, status_of
 from cordee.web.headers import SECURITY_HEADERS
-from cordee.web.peers import Peers
-from cordee.web.signin import moved_page, sign_in_page
+from cordee.web.signin import SCRIPT, SIGN_IN, sign_in_page, sign_in_script
 from cordee.web.tables import encode_json
 
 Scope = MutableMapping[str, Any]
@@ -25,6 +25,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _PATIENCE_S = 60.0
+_LARGEST_FORM_BYTES = 4096
 _log = logging.getLogger(__name__)
 
 
@@ -75,10 +76,12 @@ class Guard:
         try:
             self._check_name(headers)
             _check_page(scope, headers)
-            if await self._signed_in(scope, headers, sealed):
+            if await self._answered(scope, headers, receive, sealed):
                 return
         except CordeeError as error:
             await _refuse(scope, headers, sealed, error)
+            return
+        except ClientDisconnect:
             return
         try:
             await self.app(scope, receive, sealed)
@@ -96,21 +99,23 @@ class Guard:
                 next="start it with --host NAME to have it answer to another name",
             )
 
-    async def _signed_in(self, scope: Scope, headers: _Headers, send: Send) -> bool:
-        """Check who asks; True: they were answered already, with a cookie for their token.
+    async def _answered(self, scope: Scope, headers: _Headers, receive: Receive, send: Send) -> bool:
+        """Check who asks; True: they were answered already, with a cookie for their token or with what asks for one.
 
         Raises:
             NotAllowed, Forbidden: they may not look.
         """
         client = scope["client"][0] if scope.get("client") else ""
-        query = scope.get("query_string", b"").decode("latin-1")
         authorization = headers.all(b"authorization")
         if authorization:
             self._access.by_header(authorization[0])
             return False
-        if query.startswith("token=") or "&token=" in query:
-            kept, value = self._access.by_address(query, client)
-            await _move(scope, headers, send, kept, value)
+        if scope["path"] == SCRIPT:
+            kind = (b"content-type", b"text/javascript; charset=utf-8")
+            await _send(send, 200, sign_in_script(), [kind, (b"cache-control", b"no-cache")])
+            return True
+        if scope["path"] == SIGN_IN and scope["method"] == "POST":
+            await _welcome(scope, headers, send, self._access.by_form(await _body(receive), client))
             return True
         if not self._access.users or await self.peers.owner(scope) not in self._access.users:
             name = cookie_name(scope["server"][1] or 0) if scope.get("server") else ""
@@ -151,17 +156,31 @@ def _without_port(host: str) -> str:
     return name if colon and port.isdigit() else host
 
 
-async def _move(scope: Scope, headers: _Headers, send: Send, query: str, value: str) -> None:
-    """Answer with the cookie, and lead to the same address without the token."""
-    where = scope["path"].replace("\\", "%5C") if scope["path"].isascii() else "/"
-    target = "/" + where.lstrip("/") + (f"?{query}" if query else "")
+async def _body(receive: Receive) -> bytes:
+    """Return the body of a request that signs in.
+
+    Raises:
+        Forbidden: it is longer than that of any token.
+        ClientDisconnect: it did not come whole.
+    """
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+        if len(body) > _LARGEST_FORM_BYTES:
+            raise Forbidden("this is no token", allowed=f"a form of at most {_LARGEST_FORM_BYTES} bytes")
+    return body
+
+
+async def _welcome(scope: Scope, headers: _Headers, send: Send, value: str) -> None:
+    """Answer with the cookie, and lead to the pages."""
     secure = "; Secure" if headers.first(b"x-forwarded-proto") == "https" else ""
-    cookie = f"{cookie_name(scope['server'][1] or 0)}={value}; Path=/; Max-Age={30 * 86400}; HttpOnly; SameSite=Strict{secure}"
-    answer = [(b"set-cookie", cookie.encode("latin-1")), (b"cache-control", b"no-store")]
-    if headers.first(b"sec-fetch-site") in ("", "same-origin", "none"):
-        await _send(send, 303, b"", [*answer, (b"location", target.encode("latin-1", "replace"))])
-    else:  # browsers send no strict cookie along a redirection that another site began
-        await _send(send, 200, moved_page(target), [*answer, (b"content-type", b"text/html; charset=utf-8")])
+    name = cookie_name(scope["server"][1] or 0)
+    cookie = f"{name}={value}; Path=/; Max-Age={COOKIE_S}; HttpOnly; SameSite=Strict{secure}"
+    answer = [(b"set-cookie", cookie.encode("latin-1")), (b"cache-control", b"no-store"), (b"location", b"/")]
+    await _send(send, 303, b"", answer)
 
 
 async def _refuse(scope: Scope, headers: _Headers, send: Send, error: CordeeError) -> None:

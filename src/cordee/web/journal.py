@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from cordee.opening import regular_below
 from cordee.runs.folder import RunFolder
-from cordee.runs.journal import parse_lines, read_journal
+from cordee.runs.journal import MOST_BYTES, parse_lines, read_journal
 from cordee.runs.state import Replay, RunState
 
 
@@ -74,10 +75,11 @@ class Journal:
         """Return the events that are new in a file, and the offset behind them."""
         offset = self._offsets.get(path, 0)
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=regular_below(self._folder.root)) as file:
                 file.seek(offset)
-                whole = file.read().rpartition(b"\n")[0]
+                whole = file.read(MOST_BYTES).rpartition(b"\n")[0]
         except OSError:
+            read_journal(self._folder.journal)  # says what is wrong, if it still is
             return [], offset
         return (parse_lines(whole, path), offset + len(whole) + 1) if whole else ([], offset)
 

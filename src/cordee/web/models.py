@@ -43,7 +43,9 @@ class RunLine(Answer):
     id: str
     name: str
     kind: str = Field(description="`run`, or `recording` for what `cordee record` left.")
-    state: str = Field(description="queued, running, finished, failed, cancelled; `unreadable`: see `reason`.")
+    state: str = Field(
+        description="queued, running, finished, failed, cancelled; of a recording also `unknown`; `unreadable`: see `reason`."
+    )
     submitted_at: Moment
     started_at: Moment
     ended_at: Moment
@@ -94,9 +96,11 @@ class RunPage(Answer):
     state: str
     now: float
     nodes: list[dict[str, Any]]
-    phases: list[dict[str, Any]] = Field(description="`name`, `start`, `end` (null: goes on), `segment`.")
+    phases: list[dict[str, Any]] = Field(description="`name`, `start`, `end` (null: continues), `segment`.")
     attempts: list[dict[str, Any]]
     segment_list: list[dict[str, Any]]
+    began_from: str | None = Field(None, description="The checkpoint that the run began from; null: at zero.")
+    began_from_run: str | None = Field(None, description="The run that made it, where known.")
     checkpoints: list[dict[str, Any]] = Field(description="`step`, `name`, `time`, and where known `seconds`, `bytes`.")
     vetting: dict[str, Any] | None
     rank_counts: dict[str, int] = Field(description="Ranks of the newest attempt by status.")
@@ -307,7 +311,7 @@ class FleetNode(Answer):
 
 class Fleet(Answer):
     nodes: list[FleetNode]
-    runs: list[dict[str, Any]] = Field(description="Runs that are going on.")
+    runs: list[dict[str, Any]] = Field(description="Active runs.")
     jobs: list[dict[str, Any]] = Field(description="What else the scheduler runs.")
     missing: list[Missing]
     now: float

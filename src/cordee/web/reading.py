@@ -17,7 +17,7 @@ from cordee.findings import Finding
 from cordee.runs.folder import RunFolder
 from cordee.runs.placement import placement, placement_findings
 from cordee.runs.reader import Run
-from cordee.runs.recording import all_ended, is_recording, read_recorders
+from cordee.runs.recording import all_ended, is_recording, read_recorders, recording_state
 from cordee.runs.state import RunState
 from cordee.web.errors import Busy
 from cordee.web.journal import Journal
@@ -93,6 +93,8 @@ class Reading:
 
     def state(self) -> tuple[RunState, RunFolderError | None]:
         """Return the state now, and why it is not the whole one, if so."""
+        if self.recording:
+            return recording_state(self.folder, read_recorders(self.folder)[0]), None
         with self.run():
             try:
                 return self.journal.read(), None

@@ -18,6 +18,7 @@ from typing import Any
 
 from cordee.errors import CordeeError
 from cordee.runs.folder import RunFolder
+from cordee.starting import module_argv
 
 EVERY_S = 30.0
 _LONGEST_S = 300.0
@@ -90,7 +91,7 @@ class Scores:
                 self._known.popitem(last=False)
 
     def _run_child(self, folder: RunFolder, ended: bool) -> Scored:
-        argv = [sys.executable, "-m", "cordee.web.scoring", str(folder.root)]
+        argv = module_argv("cordee.web.scoring", str(folder.root), user_site=True)
         with subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
         ) as child:

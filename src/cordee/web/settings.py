@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from cordee.opening import read_json
 from cordee.runs.folder import RunFolder
+from cordee.spec.masking import masked_document
 
 _SECRET = ("env",)  # values of variables may be secrets
 _LEFT_OUT = ("name",)
@@ -24,7 +26,7 @@ def differences(folders: Mapping[str, RunFolder]) -> dict[str, dict[str, Any]]:
 def _settings(folder: RunFolder) -> dict[str, Any]:
     """Return what the run was submitted with, by dotted key; of variables only the names."""
     try:
-        document = json.loads(folder.provenance.read_bytes())
+        document = read_json(folder.provenance, folder.root)
         found = {str(key): entry["value"] for key, entry in document.items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
@@ -36,7 +38,7 @@ def _settings(folder: RunFolder) -> dict[str, Any]:
             value = found.pop(key)
             for name in value if isinstance(value, dict) else [key.partition(".")[2]]:
                 found[f"env.{name}"] = "set"
-    return {key: _short(value) for key, value in found.items()}
+    return {key: _short(masked_document(value)) for key, value in found.items()}
 
 
 def _short(value: Any) -> Any:

@@ -87,7 +87,7 @@ class Shelf:
                 found = _inside(parent, run)
                 if found is not None:
                     return found
-        raise RunNotFound("there is no such run", given=run[:200], next="/api/runs lists the runs")
+        raise RunNotFound("run not found", given=run[:200], next="/api/runs lists the runs")
 
     def reading(self, run: str) -> Reading:
         """Return the open run of this id; the one that was not asked for the longest is closed when there are too many.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cordee.errors import RunFolderError
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
-from cordee.runs.recording import all_ended, is_recording, read_recorders
+from cordee.runs.recording import is_recording, read_recorders, recording_state
 from cordee.runs.state import replay
 
 _ID = re.compile(r"^(?P<name>.+)-\d{8}T\d{6}Z-[a-z]{4}$")
@@ -52,9 +52,9 @@ def summarise(folder: RunFolder) -> Summary:
         return _recording(folder, name)
     try:
         events = read_journal(folder.journal)
+        state = replay(events, folder.id)
     except RunFolderError as error:
         return Summary(folder.id, name, reason=error.text, folder=str(folder.root))
-    state = replay(events, folder.id)
     active = sorted(node.node for node in state.nodes if node.role == "active")
     asked = next((event.get("nodes") for event in events if event["event"] == "submitted"), None)
     severities = [finding.severity for finding in state.findings]
@@ -81,22 +81,22 @@ def summarise(folder: RunFolder) -> Summary:
 
 def _recording(folder: RunFolder, name: str) -> Summary:
     recorders, remarks = read_recorders(folder)
-    ended = all_ended(folder, recorders)
-    nodes = sorted({recorder.node for recorder in recorders})
-    ends = [recorder.ended_at for recorder in recorders if recorder.ended_at is not None]
+    state = recording_state(folder, recorders)
+    nodes = tuple(sorted(node.node for node in state.nodes))
     return Summary(
         folder.id,
         name,
         kind="recording",
-        state="finished" if ended else "running",
-        submitted_at=min((recorder.started_at for recorder in recorders), default=None),
-        started_at=min((recorder.started_at for recorder in recorders), default=None),
-        ended_at=max(ends, default=None) if ended else None,
+        state=state.state,
+        submitted_at=state.submitted_at,
+        started_at=state.started_at,
+        ended_at=state.ended_at,
         nodes=len(nodes),
-        ranks=len({rank.rank for recorder in recorders for rank in recorder.ranks}),
-        reason="; ".join(remarks),
+        ranks=len(state.ranks),
+        exit_code=state.exit_code,
+        reason="; ".join([state.reason, *remarks] if state.reason else remarks),
         findings={},
-        node_names=tuple(nodes),
-        job=next((recorder.job for recorder in recorders if recorder.job), None),
+        node_names=nodes,
+        job=state.job,
         folder=str(folder.root),
     )

@@ -220,7 +220,15 @@ class Connection(asyncio.Protocol):
         elif self.on_message is None:
             raise WireError("a message came that nobody here listens for")
         else:
-            self.on_message(self, message, bytes(view[header_end:body_end]))
+            self._hand_over(self.on_message, message, bytes(view[header_end:body_end]))
+
+    def _hand_over(self, on_message: MessageHandler, message: dict[str, Any], body: bytes) -> None:
+        try:
+            on_message(self, message, body)
+        except Exception as error:  # asyncio itself would say nothing of an OSError
+            what = f"the message {message.get('t')!r} from {self._peer()} could not be handled"
+            self._ended.get_loop().call_exception_handler({"message": what, "exception": error, "protocol": self})
+            self._fail(WireError(f"{what}: {type(error).__name__}: {error}"))
 
     def _explain(self, view: memoryview, start: int, end: int) -> str:
         """Return the cause of a wrong seal: another frame's place in the order, or changed bytes."""

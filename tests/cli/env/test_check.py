@@ -110,17 +110,37 @@ def test_a_capability_that_is_missing_is_named_with_what_to_do(env, tmp_path, mo
     assert env("check", "env.toml", "--engine", "namespace", "--json").code == 1
 
 
+class WithoutGpu(Engine):
+    """An engine on a machine without the device that is asked for."""
+
+    def missing(self, environment):
+        return [Missing("gpu", "this machine has no NVIDIA GPU", "take the device out", "nvidia.com/gpu=all")]
+
+
+def test_a_device_that_an_engine_misses_is_named_as_it_stands_in_the_edf_with_its_line(env, tmp_path, monkeypatch):
+    monkeypatch.setitem(ENGINES, "namespace", f"{__name__}:WithoutGpu")
+    monkeypatch.setitem(ENGINES, "podman", f"{__name__}:WithoutGpu")
+    (tmp_path / "env.toml").write_text('image = ""\ndevices = ["nvidia.com/gpu=all"]\n')
+    found = env("check", "env.toml", "--json").json["findings"][0]
+    assert (found["rule"], found["line"], found["given"]) == ("gpu", 2, "nvidia.com/gpu=all")
+
+
+def test_what_engines_lack_that_nobody_asked_for_is_no_error(env, tmp_path, monkeypatch):
+    monkeypatch.setitem(ENGINES, "namespace", f"{__name__}:WithoutGpu")
+    monkeypatch.setitem(ENGINES, "podman", f"{__name__}:Lacking")
+    (tmp_path / "env.toml").write_text("")
+    findings = env("check", "env.toml", "--json").json["findings"]
+    assert [(each["severity"], each["text"].partition(":")[0]) for each in findings] == [
+        ("error", "namespace"),
+        ("info", "podman"),
+    ]
+
+
 def test_a_wrong_document_is_exit_code_2_with_its_findings(env, tmp_path):
     (tmp_path / "env.toml").write_text('image = "${NOWHERE}"\nmounts = ["x:/y"]\n')
     done = env("check", "env.toml", "--json")
     assert (done.code, done.json["valid"], done.json["runnable"]) == (2, False, False)
     assert rules(done) == [("undefined-variable", 1), ("bad-mount", 2)]
-
-
-def test_tables_that_are_kept_and_not_acted_on_are_said(env, tmp_path):
-    (tmp_path / "env.toml").write_text('[build]\nfrom = "x"\n')
-    findings = env("check", "env.toml", "--json").json["findings"]
-    assert [(finding["severity"], finding["given"]) for finding in findings] == [("info", "build")]
 
 
 def test_an_image_for_another_architecture_is_named(env, tmp_path, monkeypatch):
@@ -149,10 +169,16 @@ def test_what_will_not_happen_is_warned_of(env, tmp_path, monkeypatch):
     (tmp_path / "env.toml").write_text(
         'image = "./root"\nentrypoint = true\nmounts = [\n"/tmp:/x",\n"/usr:/x"]\n'
         '[annotations]\ncom.hooks.cxi.enabled = "true"\ncom.hooks.ssh.enabled = "false"\n'
+        'com.pyxis.container.writable = "true"\n'
     )
     done = env("check", "env.toml", "--json")
     assert done.code == 0
-    assert warnings(done) == [("hidden-mount", 5), ("no-entrypoint", 2), ("hook-not-run", 7)]
+    assert warnings(done) == [
+        ("hidden-mount", 5),
+        ("no-entrypoint", 2),
+        ("annotation-not-read", 9),
+        ("hook-not-run", 7),
+    ]
     monkeypatch.setitem(ENGINES, "podman", f"{__name__}:Ready")
     assert ("hook-not-run", 7) not in warnings(env("check", "env.toml", "--engine", "podman", "--json"))
 
@@ -193,10 +219,29 @@ def test_a_workdir_that_cannot_be_looked_at_is_unknown_and_not_missing(env, tmp_
     assert rules(env("check", "env.toml", "--json")) == [("missing-workdir", 2)]
     monkeypatch.setenv("PATH", str(tmp_path))
     done = env("check", "env.toml", "--json")
-    assert (done.code, warnings(done)) == (0, [("workdir-unknown", 2)])
+    assert (done.code, warnings(done)) == (0, [("image-unknown", 1), ("workdir-unknown", 2)])
 
 
 def test_an_engine_that_there_is_not_is_a_wrong_command(env, tmp_path):
     (tmp_path / "env.toml").write_text("")
     done = env("check", "env.toml", "--engine", "podmann")
     assert (done.code, "did you mean podman?" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("table", ["build", "startup", "stack"])
+def test_a_table_that_nothing_acts_on_yet_is_refused_with_its_line(table, env, tmp_path):
+    (tmp_path / "root").mkdir()
+    (tmp_path / "env.toml").write_text(f'image = "./root"\n[{table}]\ncommands = ["true"]\n')
+    done = env("check", "env.toml", "--json")
+    assert (done.code, done.json["runnable"]) == (1, False)
+    assert rules(done) == [("table-not-supported", 2)]
+    assert f"[{table}]" in done.json["findings"][0]["text"]
+    ran = env("run", "env.toml", "--", "true")
+    assert ran.code == 125
+    assert f"[{table}] asks for what Cordée does not do yet" in ran.err
+
+
+def test_an_empty_table_asks_for_nothing(env, tmp_path):
+    (tmp_path / "root").mkdir()
+    (tmp_path / "env.toml").write_text('image = "./root"\n[stack]\n')
+    assert env("check", "env.toml").code == 0

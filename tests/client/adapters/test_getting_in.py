@@ -106,7 +106,7 @@ def test_a_version_that_the_adapter_does_not_know_is_said_once_and_works(rank: R
     (library / "wandb" / "sdk" / "wandb_run.py").write_text("class Run:\n    publish = 1\n")
     done = rank("import wandb; print(wandb.Run.publish)", library)
     assert (done.code, done.out) == (0, "1\n")
-    assert "does not record what wandb is given" in done.err
+    assert "adapter for wandb is left out" in done.err
 
 
 def test_the_adapted_call_looks_like_the_librarys(rank: Rank, library: Path) -> None:

@@ -10,7 +10,9 @@ import pytest
 from cordee.data.bench.remote import LoaderProcess
 from cordee.data.read.token_index import write_token_index
 from cordee.errors import DataError
+from cordee.testing.shards import packed as pack
 
+pytestmark = pytest.mark.slow
 MINE = """
 import os, signal, sys, time
 
@@ -73,6 +75,16 @@ def test_our_loader_is_measured_beside_bare_reads(bench, packed):
     assert found["requests"]["source"] == "counted by Cordée's reader"
     assert sum(found["requests"]["histogram"].values()) >= main["samples"]
     assert found["metadata"]["per_sample"] < 1
+
+
+def test_endings_with_capitals_are_measured_like_others(bench):
+    folder = bench.folder / "camera"
+    folder.mkdir()
+    for number in range(8):
+        (folder / f"{number}.JPEG").write_bytes(bytes(2000))
+    pack(folder, bench.folder / "camera-packed")
+    found = bench.json(str(bench.folder / "camera-packed"), "--batch", "4", "--no-trace", "--cache", "warm")
+    assert found["samples_per_s"] > 0
 
 
 def test_the_text_says_rates_limit_requests_and_where_the_limit_is_kept(bench, packed):
@@ -180,7 +192,7 @@ def test_too_slow_for_what_is_needed_is_exit_code_1(mine, files):
         ([".", "--args", "{}"], 2, "--args are the arguments of a --loader"),
         ([".", "--loader", "mine:batches", "--args", "{"], 2, "--args is not JSON"),
         ([".", "--loader", "mine:batches", "--args", "[]"], 2, "--args is not a JSON object"),
-        ([".", "--need", "5", "--run", "last"], 2, "what is needed is given twice"),
+        ([".", "--need", "5", "--run", "last"], 2, "--need and --run cannot be combined"),
     ],
 )
 def test_a_wrong_call_is_refused_with_what_is_allowed(bench, arguments, code, said):

@@ -44,9 +44,9 @@ def test_a_repeated_command_says_that_nothing_was_left_to_do(image_folder, tmp_p
     made = json.loads(cordee(*arguments, "--json").stdout)
     again = cordee(*arguments)
     assert again.exit_code == 0
-    assert "birds: packed already at 20" in again.stdout
+    assert "birds: already packed at 20" in again.stdout
     assert "40 samples, " in again.stdout
-    assert "nothing was done" in again.stdout
+    assert "nothing to do" in again.stdout
     told = json.loads(cordee(*arguments, "--json").stdout)
     assert (made["already"], told["already"], told["id"]) == (False, True, made["id"])
 
@@ -78,7 +78,7 @@ def test_damage_is_told_and_is_exit_code_1(image_folder, tmp_path):
     ("arguments", "text"),
     [
         ([], "where to pack to is missing"),
-        (["--to", "x", "--shard-size", "large"], "no size"),
+        (["--to", "x", "--shard-size", "large"], "invalid --shard-size"),
         (["--to", "x", "--shard-size", "1kB"], "too small"),
         (["--to", "x", "--as", "rar"], "no such format"),
         (["--to", "x", "--split", "middle"], "no such way"),

@@ -18,7 +18,7 @@ from cordee.data.pack.unpack import unpack
 from cordee.data.pack.verify import verify
 from cordee.data.shards.index import open_index
 from cordee.errors import CorruptDataError, DataError, UsageError
-from cordee.testing.shards import digests, fields_by_key, packed, tree
+from cordee.testing.shards import digests, fields_by_key, packed, samples_read, tree
 
 
 @pytest.fixture
@@ -118,10 +118,6 @@ def test_a_table_gives_files_classes_and_what_else_it_says(image_folder, tmp_pat
 
 def test_faults_of_a_table_are_told(image_folder, tmp_path):
     there, missing = "images/n01/img_0001.jpg", "images/n01/none.jpg"
-    twice = written_table(tmp_path, [{"path": there, "label": "1"}, {"path": there, "label": "2"}], "twice.csv")
-    with pytest.raises(DataError, match="occur more than once") as told:
-        packed(twice, tmp_path / "out")
-    assert there in told.value.given
     gone = written_table(tmp_path, [{"path": there}, {"path": missing}], "gone.csv")
     with pytest.raises(DataError, match="1 file cannot be read") as told:
         packed(gone, tmp_path / "out")
@@ -133,6 +129,136 @@ def test_faults_of_a_table_are_told(image_folder, tmp_path):
     (tmp_path / "short.csv").write_text(f"path,label\n{there}\n")
     with pytest.raises(DataError, match="another number of cells"):
         packed(tmp_path / "short.csv", tmp_path / "out")
+
+
+def test_a_file_that_a_table_names_often_is_as_many_samples(image_folder, tmp_path):
+    there, other = "images/n01/img_0001.jpg", "images/n01/img_0005.jpg"
+    rows = [
+        {"image": there, "caption": "first"},
+        {"image": other, "caption": "another"},
+        {"image": there, "caption": "second"},
+        {"image": there, "caption": "first"},
+    ]
+    table = written_table(tmp_path, rows)
+    packed(table, tmp_path / "out", labels="none")
+    picture = (tmp_path / there).read_bytes()
+    assert {
+        key: (fields["jpg"], json.loads(fields["json"])) for key, fields in samples_read(tmp_path / "out").items()
+    } == {
+        "images/n01/img_0001": (picture, {"caption": "first"}),
+        "images/n01/img_0001~2": (picture, {"caption": "second"}),
+        "images/n01/img_0001~3": (picture, {"caption": "first"}),
+        "images/n01/img_0005": (b"", {"caption": "another"}),
+    }
+    unpack(str(tmp_path / "out"), str(tmp_path / "back"))
+    assert (tmp_path / "back" / there).read_bytes() == picture
+    assert packed(table, tmp_path / "out.squashfs", target="squashfs").samples == 4
+
+
+def test_rows_with_names_of_many_dots_or_of_one_stem_are_a_sample_each(tmp_path):
+    names = [f"scan.{number:04d}.png" for number in range(40)] + ["a/x.jpg", "a/x.png", "a/x.JPG"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    table = written_table(tmp_path, [{"path": name, "age": str(number)} for number, name in enumerate(names)])
+    packed(table, tmp_path / "out")
+    found = samples_read(tmp_path / "out")
+    assert len(found) == len(names)
+    assert found["scan_0007"] == {"png": b"scan.0007.png", "json": b'{"age": "7"}'}
+    assert [found[key] for key in ("a/x", "a/x~2", "a/x~3")] == [
+        {"jpg": b"a/x.jpg", "json": b'{"age": "40"}'},
+        {"png": b"a/x.png", "json": b'{"age": "41"}'},
+        {"jpg": b"a/x.JPG", "json": b'{"age": "42"}'},
+    ]
+
+
+def test_bytes_in_every_parquet_type_come_back_as_they_are(tmp_path):
+    one, two = b"\xff\xd8\xff one", b"\x89PNG two"
+    picture = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    columns = {
+        "fixed": pyarrow.array([b"1234", b"5678"], pyarrow.binary(4)),
+        "large": pyarrow.array([one, None], pyarrow.large_binary()),
+        "list": pyarrow.array([[one, None, two], []], pyarrow.list_(pyarrow.binary())),
+        "images": pyarrow.array([[{"bytes": one, "path": "x.JPEG"}], None], pyarrow.list_(picture)),
+        "sized": pyarrow.array([[b"ab", b"cd"], [b"ef", b"gh"]], pyarrow.list_(pyarrow.binary(2), 2)),
+        "image/encoded": pyarrow.array([one, two], pyarrow.binary()),
+        "kept": pyarrow.array(
+            [{"bytes": two, "width": 3}, None],
+            pyarrow.struct([("bytes", pyarrow.binary()), ("width", pyarrow.int32())]),
+        ),
+        "afar": pyarrow.array([{"bytes": None, "path": "far.jpg"}, None], picture),
+        "words": pyarrow.array([b"w", b"x"], pyarrow.binary()).dictionary_encode(),
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    packed(tmp_path / "a.parquet", tmp_path / "out")
+    found = samples_read(tmp_path / "out")
+    assert found["000000000"] == {
+        "fixed": b"1234",
+        "large.jpg": one,
+        "list.0.jpg": one,
+        "list.2.png": two,
+        "images.0.jpeg": one,
+        "sized.0": b"ab",
+        "sized.1": b"cd",
+        "image.encoded.jpg": one,
+        "kept.png": two,
+        "words": b"w",
+        "json": json.dumps({"kept": {"width": 3}, "afar": {"path": "far.jpg"}}).encode(),
+    }
+    assert found["000000001"] == {
+        "fixed": b"5678",
+        "sized.0": b"ef",
+        "sized.1": b"gh",
+        "image.encoded.png": two,
+        "words": b"x",
+    }
+
+
+def test_bytes_of_a_view_type_come_back_as_they_are(tmp_path):
+    view = pyarrow.array([b"\xff\xd8\xff one", b"two"], pyarrow.binary_view())
+    with pyarrow.ipc.new_file(str(tmp_path / "a.arrow"), pyarrow.schema([("data", view.type)])) as writer:
+        writer.write_table(pyarrow.table({"data": view}))
+    packed(tmp_path / "a.arrow", tmp_path / "out")
+    assert samples_read(tmp_path / "out") == {"000000000": {"jpg": b"\xff\xd8\xff one"}, "000000001": {"data": b"two"}}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pyarrow.map_(pyarrow.string(), pyarrow.binary()),
+        pyarrow.list_(pyarrow.list_(pyarrow.binary())),
+        pyarrow.struct([("left", pyarrow.binary()), ("right", pyarrow.binary())]),
+        pyarrow.struct([("bytes", pyarrow.binary()), ("mask", pyarrow.large_binary())]),
+    ],
+    ids=str,
+)
+def test_bytes_where_no_field_could_be_are_refused_by_name(tmp_path, kind):
+    table = pyarrow.table({"id": [1], "odd": pyarrow.array([None], kind)})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match="holds bytes in a shape") as raised:
+        packed(tmp_path / "a.parquet", tmp_path / "out")
+    assert "column odd of " in raised.value.given
+    assert "drop_columns(['odd'])" in raised.value.next
+
+
+def test_times_and_decimals_are_texts_in_json(tmp_path):
+    columns = {
+        "at": pyarrow.array([0], pyarrow.timestamp("s")),
+        "price": pyarrow.array([None], pyarrow.decimal128(5, 2)),
+        "map": pyarrow.array([[("a", 1)]], pyarrow.map_(pyarrow.string(), pyarrow.int64())),
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    packed(tmp_path / "a.parquet", tmp_path / "out")
+    (sample,) = samples_read(tmp_path / "out").values()
+    assert json.loads(sample["json"]) == {"at": "1970-01-01 00:00:00", "price": None, "map": [["a", 1]]}
+
+
+def test_many_columns_with_dots_are_fields_of_one_sample(tmp_path):
+    columns = {f"part.{number}": [b"%d" % number] for number in range(40)}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    packed(tmp_path / "a.parquet", tmp_path / "out")
+    (sample,) = samples_read(tmp_path / "out").values()
+    assert sample == {name: values[0] for name, values in columns.items()}
 
 
 def test_parquet_as_hugging_face_writes_it_becomes_samples(image_folder, tmp_path):

@@ -10,6 +10,8 @@ import sys
 import time
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 
@@ -197,3 +199,10 @@ def test_the_commands_pack_and_verify_a_token_set(texts, tmp_path):
     code, found = called("verify", to)
     assert (code, found["ok"]) == (1, False)
     assert "not those that were packed" in found["damaged"][0]["reason"]
+
+
+def test_of_a_table_only_its_column_of_text_is_documents(tmp_path):
+    rows = pyarrow.table({"text": ["hello", "world!"], "id": [1, 2]})
+    pyarrow.parquet.write_table(rows, tmp_path / "a.parquet")
+    packed(tmp_path / "a.parquet", tmp_path / "out")
+    assert documents(tmp_path / "out") == [[*text, 256] for text in (b"hello", b"world!")]

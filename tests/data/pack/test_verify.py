@@ -84,6 +84,18 @@ def test_an_index_of_other_shards_is_told(image_folder, data_set, tmp_path, quic
     assert any("the index is of other shards" in damage.reason for damage in found.damaged)
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_shard_of_equal_names_and_sizes_with_other_bytes_is_told(tmp_path, quick):
+    for name in ("mine", "other"):
+        (tmp_path / name).mkdir()
+        for number in range(30):
+            (tmp_path / name / f"{number:02d}.bin").write_bytes(f"{name:5} {number:02d}".encode() * 100)
+        packed(tmp_path / name, tmp_path / f"{name}-packed" / "set")
+    shutil.copy(tmp_path / "other-packed/set/set-000000.tar", tmp_path / "mine-packed/set/set-000000.tar")
+    assert verify(str(tmp_path / "mine-packed/set"), quick=quick).damaged
+    assert not verify(str(tmp_path / "other-packed/set"), quick=quick).damaged
+
+
 def test_a_damaged_or_truncated_index_is_told(data_set):
     index = data_set / INDEX_NAME
     whole = index.read_bytes()

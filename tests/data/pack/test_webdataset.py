@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import tarfile
 
 import pytest
@@ -13,7 +14,7 @@ from cordee.data.pack.index_only import index_shards
 from cordee.data.pack.verify import verify
 from cordee.data.shards.index import INDEX_NAME, open_index
 from cordee.errors import CorruptDataError, DataError, UsageError
-from cordee.testing.shards import fields_by_key, packed
+from cordee.testing.shards import fields_by_key, packed, samples_read
 
 
 def write_theirs(folder, count=30):
@@ -139,3 +140,27 @@ def test_a_damaged_shard_is_named_and_no_index_is_made(tmp_path):
         add(archive, "a.TXT")
     with pytest.raises(CorruptDataError, match="the same field twice"):
         index_shards(str(tmp_path / "theirs"))
+
+
+@pytest.mark.parametrize("form", ["gnu", "pax"])
+def test_a_member_with_holes_is_left_out_and_said_and_all_others_are_read(tmp_path, form):
+    (tmp_path / "in").mkdir()
+    for name in ("a.txt", "c.txt"):
+        (tmp_path / "in" / name).write_text(name)
+    with (tmp_path / "in/b.bin").open("wb") as file:  # more pieces than the first header has room for
+        for piece in range(12):
+            file.seek(piece * 200_000)
+            file.write(b"piece")
+        file.truncate(4_000_000)
+    (tmp_path / "shards").mkdir()
+    names = ["a.txt", "b.bin", "c.txt"]
+    shard = tmp_path / "shards/x.tar"
+    subprocess.run(["tar", "-C", tmp_path / "in", "--sparse", f"--format={form}", "-cf", shard, *names], check=True)
+    assert shard.stat().st_size < 2_000_000
+    indexed = index_shards(str(tmp_path / "shards"))
+    assert indexed.packed.left_out == {"no sample of WebDataset": ["x.tar: b.bin: stored with holes (GNU sparse)"]}
+    assert samples_read(tmp_path / "shards") == {"a": {"txt": b"a.txt"}, "c": {"txt": b"c.txt"}}
+    assert verify(str(tmp_path / "shards")).damaged == []
+    with pytest.raises(DataError, match="GNU sparse") as raised:
+        packed(shard, tmp_path / "out")
+    assert "b.bin" in raised.value.given

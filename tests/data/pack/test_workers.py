@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from types import FrameType
 from typing import Any
@@ -84,3 +85,24 @@ def killed_in_take(step: int) -> int:
 
 def test_a_worker_killed_while_it_takes_a_job_does_not_make_the_others_wait():
     assert next(step for step in itertools.count() if killed_in_take(step) <= step) > 8
+
+
+HANGING = """
+import os, time
+from cordee.data.pack.workers import run_all
+
+def work(jobs, add):
+    os.write(1, f"{os.getpid()}\\n".encode())  # one write: two workers' lines never mix
+    time.sleep(1000)  # as storage that does not answer
+
+run_all(range(2), work, 2, False, lambda samples, size: None)
+"""
+
+
+def test_workers_of_a_process_that_is_killed_end_though_they_hang():
+    with subprocess.Popen([sys.executable, "-c", HANGING], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        workers = [int(process.stdout.readline()) for _ in range(2)]
+        process.kill()
+        assert process.stdout.read() == "", "a worker that lives would hold it open"
+    assert len(set(workers)) == 2

@@ -219,6 +219,53 @@ def test_a_shard_of_the_same_size_with_other_samples_is_refused(tmp_path, pack):
         PackedSource(tmp_path / "mine").read(numpy.array([1]))
 
 
+@pytest.mark.parametrize("options", [{}, {"corrupt": "skip"}, {"ahead": "fetch"}])
+def test_a_shard_of_equal_names_and_sizes_with_other_bytes_is_refused(tmp_path, pack, options):
+    for start, name in enumerate(("mine", "other")):
+        pack(tmp_path / name, [{"key": f"{at}", "bin": (at + start).to_bytes(4, "big") * 256} for at in range(30)])
+    (tmp_path / "mine/set-000001.tar").write_bytes((tmp_path / "other/set-000001.tar").read_bytes())
+    source = PackedSource(tmp_path / "mine", **options)
+    assert source.read(numpy.array([3]))[0]["bin"][3] == 3
+    with pytest.raises(CorruptDataError, match="of 8 samples that were compared 8 have other bytes"):
+        source.read(numpy.array([15]))
+
+
+@pytest.mark.parametrize("options", [{}, {"corrupt": "skip"}])
+def test_a_shard_with_damaged_samples_is_not_taken_for_another(tmp_path, pack, make, options):
+    samples = make(60)
+    folder = pack(tmp_path / "set", samples, shard_samples=30)
+    for number in (0, 29):
+        damage(folder, PackedSource(folder), number)
+    assert PackedSource(folder, **options).read(numpy.array([14])) == [without_key(samples[14])]
+
+
+def test_every_flipped_byte_of_an_index_is_told_when_it_is_opened(tmp_path, pack, make):
+    folder = pack(tmp_path / "set", make(12))
+    index = folder / "dataset.index"
+    whole, told = index.read_bytes(), 0
+    for at in range(len(whole)):
+        index.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:
+            PackedSource(folder)
+        except CorruptDataError as error:
+            told += "the index cannot be used" in error.text
+        else:
+            assert whole[at] == 0  # filled up to the next multiple of 64
+    assert told > len(whole) * 0.8
+
+
+def test_a_damaged_index_of_many_samples_is_told(tmp_path, pack, make, monkeypatch):
+    monkeypatch.setattr("cordee.data.shards.index._LARGE_BYTES", 1)
+    monkeypatch.setattr("cordee.data.shards.index._PART_BYTES", 100)
+    folder = pack(tmp_path / "set", make(60))
+    PackedSource(folder)
+    index = bytearray((folder / "dataset.index").read_bytes())
+    index[-1] ^= 1
+    (folder / "dataset.index").write_bytes(index)
+    with pytest.raises(CorruptDataError, match="its column keys is damaged"):
+        PackedSource(folder)
+
+
 def test_a_shard_that_is_cut_off_or_gone_is_named(tmp_path, pack, make):
     folder = pack(tmp_path / "set", make(20))
     os.truncate(folder / "set-000000.tar", 4096)
@@ -313,6 +360,7 @@ def failing(number, times):
 def test_a_file_that_was_replaced_on_its_server_is_opened_anew(tmp_path, pack, make, monkeypatch, way):
     samples = make(10)
     source = PackedSource(pack(tmp_path / "set", samples), ahead=way)
+    source.read(numpy.array([0]))  # the shard is compared with its index
     monkeypatch.setattr(os, "pread", failing(errno.ESTALE, 2))
     assert source.read(numpy.array([3])) == [without_key(samples[3])]
     assert source.counts.opens == 2
@@ -321,6 +369,7 @@ def test_a_file_that_was_replaced_on_its_server_is_opened_anew(tmp_path, pack, m
 @pytest.mark.parametrize("way", ["none", "advise", "fetch"])
 def test_storage_that_fails_is_named_with_the_sample(tmp_path, pack, make, monkeypatch, single_reads, way):
     source = PackedSource(pack(tmp_path / "set", make(10)), ahead=way)
+    source.read(numpy.array([0]))  # the shard is compared with its index
     source.expect(numpy.arange(10))
     monkeypatch.setattr(os, "pread", failing(errno.EIO, 1000))
     with pytest.raises(DataError, match=r"Input/output error \(EIO\)") as raised:

@@ -26,9 +26,7 @@ def write(folder, files):
 
 
 def test_files_with_one_stem_are_one_sample_and_folders_are_classes(tmp_path):
-    write(
-        tmp_path, {"dog/1.jpg": b"d1", "dog/1.npy": b"{}", "cat/2.JPG": b"c2", "cat/in/3.jpg": b"c3", "cat/.hid": b""}
-    )
+    write(tmp_path, {"dog/1.jpg": b"d1", "dog/1.npy": b"{}", "cat/2.JPG": b"c2", "cat/in/3.jpg": b"c3"})
     source = FolderSource(tmp_path, keys=True)
     assert source.read(numpy.array([2, 0, 1])) == [
         {"key": "dog/1", "jpg": b"d1", "npy": b"{}", "label": 1},

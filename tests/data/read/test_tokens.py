@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import cordee
+from cordee.data.read.opening import open_source
 from cordee.data.read.token_index import open_token_index, write_token_index
 from cordee.data.read.tokens import TokenSource
 from cordee.errors import CorruptDataError, DataError
@@ -216,3 +217,26 @@ def test_tokens_that_are_cut_off_while_they_are_read_are_not_made_up(corpus):
     cut(f"{corpus}.bin", 100)
     with pytest.raises(CorruptDataError, match="end before"):
         tokens(source, 31)
+
+
+def test_tokens_without_an_index_are_read_where_their_type_is_named(tmp_path):
+    path = tmp_path / "train.bin"
+    path.write_bytes(np.arange(41, dtype="<u2").tobytes())
+    with pytest.raises(DataError, match=r"no \.idx") as raised:
+        open_source(str(path), length=4)
+    assert 'dtype="uint16"' in raised.value.next
+    source = open_source(str(path), length=4, dtype="uint16")
+    assert (source.size, source.read(np.array([9]))[0]["tokens"].tolist()) == (10, [36, 37, 38, 39, 40])
+    wide = open_source(str(path), length=4, dtype="uint8")
+    assert wide.identity != source.identity
+    for options, said in (
+        ({"dtype": "float32"}, "no such type"),
+        ({"dtype": "int32"}, "no whole number"),
+        ({"dtype": "uint16", "documents": True, "length": 0}, "where documents begin"),
+    ):
+        with pytest.raises(DataError, match=said):
+            open_source(str(path), **{"length": 4, **options})
+    write_token_index(tmp_path / "train.idx", "<u2", np.array([41]))
+    with pytest.raises(DataError, match=r"given of a \.bin alone"):
+        open_source(str(path), length=4, dtype="uint16")
+    assert open_source(str(path), length=4).size == 10

@@ -165,7 +165,7 @@ def test_addresses_that_cannot_be_used_say_what_can(monkeypatch: pytest.MonkeyPa
         open_store("s3://bucket/x")
     assert "word" not in str(caught.value)
     monkeypatch.setenv("CORDEE_STORE_TIMEOUT", "soon")
-    with pytest.raises(UsageError, match="CORDEE_STORE_TIMEOUT is no duration"):
+    with pytest.raises(UsageError, match="invalid CORDEE_STORE_TIMEOUT"):
         open_store("s3://bucket/x")
 
 

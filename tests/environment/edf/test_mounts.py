@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cordee.environment.document import Mount
+from cordee.environment.edf.expand import ExpansionError
 from cordee.environment.edf.mounts import MountError, mount_text, parse_mount
 
 CWD = Path("/home/me")
@@ -81,3 +82,10 @@ def test_unknown_flags_are_kept_by_a_lenient_reading():
 )
 def test_the_text_of_a_mount_is_understood_as_that_mount(mount):
     assert parse_mount(mount_text(mount), CWD, {}) == mount
+
+
+@pytest.mark.parametrize("form", ["${HOME:?}", "${HOME:=/x}", "${HOME:?no home}", "${HOME%/}"])
+def test_a_form_of_the_shell_is_named_as_it_stands(form):
+    with pytest.raises(ExpansionError) as caught:
+        parse_mount(f"{form}/data:/data", CWD, VARIABLES)
+    assert caught.value.text == f"is of no known form: {form}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,8 +13,11 @@ import pytest
 
 from cordee.environment.engines import find_engine
 from cordee.environment.engines._base import Launch
+from cordee.environment.engines.namespace import boot as namespace_boot
+from cordee.environment.engines.podman import boot as podman_boot
 from cordee.testing.containers import AS_USER, ENV, environment_in
 from cordee.testing.images import busybox_root, squashfs_of
+from cordee.testing.open_python import OpenPython
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +39,19 @@ def place(images: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture
+def as_user(open_to_all: OpenPython, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The words that start a command as a user; from here on engines start with a Python that this user may run."""
+    monkeypatch.setattr(sys, "executable", open_to_all.executable)
+    for module in (namespace_boot, podman_boot):
+        monkeypatch.setattr(module, "__file__", f"{open_to_all.source}/{module.__name__.replace('.', '/')}.py")
+    return AS_USER
+
+
 @pytest.fixture(params=["root", "user"])
 def who(request: pytest.FixtureRequest) -> list[str]:
     """The words that start a command as root, or as a user."""
-    return [] if request.param == "root" else AS_USER
+    return [] if request.param == "root" else request.getfixturevalue("as_user")
 
 
 @pytest.fixture

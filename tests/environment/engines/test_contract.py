@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from cordee.environment.engines import find_engine
-from cordee.testing.containers import AS_USER
 from cordee.testing.engines import EngineCase, EngineContract
 
 
@@ -14,7 +13,8 @@ class TestNamespaceEngine(EngineContract):
     @pytest.fixture(params=["folder as root", "squashfs as user"])
     def case(self, request, images):
         kind, _, who = request.param.split()
-        return EngineCase(find_engine("namespace"), images, kind, AS_USER if who == "user" else [])
+        prefix = request.getfixturevalue("as_user") if who == "user" else []
+        return EngineCase(find_engine("namespace"), images, kind, prefix)
 
 
 @pytest.mark.slow
@@ -22,4 +22,5 @@ class TestPodmanEngine(EngineContract):
     @pytest.fixture(params=["folder as root", "squashfs as user"])
     def case(self, request, images):
         kind, _, who = request.param.split()
-        return EngineCase(find_engine("podman"), images, kind, AS_USER if who == "user" else [])
+        prefix = request.getfixturevalue("as_user") if who == "user" else []
+        return EngineCase(find_engine("podman"), images, kind, prefix)

@@ -6,13 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from cordee.environment.engines import find_engine
 from cordee.environment.engines._base import EXIT_ENGINE, Launch
-from cordee.testing.containers import AS_USER, ENV, environment_in, mounts, without_user_namespaces
+from cordee.testing.containers import ENV, environment_in, mounts, without_user_namespaces
 
 pytestmark = pytest.mark.slow
 ASK = """
@@ -25,9 +24,9 @@ print(json.dumps(find_engine("namespace").missing(environment_of(json.loads(sys.
 
 def missing(prefix: list[str], environment, **variables: str) -> dict[str, list[str]]:
     """Return what another process finds to be missing, by capability."""
-    source = str(Path(__file__).parents[3] / "src")
+    python, *_, source = find_engine("namespace").argv(environment, Launch(("true",), ENV))[:6]
     done = subprocess.run(
-        [*prefix, sys.executable, "-c", ASK, json.dumps(environment.document())],
+        [*prefix, python, "-c", ASK, json.dumps(environment.document())],
         env={**ENV, "PYTHONPATH": source, **variables},
         capture_output=True,
         text=True,
@@ -41,14 +40,14 @@ def test_a_machine_that_can_run_an_environment_lacks_nothing(images, who, kind):
     assert missing(who, environment_in(images, kind)) == {}
 
 
-def test_switched_off_user_namespaces_are_named_with_another_engine(images):
+def test_switched_off_user_namespaces_are_named_with_another_engine(images, as_user):
     found = missing(without_user_namespaces(), environment_in(images))
-    text, following = found["user-namespaces"]
+    text, following, *_ = found["user-namespaces"]
     assert "max_user_namespaces is 0" in text
     assert "apptainer" in following
 
 
-def test_without_user_namespaces_a_start_ends_with_words(images):
+def test_without_user_namespaces_a_start_ends_with_words(images, as_user):
     words = find_engine("namespace").argv(environment_in(images), Launch(("echo", "started"), ENV))
     done = subprocess.run([*without_user_namespaces(), *words], env=ENV, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (EXIT_ENGINE, "")
@@ -83,14 +82,14 @@ def test_root_without_its_rights_uses_a_user_namespace(images):
         assert done.stdout == "0\n", done.stderr
 
 
-def test_the_engine_runs_from_the_zip_of_the_node_side(images, place):
+def test_the_engine_runs_from_the_zip_of_the_node_side(images, place, as_user):
     from cordee.submit.bundle import write_node_zip
 
     write_node_zip(place / "node.zip")
     (place / "node.zip").chmod(0o644)
     words = find_engine("namespace").argv(environment_in(images), Launch(("echo", "from zip"), ENV))
     done = subprocess.run(
-        [*AS_USER, *words[:5], str(place / "node.zip"), *words[6:]], env=ENV, capture_output=True, text=True
+        [*as_user, *words[:5], str(place / "node.zip"), *words[6:]], env=ENV, capture_output=True, text=True
     )
     assert done.stdout == "from zip\n", done.stderr
     ask = "import sys; sys.path.insert(0, sys.argv[1]); from cordee.environment.engines.namespace import boot; print(boot.first_words()[-1])"

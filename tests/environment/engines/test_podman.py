@@ -16,7 +16,7 @@ from cordee.environment.document import Mount
 from cordee.environment.engines import find_engine
 from cordee.environment.engines._base import EXIT_ENGINE
 from cordee.environment.engines.podman import pause
-from cordee.testing.containers import AS_USER, ENV, environment_in
+from cordee.testing.containers import ENV, environment_in
 from cordee.testing.engines import EngineCase, namespaces_of, processes_in
 
 
@@ -64,7 +64,8 @@ def test_an_environment_without_an_image_is_for_another_engine(images):
 class TestForReal:
     @pytest.fixture(params=["root", "user"])
     def case(self, request, images):
-        return EngineCase(find_engine("podman"), images, prefix=AS_USER if request.param == "user" else [])
+        prefix = request.getfixturevalue("as_user") if request.param == "user" else []
+        return EngineCase(find_engine("podman"), images, prefix=prefix)
 
     def test_podmans_own_words_are_said_when_it_fails(self, case, place, monkeypatch):
         fake = place / "podman"

@@ -278,3 +278,22 @@ def test_zstd_is_read_by_the_command_where_there_is_no_package(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError, match=r"(?s)zstd, which nothing here can read.*cordee\[zstd\]"):
         merge(image, tmp_path / "made")
+
+
+@pytest.mark.timeout(60)  # whoever opens a FIFO waits for ever
+@pytest.mark.parametrize("which", ["index.json", "blobs/sha256"])
+def test_a_part_that_is_no_file_is_refused_by_what_it_is(layout: OciLayout, which: str, tmp_path: Path) -> None:
+    layout.add(LAYERS)
+    path = layout.folder / which
+    path = path if path.is_file() else max(path.iterdir(), key=lambda blob: blob.stat().st_size)
+    for make, called in ((os.mkfifo, "a FIFO"), (lambda at: at.symlink_to("/dev/zero"), "a device")):
+        path.unlink()
+        make(path)
+        with pytest.raises(ImageError, match=f"it is {called}, not a regular file"):
+            merge(open_image(layout.folder), tmp_path / "made")
+
+
+def test_an_index_that_is_nested_without_end_is_refused(layout: OciLayout) -> None:
+    (layout.folder / "index.json").write_text("[" * 100_000)
+    with pytest.raises(ImageError, match=r"index\.json is no JSON document: it is nested too deeply"):
+        open_image(layout.folder)

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from cordee.environment.images.collect import collect, removable, remove
-from cordee.environment.images.errors import ImageError
+from cordee.environment.images.errors import ImageError, NoStoreError
 from cordee.environment.images.importing import import_image
 from cordee.environment.images.lock import FolderLock, identity, is_gone
 from cordee.environment.images.oci import open_image
 from cordee.environment.images.records import StoredImage, verify
-from cordee.environment.images.store import Store, store_folder
+from cordee.environment.images.store import Store, own_store, store_folder
 from cordee.testing.oci import Entry, OciLayout
 
 from .conftest import wait_for_no_process
@@ -86,6 +86,12 @@ def test_the_store_is_where_the_edf_tools_have_it(tmp_path: Path) -> None:
     assert store_folder({**scratch, **cache}, "/site") == Path("/scratch/ada/.edf_imagestore")
     assert store_folder(cache, "/site") == Path("/site")
     assert store_folder(cache) == Path("/cache/cordee/images")
+
+
+@pytest.mark.parametrize("given", ["images", "./images", "../images"])
+def test_a_relative_path_is_no_store(given: str) -> None:
+    with pytest.raises(NoStoreError, match=f"EDF_IMAGESTORE is a relative path.*\n.*given: +{given}"):
+        own_store({"EDF_IMAGESTORE": given})
 
 
 def test_an_image_that_is_damaged_later_is_found_and_replaced(store: Store, layout: OciLayout) -> None:

@@ -16,7 +16,7 @@ from cordee.environment import spank_install, spank_render
 from cordee.environment.document import Environment, ImageConfig, Mount, Root
 from cordee.environment.spank.carried import LONGEST, carried, carry
 from cordee.environment.spank.hold import asked_for
-from cordee.errors import UsageError
+from cordee.errors import DocumentError, UsageError
 
 
 def made(**changes) -> Environment:
@@ -176,3 +176,18 @@ def call(capsys):
         return capsys.readouterr().out
 
     return run
+
+
+def test_a_job_whose_environment_needs_what_nothing_does_yet_is_refused_where_it_is_submitted(tmp_path):
+    (tmp_path / "env.toml").write_text('[startup]\ncommands = ["true"]\n')
+    with pytest.raises(DocumentError, match=r"\[startup\] asks for what Cordée does not do yet"):
+        spank_render.render("./env.toml", cwd=tmp_path, variables={"HOME": str(tmp_path)})
+
+
+def test_a_job_carries_what_an_image_of_enroot_says(tmp_path):
+    (tmp_path / "root/etc").mkdir(parents=True)
+    (tmp_path / "root/etc/rc").write_text('cd "/work" && unset OLDPWD || exit 1\n')
+    (tmp_path / "root/etc/environment").write_text("PATH=/opt/bin\n")
+    (tmp_path / "env.toml").write_text('image = "./root"\n[env]\nPATH = "/mine:${PATH}"\n')
+    sent = carried(spank_render.render("./env.toml", cwd=tmp_path, variables={"HOME": str(tmp_path), "PATH": "/bin"}))
+    assert (sent.begins_in(), sent.env) == ("/work", {"PATH": "/mine:/opt/bin"})

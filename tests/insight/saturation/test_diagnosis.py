@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cordee.cli.score.text import score_lines
 from cordee.insight.saturation.caps import read_caps
 from cordee.insight.saturation.rules import PACKAGE_FILE, read_rules
 from cordee.insight.saturation.score import score
@@ -160,3 +161,51 @@ def test_energy_is_power_over_time_and_is_not_made_up_where_it_is_missing(made):
     found = job(made, COMPUTE, gpu={"gpu_power_watts": 500.0})
     assert found.energy_joules == pytest.approx(500 * 60)
     assert job(made, COMPUTE).energy_joules is None
+
+
+WAITING = {"graphics": 1.0, "sm": 0.08, "tensor": 0.0, "fp32": 0.0, "fp64": 0.0, "dram": 0.005}
+ABSENT = {"graphics": 0.0, "sm": 0.0, "tensor": 0.0, "fp32": 0.0, "fp64": 0.0, "dram": 0.0}
+TRAINING = {"graphics": 0.99, "sm": 0.9, "tensor": 0.5, "fp32": 0.05, "fp64": 0.0, "dram": 0.33}
+
+
+@pytest.mark.parametrize("spinning", [WAITING, {**WAITING, "sm": 1.0}])
+def test_gpus_that_wait_in_a_kernel_for_a_minute_hang_and_the_one_that_is_missing_is_named(made, spinning):
+    found = job(made, *[spinning] * 3, ABSENT, seconds=120, host={"thread_busiest_ratio": 1.0})
+    cause = found.diagnosis[0]
+    assert (cause.name, cause.gain) == ("hang", None)
+    assert any("GPU 3 of n0 (rank 3) (in use 0.00)" in sentence for sentence in cause.evidence), cause.evidence
+
+
+def test_a_wait_shorter_than_a_minute_is_communication_and_one_gpu_alone_waits_for_nobody(made):
+    assert job(made, WAITING, WAITING, seconds=40).diagnosis[0].name == "communication"
+    assert job(made, WAITING, seconds=120).diagnosis[0].name != "hang"
+
+
+def test_gpus_whose_pipes_or_memory_nobody_measured_are_not_said_to_hang(made):
+    partly = {name: value for name, value in WAITING.items() if name != "dram"}
+    assert job(made, partly, partly, seconds=120).diagnosis[0].name == "unknown"
+
+
+def test_an_ordinary_training_of_a_language_model_is_not_told_to_change_its_access(made):
+    cause = job(made, *[TRAINING] * 4, seconds=120, host={"thread_busiest_ratio": 1.0}).diagnosis[0]
+    assert (cause.name, cause.share) == ("compute", pytest.approx(1.0))
+    assert "normal" in cause.advice[0]
+
+
+def test_hot_work_between_pauses_for_input_is_input_and_not_compute(made):
+    hot = {**COMPUTE, "graphics": 0.7, "sm": 0.68, "tensor": 0.6}
+    cause = job(made, hot, host={"cpu_cores_ratio": 15.8}).diagnosis[0]
+    assert (cause.name, cause.gain) == ("input", pytest.approx(1 / 0.7, rel=1e-3))
+
+
+def test_an_idle_job_is_not_promised_to_become_faster(made):
+    assert [(cause.name, cause.gain) for cause in job(made, ABSENT).diagnosis] == [("idle", None)]
+
+
+def test_a_few_seconds_of_samples_get_no_score_and_say_why(made):
+    found = job(made, COMPUTE, seconds=2)
+    assert (found.shares.score, found.devices[0].shares.score, found.confidence) == (None, None, 0.0)
+    assert found.diagnosis == []
+    assert found.confidence_reasons == ["only 2.0 s were sampled: a score needs at least 5 s"]
+    assert any("only 2.0 s were sampled" in line for line in score_lines(found))
+    assert job(made, COMPUTE, seconds=5).shares.score is not None

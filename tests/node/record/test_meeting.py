@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import json
 import os
 import select
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 
 import pytest
 
@@ -83,8 +85,21 @@ def test_what_killed_samplers_left_is_swept_when_nobody_runs_there(meet):
     os.close(lock)
 
 
-def test_a_folder_that_another_user_put_there_is_not_used(tmp_path):
+def test_processes_meet_aside_where_somebody_else_has_taken_the_name(meet, tmp_path):
     (tmp_path / f"cordee-{os.getuid()}").symlink_to(tmp_path)
+    folder = meet().folder
+    folder.mkdir(parents=True)  # as a stranger's, with a rank that never was
+    (folder / "1-1.json").write_text(json.dumps(asdict(registration(0, pid=2))))
+    assert meet().registrations() == []
+    lock = meet().register(registration(0), channel=True)
+    assert meet().register(registration(1, pid=2), channel=False) is None
+    assert [one.rank for one in meet().registrations()] == [0, 1]
+    assert meet().folder.parent != tmp_path / f"cordee-{os.getuid()}"
+    os.close(lock)
+
+
+def test_where_nothing_can_be_made_the_refusal_says_where_and_what_next(tmp_path):
+    tmp_path.chmod(0o777)  # whoever may write here may rename what others make
     with pytest.raises(RunFolderError, match="cannot meet") as raised:
         Meeting(["a"], tmp_path).register(registration(0), channel=False)
     assert "TMPDIR" in str(raised.value)

@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordee.errors import DocumentError
+from cordee.plan.environment import plan_environment
 from cordee.spec.init import write_draft
 from cordee.spec.job import Job
 from cordee.spec.load import load_job
+from cordee.spec.sbatch.body import SETS
 from cordee.spec.sbatch.convert import LARGEST_BYTES, convert, read_text
 from cordee.spec.sbatch.render import render_conversion
 
@@ -114,7 +116,19 @@ def test_sruns_kind_of_mpi_is_carried_over(body, launch, mpi):
         ("", "--environment torch", "torch"),
         ("#SBATCH --environment=of-the-job", "", "of-the-job"),
         ("#SBATCH --environment=of-the-job", "--environment='of the step.toml'", "of the step.toml"),
-        ("", "--environment=$EDF", None),
+        ("", "--environment=$EDF", "${EDF}"),
+        ("", "--environment=$HOME/edf/llm.toml", "${HOME}/edf/llm.toml"),
+        ("", '--environment="${SCRATCH}/llm.toml"', "${SCRATCH}/llm.toml"),
+        ("", "--environment=${SCRATCH:-/tmp}/llm.toml", "${SCRATCH:-/tmp}/llm.toml"),
+        ("", "--environment=~/llm.toml", "${HOME}/llm.toml"),
+        ("", '--environment="$(pwd)/llm.toml"', "./llm.toml"),
+        ("", "--environment=$SLURM_SUBMIT_DIR/env/llm.toml", "./env/llm.toml"),
+        ("", "--environment=$(realpath env/llm.toml)", "./env/llm.toml"),
+        ("HERE=$SCRATCH/edf", "--environment=${HERE}/llm.toml", "${SCRATCH}/edf/llm.toml"),
+        ("HERE=llm", "--environment=$HERE", "llm"),
+        ("HERE=$(newest)", "--environment=$HERE", None),
+        ("", "--environment=$SLURM_JOB_NAME.$SLURM_JOB_ID", None),
+        ("", "--environment=$(newest)", None),
         ("", "", None),
     ],
 )
@@ -123,9 +137,111 @@ def test_the_environment_of_a_step_or_a_job_is_carried_over(header, option, envi
     assert (found.environment, found.run) == (environment, "python train.py")
     assert [left.why for left in found.left if "environment" in left.text] == (
         []
-        if not (header or option)
+        if not (header.startswith("#") or option)
         else ["set-up lines run inside it, too" if environment else "give the EDF itself: environment = ..."]
     )
+
+
+@pytest.mark.parametrize("command", ["./start.sh", "myprogram", "for i in 1 2; do srun python t.py; done"])
+def test_the_environment_of_a_job_is_kept_whatever_its_commands_are(command):
+    assert convert(f"#!/bin/bash\n#SBATCH --environment=llm --nodes=2\n{command}\n").environment == "llm"
+
+
+def test_a_path_with_variables_is_filled_in_when_the_document_is_used(tmp_path, monkeypatch):
+    (tmp_path / "edf").mkdir()
+    (tmp_path / "edf/llm.toml").write_text('[env]\nFROM = "llm"\n')
+    monkeypatch.setenv("PLACE", str(tmp_path))
+    (tmp_path / "train.sbatch").write_text(
+        "#!/bin/bash\n#SBATCH --time=1\nsrun --environment=$PLACE/edf/llm.toml python t.py\n"
+    )
+    loaded = load_job(write_draft(tmp_path).path, environ={})
+    planned, _ = plan_environment(loaded, tmp_path / "run")
+    assert planned is not None
+    assert planned.document["env"] == {"FROM": "llm"}
+    monkeypatch.delenv("PLACE")
+    planned, findings = plan_environment(loaded, tmp_path / "run")
+    assert planned is None
+    assert [finding.text for finding in findings] == ["environment uses the variable PLACE, which is not defined"]
+
+
+ALPS = """srun -ul --environment=./ngc.toml bash -c "
+    MASTER_ADDR=\\$(scontrol show hostnames \\$SLURM_JOB_NODELIST | head -n1) \\
+    MASTER_PORT=29500 \\
+    RANK=\\${SLURM_PROCID} \\
+    WORLD_SIZE=\\${SLURM_NTASKS} \\
+    DATA=\\$SOMEWHERE \\
+    python train.py
+"
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "run"),
+    [
+        (ALPS, ["bash", "-c", 'DATA=$SOMEWHERE python train.py "$@"', "bash"]),
+        (
+            "srun bash -c 'pip install x; export MASTER_ADDR=$(scontrol show hostnames | head -n1) MASTER_PORT=1; python t.py'",
+            "bash -c 'pip install x; python t.py'",
+        ),
+        (
+            "srun bash -c 'pip install x && H=$(scontrol show hostnames $L | head -n1) && torchrun --node_rank=$SLURM_NODEID "
+            "--master_addr=$H t.py'",
+            "bash -c 'pip install x && torchrun --node_rank=$GROUP_RANK --master_addr=$MASTER_ADDR t.py'",
+        ),
+    ],
+)
+def test_a_shell_that_is_kept_does_not_set_what_every_rank_has(body, run):
+    found = of(body)
+    assert found.run == run
+    assert any("MASTER_ADDR" in left.text or "scontrol" in left.text for left in found.left if left.why == SETS)
+
+
+def test_only_what_every_rank_has_is_taken_out_of_a_kept_shell():
+    found = of(
+        "srun bash -c 'pip install x\nexport KEEP=1 MASTER_ADDR=$(scontrol show hostnames | head -n1)\n"
+        "HERE=$(hostname)\nexport MASTER_PORT=1 # a port\npython t.py --here $HERE'"
+    )
+    assert found.run == (
+        "bash -c 'pip install x\nexport KEEP=1\nHERE=$(hostname)\n: # a port\npython t.py --here $HERE'"
+    )
+    assert [left.text for left in found.left if left.why == SETS] == [
+        "MASTER_ADDR=$(scontrol show hostnames | head -n1)",
+        "MASTER_PORT=1",
+    ]
+
+
+def test_what_a_kept_shell_sets_all_the_same_is_listed():
+    found = of("srun bash -c 'pip install x; if true; then export RANK=3; fi; python t.py'")
+    assert [left.why for left in found.left if left.text == "RANK=..."] == [
+        "set by the command itself, over the value that Cordée gives every rank: take it out"
+    ]
+
+
+def test_options_of_containers_beside_an_edf_are_said_by_the_edf():
+    found = of(
+        "srun --environment=llm --container-workdir=/w --container-writable --container-mounts=/a:/a python t.py"
+    )
+    assert found.run == ["bash", "-c", 'cd /w && exec python t.py "$@"', "bash"]
+    said = {left.text: left.why for left in found.left}
+    assert said["--container-writable"] == "the EDF says it: writable = true"
+    assert said["--container-mounts=/a:/a"] == "the EDF says it: mounts"
+
+
+def test_an_option_of_a_step_that_a_job_can_have_is_carried_over_and_another_is_listed():
+    found = of("srun --network=no_vni --nodelist=n1 python t.py")
+    assert found.options == ["--network=no_vni"]
+    assert [left.why for left in found.left] == [
+        "an option for one step: ask for it for the whole job, in [slurm] options"
+    ]
+
+
+@pytest.mark.parametrize(
+    "command", ["srun $ARGS python t.py", 'srun "${ARGS}" -l python t.py', "srun bash -c 'A=$B python t.py'"]
+)
+def test_a_variable_in_front_of_a_script_does_not_make_it_an_mpi_program(command):
+    found = of(command)
+    assert found.launch == "fork"
+    assert found.script == "t.py"
 
 
 def test_the_page_shows_the_document_that_is_written(tmp_path):

@@ -90,7 +90,7 @@ def command(
 
     if run is not None:
         if need is not None:
-            raise UsageError("what is needed is given twice", given="--need and --run", allowed="one of them")
+            raise UsageError("--need and --run cannot be combined", given="--need and --run", allowed="one of them")
         from cordee.cli.found import found
 
         need = need_of_run(found(run, runs), target)

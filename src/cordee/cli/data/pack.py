@@ -70,7 +70,7 @@ def command(source: str, to: str | None, target: str, cluster: str | None, as_js
     when all is packed, the command says so and does nothing; where the source has changed since, it refuses.
 
     The shards are tar files as any WebDataset reader reads them. The same source gives the same bytes, for any number of
-    workers; a call that was killed goes on where it ended when it is repeated. Files that are equal up to the first dot of
+    workers; a call that was killed continues where it ended when it is repeated. Files that are equal up to the first dot of
     their name are one sample. With --index-only, shards that are there already get their index.
 
     \b
@@ -101,7 +101,7 @@ def command(source: str, to: str | None, target: str, cluster: str | None, as_js
 
     origin_options = {key: given[key] for key in ("follow", "files_column", "label_column")}
     names = {key: given[key] for key in ("split", "labels", "shuffle", "include", "exclude")}
-    plan = plan_of(source, **names, origin_options={**origin_options, "work": to})
+    plan = plan_of(source, **names, origin_options={**origin_options, "work": to, "as_files": target == "squashfs"})
     options = Options(
         shard_bytes=_shard_bytes(given["shard_size"]),
         workers=_workers(given["workers"]),
@@ -130,7 +130,7 @@ def _shard_bytes(given: str) -> int:
     try:
         size = parse_size(given)
     except ValueError as error:
-        raise UsageError("a shard's size is no size", given=given, allowed=str(error)) from None
+        raise UsageError("invalid --shard-size", given=given, allowed=str(error)) from None
     if size < 1 << 16:
         raise UsageError("a shard is too small", given=given, allowed="at least 64KiB; 256MB to 1GB are usual")
     return size
@@ -166,7 +166,7 @@ def _show(plan: Plan, packed: Packed) -> None:
     text = f"{packed.samples:,} samples, {format_size(packed.bytes)} in {shards}"
     if packed.already:
         when = f" at {utc_text(packed.packed_s)}" if packed.packed_s is not None else ""
-        click.echo(f"{packed.path}: packed already{when}, and the source is as it was: {text}; nothing was done")
+        click.echo(f"{packed.path}: already packed{when} and unchanged: {text}; nothing to do")
         return
     click.echo(f"{packed.path}: {text}; {format_duration(packed.seconds)}{rate}")
     if packed.resumed_shards:

@@ -25,7 +25,7 @@ _LINE_EVERY_S = 10.0
 @click.argument("path", metavar="DATASET")
 @click.option("--on", "cluster", metavar="CLUSTER", help="Whose storage to judge by (default: CORDEE_ON, else local).")
 @click.option("--cross", is_flag=True, help="Look also where other file systems begin.")
-@click.option("--resume", is_flag=True, help="Go on with a survey that was interrupted.")
+@click.option("--resume", is_flag=True, help="Continue with a survey that was interrupted.")
 @click.option("--last", is_flag=True, help="Show what the last survey found; look at nothing again.")
 @click.option("--workers", type=click.IntRange(1, 16), metavar="N", help="At most so many processes.")
 @click.option(
@@ -50,7 +50,7 @@ def command(
     """Count what a data set is made of, forecast what an epoch of it costs the storage, and say what to do.
 
     DATASET is a folder, a file, an s3:// address, or a name: of [data] in the cordee.toml here, or of the site's catalogue.
-    Nothing is changed and no link followed. A survey that was killed goes on with --resume.
+    Nothing is changed and no link followed. A survey that was killed continues with --resume.
 
     \b
     Example:
@@ -98,7 +98,7 @@ def _progress() -> Iterator[Callable[[Totals], None]]:
     try:
         yield tell
     except KeyboardInterrupt:
-        click.echo("\ncordee: stopped; the same with --resume goes on", err=True)
+        click.echo("\ncordee: stopped; the same with --resume continues", err=True)
         raise
     finally:
         if terminal:

@@ -18,7 +18,9 @@ _SHOWN = 20
 
 @click.command("verify")
 @click.argument("path", metavar="DATASET")
-@click.option("--quick", is_flag=True, help="Only sizes, the index's check sums, first and last header of each shard.")
+@click.option(
+    "--quick", is_flag=True, help="Only sizes, the index's check sums, and of each shard two headers and a few samples."
+)
 @click.option("--workers", type=click.IntRange(1), metavar="N", help="Processes that read (default: cores, at most 8).")
 @catalogue_option
 @json_option

@@ -55,8 +55,8 @@ def command(file: str, argv: tuple[str, ...], as_json: bool, **options: Any) -> 
     """Run one command in the environment of FILE, and return its exit code.
 
     The command begins after `--`, or with the first word after FILE that is no option. Without one the image's own is
-    run, or a shell on a terminal. 125 and words on standard error are failures of the environment, not of the command; 126
-    and 127 are a command that cannot be executed or is not there.
+    run, or a shell on a terminal. Exit code 125: the environment could not be started (reason on standard error);
+    126 and 127: the command cannot be executed or is not there.
 
     \b
     Example:

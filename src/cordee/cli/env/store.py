@@ -36,7 +36,9 @@ def open_store(store: str | None, cluster: str | None) -> Store:
     from cordee.environment.images import Store
     from cordee.environment.prepare import site_of, store_of
 
-    return Store(Path(store).absolute()) if store else store_of(site_of(cluster_name(cluster)))
+    kept = Store(Path(store).absolute()) if store else store_of(site_of(cluster_name(cluster)))
+    kept.require()
+    return kept
 
 
 def say(text: str) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command("act")
 @click.option("--yes", is_flag=True, help="Do it; without this, only what would be done is shown.")
-@click.option("--watch", is_flag=True, help="Go on, as a service, until SIGTERM.")
+@click.option("--watch", is_flag=True, help="Keep running, as a service, until SIGTERM.")
 @click.option("--interval", default="60s", metavar="TIME", help="With --watch: pause between rounds (default: 60s).")
 @click.option("--audit", metavar="FILE", help="The audit trail (default: actions.jsonl in the history).")
 @history_options

@@ -74,7 +74,7 @@ class ScoreGroup(click.Group):
 @click.option("--anyway", is_flag=True, help="With --against: compare also what is not comparable.")
 @json_option
 def command(folders: tuple[str, ...], against: str | None, workload: str, anyway: bool, **options: Any) -> None:
-    """Score how far the GPUs of recordings and runs were used, say why not further, and what to change.
+    """Measure how well recordings and runs used their GPUs, explain what limited them, suggest fixes.
 
     DIR is what `cordee record -o DIR` left, or a run: its folder or id. Several stand side by side, each held against the
     first. A folder with the name of a command is ./NAME. The score is 100 x time x breadth x depth: hardware saturation,

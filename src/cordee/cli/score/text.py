@@ -33,6 +33,7 @@ LETTERS = {
     "launch": "l",
     "latency": "y",
     "mixed": "x",
+    "hang": "H",
     "unknown": "?",
 }
 _NOBODY = "~"
@@ -45,7 +46,11 @@ def score_lines(saturation: Saturation) -> list[str]:
     lines = _wrapped(_title(saturation))
     if shares.score is None:
         reasons = [f"{name}: {reason}" for name, reason in saturation.missing.items()]
-        return [*lines, *_wrapped("No score: nothing was measured."), *_listed("", [*reasons, *saturation.remarks])]
+        return [
+            *lines,
+            *_wrapped(f"No score: {', '.join(saturation.confidence_reasons)}."),
+            *_listed("", [*reasons, *saturation.remarks]),
+        ]
     of_what = "GPUs" if saturation.kind == "gpu" else "CPU cores, there was no GPU"
     bound = ", an upper bound" if saturation.assumed else ""
     lines += ["", f"score {shares.score:.1f} of 100 ({of_what}{bound})"]
@@ -70,7 +75,7 @@ def table_lines(found: Sequence[Saturation]) -> list[str]:
         shares = saturation.shares
         name = name if len(name) <= width else name[: width - 1] + "…"
         if shares.score is None:
-            lines.append(f"{name:<{width}}  nothing was measured")
+            lines.append(f"{name:<{width}}  {', '.join(saturation.confidence_reasons)}"[:WIDTH])
             continue
         values = f"{shares.score:5.1f}  {_ratio(shares.time)}  {_ratio(shares.breadth):>7}  {_ratio(shares.depth)}"
         top = saturation.diagnosis[0] if saturation.diagnosis else None
@@ -143,7 +148,7 @@ def _causes(saturation: Saturation) -> list[str]:
         lines += _listed("  ", list(cause.evidence))
         lines += _listed("  → ", list(cause.advice[:2]))
         if cause.gain is not None and cause.gain >= 1.01:
-            lines += _wrapped(f"without it at most {cause.gain:.2f} times as fast", "  ")
+            lines += _wrapped(f"Removing this could make the job up to {cause.gain:.2f}x faster.", "  ")
     others = [f"{cause.name} {100 * cause.share:.0f} %" for cause in saturation.diagnosis[2:] if cause.share >= 0.005]
     return lines + (_wrapped(f"Also: {', '.join(others)}") if others else []) + [""]
 

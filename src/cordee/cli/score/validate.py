@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import click
 from cordee.cli.options import json_option
 from cordee.cli.output import print_json
 from cordee.errors import EXIT_BAD, EXIT_DONE
+
+_RESULTS = "results.json"
 
 
 @click.command()
@@ -40,7 +43,8 @@ def command(
 ) -> None:
     """Run labelled workloads on a real GPU and compare what the score says of them with what it must say.
 
-    Exit code 1: a band or a class was missed; 2: there is no GPU.
+    Results so far are in DIR/results.json, also when it is interrupted. Exit code 1: a band or a class was missed; 2: there is no
+    GPU, or its counters are closed.
 
     \b
     Example:
@@ -51,6 +55,7 @@ def command(
     from cordee.insight.saturation.validation import conduct, table
     from cordee.insight.saturation.validation.truths import truths
     from cordee.node.record.options import parse_interval
+    from cordee.runs.folder import write_atomically
 
     wanted = [] if recorded else truths(device, only)
     if as_list:
@@ -63,9 +68,19 @@ def command(
         place = {**conduct.this_place(), **seen}
         seconds = conduct.steady_seconds(minutes, len(wanted), device)
         how = conduct.Conduct(Path(folder), seconds, parse_interval(interval), python, place, conduct.one_gpu(seen))
+        if device == "gpu":
+            how.probe_counters()
         click.echo(f"{len(wanted)} workloads, about {seconds:.0f} s each after starting", err=True)
         click.echo(table.header_line(), err=as_json)
-        found = conduct.validate(how, wanted, minutes, lambda one: _say(table.judgement_lines(one), as_json))
+        found = []
+
+        def keep(one: Any) -> None:
+            _say(table.judgement_lines(one), as_json)
+            found.append(one)
+            text = json.dumps(table.document(found, place, folder), indent=1, allow_nan=False, default=str)
+            write_atomically(Path(folder) / _RESULTS, text.encode() + b"\n")
+
+        conduct.validate(how, wanted, minutes, keep)
     if as_json:
         print_json(table.document(found, place, recorded or folder))
     else:

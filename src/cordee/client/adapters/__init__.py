@@ -1,1 +1,1 @@
-"""Numbers that a script gives to W&B, TensorBoard or MLflow go to Cordée, too: neither script nor back end changes."""
+"""Libraries that learn of the run right after their import: metrics and places are recorded, JAX finds its world."""

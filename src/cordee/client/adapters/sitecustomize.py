@@ -25,6 +25,7 @@ TARGETS = {
     "mlflow.tracking.client": "mlflow",
     "torch.distributed.device_mesh": "device_mesh",
     "megatron.core.parallel_state": "megatron",
+    "jax._src.clusters": "jax",
 }
 
 
@@ -74,12 +75,14 @@ def adapt(adapter: str, module: ModuleType) -> None:
 
 
 def begin() -> None:
-    """Wait for the libraries, in a rank of a run that has adapters."""
-    adapters = os.environ.get("CORDEE_ADAPTERS")
-    if not adapters or not os.environ.get("CORDEE_CHANNEL"):
+    """Wait for the libraries, in a rank of a run."""
+    if not os.environ.get("CORDEE_CHANNEL"):
         return
-    if not any(getattr(finder, "of_cordee", False) for finder in sys.meta_path):
-        sys.meta_path.insert(0, AfterImport(adapters.split(",")))  # type: ignore[arg-type]
+    adapters = [name for name in os.environ.get("CORDEE_ADAPTERS", "").split(",") if name]
+    if "JAX_PROCESS_ID" in os.environ:  # a world is found whatever is recorded
+        adapters.append("jax")
+    if adapters and not any(getattr(finder, "of_cordee", False) for finder in sys.meta_path):
+        sys.meta_path.insert(0, AfterImport(adapters))  # type: ignore[arg-type]
 
 
 def make_room() -> None:

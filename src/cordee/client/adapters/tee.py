@@ -27,9 +27,7 @@ def adapt(adapter: str, module: ModuleType) -> None:
     try:
         import_module(f"cordee.client.adapters.{adapter}").wrap(module)
     except Exception as error:
-        _rank.tell_once(
-            f"Cordée does not record what {adapter} is given: {module.__name__} is not as expected: {error}"
-        )
+        _rank.tell_once(f"Cordée's adapter for {adapter} is left out: {module.__name__} is not as expected: {error}")
 
 
 class Tee:

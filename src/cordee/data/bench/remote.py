@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from cordee.errors import DataError
+from cordee.starting import module_argv
 
 _END_S = 5.0
 
@@ -48,7 +49,7 @@ class LoaderProcess:
         ours, theirs = socket.socketpair()
         self._name = request.get("function") or request["target"]
         self._channel, self._rest, self._grace_s = ours, b"", grace_s
-        command = [*front, sys.executable, "-m", "cordee.data.bench.child", str(theirs.fileno())]
+        command = [*front, *module_argv("cordee.data.bench.child", str(theirs.fileno()), user_site=True)]
         # What a loader prints must not come between a JSON document's lines.
         self._process = subprocess.Popen(
             command,

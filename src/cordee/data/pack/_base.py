@@ -7,57 +7,17 @@ and `a.json` are one), names them, and orders them. A target gets that plan and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from cordee.data.shards.entries import Entry, Listing
 
 if TYPE_CHECKING:
     from cordee.data.pack.plan import Plan
 
 # Bytes at once where something is read or written in pieces.
 CHUNK_BYTES = 4 << 20
-
-
-class Entry(NamedTuple):
-    """One file, archive member, object or table cell that is packed.
-
-    Attributes:
-        name: its path below the origin, with `/`, as bytes (any but NUL); unique. What `unpack` gives back.
-        length: bytes.
-        path: the local file that holds the bytes at `offset`. None: the file `name` below the origin's `root`, or, where
-            it has none, what the origin's `chunks` gives.
-        offset: of the first byte in `path`; origins without a path may keep a number of their own here.
-        stamp_ns: the file's modification time when it was listed, compared after reading; -1: not a file of its own.
-    """
-
-    name: bytes
-    length: int
-    path: bytes | None = None
-    offset: int = 0
-    stamp_ns: int = -1
-
-
-@dataclass
-class Listing:
-    """What an origin holds.
-
-    Attributes:
-        entries: in any order.
-        labels: the class of a sample by the name of any of its entries, where the origin itself says it (a table).
-        classes: names of those classes in the order of their numbers; empty where they are only numbers.
-        empty_folders: paths of folders that hold nothing, kept so that `unpack` gives the same tree.
-        left_out: what is not packed and why (`link`, `unreadable`, `socket`...), by kind: paths for people.
-        allocated_bytes: what the files take on their disk, less than their length where they have holes; None: not known.
-        fingerprint: changes when anything listed does; empty: made from names, lengths and stamps.
-    """
-
-    entries: list[Entry] = field(default_factory=list)
-    labels: Mapping[bytes, int] = field(default_factory=dict)
-    classes: Sequence[str] = ()
-    empty_folders: list[bytes] = field(default_factory=list)
-    left_out: dict[str, list[str]] = field(default_factory=dict)
-    allocated_bytes: int | None = None
-    fingerprint: str = ""
 
 
 class Origin(ABC):
@@ -102,20 +62,6 @@ class Origin(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Give back what is open."""
-
-
-class Sample(NamedTuple):
-    """What is read together: a key, and fields that hold bytes.
-
-    `key` has no dot after its last slash. `renamed` is true where the entries' own names could not be kept as `KEY.field`;
-    targets that keep names keep `entry.name` beside. `label` is None where there is none.
-    """
-
-    key: bytes
-    label: int | None
-    fields: tuple[str, ...]
-    entries: tuple[Entry, ...]
-    renamed: bool
 
 
 class Unreadable(Exception):

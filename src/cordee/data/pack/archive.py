@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from cordee.data.pack._base import CHUNK_BYTES, Entry, Listing, Origin
+from cordee.data.pack._base import CHUNK_BYTES, Origin
 from cordee.data.pack.places import work_folder
 from cordee.data.pack.shard_file import open_shard
 from cordee.data.pack.writing import writing_to
+from cordee.data.shards.entries import Entry, Listing
 from cordee.data.shards.members import Damaged, members
 from cordee.errors import CorruptDataError, DataError
 
@@ -94,6 +95,12 @@ class TarOrigin(_Archive):
                 name = _tidy(member.original or member.name)
                 if member.kind == "folder" and name:
                     folders.add(name)
+                elif member.kind == "sparse":
+                    raise DataError(
+                        "a member of the archive is stored with holes (GNU sparse), and only tar reads it",
+                        given=f"{self.path}: {_text(member.name)}",
+                        next="unpack the archive with tar, and pack the folder",
+                    )
                 elif member.kind == "other":
                     left_out.setdefault("no regular file", []).append(_text(member.name))
                 elif member.kind == "file" and not member.is_label:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cordee.errors import DataError
+from cordee.opening import regular
 
 HDF5_ENDINGS = (".h5", ".hdf5", ".hdf")
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -63,7 +64,7 @@ def kind_of(path: str) -> str | None:
 
 def _begins(path: str, signature: bytes) -> bool:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             return file.read(len(signature)) == signature
     except OSError:
         return False

@@ -8,8 +8,11 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from cordee.data.pack._base import Entry, Listing, Origin
+from cordee.data.pack._base import Origin
 from cordee.data.pack.array_files import LABELS, ArrayFile, open_arrays
+from cordee.data.pack.rows import fields_of
+from cordee.data.shards.entries import Entry, Listing, Sample
+from cordee.data.shards.grouping import in_order
 from cordee.errors import DataError
 
 # Rows that are read together: neighbours often lie in the same chunk of the file.
@@ -44,6 +47,8 @@ class ArraysOrigin(Origin):
         labels = next((path for path, array in arrays.items() if _is_label(path, array)), None)
         if len(arrays) == 1:
             labels = None
+        fields = fields_of(f"{path.rpartition('/')[2]}.npy" for path in arrays)
+        groups: dict[str, list[tuple[str, int, int]]] = {}
         for path, array in arrays.items():
             dtype = numpy.dtype(array.dtype)
             if path == labels or dtype.hasobject:
@@ -51,22 +56,27 @@ class ArraysOrigin(Origin):
                     listing.left_out.setdefault("arrays of text or objects", []).append(path)
                 continue
             group, _, name = path.rpartition("/")
-            prefix = f"{group}/" if group else ""
             head = _npy_head(array.shape[1:], dtype)
             size = len(head) + _row_bytes(array)
             number = len(self._fields)
             self._fields.append((path, array, head))
-            listing.entries += [
-                Entry(f"{prefix}{row:0{digits}}.{name}.npy".encode(), size, offset=number * self.file.samples + row)
-                for row in range(self.file.samples)
-            ]
+            groups.setdefault(group, []).append((fields[f"{name}.npy"], size, number))
         others = [path for path in self.file.arrays if path not in arrays]
         if others:
             listing.left_out["arrays with another first dimension"] = others
-        if labels is not None:
-            values = self.file.arrays[labels][:].tolist()
-            first = [entry.name for entry in listing.entries]
-            listing.labels = {name: values[at % self.file.samples] for at, name in enumerate(first)}
+        values = None if labels is None else self.file.arrays[labels][:].tolist()
+        rows = []
+        for group, members in groups.items():
+            prefix = f"{group}/" if group else ""
+            called = tuple(field for field, _, _ in members)
+            for row in range(self.file.samples):
+                key = f"{prefix}{row:0{digits}}"
+                entries = tuple(
+                    Entry(f"{key}.{field}".encode(), size, offset=number * self.file.samples + row)
+                    for field, size, number in members
+                )
+                rows.append(Sample(key.encode(), None if values is None else values[row], called, entries, False))
+        listing.samples = in_order(rows)
         return listing
 
     def chunks(self, entry: Entry) -> Iterator[bytes]:

@@ -6,11 +6,15 @@ import csv
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from cordee.data.pack._base import Entry, Listing, Origin
-from cordee.data.pack.folder import UNREADABLE
+from cordee.data.pack._base import Origin
+from cordee.data.pack.rows import numbered
+from cordee.data.shards.entries import Entry, Listing, Sample
+from cordee.data.shards.folder import UNREADABLE
+from cordee.data.shards.grouping import in_order
+from cordee.data.shards.naming import by_folder, choose_split, key_and_field
 from cordee.errors import DataError, UsageError
 
 _PATHS = (
@@ -30,6 +34,8 @@ _LABELS = ("label", "class", "category", "target")
 
 class TableOrigin(Origin):
     """Rows of a table: a column of paths (below the table's folder, or absolute), a column of classes, the rest as JSON.
+
+    Rows that name one file are a sample each: `KEY`, `KEY~2`, `KEY~3`.
 
     Args:
         path: the CSV or TSV file, UTF-8, with a first line that names the columns.
@@ -55,26 +61,33 @@ class TableOrigin(Origin):
         files = self._column(columns, self._files, _PATHS, "paths", needed=True)
         label = self._column(columns, self._label, _LABELS, "classes", needed=bool(self._label))
         rest = [column for column in columns if column not in (files, label)]
-        said: dict[bytes, str] = {}
+        listed: list[tuple[Entry, dict[str, str]]] = []
         for number, row in rows:
             if not row.get(files):
                 raise DataError(
                     "a row names no file", given=f"{self._table}, row {number}", allowed=f"a path in {files!r}"
                 )
-            name = self._entry(row[files], found)
-            if name is None:
-                continue
-            if label is not None:
-                said[name] = row[label] or ""
+            entry = self._entry(row[files], found)
+            if entry is not None:
+                listed.append((entry, row))
+        found.classes, numbers = numbered(row[label] for _, row in listed) if label is not None else ([], {})
+        names = _Names(entry for entry, _ in listed)
+        samples = []
+        for entry, row in listed:
+            key, field = names.of(entry)
+            fields, entries = [field], [entry]
             if rest:
                 text = json.dumps({column: row[column] for column in rest}, ensure_ascii=False).encode()
-                found.entries.append(Entry(_stem(name) + b".json", len(text), None, len(self._more)))
+                fields.append("json" if field != "json" else "row.json")
+                entries.append(Entry(b"%b.%b" % (key, fields[-1].encode()), len(text), None, len(self._more)))
                 self._more.append(text)
-        if label is not None:
-            found.classes, numbers = _numbered(said.values())
-            found.labels = {name: numbers[text] for name, text in said.items() if text}
+            renamed = entry.name.lower() != key.lower() + b"." + os.fsencode(field)
+            of_class = numbers.get(row[label]) if label is not None else None
+            samples.append(Sample(key, of_class, tuple(fields), tuple(entries), renamed))
+        found.samples = in_order(samples)
         digest = hashlib.sha256(b"\0".join(self._more))
-        digest.update(json.dumps(sorted((os.fsdecode(name), text) for name, text in said.items())).encode())
+        said = [(os.fsdecode(entry.name), row[label] or "") for entry, row in listed] if label is not None else []
+        digest.update(json.dumps(sorted(said)).encode())
         found.fingerprint = digest.hexdigest()
         return found
 
@@ -82,7 +95,7 @@ class TableOrigin(Origin):
         """Yield what the table itself says of a row."""
         yield self._more[entry.offset]
 
-    def _entry(self, given: str, found: Listing) -> bytes | None:
+    def _entry(self, given: str, found: Listing) -> Entry | None:
         path = os.path.normpath(os.path.join(self._folder, given))
         name = os.path.relpath(path, self._folder)
         if name.startswith(".."):
@@ -93,8 +106,7 @@ class TableOrigin(Origin):
             found.left_out.setdefault(UNREADABLE, []).append(f"{given}: {error.strerror}")
             return None
         key = name.encode("utf-8", "surrogateescape")
-        found.entries.append(Entry(key, about.st_size, os.fsencode(path), 0, about.st_mtime_ns))
-        return key
+        return Entry(key, about.st_size, os.fsencode(path), 0, about.st_mtime_ns)
 
     def _rows(self) -> tuple[Sequence[str], Iterator[tuple[int, dict[str, str]]]]:
         try:
@@ -139,18 +151,24 @@ class TableOrigin(Origin):
         return found
 
 
-def _numbered(values: Any) -> tuple[list[str], dict[str, int]]:
-    """Return names of classes and the number of each; numbers stay what they are, without names."""
-    texts = sorted({text for text in values if text})
-    if texts and all(text.lstrip("-").isdecimal() for text in texts):
-        return [], {text: int(text) for text in texts}
-    return texts, {text: number for number, text in enumerate(texts)}
+class _Names:
+    """Keys of rows: the name of each row's file; where others have the same key it gets `~2`, `~3`, in the rows' order."""
 
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        files = {entry.name: entry for entry in entries}
+        self._at_first_dot = choose_split(by_folder(files.values())) == "first"
+        self._keys = {key_and_field(name, self._at_first_dot)[0] for name in files}
+        self._taken: dict[bytes, int] = {}
 
-def _stem(name: bytes) -> bytes:
-    base = name.rfind(b"/") + 1
-    dot = name.find(b".", base + 1)
-    return name if dot < 0 else name[:dot]
+    def of(self, entry: Entry) -> tuple[bytes, str]:
+        """Return the key of the next row that names a file, and the file's field."""
+        key, field = key_and_field(entry.name, self._at_first_dot)
+        free, number = key, self._taken.get(key, 0)
+        while number and free in self._keys:
+            number += 1
+            free = b"%b~%d" % (key, number)
+        self._taken[key] = max(1, number)
+        return free, field
 
 
 def open_origin(address: str, options: dict[str, Any]) -> TableOrigin:

@@ -7,7 +7,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cordee.data.pack._base import CHUNK_BYTES, Entry, Sample, Unreadable
+from cordee.data.pack._base import CHUNK_BYTES, Unreadable
+from cordee.data.shards.entries import Entry, Sample
+from cordee.opening import regular
 
 if TYPE_CHECKING:
     from cordee.data.pack.plan import Plan
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 LARGEST_BYTES = 1 << 30
 _LINES = (b".jsonl", b".ndjson")
 _FIELD = "text"
+# A file `text`, and the column `text` of a Parquet file.
+_FIELDS = (_FIELD, "text.txt")
 
 
 def documents(plan: Plan, sample: Sample) -> Iterator[bytes]:
@@ -26,7 +30,7 @@ def documents(plan: Plan, sample: Sample) -> Iterator[bytes]:
     Raises:
         Unreadable: a file cannot be read, is no UTF-8 or no JSON, or a document is larger than 1 GiB.
     """
-    named = [entry for field, entry in zip(sample.fields, sample.entries, strict=True) if field == _FIELD]
+    named = [entry for field, entry in zip(sample.fields, sample.entries, strict=True) if field in _FIELDS]
     for entry in named or sample.entries:
         if entry.name.lower().endswith(_LINES):
             yield from _of_lines(plan, entry)
@@ -79,7 +83,7 @@ def _chunks(plan: Plan, entry: Entry) -> Iterator[bytes]:
         yield from plan.origin.chunks(entry)
         return
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             file.seek(entry.offset)
             left = entry.length
             while left:

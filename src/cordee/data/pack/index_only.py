@@ -193,7 +193,8 @@ class _Walk:
         match = _NAME.fullmatch(member.name)
         if member.kind != "file" or match is None:
             if member.kind != "folder":
-                self.left_out.append(f"{os.path.basename(self.path)}: {_text(member.name)}: no KEY.field")
+                why = "stored with holes (GNU sparse)" if member.kind == "sparse" else "no KEY.field"
+                self.left_out.append(f"{os.path.basename(self.path)}: {_text(member.name)}: {why}")
             return
         key, field_name = match[1], match[2].decode("utf-8", "surrogateescape").lower()
         if key != self._key:

@@ -6,6 +6,7 @@ import os
 
 from cordee.data.shards.index import INDEX_NAME, MAGIC, Index, open_index
 from cordee.errors import UsageError
+from cordee.opening import regular
 
 
 def open_index_at(address: str) -> Index:
@@ -28,7 +29,7 @@ def _refuse_other(path: str) -> None:
             f"this folder is no packed data set: it has no {INDEX_NAME}",
             given=path,
             allowed="what `cordee data pack` made; of a token set there is nothing to unpack",
-            next="`cordee data pack --index-only` indexes tar shards that are there; a packing that was ended goes on when repeated",
+            next="`cordee data pack --index-only` indexes tar shards that are there; a packing that was ended continues when repeated",
         )
     if os.path.isfile(path) and os.path.basename(path) != INDEX_NAME and not _begins_as_index(path):
         raise UsageError(
@@ -40,7 +41,7 @@ def _refuse_other(path: str) -> None:
 
 
 def _begins_as_index(path: str) -> bool:
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         return file.read(len(MAGIC)) == MAGIC
 
 

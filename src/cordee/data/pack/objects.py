@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from cordee.data.pack._base import CHUNK_BYTES, Entry, Listing, Origin, Place
+from cordee.data.pack._base import CHUNK_BYTES, Origin, Place
 from cordee.data.pack.shard_file import ShardFile
+from cordee.data.shards.entries import Entry, Listing
 from cordee.data.stores import Store, Stored, open_store
 from cordee.errors import DataError
 

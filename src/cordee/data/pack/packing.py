@@ -28,7 +28,8 @@ def plan_of(
 
     Args:
         source: a folder, archive, table or address.
-        origin_options: what only some origins know, as `follow` of a folder.
+        origin_options: what only some origins know, as `follow` of a folder; `as_files`: files that hold many samples
+            (tables, archives) are packed as they are, for an image.
 
     Raises:
         DataError: it cannot be read, or holds nothing. UsageError: it, or an option, is not what can be packed.
@@ -36,7 +37,15 @@ def plan_of(
     try:
         origin = open_origin(source, dict(origin_options or {}))
         try:
-            return make_plan(origin, split=split, labels=labels, shuffle=shuffle, include=include, exclude=exclude)
+            return make_plan(
+                origin,
+                split=split,
+                labels=labels,
+                shuffle=shuffle,
+                include=include,
+                exclude=exclude,
+                options=origin_options,
+            )
         except BaseException:
             origin.close()
             raise

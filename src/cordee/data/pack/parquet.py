@@ -1,91 +1,94 @@
-"""Parquet as origin: one row is one sample, as Hugging Face's data sets keep pictures and sound.
+"""Parquet and Arrow as origin: one row is one sample, as Hugging Face's data sets keep pictures and sound.
 
-A column of bytes, or of `{bytes, path}`, becomes a field of its own; text becomes `COLUMN.txt`; a column of integers that is
-called like a label is the class; the rest of a row becomes one `json`.
+A column of bytes, or of `{bytes, path}`, becomes a field of its own, a list of these one for each element; text becomes
+`COLUMN.txt`; a column of integers or texts that is called like a label is the class; the rest of a row becomes one `json`.
+Bytes anywhere else have no place in a sample, and their column is refused by name.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from cordee.data.pack._base import Entry, Listing, Origin
+from cordee.data.pack._base import Origin
+from cordee.data.pack.parquet_columns import Columns
+from cordee.data.pack.rows import numbered
+from cordee.data.shards.entries import Entry, Listing, Sample
+from cordee.data.shards.grouping import in_order
 from cordee.errors import CorruptDataError, UsageError
 
-_LABELS = ("label", "labels", "class", "fine_label", "category", "target", "cls")
-_MAGIC = (
-    (b"\xff\xd8\xff", "jpg"),
-    (b"\x89PNG", "png"),
-    (b"GIF8", "gif"),
-    (b"BM", "bmp"),
-    (b"fLaC", "flac"),
-    (b"OggS", "ogg"),
-    (b"ID3", "mp3"),
-    (b"\x93NUMPY", "npy"),
-)
-_MOST_COLUMNS = 1 << 12
+ARROW_ENDINGS = (".arrow", ".feather")
+_MOST_CELLS = 1 << 20
+
+
+class _Group(NamedTuple):
+    """Rows that are read together: the first one's number, how many, of which file, which group in it."""
+
+    first: int
+    rows: int
+    file: int
+    group: int
 
 
 class ParquetOrigin(Origin):
-    """Rows of one Parquet file, or of all in a folder, in their order.
+    """Rows of Parquet or Arrow files, in their order.
 
     Args:
-        path: the file, or the folder that holds nothing else.
+        paths: of the files, which have the same columns.
+        name: of the data set.
         label: the column of classes; None: the usual ones; empty: none.
     """
 
     threads = True
     sequential = True
 
-    def __init__(self, path: str, label: str | None = None) -> None:
-        self._paths = [os.path.abspath(path)]
-        if os.path.isdir(path):
-            self._paths = sorted(os.path.join(os.path.abspath(path), name) for name in os.listdir(path))
-        self.name = os.path.splitext(os.path.basename(os.path.abspath(path)))[0]
+    def __init__(self, paths: Sequence[str], name: str, label: str | None = None) -> None:
+        self._paths = [os.path.abspath(path) for path in paths]
+        self.name = name
         self._label_column = label
         self._own = threading.local()
-        self._groups: list[tuple[int, int, int, int]] = []  # first row, rows, file, row group in it
+        self._groups: list[_Group] = []
         self._stamps = [self._look(path) for path in self._paths]
 
     def listing(self) -> Listing:
         """Return every cell that becomes a field; reads every row group once to learn how long they are.
 
         Raises:
-            CorruptDataError: a file is no Parquet. UsageError: there is no such column, or pyarrow is missing.
+            CorruptDataError: a file is not whole. UsageError: a column is missing or cannot be packed, or pyarrow is missing.
         """
-        found = Listing(fingerprint=repr([self._label_column, *self._stamps]))
-        labels: dict[bytes, int] = {}
-        first = 0
+        found: list[Sample] = []
+        said: list[Any] = []
         for number, path in enumerate(self._paths):
             file = self._open(path)
-            schema = file.schema_arrow
-            columns = _Columns(schema, self._label_column, path)
+            columns = Columns(file.schema_arrow, self._label_column, path)
             if number == 0:
                 self._columns = columns
-                found.classes = columns.classes
-            elif columns.kinds != self._columns.kinds:
-                raise UsageError("the files have other columns", given=path, allowed=f"those of {self._paths[0]}")
+            elif columns.kinds != self._columns.kinds or columns.label != self._columns.label:
+                raise UsageError(
+                    "the files have other columns",
+                    given=path,
+                    allowed=f"those of {self._paths[0]}",
+                    next="pack those with the same columns: --include PATTERN",
+                )
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group, use_threads=False)
-                self._groups.append((first, table.num_rows, number, group))
-                for row, cells in enumerate(self._rows(table), first):
-                    for column, (field, data) in enumerate(cells):
-                        name = b"%09d.%b" % (row, field.encode())
-                        found.entries.append(Entry(name, len(data), None, row * _MOST_COLUMNS + column))
-                    label = columns.label_of(table, row - first)
-                    if label is not None:
-                        labels[b"%09d.%b" % (row, cells[0][0].encode())] = label
-                first += table.num_rows
-        found.labels = labels
-        return found
+                self._groups.append(_Group(len(found), table.num_rows, number, group))
+                said += self._columns.labels_of(table)
+                for cells in self._columns.rows(table):
+                    found.append(_sample(len(found), cells))
+        classes, numbers = numbered(said) if self._columns.label_is_text else (self._columns.classes, None)
+        rows = [
+            row._replace(label=numbers.get(label) if numbers is not None else label)
+            for row, label in zip(found, said or [None] * len(found), strict=True)
+        ]
+        return Listing(samples=in_order(rows), classes=classes, fingerprint=repr([self._label_column, *self._stamps]))
 
     def chunks(self, entry: Entry) -> Iterator[bytes]:
         """Yield one cell; the row group that holds it stays in memory until another one is needed."""
-        row, column = divmod(entry.offset, _MOST_COLUMNS)
-        yield self._cells(row)[column][1]
+        row, cell = divmod(entry.offset, _MOST_CELLS)
+        yield self._cells(row)[cell][1]
 
     def check(self) -> None:
         if [self._look(path) for path in self._paths] != self._stamps:
@@ -94,35 +97,11 @@ class ParquetOrigin(Origin):
     def _cells(self, row: int) -> list[tuple[str, bytes]]:
         own = self._own
         if not (getattr(own, "first", 0) <= row < getattr(own, "end", 0)):
-            first, rows, number, group = next(one for one in self._groups if one[0] <= row < one[0] + one[1])
-            table = self._open(self._paths[number]).read_row_group(group, use_threads=False)
-            own.first, own.end, own.cells = first, first + rows, list(self._rows(table))
+            at = next(one for one in self._groups if one.first <= row < one.first + one.rows)
+            table = self._open(self._paths[at.file]).read_row_group(at.group, use_threads=False)
+            own.first, own.end, own.cells = at.first, at.first + at.rows, list(self._columns.rows(table))
         found: list[tuple[str, bytes]] = own.cells[row - own.first]
         return found
-
-    def _rows(self, table: Any) -> Iterator[list[tuple[str, bytes]]]:
-        """Yield the fields of each row: (name, bytes)."""
-        kinds = self._columns.kinds
-        values = {name: table.column(name).to_pylist() for name in kinds}
-        single = sum(kind == "bytes" for kind in kinds.values()) == 1
-        rest = [name for name, kind in kinds.items() if kind == "json"]
-        for row in range(table.num_rows):
-            cells = []
-            for name, kind in kinds.items():
-                value = values[name][row]
-                if value is None:
-                    continue
-                if kind == "bytes":
-                    data, path = (value.get("bytes"), value.get("path")) if isinstance(value, dict) else (value, None)
-                    if data is not None:
-                        ending = _ending(data, path)
-                        cells.append((ending if single and ending else f"{name}.{ending}" if ending else name, data))
-                elif kind == "text":
-                    cells.append((f"{name}.txt", value.encode()))
-            if rest or not cells:
-                said = {name: values[name][row] for name in rest}
-                cells.append(("json", json.dumps(said, default=str, ensure_ascii=False).encode()))
-            yield cells
 
     def _open(self, path: str) -> Any:
         try:
@@ -130,13 +109,14 @@ class ParquetOrigin(Origin):
             import pyarrow.parquet
         except ImportError:
             raise UsageError("packing Parquet needs pyarrow", next="pip install 'cordee[parquet]'") from None
+        kind = "Arrow" if path.lower().endswith(ARROW_ENDINGS) else "Parquet"
         try:
-            return pyarrow.parquet.ParquetFile(path)
+            return _ArrowFile(path) if kind == "Arrow" else pyarrow.parquet.ParquetFile(path)
         except pyarrow.ArrowInvalid as error:
             raise CorruptDataError(
-                f"this is no whole Parquet file: {error}",
+                f"this is no whole {kind} file: {error}",
                 given=path,
-                next="get it again: it was cut off, or is no Parquet",
+                next=f"get it again: it was cut off, or is no {kind}",
             ) from None
 
     def _look(self, path: str) -> tuple[int, int]:
@@ -144,62 +124,42 @@ class ParquetOrigin(Origin):
         return about.st_size, about.st_mtime_ns
 
 
-class _Columns:
-    """What becomes of each column: bytes, text or json; which one is the label."""
+class _ArrowFile:
+    """An Arrow file, or a stream as Hugging Face's `save_to_disk` writes it, with the methods of a Parquet file."""
 
-    def __init__(self, schema: Any, label: str | None, path: str) -> None:
-        import pyarrow.types as types
+    def __init__(self, path: str) -> None:
+        import pyarrow
 
-        if label and label not in schema.names:
-            raise UsageError("the table has no such column of classes", given=label, allowed=list(schema.names))
-        wanted = [label] if label else [] if label == "" else list(_LABELS)
-        self._label = next(
-            (name for name in schema.names if name in wanted and types.is_integer(schema.field(name).type)), None
-        )
-        if label and self._label is None:
-            raise UsageError("the column of classes holds no integers", given=label, allowed=f"integers, in {path}")
-        self.kinds: dict[str, str] = {}
-        for name in schema.names:
-            kind = schema.field(name).type
-            names = [kind.field(number).name for number in range(kind.num_fields)] if types.is_struct(kind) else []
-            if name == self._label:
-                continue
-            if types.is_binary(kind) or types.is_large_binary(kind) or "bytes" in names:
-                self.kinds[name] = "bytes"
-            elif types.is_string(kind) or types.is_large_string(kind):
-                self.kinds[name] = "text"
-            else:
-                self.kinds[name] = "json"
-        self.classes = self._names(schema)
+        mapped = pyarrow.memory_map(path)
+        is_file = mapped.read(6) == b"ARROW1"
+        mapped.seek(0)
+        if is_file:
+            reader = pyarrow.ipc.open_file(mapped)
+            self.num_row_groups, self._batch = reader.num_record_batches, reader.get_batch
+        else:
+            reader = pyarrow.ipc.open_stream(mapped)
+            batches = list(reader)
+            self.num_row_groups, self._batch = len(batches), batches.__getitem__
+        self.schema_arrow = reader.schema
 
-    def label_of(self, table: Any, row: int) -> int | None:
-        """Return the class of a row; Hugging Face writes -1 where it is not known."""
-        if self._label is None:
-            return None
-        value = table.column(self._label)[row].as_py()
-        return None if value is None or value < 0 else int(value)
+    def read_row_group(self, group: int, use_threads: bool = False) -> Any:
+        """Return one batch of rows as a table."""
+        import pyarrow
 
-    def _names(self, schema: Any) -> list[str]:
-        """Return the names of the classes, where Hugging Face's own description has them."""
-        if self._label is None:
-            return []
-        try:
-            about = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-            names: list[str] = about["info"]["features"][self._label]["names"]
-        except (KeyError, TypeError, ValueError):
-            return []
-        return names
+        return pyarrow.Table.from_batches([self._batch(group)])
 
 
-def _ending(data: bytes, path: str | None) -> str:
-    """Return how a file with these bytes would end; empty where nobody knows."""
-    if path and "." in os.path.basename(path):
-        return path.rpartition(".")[2].lower()
-    if data[:4] == b"RIFF":
-        return {b"WEBP": "webp", b"WAVE": "wav"}.get(data[8:12], "")
-    return next((ending for magic, ending in _MAGIC if data.startswith(magic)), "")
+def _sample(row: int, cells: list[tuple[str, bytes]]) -> Sample:
+    key = b"%09d" % row
+    fields = tuple(field for field, _ in cells)
+    entries = tuple(
+        Entry(key + b"." + field.encode(), len(data), None, row * _MOST_CELLS + cell)
+        for cell, (field, data) in enumerate(cells)
+    )
+    return Sample(key, None, fields, entries, False)
 
 
 def open_origin(address: str, options: dict[str, Any]) -> ParquetOrigin:
-    """Return the origin of Parquet files; option `label_column`."""
-    return ParquetOrigin(address, options.get("label_column"))
+    """Return the origin of a Parquet or Arrow file; option `label_column`."""
+    name = os.path.splitext(os.path.basename(address))[0]
+    return ParquetOrigin([address], name, options.get("label_column"))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import gc
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from itertools import chain, islice
+from typing import Any
 
-from cordee.data.pack import naming
-from cordee.data.pack._base import Entry, Listing, Origin, Sample
-from cordee.data.pack.classes import folder_classes
+from cordee.data.pack._base import Origin
+from cordee.data.pack.tables import rows_of
+from cordee.data.shards.entries import Entry, Listing, Sample
+from cordee.data.shards.grouping import choose, grouped, leave_out_litter
 from cordee.data.shards.index import INDEX_NAME
 from cordee.errors import DataError, UsageError
 
@@ -84,6 +85,7 @@ def make_plan(
     shuffle: int | None = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Return the plan of everything that an origin holds.
 
@@ -93,23 +95,37 @@ def make_plan(
         labels: `folders`: the first folder is the class; `auto`: only where it looks like image folders.
         shuffle: a seed: the samples are packed in an order shuffled by it, instead of by name.
         include, exclude: patterns of names (`*.jpg`, `train/*`) to take alone, and to leave out.
+        options: as those of the origin; `as_files`: files that hold many samples are packed as they are.
 
     Raises:
         DataError: the origin cannot be listed, holds nothing to pack, or the same name twice.
-        UsageError: it is packed already, or cannot be shuffled.
+        UsageError: it is packed already, cannot be shuffled, or holds files of many samples that cannot be packed.
     """
     with _without_collecting():
-        return _make_plan(origin, split, labels, shuffle, include, exclude)
+        return _make_plan(origin, split, labels, shuffle, include, exclude, options or {})
 
 
 def _make_plan(
-    origin: Origin, split: str, labels: str, shuffle: int | None, include: Sequence[str], exclude: Sequence[str]
+    origin: Origin,
+    split: str,
+    labels: str,
+    shuffle: int | None,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    options: Mapping[str, Any],
 ) -> Plan:
     check_choice(split, SPLITS, "way to split names")
     check_choice(labels, LABELS, "way to label")
     listing = origin.listing()
-    _filter(listing, include, exclude)
-    if not listing.entries:
+    leave_out_litter(listing)
+    notes: list[str] = []
+    rows = None if options.get("as_files") else rows_of(origin, listing, include, exclude, options, notes)
+    if rows is not None:
+        origin, listing = rows.origin, rows.origin.listing()
+        listing.left_out = {**rows.left_out, **listing.left_out}
+    if rows is None or not rows.files_chosen:
+        choose(listing, include, exclude)
+    if not listing.entries and not listing.samples:
         raise DataError(
             "there is nothing to pack",
             given=origin.name,
@@ -123,24 +139,13 @@ def _make_plan(
             allowed="what is not packed yet",
             next="copy it as it is, or pack its files: `cordee data unpack` gives them back",
         )
-    folders = naming.by_folder(listing.entries)
-    chosen = naming.choose_split(folders) if split == "auto" else split
-    classes, label_of = list(listing.classes), listing.labels
-    notes: list[str] = []
-    class_of_folder: dict[bytes, int] = {}
-    if not label_of and labels != "none":
-        classes, class_of_folder, notes = folder_classes(folders, force=labels == "folders")
-    samples = list(naming.samples(folders, chosen == "first", label_of, class_of_folder))
+    samples, classes, more, _ = grouped(listing, split, labels)
     if shuffle is not None and origin.sequential:
         raise UsageError("this can only be packed in its own order", given=f"--shuffle {shuffle}", next="leave it out")
     if shuffle is not None:
         samples = _shuffled(samples, shuffle)
     plan = Plan(origin, listing, samples, classes)
-    plan.notes += notes
-    if split == "auto" and chosen == "last":
-        plan.notes.append(
-            "names hold many dots: what follows the last one is the field; --split first does as WebDataset does"
-        )
+    plan.notes += notes + more
     return plan
 
 
@@ -154,28 +159,6 @@ def _without_collecting() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _filter(listing: Listing, include: Sequence[str], exclude: Sequence[str]) -> None:
-    if not include and not exclude:
-        return
-    kept = []
-    for entry in listing.entries:
-        name = entry.name.decode("utf-8", "surrogateescape")
-        if (not include or any(matches(name, one) for one in include)) and not any(
-            matches(name, one) for one in exclude
-        ):
-            kept.append(entry)
-    dropped = len(listing.entries) - len(kept)
-    if dropped:
-        listing.left_out["not asked for (--include, --exclude)"] = [f"{dropped} files"]
-    listing.entries[:] = kept
-    listing.empty_folders.clear()
-
-
-def matches(name: str, pattern: str) -> bool:
-    """Return whether a name, or its last part where the pattern has no slash, is like the pattern."""
-    return fnmatchcase(name, pattern) or ("/" not in pattern and fnmatchcase(name.rpartition("/")[2], pattern))
 
 
 def _why_nothing(listing: Listing) -> str:

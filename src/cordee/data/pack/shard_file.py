@@ -10,6 +10,7 @@ from isal.isal_zlib import crc32
 from cordee.data.pack._base import CHUNK_BYTES
 from cordee.data.shards.members import Damaged
 from cordee.errors import DataError
+from cordee.opening import regular
 
 # By the beginning of an address: the module's `open_shard(address) -> ShardFile`.
 READERS: dict[str, str] = {"s3://": "cordee.data.pack.objects"}
@@ -23,7 +24,7 @@ class ShardFile:
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = regular(path)
             self.size = os.fstat(self._descriptor).st_size
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         except OSError as error:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from isal.isal_zlib import crc32
 
-from cordee.data.pack._base import Entry, Sample, Unreadable
+from cordee.data.pack._base import Unreadable
 from cordee.data.pack.columns import Columns
 from cordee.data.pack.output import Output
+from cordee.data.shards.entries import Entry, Sample
 from cordee.data.shards.members import BLOCK, END, folder_header, header, label_member
 
 if TYPE_CHECKING:

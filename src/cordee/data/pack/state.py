@@ -50,7 +50,7 @@ class State:
                 f"something else is being packed there: {differences(known, about)}",
                 given=str(folder.parent),
                 allowed="the same source, unchanged, with the same options",
-                next="repeat the first command to go on with it, or begin anew: --restart",
+                next="repeat the first command to continue with it, or begin anew: --restart",
             )
         fresh = known is None or known != about or restart
         if fresh:

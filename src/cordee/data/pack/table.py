@@ -8,6 +8,8 @@ from typing import Any
 
 from cordee.data.pack._base import Origin, Target
 from cordee.data.pack.array_files import kind_of
+from cordee.data.shards.containers import GZIP_TFRECORD, TFRECORD
+from cordee.data.shards.containers import kind_of as container_kind
 from cordee.errors import DataError, UsageError
 
 # By how an address or path ends, or begins where it holds `://`: the module's `open_origin(address, options) -> Origin`.
@@ -22,6 +24,8 @@ ORIGINS = {
     ".csv": "cordee.data.pack.csv_table",
     ".tsv": "cordee.data.pack.csv_table",
     ".parquet": "cordee.data.pack.parquet",
+    ".arrow": "cordee.data.pack.parquet",
+    ".feather": "cordee.data.pack.parquet",
     ".tfrecord": "cordee.data.pack.tfrecords",
     ".tfrecords": "cordee.data.pack.tfrecords",
     ".h5": "cordee.data.pack.arrays",
@@ -34,8 +38,6 @@ ORIGINS = {
     ".txt": "cordee.data.pack.text_file",
     "s3://": "cordee.data.pack.objects",
 }
-# What a folder of TFRecord files holds: the files, their own small indices, and Cordée's.
-_RECORDS = (".tfrecord", ".idx", "dataset.index", "names.json", "packed.json", "left-out.json")
 FOLDER = "cordee.data.pack.folder"
 
 # By the name after `--as`: the module's `TARGET`, which is a Target.
@@ -57,11 +59,13 @@ def open_origin(address: str, options: dict[str, Any]) -> Origin:
     """
     ending = max((end for end in ORIGINS if _matches(address, end)), key=len, default=None)
     if "://" not in address and os.path.isdir(address):
-        module = _of_folder(address)
+        module = ORIGINS[".zarr"] if kind_of(address) == "zarr" else FOLDER
     elif ending is not None:
         module = ORIGINS[ending]
     elif "://" not in address and kind_of(address) is not None:  # HDF5 under another ending: .nc, .mat
         module = ORIGINS[".h5"]
+    elif "://" not in address and _is_records(address):  # train-00000-of-01024
+        module = ORIGINS[".tfrecord"]
     else:
         allowed = f"a folder, or a file or address with {', '.join(ORIGINS)}"
         if "://" in address or os.path.exists(address):
@@ -71,14 +75,9 @@ def open_origin(address: str, options: dict[str, Any]) -> Origin:
     return origin
 
 
-def _of_folder(path: str) -> str:
-    """Return what reads a folder: Zarr's are arrays; one of nothing but Parquet is a table, of TFRecord records."""
-    if kind_of(path) == "zarr":
-        return ORIGINS[".zarr"]
-    names = os.listdir(path)
-    if any(name.endswith(".tfrecord") for name in names) and all(name.endswith(_RECORDS) for name in names):
-        return ORIGINS[".tfrecord"]
-    return ORIGINS[".parquet"] if names and all(name.endswith(".parquet") for name in names) else FOLDER
+def _is_records(path: str) -> bool:
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.isfile(path) and container_kind(os.fsencode(name), os.fsencode(folder)) in (TFRECORD, GZIP_TFRECORD)
 
 
 def open_target(name: str) -> Target:

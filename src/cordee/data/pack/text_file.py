@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from cordee.data.pack._base import Entry, Listing, Origin
+from cordee.data.pack._base import Origin
+from cordee.data.shards.entries import Entry, Listing
 from cordee.errors import DataError
 
 

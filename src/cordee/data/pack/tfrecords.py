@@ -1,7 +1,8 @@
 """TFRecord files as a source: a record is a sample, a feature is a field; read without TensorFlow.
 
 Bytes are packed as they are, from where they lie; lists of integers and of numbers become arrays (`.npy`). `__key__` names a
-sample where all have one of their own, else its number does; one integer called `label` is its class.
+sample where all have one of their own, else its number does; one integer called `label` is its class, or one called
+`image/class/label`, which is kept as a field, too. A slash in a feature's name is a dot in the field's: `image.encoded`.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import io
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from cordee.data.pack._base import Entry, Listing, Origin
+from cordee.data.pack._base import Origin
 from cordee.data.pack.formats.tfrecord import KEY, LABEL, masked
+from cordee.data.pack.rows import fields_of, key_of
+from cordee.data.shards.entries import Entry, Listing, Sample
+from cordee.data.shards.grouping import in_order
 from cordee.errors import CorruptDataError, DataError
+from cordee.opening import regular
 
-ENDINGS = (".tfrecord", ".tfrecords")
 _BYTES, _FLOATS, _INTEGERS = 1, 2, 3
+# The feature that holds the class of a picture, as ours has it and as ImageNet's records do.
+_CLASSES = (LABEL, "image/class/label")
 
 
 class Feature(NamedTuple):
@@ -27,64 +33,71 @@ class Feature(NamedTuple):
     parts: list[tuple[int, int]]
 
 
-class TFRecordsOrigin(Origin):
-    """The records of one file, or of all files of a folder in the order of their names."""
+class _Part(NamedTuple):
+    """A feature of a record that becomes a field: its bytes lie in the file at `offset`, or become an array."""
 
-    def __init__(self, path: str) -> None:
-        self.name = os.path.splitext(os.path.basename(os.path.abspath(path)))[0]
-        inside = sorted(os.listdir(path)) if os.path.isdir(path) else []
-        self._paths = [os.path.join(path, name) for name in inside if name.endswith(ENDINGS)] or [path]
+    name: str
+    length: int
+    offset: int
+    is_array: bool
+
+
+class TFRecordsOrigin(Origin):
+    """The records of some files, in their order.
+
+    Args:
+        paths: of the files.
+        name: of the data set.
+    """
+
+    def __init__(self, paths: Sequence[str], name: str) -> None:
+        self.name = name
+        self._paths = list(paths)
         self._stamps = [os.stat(each).st_mtime_ns for each in self._paths]
+        self._feature_of: dict[str, str] = {}
 
     def listing(self) -> Listing:
-        """Return the features of every record."""
-        found: list[tuple[bytes, int | None, list[Entry]]] = []
+        """Return the features of every record: one record is one sample."""
+        found: list[tuple[bytes, int | None, int, list[_Part]]] = []
         for number, path in enumerate(self._paths):
             for begin, record in _records(path):
-                found.append(self._sample(number, path, begin, record))
-        keys = [key for key, _, _ in found]
+                found.append(_parts(number, path, begin, record))
+        keys = [key for key, _, _, _ in found]
         numbered = b"" in keys or len(set(keys)) < len(keys)
         digits = len(str(max(0, len(found) - 1)))
-        listing = Listing(fingerprint=str(self._stamps))
-        labels: dict[bytes, int] = {}
-        for number, (key, label, entries) in enumerate(found):
-            prefix = b"%0*d" % (digits, number) if numbered else key
-            for entry in entries:
-                named = entry._replace(name=prefix + b"." + entry.name)
-                listing.entries.append(named)
-                if label is not None:
-                    labels[named.name] = label
-        listing.labels = labels
+        names = {(part.name, part.is_array) for *_, parts in found for part in parts}
+        fields = fields_of(_ending(name, is_array) for name, is_array in names)
+        self._feature_of = {fields[_ending(name, is_array)]: name for name, is_array in names}
+        rows = []
+        for row, (key, label, number, parts) in enumerate(found):
+            if not parts:  # nothing but a key or a label
+                continue
+            made = b"%0*d" % (digits, row) if numbered else key
+            called = tuple(fields[_ending(part.name, part.is_array)] for part in parts)
+            entries = [self._entry(made, field, number, part) for field, part in zip(called, parts, strict=True)]
+            rows.append(Sample(made, label, called, tuple(entries), False))
+        listing = Listing(samples=in_order(rows), fingerprint=str(self._stamps))
+        if len(rows) < len(found):
+            listing.left_out["records that hold no bytes and no numbers"] = [f"{len(found) - len(rows)} records"]
         return listing
 
-    def _sample(self, number: int, path: str, begin: int, record: bytes) -> tuple[bytes, int | None, list[Entry]]:
-        key, label, entries = b"", None, []
-        for name, feature in _features(record, path, begin):
-            if feature.kind == _BYTES and len(feature.parts) == 1:
-                start, end = feature.parts[0]
-                if name == KEY:
-                    key = record[start:end]
-                else:
-                    entries.append(Entry(name.encode(), end - start, os.fsencode(path), begin + start))
-                continue
-            values = _values(record, feature)
-            if name == LABEL and feature.kind == _INTEGERS and len(values) == 1:
-                label = int(values[0])
-            else:
-                length = len(_npy(values))
-                entries.append(Entry(f"{name}.npy".encode(), length, offset=begin * len(self._paths) + number))
-        return key, label, entries
+    def _entry(self, key: bytes, field: str, number: int, part: _Part) -> Entry:
+        name = key + b"." + field.encode()
+        if part.is_array:
+            return Entry(name, part.length, offset=part.offset * len(self._paths) + number)
+        return Entry(name, part.length, os.fsencode(self._paths[number]), part.offset)
 
     def chunks(self, entry: Entry) -> Iterator[bytes]:
         begin, number = divmod(entry.offset, len(self._paths))
         path = self._paths[number]
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             file.seek(begin - 12)
             (length,) = struct.unpack("<Q", file.read(8))
             file.seek(begin)
             record = file.read(length)
+        wanted = self._feature_of[entry.name.rpartition(b"/")[2].partition(b".")[2].decode()]
         for name, feature in _features(record, path, begin):
-            if entry.name.endswith(f".{name}.npy".encode()):
+            if name == wanted:
                 yield _npy(_values(record, feature))
                 return
 
@@ -93,17 +106,48 @@ class TFRecordsOrigin(Origin):
             raise DataError("a file of records changed while it was packed", given=self.name, next="pack again")
 
 
+def _parts(number: int, path: str, begin: int, record: bytes) -> tuple[bytes, int | None, int, list[_Part]]:
+    """Return key, class, which file, and what becomes fields of a record."""
+    key, labels, parts = b"", {}, []
+    for name, feature in _features(record, path, begin):
+        if feature.kind == _BYTES and len(feature.parts) == 1:
+            start, end = feature.parts[0]
+            if name == KEY:
+                key = key_of(record[start:end])
+            else:
+                parts.append(_Part(name, end - start, begin + start, False))
+            continue
+        values = _values(record, feature)
+        if name in _CLASSES and feature.kind == _INTEGERS and len(values) == 1:
+            labels[name] = int(values[0])
+            if name == LABEL:
+                continue
+        parts.append(_Part(name, len(_npy(values)), begin, True))
+    return key, next((labels[name] for name in _CLASSES if name in labels), None), number, parts
+
+
+def _ending(name: str, is_array: bool) -> str:
+    return f"{name}.npy" if is_array else name
+
+
 def _records(path: str) -> Iterator[tuple[int, bytes]]:
     """Yield where each record's bytes begin, and them.
 
     Raises:
-        CorruptDataError: a check sum is wrong, or the file is cut off.
+        CorruptDataError: a check sum is wrong, or the file is cut off. DataError: it is compressed.
     """
     from google_crc32c import value
 
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         at = 0
         while head := file.read(12):
+            if at == 0 and head[:2] == b"\x1f\x8b":
+                raise DataError(
+                    "the records are compressed by gzip, and are read where they lie",
+                    given=path,
+                    allowed="TFRecord files without compression",
+                    next="decompress them first: gunzip",
+                )
             if len(head) < 12 or masked(value(head[:8])) != head[8:]:
                 raise _damaged(path, at)
             (length,) = struct.unpack("<Q", head[:8])
@@ -196,5 +240,5 @@ def _damaged(path: str, at: int) -> CorruptDataError:
 
 
 def open_origin(address: str, options: dict[str, Any]) -> Origin:
-    """Return the origin of a TFRecord file, or of a folder of them."""
-    return TFRecordsOrigin(address)
+    """Return the origin of a TFRecord file."""
+    return TFRecordsOrigin([address], os.path.splitext(os.path.basename(address))[0])

@@ -14,10 +14,10 @@ from cordee.data.pack._base import CHUNK_BYTES, Tell
 from cordee.data.pack.formats.names import members_of
 from cordee.data.pack.indexes import open_index_at
 from cordee.data.pack.places import refuse_file
-from cordee.data.pack.plan import matches
 from cordee.data.pack.shard_file import TAR, ShardFile, open_shard
 from cordee.data.pack.workers import Jobs, run_all
 from cordee.data.pack.writing import writing_to
+from cordee.data.shards.grouping import matches
 from cordee.data.shards.index import Index
 from cordee.data.shards.members import Damaged, Member, corrupt, members
 from cordee.errors import UsageError

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, NoReturn
 
 from cordee.data.pack._base import Unreadable
-from cordee.data.pack.folder import UNREADABLE
+from cordee.data.shards.folder import UNREADABLE
 from cordee.errors import DataError
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from multiprocessing.connection import wait as wait_for
 from typing import Any
 
 from cordee.data.pack._base import Tell
+from cordee.environment.engines.namespace.kernel import die_with_parent
 from cordee.errors import DataError
 
 _TELL_EVERY_S = 0.2
@@ -141,7 +142,7 @@ def _given(ended: Connection, process: Any) -> Any:
             f"a packing process was ended by signal {-process.exitcode}"
             if process.exitcode < 0
             else f"a packing process ended with code {process.exitcode}",
-            next="the same command goes on where it ended; with --workers 1 it needs less memory",
+            next="the same command continues where it ended; with --workers 1 it needs less memory",
         ) from None
     process.join()
     if error is not None:
@@ -150,6 +151,9 @@ def _given(ended: Connection, process: Any) -> Any:
 
 
 def _worker(work: Work, jobs: Jobs, added: Any, number: int, answer: Connection, parent: int) -> None:
+    die_with_parent()  # at once, also where storage that does not answer holds it
+    if os.getppid() != parent:
+        return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C reaches the parent, which ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -16,7 +16,7 @@ _FULL = {
 
 
 @contextmanager
-def writing_to(place: str, again: str = "it goes on where it ended") -> Iterator[None]:
+def writing_to(place: str, again: str = "it continues where it ended") -> Iterator[None]:
     """Tell errors of the operating system as what they are: `place` cannot be written to.
 
     Args:

@@ -110,7 +110,7 @@ def _of_list(collate: Collate, samples: Sequence[Any]) -> Any:
 def choose(value: str, name: str, allowed: Sequence[str]) -> None:
     """Refuse a value that is none of `allowed`."""
     if value not in allowed:
-        raise UsageError(f"{name} is none of its values", given=value, allowed=allowed)
+        raise UsageError(f"invalid value for {name}", given=value, allowed=allowed)
 
 
 def _opened(what: What, samples_per_epoch: Optional[int], options: dict[str, Any]) -> tuple[Source, str, str]:

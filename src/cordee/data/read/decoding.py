@@ -24,13 +24,13 @@ def decoder(decode: Decode) -> "Union[Change, dict[str, Change], None]":
         return None
     if isinstance(decode, str):
         if decode != AUTO:
-            raise UsageError("decode is none of its values", given=decode, allowed=_ALLOWED)
+            raise UsageError("invalid value for decode", given=decode, allowed=_ALLOWED)
         return Automatic()
     if isinstance(decode, Mapping):
         return {field: _of_field(field, change) for field, change in decode.items()}
     if callable(decode):
         return decode
-    raise UsageError("decode is none of its values", given=decode, allowed=_ALLOWED)
+    raise UsageError("invalid value for decode", given=decode, allowed=_ALLOWED)
 
 
 class Automatic:

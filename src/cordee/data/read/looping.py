@@ -12,6 +12,7 @@ from cordee.data.read._base import Source
 from cordee.data.read.batches import Change, Growth, Work, blocks, in_line
 from cordee.data.read.collate import chained, to_numpy
 from cordee.data.read.counting import Counts
+from cordee.data.read.letting_go import ENDING
 from cordee.data.read.limits import find_limit
 from cordee.data.read.mixing import Mix
 from cordee.data.read.position import Cut, Order, Shares, check_cut
@@ -31,6 +32,8 @@ class Dataset:
     One loop at a time: beginning another ends the one before. `state_dict` and `load_state_dict` make it what
     `cordee.checkpointer(model, optimizer, data=ds)` takes.
     """
+
+    _ending = ENDING
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class Dataset:
         found = checked(state, self.name, self.source.identity, self.size)
         if (found.seed, found.shuffle) != (self.seed, self.shuffle):
             warnings.warn(
-                f"{self.name} goes on in the order it began with, seed={found.seed}, shuffle={found.shuffle}, "
+                f"{self.name} continues in the order it began with, seed={found.seed}, shuffle={found.shuffle}, "
                 f"instead of seed={self.seed}, shuffle={self.shuffle}: another order would repeat and miss samples",
                 stacklevel=2,
             )
@@ -277,7 +280,7 @@ class Dataset:
             if not cut.batches:
                 self._pass_over(cut)
         finally:
-            if loop == self._loop:
+            if not self._ending() and loop == self._loop:
                 self._end_loop()
 
     def _end_loop(self) -> None:

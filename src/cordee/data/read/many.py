@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, Union
 
 from cordee.data.read.counting import Counts
+from cordee.data.read.letting_go import ENDING
 
 if TYPE_CHECKING:
     import numpy
@@ -205,6 +206,8 @@ _BEFORE_BYTES = bytes.__basicsize__ - 1
 class _Lists:
     """One list of asynchronous reads of the kernel's, which is given back with the object."""
 
+    _ending = ENDING
+
     def __init__(self, calls: _Calls, context: int) -> None:
         import numpy
 
@@ -228,7 +231,7 @@ class _Lists:
         return cls(calls, context.value)
 
     def __del__(self) -> None:
-        if os.getpid() == self._process:
+        if not self._ending() and os.getpid() == self._process:
             self._calls.call(self._calls.destroy, ctypes.c_ulong(self._context))
 
     def read(self, files: Sequence[int], sizes: Sequence[int], begins: Sequence[int]) -> list[bytes]:

@@ -12,13 +12,14 @@ from cordee.data.read.token_index import find_token_set
 from cordee.data.read.tokens import TokenSource
 from cordee.data.shards.index import INDEX_NAME, MAGIC
 from cordee.errors import DataError
+from cordee.opening import regular
 
 
 def open_source(address: str, **options: Any) -> Source:
     """Return the source of what lies at an address.
 
     A packed data set (its folder, its index), a token set (`.bin` and `.idx`, the path of both without an ending, a folder
-    with one), an `s3://` address of one of these, or a folder of files.
+    with one; a `.bin` alone with `dtype=`), an `s3://` address of one of these, or a folder of files.
 
     Args:
         options: as the source takes them.
@@ -30,13 +31,20 @@ def open_source(address: str, **options: Any) -> Source:
     if address.startswith("s3://"):
         return _in_store(address, options)
     path = os.path.expanduser(address)
-    if os.path.isfile(os.path.join(path, INDEX_NAME)) or _is_index(path):
+    if os.path.lexists(os.path.join(path, INDEX_NAME)) or _is_index(path):
         return PackedSource(path, **options)
-    if find_token_set(path) is not None:
+    if find_token_set(path) is not None or options.get("dtype"):
         return TokenSource(path, **options)
     if os.path.isdir(path):
         _refuse_shards(path)
         return FolderSource(path, **options)
+    if path.endswith(".bin") and os.path.isfile(path):
+        raise DataError(
+            "the tokens have no .idx beside them, which says their type",
+            given=address,
+            allowed="a token set (.bin and .idx), or a .bin alone and the type of its tokens",
+            next='name the type: cordee.dataset(..., length=1024, dtype="uint16") for nanoGPT\'s train.bin',
+        )
     raise DataError(
         "there is no data set" if not os.path.exists(path) else "samples cannot be read from this file",
         given=address,
@@ -68,7 +76,7 @@ def _in_store(address: str, options: dict[str, Any]) -> Source:
 
 def _is_index(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False
@@ -86,7 +94,7 @@ def _refuse_shards(path: str) -> None:
         f"the {len(shards)} shards here have no index" + (": they are still being packed" if packing else ""),
         given=path,
         allowed=f"shards with their {INDEX_NAME}",
-        next="wait for `cordee data pack`, or give its command again: it goes on where it stopped"
+        next="wait for `cordee data pack`, or give its command again: it continues where it stopped"
         if packing
         else f"`cordee data pack {path} --index-only` makes it; the shards stay as they are",
     )

@@ -16,7 +16,7 @@ from cordee.data.read.ahead_choice import WAYS, limit_for, way_for, workers_of_l
 from cordee.data.read.ahead_fetch import NETWORK_FILES, OBJECTS, Fetcher
 from cordee.data.read.ahead_threads import Threads
 from cordee.data.read.counting import Counts
-from cordee.data.read.letting_go import close_elsewhere
+from cordee.data.read.letting_go import ENDING, close_elsewhere
 from cordee.data.read.many import ManyReads
 from cordee.data.read.memory import keep_freed_memory
 from cordee.data.read.packed_block import BlockReading, Plan
@@ -60,6 +60,8 @@ class PackedSource(Source):
         UsageError: an option has a value that there is not.
         DataError, CorruptDataError: the index cannot be used.
     """
+
+    _ending = ENDING
 
     def __init__(
         self,
@@ -217,7 +219,7 @@ class PackedSource(Source):
             self._process = 0
 
     def __del__(self) -> None:
-        if hasattr(self, "files") and os.getpid() == self._process:
+        if not self._ending() and hasattr(self, "files") and os.getpid() == self._process:
             close_elsewhere(self.close)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -238,7 +240,7 @@ class PackedSource(Source):
         return {**{name: getattr(self, name) for name in names}, "path": self.index.path, "root": self.index.root}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.index = open_index(state.pop("path"), state.pop("root"))
+        self.index = open_index(state.pop("path"), state.pop("root"), compared=False)
         self.__dict__.update(state)
         if self.index.id != self.identity:
             raise CorruptDataError(

@@ -69,5 +69,5 @@ def _failed(source: "PackedSource", sample: int, error: OSError) -> DataError:
     return DataError(
         f"storage failed while a sample was read: {error.strerror or error} ({name})",
         given=source.describe(sample),
-        next="look at the file system (`dmesg`, its status page); the job goes on from its last checkpoint when it is back",
+        next="look at the file system (`dmesg`, its status page); the job continues from its last checkpoint when it is back",
     )

@@ -1,6 +1,5 @@
-"""Whether a shard is the one that an index describes: its size, and what stands at its first and last sample.
-
-In tar files that is the header of a member; other formats have none, and the bytes themselves are compared.
+"""Whether a shard is the one that an index describes: its size, the tar headers of its first and last sample, and the bytes
+of a few samples, where the index has their check sums.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from cordee.data.shards.index import Index
 from cordee.errors import CorruptDataError
 
 HEADER_BYTES = 512
-_MOST_COMPARED_BYTES = 1 << 20
+_MOST_COMPARED_BYTES = 8 << 20
+_MOST_COMPARED = 8
 _NEXT = (
     "copy shards and index again from where they were packed, or make the index anew: `cordee data pack --index-only`"
 )
@@ -27,7 +27,8 @@ def check_shard(
     Args:
         size: bytes of the shard as storage says.
         read: called with (offset, length).
-        cut_off_too: one that is shorter than its index says is only warned of: what it still has may be read.
+        cut_off_too: one that is shorter than its index says is only warned of: what it still has may be read. One that is
+            damaged in many places is accepted, too: those samples are left out one by one.
 
     Raises:
         CorruptDataError: it is another shard, or it is cut off.
@@ -43,27 +44,56 @@ def check_shard(
     if not expected.samples:
         return
     first = int(index.columns["shard"].searchsorted(shard))
-    for sample, last in ((first, False), (first + expected.samples - 1, True)):
-        if last and cut_off:
-            continue
-        if expected.name.endswith(".tar"):
-            _check_member(index, shard, sample, last, read)
-        else:
-            _check_bytes(index, shard, sample, read)
+    last = first + expected.samples - 1
+    if expected.name.endswith(".tar"):
+        _check_member(index, shard, first, False, read)
+        if not cut_off:
+            _check_member(index, shard, last, True, read)
+    compare_bytes(index, shard, range(first, last + 1), size, read, cut_off_too)
 
 
-def _check_bytes(index: Index, shard: int, sample: int, read: Callable[[int, int], bytes]) -> None:
-    """Compare a sample's smallest field with its check sum."""
-    columns = index.columns
-    lengths = columns["length"][sample].tolist()
-    there = [(length, field) for field, length in enumerate(lengths) if length >= 0]
-    if not there or "crc32" not in columns:
+def compare_bytes(
+    index: Index, shard: int, samples: range, size: int, read: Callable[[int, int], bytes], lenient: bool = False
+) -> None:
+    """Compare some samples with their check sums: records of one size have headers that are alike in any data set.
+
+    Two are read where both are as packed; else some more, so that a damaged sample is told from another shard.
+
+    Args:
+        read: called with (offset, length).
+        lenient: refuse only where none is as packed, else where less than half are.
+
+    Raises:
+        CorruptDataError: it is another shard.
+    """
+    looked = list(dict.fromkeys([samples[0], samples[-1]]))
+    same = [_is_same(index, sample, size, read) for sample in looked]
+    if False not in same:
         return
-    length, field = min(there)
-    if length <= _MOST_COMPARED_BYTES:
-        found = zlib.crc32(read(int(columns["offset"][sample, field]), length)) if length else 0
-        if found != int(columns["crc32"][sample, field]):
-            raise _other(index, shard, f"other bytes stand where {index.key(sample)}.{index.fields[field]} should")
+    step = max(1, len(samples) // _MOST_COMPARED)
+    more = [sample for sample in samples[step // 2 :: step] if sample not in looked]
+    same += [_is_same(index, sample, size, read) for sample in more[: _MOST_COMPARED - len(same)]]
+    wrong, compared = same.count(False), len(same) - same.count(None)
+    if (wrong == compared > 1) if lenient else (2 * wrong > compared):
+        text = f"of {compared} samples that were compared {wrong} have other bytes than were packed"
+        raise _other(index, shard, f"{text}, the first is {index.key(looked[0])!r}" if compared > 1 else text)
+
+
+def _is_same(index: Index, sample: int, size: int, read: Callable[[int, int], bytes]) -> Optional[bool]:
+    """Say whether a sample's largest field that is not too large is what was packed; None: it cannot be compared."""
+    columns = index.columns
+    if "crc32" not in columns:
+        return None
+    lengths, offsets = columns["length"][sample].tolist(), columns["offset"][sample].tolist()
+    there = [
+        (length, field)
+        for field, (length, offset) in enumerate(zip(lengths, offsets))
+        if 0 < length <= _MOST_COMPARED_BYTES and offset + length <= size
+    ]
+    if not there:
+        return None
+    length, field = max(there)
+    return zlib.crc32(read(offsets[field], length)) == int(columns["crc32"][sample, field])
 
 
 def _check_member(index: Index, shard: int, sample: int, last: bool, read: Callable[[int, int], bytes]) -> None:
@@ -79,8 +109,9 @@ def _check_member(index: Index, shard: int, sample: int, last: bool, read: Calla
         raise _other(index, shard, f"no tar header stands before {name!r} at byte {offset}")
     if found[1] is not None and found[1] != length:
         raise _other(index, shard, f"{found[0]!r} stands where {name!r} of another length should")
-    # A name that ustar cannot hold is in an extended header before this one, which holds some other form of it.
-    if name.isascii() and len(name) <= 100 and found[0].lstrip("./") != name.lstrip("./"):
+    # A name that ustar cannot hold is in an extended header before this one, which holds some other form of it. Fields are
+    # in lower case, endings of files as they came: `.JPEG`.
+    if name.isascii() and len(name) <= 100 and found[0].lstrip("./").lower() != name.lstrip("./").lower():
         raise _other(index, shard, f"{found[0]!r} stands where {name!r} should")
 
 

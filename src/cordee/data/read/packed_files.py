@@ -13,6 +13,7 @@ from cordee.data.read.counting import Counts
 from cordee.data.read.packed_check import check_shard
 from cordee.data.shards.index import Index
 from cordee.errors import DataError
+from cordee.opening import regular
 
 _MOST_OPEN = 1024
 
@@ -115,7 +116,7 @@ class Files:
     def _opened(self, shard: int) -> int:
         path = self.index.shard_path(shard)
         try:
-            number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            number = regular(path)
         except OSError as error:
             raise DataError(
                 f"a shard cannot be opened: {error.strerror}",
@@ -134,7 +135,7 @@ class Files:
             raise DataError(
                 f"storage failed when a shard was first read: {error.strerror}",
                 given=path,
-                next="look at the file system; the job goes on from its last checkpoint when it is back",
+                next="look at the file system; the job continues from its last checkpoint when it is back",
             ) from None
         except BaseException:
             os.close(number)

@@ -8,11 +8,16 @@ import os
 import threading
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from cordee.data.read._base import Sample, Source, Unread
 from cordee.data.read.counting import Counts
+from cordee.data.shards.containers import advice, as_they_are, held
+from cordee.data.shards.entries import Listing
+from cordee.data.shards.folder import LINK, UNREADABLE, list_folder
+from cordee.data.shards.grouping import Grouped, choose, grouped, leave_out_litter
 from cordee.errors import DataError, UsageError
+from cordee.opening import regular
 
 if TYPE_CHECKING:
     import numpy
@@ -22,30 +27,27 @@ if TYPE_CHECKING:
 Path = Union[str, "os.PathLike[str]"]
 # From so many files on, opening each of them in every epoch is worth a word.
 MANY_FILES = 10_000
-_SPLITS = {"train", "training", "val", "valid", "validation", "eval", "test", "testing", "dev"}
-_MEDIA = set(
-    b"jpg jpeg png webp bmp gif tif tiff ppm pgm jxl avif wav flac mp3 ogg opus m4a mp4 avi mkv webm mov npy npz pt".split()
-)
-_MOSTLY = 0.9
+_FEW = 5
 # A file, before the first was read.
 _SUPPOSED_BYTES = 64 << 10
 
 
 class FolderSource(Source):
-    """The files below a folder: those of one folder whose names are equal up to the first dot are one sample.
+    """The files below a folder as the samples, classes and order that packing it gives: one rule names both.
 
-    In the order of their names; where nearly all are pictures, sound, films or arrays below at least two first folders that
-    are no splits such as train and val, these are the classes, and `label` the number of a sample's class, in their order.
-    Hidden files and links to folders are passed over.
+    What is left out (links, what macOS and Windows put there) is counted in a warning.
 
     Args:
         path: the folder.
         fields: which fields (what follows the first dot, in lower case; `bin` without one) to read; None: all.
         keys: give each sample its `key`.
+        follow: read what symbolic links point to.
+        include, exclude: patterns of names (`*.jpg`, `train/*`) to take alone, and to leave out.
         check, corrupt: taken and without effect: nothing says what the bytes should be.
 
     Raises:
-        DataError: it cannot be listed, or holds no file.
+        DataError: it cannot be listed, holds no file, or files that each hold many samples.
+        UsageError: no file has a field that is named.
     """
 
     in_parts = True
@@ -56,6 +58,9 @@ class FolderSource(Source):
         fields: Optional[Sequence[str]] = None,
         *,
         keys: bool = False,
+        follow: bool = False,
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
         check: str = "decode",
         corrupt: str = "raise",
     ) -> None:
@@ -63,10 +68,11 @@ class FolderSource(Source):
         self.name = os.path.basename(self.root)
         self.keys = keys
         self.counts, self._counting = Counts(), threading.Lock()
-        names = _files(self.root)
-        self._samples = _grouped(names)
+        listing, notes = _listed(self.root, follow, tuple(include), tuple(exclude))
+        found = grouped(listing)
+        self._samples = found.samples
         self.size = len(self._samples)
-        known = sorted({field for _, found in self._samples for field in found})
+        known = sorted({field for sample in self._samples for field in sample.fields})
         self._fields = None if fields is None else set(fields)
         if self._fields is not None and not self._fields <= set(known):
             raise UsageError(
@@ -75,13 +81,19 @@ class FolderSource(Source):
                 allowed=", ".join(known),
                 next="name some of these as fields=",
             )
-        self.classes = tuple(_classes(names))
-        self._label = {name: number for number, name in enumerate(self.classes)}
-        self.identity = hashlib.sha256(b"\0".join(map(os.fsencode, names))).hexdigest()[:16]
-        if len(names) >= MANY_FILES:
+        self.classes = tuple(found.classes)
+        self.identity = _identity(found)
+        said = [
+            *notes,
+            *found.notes,
+            *(f"{len(names)} left out: {kind} ({names[0]})" for kind, names in listing.left_out.items()),
+        ]
+        if said:
+            warnings.warn(f"{self.root}: {'; '.join(said)}", stacklevel=3)
+        if len(listing.entries) >= MANY_FILES:
             warnings.warn(
-                f"{len(names)} files are opened one by one in every epoch: `cordee data pack {self.root} --to FOLDER` "
-                "makes a few large ones of them, which are read many times as fast",
+                f"{len(listing.entries)} files are opened one by one in every epoch: `cordee data pack {self.root} "
+                "--to FOLDER` makes a few large ones of them, which are read many times as fast",
                 stacklevel=3,
             )
 
@@ -104,12 +116,11 @@ class FolderSource(Source):
         """Return samples by number; safe in several threads."""
         found = []
         for number in numbers:
-            key, fields = self._samples[number]
-            sample: Sample = {"key": key} if self.keys else {}
-            for field, name in fields.items():
+            key, label, fields, entries, _ = self._samples[number]
+            sample: Sample = {"key": os.fsdecode(key)} if self.keys else {}
+            for field, entry in zip(fields, entries):
                 if self._fields is None or field in self._fields:
-                    sample[field] = self._bytes(name)
-            label = self._label.get(key.partition("/")[0])
+                    sample[field] = self._bytes(os.fsdecode(entry.name))
             if label is not None:
                 sample["label"] = label
             found.append(sample)
@@ -117,13 +128,13 @@ class FolderSource(Source):
 
     def describe(self, sample: int) -> str:
         """Return a sample's key and folder."""
-        return f"{self._samples[sample][0]!r} in {self.root}"
+        return f"{os.fsdecode(self._samples[sample].key)!r} in {self.root}"
 
     def _bytes(self, name: str) -> bytes:
         path = os.path.join(self.root, name)
         started = time.perf_counter()
         try:
-            with open(path, "rb", buffering=0) as file:
+            with open(path, "rb", buffering=0, opener=regular) as file:
                 data = file.read()
         except OSError as error:
             raise DataError(
@@ -154,47 +165,49 @@ class _Unread(Unread):
         return self._source.samples(self._numbers[begin:end])
 
 
-def _files(root: str) -> list[str]:
-    """Return the paths of all files below a folder, sorted by folder, then by name."""
-    found, waiting = [], [""]
-    while waiting:
-        below = waiting.pop()
-        try:
-            with os.scandir(os.path.join(root, below)) as entries:
-                for entry in entries:
-                    name = below + entry.name
-                    if entry.name.startswith("."):
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(name + "/")
-                    elif entry.is_file():
-                        found.append(name)
-        except OSError as error:
-            raise DataError(
-                f"a folder of the data set cannot be listed: {error.strerror}",
-                given=os.path.join(root, below),
-                next="ask for the right to read it",
-            ) from None
-    if not found:
-        raise DataError("the folder holds no files", given=root, next="look whether the path is right")
-    return sorted(found, key=lambda name: (os.fsencode(name[: name.rfind("/") + 1]), os.fsencode(name)))
+def _listed(root: str, follow: bool, include: Tuple[str, ...], exclude: Tuple[str, ...]) -> Tuple[Listing, List[str]]:
+    """Return the files below a folder that are samples, and what is to be said of them."""
+    try:
+        listing = list_folder(os.fsencode(root), follow, sizes=False)
+    except OSError as error:
+        raise _unreadable(root, error.strerror or str(error)) from None
+    if UNREADABLE in listing.left_out:
+        raise _unreadable(root, "; ".join(listing.left_out[UNREADABLE][:_FEW]))
+    leave_out_litter(listing)
+    choose(listing, include, exclude)
+    if not listing.entries:
+        left_out = "; ".join(f"{len(names)} left out: {kind}" for kind, names in listing.left_out.items())
+        links = ". Links are followed with follow=True" if LINK in listing.left_out else ""
+        raise DataError(
+            "the folder holds no files",
+            given=root,
+            next=f"{left_out}{links}" if left_out else "look whether the path is right",
+        )
+    found = held(listing.entries, os.fsencode(root))
+    said = as_they_are(found, include) if found is not None else ""
+    if found is not None and not said:
+        raise DataError(
+            "files that each hold many samples are not read as samples",
+            given=f"{root}: {found.text()}",
+            allowed="a packed data set, or a folder of files that are samples",
+            next=f"`cordee data pack` it, and read what is packed. {advice(found, root)}",
+        )
+    return listing, [said] if said else []
 
 
-def _grouped(names: list[str]) -> list[tuple[str, dict[str, str]]]:
-    """Return (key, {field: name}) of each sample."""
-    found: dict[str, dict[str, str]] = {}
-    for name in names:
-        folder, base = name[: name.rfind("/") + 1], name[name.rfind("/") + 1 :]
-        stem, _, field = base.partition(".")
-        found.setdefault(folder + stem, {})[field.lower() or "bin"] = name
-    return list(found.items())
+def _unreadable(root: str, reason: str) -> DataError:
+    return DataError(
+        "a folder of the data set cannot be listed", given=f"{root}: {reason}", next="ask for the right to read it"
+    )
 
 
-def _classes(names: list[str]) -> list[str]:
-    """Return the first folders where they are classes, by the rule of `cordee data pack`."""
-    endings = (os.fsencode(name.rpartition(".")[2].lower()) for name in names)
-    media = [name.partition("/")[0] for name, ending in zip(names, endings) if "/" in name and ending in _MEDIA]
-    folders = sorted(set(media), key=os.fsencode)
-    if len(folders) < 2 or len(media) < _MOSTLY * len(names) or {name.lower() for name in folders} <= _SPLITS:
-        return []
-    return folders
+def _identity(found: Grouped) -> str:
+    """Return a digest of all names; where names were split in another way than at their first dot, of that, too."""
+    names = sorted(
+        (entry.name for sample in found.samples for entry in sample.entries),
+        key=lambda name: (name[: name.rfind(b"/") + 1], name),
+    )
+    text = b"\0".join(names)
+    if not found.at_first_dot or any(sample.renamed for sample in found.samples):
+        text += b"\0/" + b"\0".join(sample.key for sample in found.samples)
+    return hashlib.sha256(text).hexdigest()[:16]

@@ -237,5 +237,5 @@ def _total_s() -> float:
         return parse_duration(text)
     except ValueError as error:
         raise UsageError(
-            f"{TIMEOUT_VARIABLE} is no duration", given=text, allowed=str(error), next="write it as 90s or 10min"
+            f"invalid {TIMEOUT_VARIABLE}", given=text, allowed=str(error), next="write it as 90s or 10min"
         ) from None

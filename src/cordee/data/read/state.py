@@ -54,7 +54,7 @@ def checked(state: Mapping[str, Any], name: str, identity: str, size: int) -> St
             "the position was saved by a newer Cordée",
             given=f"schema {found.schema}",
             allowed=f"schema {SCHEMA}",
-            next="go on with the version that saved it",
+            next="continue with the version that saved it",
         )
     if (found.identity, found.size) != (identity, size):
         raise DataError(

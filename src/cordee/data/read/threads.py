@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator, Optional, Union
 from cordee.data.read._base import Source
 from cordee.data.read.batches import Block, Growth, RawBatch, Work
 from cordee.data.read.collate import array_bytes
-from cordee.data.read.letting_go import close_elsewhere
+from cordee.data.read.letting_go import ENDING, close_elsewhere
 from cordee.errors import UsageError
 
 _FIRST_LIMIT_BYTES = 16 << 20
@@ -36,6 +36,8 @@ class Ahead:
         growth: where what batches show of it is kept.
         unread: the batches are yet to be read, and those threads do it.
     """
+
+    _ending = ENDING
 
     def __init__(
         self,
@@ -96,7 +98,7 @@ class Ahead:
                 thread.join()
 
     def __del__(self) -> None:
-        if getattr(self, "_process", None) == os.getpid() and not self._queue.stopped:
+        if not self._ending() and getattr(self, "_process", None) == os.getpid() and not self._queue.stopped:
             close_elsewhere(self.close)
 
 

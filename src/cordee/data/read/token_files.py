@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Iterator, Optional, Union
 from cordee.data.read.ahead_fetch import OBJECTS
 from cordee.data.read.ahead_threads import Threads
 from cordee.data.read.counting import Counts
-from cordee.data.read.letting_go import close_elsewhere
+from cordee.data.read.letting_go import ENDING, close_elsewhere
 from cordee.data.read.packed_files import read_whole
 from cordee.data.read.token_index import TokenIndex
 from cordee.data.read.token_windows import Answer, Shape
 from cordee.errors import CorruptDataError, DataError
+from cordee.opening import regular
 
 if TYPE_CHECKING:
     import numpy
@@ -31,13 +32,14 @@ _ADVICE_BYTES = 512 << 10
 class TokenFile:
     """A `.bin` on a file system: read when the bytes are waited for; the kernel is told what comes."""
 
+    _ending = ENDING
     # Of a gap of a few pages, most would be read for the windows beside it anyway.
     shape = Shape(near_bytes=8 << 10, waste_bytes=8 << 20, request_bytes=4 << 20, early=False)
 
     def __init__(self, index: TokenIndex, counts: Counts) -> None:
         self._index, self._counts = index, counts
         try:
-            self._file = os.open(index.bin_path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = regular(index.bin_path)
         except OSError as error:
             raise self._failed(error) from None
         self._process = os.getpid()
@@ -65,7 +67,7 @@ class TokenFile:
         self._file = -1
 
     def __del__(self) -> None:
-        if hasattr(self, "_process"):
+        if not self._ending() and hasattr(self, "_process"):
             self.close()
 
     def read(self, offset: int, size: int) -> bytes:
@@ -93,7 +95,7 @@ class TokenFile:
         return DataError(
             f"the tokens cannot be read: {error.strerror}",
             given=self._index.bin_path,
-            next="see whether the file system is well; the training goes on from its checkpoint",
+            next="see whether the file system is well; the training continues from its checkpoint",
         )
 
 
@@ -115,6 +117,7 @@ class _Stretch:
 class TokenObject:
     """A `.bin` in an object store: ranges are read by threads, before they are waited for."""
 
+    _ending = ENDING
     shape = Shape(near_bytes=1 << 20, waste_bytes=8 << 20, request_bytes=8 << 20, early=True)
 
     def __init__(self, index: TokenIndex, counts: Counts) -> None:
@@ -139,7 +142,7 @@ class TokenObject:
         self._threads.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_process", 0) == os.getpid():
+        if not self._ending() and getattr(self, "_process", 0) == os.getpid():
             close_elsewhere(self._threads.close)
 
 

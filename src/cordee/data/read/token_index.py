@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Iterable, Iterator, NoReturn, Optional, Union
 
 from cordee.errors import CorruptDataError, DataError
+from cordee.opening import regular
 
 if TYPE_CHECKING:
     import numpy
@@ -67,7 +68,7 @@ class TokenIndex:
         """Return int64[documents + 1]: the token where each document begins, and the end of the last."""
         import numpy
 
-        with open(self.idx_path, "rb") as file:
+        with open(self.idx_path, "rb", opener=regular) as file:
             file.seek(_HEAD.size)
             lengths = numpy.fromfile(file, "<i4", self.sequences)
             file.seek(8 * self.sequences, os.SEEK_CUR)
@@ -134,13 +135,54 @@ def open_token_index(path: Path) -> TokenIndex:
     if found is None:
         raise unreadable("there is no token set", os.fspath(path))
     try:
-        with open(found + ".idx", "rb") as file:
+        with open(found + ".idx", "rb", opener=regular) as file:
             index = read_token_index(file, found)
         size = os.stat(index.bin_path).st_size
     except OSError as error:
         raise unreadable(f"the token set cannot be read: {error.strerror}", error.filename or found) from None
     check_size(index, size)
     return index
+
+
+def raw_token_index(path: Path, dtype: str) -> TokenIndex:
+    """Return what is known of tokens that have no `.idx`, as nanoGPT's `train.bin`: one sequence, as long as the file.
+
+    Args:
+        path: of the `.bin`.
+        dtype: of a token: "uint16", ...
+
+    Raises:
+        DataError: there is no such file or type, it is no whole number of tokens, or it has an `.idx`.
+    """
+    import numpy
+
+    given = os.fspath(path)
+    names = {numpy.dtype(name).name: name for name in DTYPES.values()}
+    if dtype not in names:
+        raise DataError("tokens have no such type", given=f"dtype={dtype!r}", allowed=list(names))
+    if not given.endswith(".bin") or os.path.exists(given[:-4] + ".idx"):
+        raise DataError(
+            "the type of tokens is given of a .bin alone: where there is an .idx it says the type",
+            given=f"{given}, dtype={dtype!r}",
+            allowed="the path of a .bin without .idx",
+            next="leave dtype out",
+        )
+    item_bytes = numpy.dtype(dtype).itemsize
+    try:
+        with open(given, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            crc32 = zlib.crc32(file.read(_CHUNK))
+            file.seek(max(0, size - _CHUNK))
+            crc32 = zlib.crc32(file.read(_CHUNK), crc32)
+    except OSError as error:
+        raise unreadable(f"the tokens cannot be read: {error.strerror}", given) from None
+    if size % item_bytes:
+        raise DataError(
+            "the file is no whole number of tokens",
+            given=f"{given}: {size} bytes",
+            allowed=f"multiples of {item_bytes}",
+        )
+    return TokenIndex(given[:-4], names[dtype], item_bytes, size // item_bytes, 1, 0, crc32)
 
 
 def check_size(index: TokenIndex, size: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from cordee.data.read._base import Sample, Source
 from cordee.data.read.counting import Counts
 from cordee.data.read.token_files import TokenFile, TokenObject, open_tokens
-from cordee.data.read.token_index import Path, open_token_index
+from cordee.data.read.token_index import Path, open_token_index, raw_token_index
 from cordee.data.read.token_windows import Windows
 from cordee.errors import DataError
 
@@ -31,6 +31,7 @@ class TokenSource(Source):
         length: tokens that a sample is trained on; it holds one more.
         documents: one sample for each document instead, as long as the document is.
         name: how people call it; default: the file's name.
+        dtype: of the tokens of a `.bin` that has no `.idx`, as nanoGPT's: "uint16"; it has no documents then.
 
     Raises:
         DataError: there is none, or it has no sample of this length.
@@ -39,7 +40,9 @@ class TokenSource(Source):
 
     ahead_samples = _AHEAD_SAMPLES
 
-    def __init__(self, path: Path, length: int = 0, *, documents: bool = False, name: str = "") -> None:
+    def __init__(
+        self, path: Path, length: int = 0, *, documents: bool = False, name: str = "", dtype: str = ""
+    ) -> None:
         if documents == bool(length) or length < 0:
             raise DataError(
                 "a token set is read in pieces of a length, or by documents",
@@ -47,7 +50,13 @@ class TokenSource(Source):
                 allowed="length=1024, or documents=True",
                 next="say one of them: cordee.dataset(..., length=1024)",
             )
-        self.index = open_token_index(path)
+        if dtype and documents:
+            raise DataError(
+                "nothing says where documents begin: the tokens have no .idx",
+                given=f"dtype={dtype!r}, documents=True",
+                allowed="length=1024",
+            )
+        self.index = raw_token_index(path, dtype) if dtype else open_token_index(path)
         self.length = length
         self.name = name or os.path.basename(self.index.path)
         self.counts = Counts()

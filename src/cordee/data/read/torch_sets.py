@@ -125,6 +125,7 @@ def _from_workers(
     )
     latest: dict[int, Counts] = {}
     items = iter(loader)
+    is_ending = sys.is_finalizing
     try:
         for batch, worker, read in items:
             if isinstance(batch, CordeeError):
@@ -140,7 +141,7 @@ def _from_workers(
     finally:
         # By itself it ends its workers when nothing refers to it any more, and a traceback does so for long.
         end_workers = getattr(items, "_shutdown_workers", None)
-        if end_workers is not None:
+        if end_workers is not None and not is_ending():
             with contextlib.suppress(RuntimeError):  # one that dies at its end is not missed any more
                 end_workers()
 

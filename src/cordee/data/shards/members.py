@@ -29,7 +29,7 @@ class Member:
         name: as any reader sees it.
         original: the name that its file had, where that is another one.
         start: where its first header begins. offset: where its bytes begin. length: how many.
-        kind: `file`, `folder` or `other`.
+        kind: `file`, `folder`, `sparse` (a file stored with holes, which no reader by offset can read) or `other`.
         is_label: packing added it for other readers of WebDataset: the label, which the index has in a column of its own.
     """
 
@@ -219,7 +219,9 @@ def member_at(read: Read, start: int, size: int, shared: Optional[Dict[bytes, by
             return None
         length, kind = _checked(block, start)
         if kind not in (b"x", b"g", b"L", b"K"):
-            break
+            return _member(
+                block, begin, _behind_map(read, block, kind, start), length, kind, {**(shared or {}), **own}, size
+            )
         if length > _MOST_PAX_BYTES:
             raise Damaged(start, f"a header claims {length} bytes")
         text = read(length, start + BLOCK)
@@ -231,15 +233,22 @@ def member_at(read: Read, start: int, size: int, shared: Optional[Dict[bytes, by
             target = shared if kind == b"g" and shared is not None else own
             target.update(_records(text, start))
         start += BLOCK + padded(length)
-    return _member(block, begin, start, length, kind, {**(shared or {}), **own}, size)
+
+
+def _behind_map(read: Read, block: bytes, kind: bytes, start: int) -> int:
+    """Return where the last header block of a member is: GNU's old form of holes has a map in blocks behind the first."""
+    more = kind == b"S" and block[482] != 0
+    while more:
+        start += BLOCK
+        more = read(BLOCK, start)[504:505] not in (b"", b"\0")
+    return start
 
 
 def _member(
     block: bytes, begin: int, start: int, length: int, kind: bytes, pax: Dict[bytes, bytes], size: int
 ) -> Member:
-    if kind == b"S" or b"GNU.sparse.major" in pax or b"GNU.sparse.map" in pax:
-        raise Damaged(begin, "a member is stored with holes (GNU sparse), which no reader by offset can read")
-    name = pax.get(b"path")
+    is_sparse = kind == b"S" or any(key.startswith(b"GNU.sparse.") for key in pax)
+    name = pax.get(b"GNU.sparse.name", pax.get(b"path"))
     if name is None:
         name = block[:100].partition(b"\0")[0]
         prefix = block[345:500].partition(b"\0")[0]
@@ -253,7 +262,7 @@ def _member(
         length = 0 if kind in (b"1", b"2", b"3", b"4", b"5", b"6") else length
     if start + BLOCK + length > size:
         raise Damaged(start, f"the file is cut off: {start + BLOCK + length - size} bytes are missing")
-    what = "folder" if is_folder else "file" if is_file else "other"
+    what = "sparse" if is_sparse else "folder" if is_folder else "file" if is_file else "other"
     is_label = block[265 : 265 + len(_LABEL_OWNER)] == _LABEL_OWNER
     return Member(name, pax.get(ORIGINAL_NAME), begin, start + BLOCK, length, what, is_label)
 

@@ -9,6 +9,7 @@ from typing import IO
 
 from cordee.data.stores._base import Store, Stored
 from cordee.errors import DataError
+from cordee.opening import regular
 
 _PIECE_BYTES = 8 << 20
 PARTIAL = ".partial"
@@ -42,7 +43,7 @@ class LocalStore(Store):
 
     def read(self, name: str, start: int = 0, length: int | None = None, version: str = "") -> bytes:
         try:
-            with open(self.path(name), "rb", buffering=0) as file:
+            with open(self.path(name), "rb", buffering=0, opener=regular) as file:
                 status = os.fstat(file.fileno())
                 if version and version != _version(status):
                     raise changed(self.path(name))
@@ -122,7 +123,7 @@ def _raise_unless_gone(error: OSError) -> None:
 
 def _failed(done: str, path: str, error: OSError) -> DataError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "make room, or choose another place by --to; running the same command again goes on where it stopped"
+        hint = "make room, or choose another place by --to; running the same command again continues where it stopped"
     elif error.errno == errno.ENOENT:
         hint = "give a path that is there"
     else:

@@ -51,7 +51,7 @@ class Patience:
         try:
             total_s = parse_duration(text)
         except ValueError as error:
-            raise UsageError(f"{VARIABLE} is no duration", given=text, allowed=str(error))
+            raise UsageError(f"invalid {VARIABLE}", given=text, allowed=str(error))
         return Patience(total_s=total_s, connect_s=min(10.0, total_s), stall_s=min(30.0, total_s / 2))
 
     def ask(self, request: str, attempt: Callable[[], _T]) -> _T:
@@ -84,5 +84,5 @@ def gave_up(request: str, last: str, tried: int, passed_s: float) -> DataError:
     return DataError(
         f"the store did not serve a request that was tried {times} in {format_duration(passed_s)}: {last}",
         given=request,
-        next=f"run the same command again, it goes on where it stopped; {VARIABLE} (such as 10min) waits longer",
+        next=f"run the same command again, it continues where it stopped; {VARIABLE} (such as 10min) waits longer",
     )

@@ -59,7 +59,7 @@ class Scan:
         if resume and kept is None:
             whole = self._state.whole.exists()
             raise UsageError(
-                "there is no interrupted survey of this path to go on with",
+                "there is no interrupted survey of this path to continue with",
                 given=path,
                 next="leave --resume away" + (", or see what the last whole one found with --last" if whole else ""),
             )
@@ -156,7 +156,7 @@ class Scan:
             raise DataError(
                 f"the processes that look through the tree have ended (the last with exit code {code})",
                 given=self._options["top"],
-                next="the same with --resume goes on with what is left; --workers 1 needs the least memory",
+                next="the same with --resume continues with what is left; --workers 1 needs the least memory",
             )
 
     def _now_and_then(self) -> None:

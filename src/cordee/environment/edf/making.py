@@ -152,7 +152,9 @@ class Making:
         name = error.given[2:-1]
         if error.rule == "undefined-variable" and self.image_unknown and given.keys[0] in ("env", "workdir"):
             hint = f"{hint}; where the image defines it, the image has to be here first: cordee env pull"
-        if error.rule == "undefined-variable" and name in self.merged.tables["env"]:
+        if error.rule == "undefined-variable" and given.keys == ("env", name):
+            hint = hint if self.image_unknown else f"{hint}: neither the image nor the host defines it"
+        elif error.rule == "undefined-variable" and name in self.merged.tables["env"]:
             hint = f"entries of [env] cannot refer to each other: write the value of {name} out, or export it before"
         self._refuse(given, error.text, error.rule, given=error.given, allowed=error.allowed, next=hint)
 

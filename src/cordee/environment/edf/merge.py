@@ -18,14 +18,14 @@ class Merged:
         scalars: by key.
         tables: `env` and `annotations`: by name and dotted key.
         lists: every entry of `mounts` and `devices`, in their order, the same ones too.
-        additions: the raw tables of Cordée's own.
+        additions: tables of Cordée's own, by name.
         unknown: what a lenient reading kept.
     """
 
     scalars: dict[str, list[Given]] = field(default_factory=dict)
     tables: dict[str, dict[str, list[Given]]] = field(default_factory=lambda: {"env": {}, "annotations": {}})
     lists: dict[str, list[Given]] = field(default_factory=lambda: {key: [] for key in LISTS})
-    additions: dict[str, Any] = field(default_factory=dict)
+    additions: dict[str, list[Given]] = field(default_factory=dict)
     unknown: dict[str, Any] = field(default_factory=dict)
 
 
@@ -37,7 +37,7 @@ def merge(lineage: Lineage) -> Merged:
             if key in SCALARS:
                 merged.scalars.setdefault(key, []).insert(0, Given(edf, (key,), value))
             elif key in ADDITIONS:
-                merged.additions[key] = value
+                merged.additions.setdefault(key, []).insert(0, Given(edf, (key,), value))
             elif key not in KEYS:
                 merged.unknown[key] = value
         if "annotations" in edf.values:

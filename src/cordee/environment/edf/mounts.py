@@ -105,7 +105,7 @@ def _flags(text: str, given: str, lenient: bool) -> tuple[str, ...]:
 
 def _split(text: str) -> list[str]:
     r"""Return the parts between colons; those within `${...}` separate nothing, `\:` is a colon and `\\` a backslash."""
-    if "\\" not in text and ":-" not in text:
+    if "\\" not in text and "${" not in text:
         return text.split(":")
     parts, depth, at = [""], 0, 0
     while at < len(text):

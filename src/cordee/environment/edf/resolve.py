@@ -40,6 +40,24 @@ class Resolved:
     findings: tuple[Finding, ...]
     given: Mapping[Keys, list[Given]]
 
+    def refusals(self) -> list[Finding]:
+        """Return an error for each table that asks for something which Cordée does not do yet: without it, what runs would
+        be another environment than the one described."""
+        return [
+            Finding(
+                f"[{name}] asks for what Cordée does not do yet, so the environment cannot be used",
+                "error",
+                "table-not-supported",
+                file=str(given.edf.path),
+                line=given.edf.line((name,)),
+                given=f"[{name}]",
+                next=f"take [{name}] out, and do by hand what it asks for",
+            )
+            for name in self.additions
+            if self.additions[name]
+            for given in self.given[name,][:1]
+        ]
+
     @cached_property
     def origins(self) -> dict[Keys, Origin]:
         """Where every value came from, by its path of keys: `("image",)`, `("mounts", 0)`, `("env", "PATH")`,
@@ -90,4 +108,7 @@ def resolve(
     if any(finding.severity == "error" for finding in made.findings):
         raise document_error([finding for finding in made.findings if finding.severity == "error"])
     files = tuple(edf.path for edf in lineage.weakest_first)
-    return Resolved(environment, files, merged.additions, merged.unknown, tuple(made.findings), made.given)
+    additions = {name: told[0].value for name, told in merged.additions.items()}
+    given: dict[Keys, list[Given]] = {**made.given}
+    given.update({(name,): told for name, told in merged.additions.items()})
+    return Resolved(environment, files, additions, merged.unknown, tuple(made.findings), given)

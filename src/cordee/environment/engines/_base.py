@@ -27,11 +27,13 @@ class Missing(NamedTuple):
         capability: a word for it: `user-namespaces`, `fuse`, `squashfuse`, `podman`, `driver-libraries`, ...
         text: what is missing, for a person.
         next: what to do about it, another engine included.
+        given: what asks for it, as it stands in the environment; None: all of it does.
     """
 
     capability: str
     text: str
     next: str
+    given: Optional[str] = None
 
 
 @dataclass(frozen=True)

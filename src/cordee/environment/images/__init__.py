@@ -5,6 +5,6 @@ from __future__ import annotations
 from cordee.environment.images.errors import ImageError, StoreError
 from cordee.environment.images.locate import locate
 from cordee.environment.images.reference import read_reference
-from cordee.environment.images.store import Store, store_folder
+from cordee.environment.images.store import Store, own_store
 
-__all__ = ["ImageError", "Store", "StoreError", "locate", "read_reference", "store_folder"]
+__all__ = ["ImageError", "Store", "StoreError", "locate", "own_store", "read_reference"]

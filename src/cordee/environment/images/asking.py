@@ -22,6 +22,7 @@ from cordee.environment.images.oci import INDEX_TYPES, OciImage, open_download, 
 from cordee.environment.images.reference import RegistryReference
 from cordee.environment.images.sizes import folder_bytes
 from cordee.errors import CordeeError
+from cordee.spec.masking import masked_text
 from cordee.units import format_size
 
 TRIES = 4
@@ -42,7 +43,6 @@ _PASSING = re.compile(
 )
 _LOOPBACK = re.compile(r"(localhost|127(?:\.\d+){3}|\[::1\])(:\d+)?")
 # What registries and proxies may put into their messages.
-_SECRET = re.compile(r"(?i)(authorization:\s*\w+\s+|bearer\s+|token=|password=|://[^/\s:@]+:(?=[^\s/@]+@))[^\s&\"'@]+")
 
 
 class Asked(NamedTuple):
@@ -277,4 +277,4 @@ def _last(said: str) -> str:
     lines = [line for line in said.strip().splitlines() if line.strip()]
     text = lines[-1] if lines else "it said nothing"
     inner = re.search(r'msg="(.*)"$', text)
-    return _SECRET.sub(r"\1***", (inner.group(1) if inner else text).replace('\\"', '"'))[-400:]
+    return masked_text((inner.group(1) if inner else text).replace('\\"', '"'))[-400:]

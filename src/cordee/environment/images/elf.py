@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from cordee.opening import regular
+
 # e_machine of ELF headers (elf.h), as OCI spells the architectures.
 _MACHINES = {0x03: "386", 0x28: "arm", 0x3E: "amd64", 0xB7: "arm64", 0x15: "ppc64le", 0x16: "s390x", 0xF3: "riscv64"}
 _HEADER_BYTES = 20
@@ -29,7 +31,7 @@ def architecture_of_folder(root: Path) -> str | None:
         path = root / program
         if path.is_file() and os.path.realpath(path).startswith(os.path.realpath(root) + os.sep):
             try:
-                with path.open("rb") as file:
+                with open(path, "rb", opener=regular) as file:
                     found = architecture_of_file(file.read(_HEADER_BYTES))
             except OSError:
                 continue

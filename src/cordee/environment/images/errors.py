@@ -17,3 +17,9 @@ class StoreError(CordeeError):
 
     kind = "image_store"
     exit_code = EXIT_INTERNAL
+
+
+class NoStoreError(StoreError):
+    """`EDF_IMAGESTORE` names no folder that could be a store."""
+
+    exit_code = EXIT_USAGE

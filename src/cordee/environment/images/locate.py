@@ -10,12 +10,14 @@ from pathlib import Path
 
 from cordee.environment.document import Environment, ImageConfig, Root
 from cordee.environment.images.elf import architecture_of_folder, architecture_of_squashfs
+from cordee.environment.images.enroot import enroot_config
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.oci import is_layout, open_image, this_architecture
 from cordee.environment.images.records import StoredImage
 from cordee.environment.images.reference import LocalPath, RegistryReference, read_reference
 from cordee.environment.images.squash import is_squashfs, read_superblock
 from cordee.environment.images.store import Store, stored_beside
+from cordee.opening import regular
 
 _TAR_MAGIC = b"ustar"
 _TAR_MAGIC_AT = 257
@@ -50,12 +52,18 @@ def locate(
         return _in_store(environment, store, import_local(source, store, say))
     if path.is_dir():
         _for_this_machine(path, architecture_of_folder(path))
-        return replace(environment, root=Root("folder", str(path)), config=ImageConfig())
+        return _as_it_is(environment, Root("folder", str(path)))
     read_superblock(path)
     stored = stored_beside(path)
-    if stored is None:
-        _for_this_machine(path, architecture_of_squashfs(path))
-    return replace(environment, root=Root("squashfs", str(path)), config=stored.config if stored else ImageConfig())
+    if stored is not None:
+        return replace(environment, root=Root("squashfs", str(path)), config=stored.config)
+    _for_this_machine(path, architecture_of_squashfs(path))
+    return _as_it_is(environment, Root("squashfs", str(path)))
+
+
+def _as_it_is(environment: Environment, root: Root) -> Environment:
+    """Return the environment with a root that nothing beside it describes: the root itself may, as those of enroot do."""
+    return replace(environment, root=root, config=enroot_config(root) or ImageConfig())
 
 
 def _for_this_machine(path: Path, found: str | None) -> None:
@@ -95,9 +103,12 @@ def is_archive(source: LocalPath) -> bool:
         return False
     if source.scheme is not None:
         return True
-    with path.open("rb") as file:
-        file.seek(_TAR_MAGIC_AT)
-        return file.read(len(_TAR_MAGIC)) == _TAR_MAGIC
+    try:
+        with open(path, "rb", opener=regular) as file:
+            file.seek(_TAR_MAGIC_AT)
+            return file.read(len(_TAR_MAGIC)) == _TAR_MAGIC
+    except OSError as error:
+        raise ImageError(f"the image cannot be read: {error.strerror}", given=source.path) from None
 
 
 def _in_store(environment: Environment, store: Store, image: StoredImage) -> Environment:
@@ -117,6 +128,7 @@ def _of_registry(reference: RegistryReference, store: Store, pull: bool, say: Ca
         from cordee.environment.images.pull import pull_image
 
         return pull_image(reference, store, say=say).image
+    store.require()
     raise ImageError(
         "the image is not in the store, nor is there a path of that name (paths begin with `/` or `./`)",
         given=f"{reference.name}; the store is {store.folder}",

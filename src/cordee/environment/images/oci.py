@@ -6,7 +6,6 @@ The layout is that of the OCI image specification (image-layout.md, image-index.
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import re
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from cordee.environment.images.blobs import (
 )
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.sources import ArchiveSource, DownloadSource, FolderSource, Source
+from cordee.opening import parse_json
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
@@ -157,7 +157,7 @@ def _whole(source: Source, name: str) -> bytes:
 
 def _document(data: bytes, what: str, source: Source) -> Any:
     try:
-        return json.loads(data)
+        return parse_json(data)
     except ValueError as error:
         raise ImageError(f"{what} is no JSON document: {error}", given=source.given) from None
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from cordee.environment.document import ImageConfig
 from cordee.environment.images.errors import ImageError
+from cordee.opening import read_json, regular
 from cordee.units import utc_text
 
 IMAGE_SCHEMA = "cordee.image/1"
@@ -68,7 +68,7 @@ def read_image(place: Path) -> StoredImage | None:
     """
     try:
         sidecar = place / SIDECAR
-        document = json.loads(sidecar.read_bytes())
+        document = read_json(sidecar)
         config = document["config"]
         if document["schema"] != IMAGE_SCHEMA or (place / ROOT_FILE).stat().st_size != document["size_bytes"]:
             return None
@@ -97,7 +97,7 @@ def read_name(path: Path) -> PinnedName | None:
         OSError: it cannot be read.
     """
     try:
-        document = json.loads(path.read_bytes())
+        document = read_json(path)
         return PinnedName(document["name"], document["digest"], document["pinned_at"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
@@ -105,7 +105,7 @@ def read_name(path: Path) -> PinnedName | None:
 
 def file_digest(path: Path) -> str:
     """Return the digest of a file."""
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular) as file:
         return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
 
 

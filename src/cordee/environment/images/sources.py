@@ -9,6 +9,7 @@ from typing import BinaryIO, Protocol
 
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.zstd import ZSTD_MAGIC
+from cordee.opening import regular
 
 _MAX_LINKS = 8
 
@@ -36,7 +37,7 @@ class FolderSource:
 
     def open(self, name: str) -> tuple[BinaryIO, int]:
         try:
-            file = (self._folder / name).open("rb")
+            file = open(self._folder / name, "rb", opener=regular)  # noqa: SIM115 - handed on
         except (FileNotFoundError, NotADirectoryError):
             raise KeyError(name) from None
         except OSError as error:
@@ -60,7 +61,7 @@ class ArchiveSource:
         self._places: dict[str, tuple[int, int]] = {}
         self._links: dict[str, str] = {}
         try:
-            with tarfile.open(path, "r:") as archive:
+            with open(path, "rb", opener=regular) as file, tarfile.open(fileobj=file, mode="r:") as archive:
                 for member in archive:
                     self._note(member)
         except tarfile.TarError as error:
@@ -82,13 +83,13 @@ class ArchiveSource:
         for _ in range(_MAX_LINKS):
             name = self._links.get(name, name)
         offset, size = self._places[name]
-        file = self._path.open("rb")
+        file = open(self._path, "rb", opener=regular)  # noqa: SIM115 - handed on
         file.seek(offset)
         return file, size
 
 
 def _no_archive(path: Path, error: Exception) -> ImageError:
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         first = file.read(6)
     for magic, what, command in (
         (b"\x1f\x8b", "gzip", "gunzip -k"),

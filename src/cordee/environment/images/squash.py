@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cordee.environment.images.errors import ImageError
+from cordee.opening import regular
 from cordee.units import format_size
 
 # The superblock of squashfs 4.0, little-endian: Documentation/filesystems/squashfs.rst of Linux and fs/squashfs/squashfs_fs.h.
@@ -51,7 +52,7 @@ class Superblock(NamedTuple):
 def is_squashfs(path: Path) -> bool:
     """Return whether a file begins as a squashfs does."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             return file.read(4) == b"hsqs"
     except OSError:
         return False
@@ -64,7 +65,7 @@ def read_superblock(path: Path) -> Superblock:
         ImageError: it is none (and what it is instead), of another version, or cut off.
     """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=regular) as file:
             first = file.read(_SUPERBLOCK.size)
             size = file.seek(0, 2)
     except OSError as error:

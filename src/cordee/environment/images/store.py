@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from cordee.environment.document import ImageConfig
-from cordee.environment.images.errors import StoreError
+from cordee.environment.images.errors import NoStoreError, StoreError
 from cordee.environment.images.lock import FolderLock, identity
 from cordee.environment.images.make import no_space, out_of_quota
 from cordee.environment.images.records import (
@@ -46,14 +46,39 @@ from cordee.runs.places import cache_folder, runs_path
 from cordee.units import utc_text
 
 _LEAST_DIGITS = 6
+VARIABLE = "EDF_IMAGESTORE"
+
+
+# What EDF_IMAGESTORE says where no image is to be kept, as at CSCS.
+NO_STORE = "void"
+
+
+def own_store(environ: Mapping[str, str] = os.environ, profile: str | None = None) -> Store:
+    """Return the store of a person; one that keeps nothing where `EDF_IMAGESTORE` is `void`.
+
+    Raises:
+        NoStoreError: `EDF_IMAGESTORE` is a relative path.
+    """
+    return NoStore() if environ.get(VARIABLE) == NO_STORE else Store(store_folder(environ, profile))
 
 
 def store_folder(environ: Mapping[str, str] = os.environ, profile: str | None = None) -> Path:
     """Return the folder of images: `EDF_IMAGESTORE`, else `$SCRATCH/.edf_imagestore`, else what the cluster's profile names
-    (`[environment] store`, with `~` and variables), else one below the person's cache."""
-    given, scratch = environ.get("EDF_IMAGESTORE", ""), environ.get("SCRATCH", "")
+    (`[environment] store`, with `~` and variables), else one below the person's cache.
+
+    Raises:
+        NoStoreError: `EDF_IMAGESTORE` is a relative path.
+    """
+    given, scratch = os.path.expanduser(environ.get(VARIABLE, "")), environ.get("SCRATCH", "")
+    if given and not os.path.isabs(given):
+        raise NoStoreError(
+            f"{VARIABLE} is a relative path, which would be another store in each folder",
+            given=environ[VARIABLE],
+            allowed=f"an absolute path, or {NO_STORE} for no store",
+            next=f"export {VARIABLE}={os.path.abspath(given)}",
+        )
     if given:
-        return Path(os.path.expanduser(given)).absolute()
+        return Path(given)
     if os.path.isabs(scratch):
         return Path(scratch) / ".edf_imagestore"
     return runs_path(profile) if profile else cache_folder(environ) / "images"
@@ -117,6 +142,13 @@ class Store:
         if len(digits) < _LEAST_DIGITS or not set(digits) <= set("0123456789abcdef"):
             return []
         return [image for image in self.images() if image.digest.partition(":")[2].startswith(digits)]
+
+    def require(self) -> None:
+        """Do nothing where images can be kept.
+
+        Raises:
+            NoStoreError: they cannot.
+        """
 
     def touch(self, image: StoredImage) -> None:
         """Note that an image is used now; a store that only others may write to is left as it is."""
@@ -244,6 +276,35 @@ class Store:
             return read_name(path)
         except OSError as error:
             _raise(error, self.folder)
+
+
+class NoStore(Store):
+    """Has no images and takes none: files and folders can be used where they lie, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(os.devnull))
+
+    def listing(self, folder: Path) -> list[Path]:
+        return []
+
+    def _read(self, place: Path) -> StoredImage | None:
+        return None
+
+    def _read_name(self, path: Path) -> PinnedName | None:
+        return None
+
+    @contextmanager
+    def faults(self) -> Iterator[None]:
+        self.require()
+        yield
+
+    def require(self) -> NoReturn:
+        raise NoStoreError(
+            "there is no store that the image could be kept in",
+            given=f"{VARIABLE}={NO_STORE}",
+            allowed="an image that is a squashfs file or a folder",
+            next=f"unset {VARIABLE}, or set it to a folder",
+        )
 
 
 def stored_beside(path: Path) -> StoredImage | None:

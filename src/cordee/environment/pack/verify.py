@@ -84,7 +84,7 @@ def verify(file: Path, at: Path, interpreter: Interpreter) -> Verified:
 def _run(argv: list[str], env: dict[str, str]) -> tuple[int, str]:
     """Return the exit code of a command, and the last that it said."""
     try:
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+        done = subprocess.run(argv, env=env, cwd="/", capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
     except subprocess.TimeoutExpired:
         return EXIT_BAD, f"it took more than {_DEADLINE_S:.0f} s"
     return done.returncode, (done.stderr or done.stdout).strip()[-500:] or f"exit code {done.returncode}"

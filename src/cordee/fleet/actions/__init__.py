@@ -10,7 +10,7 @@ __all__ = ["Action", "ActionError", "make_actions"]
 
 def make_actions(site: SiteActions) -> dict[str, Action]:
     """Return the actions that a site allows, by name; drain and resume are always among them."""
-    from cordee.fleet.actions.command import SiteCommand
+    from cordee.fleet.actions.command import SiteCommand, SiteVetting
     from cordee.fleet.actions.slurm import SlurmDrain, SlurmResume
     from cordee.fleet.actions.ticket import TicketCommand, TicketWebhook
 
@@ -18,7 +18,8 @@ def make_actions(site: SiteActions) -> dict[str, Action]:
     templates = {"reset_gpu": site.reset, "reboot": site.reboot, "diagnose": site.diagnose, "vet": site.vet}
     for name, template in templates.items():
         if template is not None:
-            actions[name] = SiteCommand(template, site.timeout)
+            kind = SiteVetting if name == "vet" else SiteCommand
+            actions[name] = kind(template, site.timeout)
     if site.ticket is not None:
         actions["ticket"] = TicketCommand(site.ticket, site.timeout)
     elif site.ticket_url is not None:

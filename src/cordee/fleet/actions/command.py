@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 
+from cordee.errors import EXIT_ABORT, EXIT_EXCLUDE
 from cordee.fleet.actions._base import Action, ActionError
 from cordee.fleet.history import NODE_NAME
 from cordee.fleet.proposals import Proposal
@@ -41,15 +42,34 @@ class SiteCommand(Action):
         Raises:
             ActionError: the node's name is none.
         """
-        if not NODE_NAME.match(proposal.node):
-            raise ActionError(f"{proposal.node!r} is not the name of a node")
-        values = {
-            "node": proposal.node,
-            "gpu": proposal.gpu or "all",
-            "rule": proposal.rule,
-            "reason": proposal.reason,
-        }
-        return [_PLACE.sub(lambda match: values[match[1]], word) for word in self._template]
+        return filled(self._template, proposal)
+
+
+def filled(template: Sequence[str], proposal: Proposal) -> list[str]:
+    """Return the words of a template with `{node}`, `{gpu}`, `{rule}` and `{reason}` filled in.
+
+    Raises:
+        ActionError: the node's name is none.
+    """
+    if not NODE_NAME.match(proposal.node):
+        raise ActionError(f"{proposal.node!r} is not the name of a node")
+    values = {
+        "node": proposal.node,
+        "gpu": proposal.gpu or "all",
+        "rule": proposal.rule,
+        "reason": proposal.reason,
+    }
+    return [_PLACE.sub(lambda match: values[match[1]], word) for word in template]
+
+
+class SiteVetting(SiteCommand):
+    """Vets a node by the site's command, as a `SiteCommand`; that it finds the node bad is an answer and no failure."""
+
+    def perform(self, proposal: Proposal) -> str:
+        code, said = _run(self.argv(proposal), self._timeout_s)
+        if code in (EXIT_EXCLUDE, EXIT_ABORT):
+            return f"vetted, and the node is not fit for work: {said}"
+        return _told(self.argv(proposal), code, said)
 
 
 def run_site_command(argv: Sequence[str], timeout_s: float, stdin: str | None = None) -> str:
@@ -57,6 +77,21 @@ def run_site_command(argv: Sequence[str], timeout_s: float, stdin: str | None = 
 
     Raises:
         ActionError: it is not there, fails, or takes longer than `timeout_s`.
+    """
+    return _told(argv, *_run(argv, timeout_s, stdin))
+
+
+def _told(argv: Sequence[str], code: int, said: str) -> str:
+    if code != 0:
+        raise ActionError(f"{argv[0]} ended with {code}: {said}")
+    return said or "done"
+
+
+def _run(argv: Sequence[str], timeout_s: float, stdin: str | None = None) -> tuple[int, str]:
+    """Run a command and return its exit code and the end of what it printed.
+
+    Raises:
+        ActionError: it is not there, or takes longer than `timeout_s`.
     """
     try:
         process = subprocess.Popen(
@@ -78,10 +113,7 @@ def run_site_command(argv: Sequence[str], timeout_s: float, stdin: str | None = 
     except BaseException:
         _kill(process)
         raise
-    tail = " ".join(said.split())[-_TAIL:]
-    if process.returncode != 0:
-        raise ActionError(f"{argv[0]} ended with {process.returncode}: {tail}")
-    return tail or "done"
+    return process.returncode, " ".join(said.split())[-_TAIL:]
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cordee.fleet.actions._base import Action, ActionError
-from cordee.fleet.actions.command import run_site_command
+from cordee.fleet.actions.command import filled, run_site_command
 from cordee.fleet.proposals import Proposal
 from cordee.vetting.sending import call, read_token
 
@@ -30,7 +30,7 @@ class TicketCommand(Action):
     """Hands the document to a command on its standard input.
 
     Args:
-        argv: the command.
+        argv: the command, with `{node}`, `{gpu}`, `{rule}`, `{reason}`.
         timeout_s: after which it is killed.
     """
 
@@ -38,10 +38,10 @@ class TicketCommand(Action):
         self._argv, self._timeout_s = list(argv), timeout_s
 
     def describe(self, proposal: Proposal) -> str:
-        return f"{shlex.join(self._argv)} <<< {json.dumps(ticket_document(proposal)['title'])}"
+        return f"{shlex.join(filled(self._argv, proposal))} <<< {json.dumps(ticket_document(proposal)['title'])}"
 
     def perform(self, proposal: Proposal) -> str:
-        return run_site_command(self._argv, self._timeout_s, json.dumps(ticket_document(proposal)))
+        return run_site_command(filled(self._argv, proposal), self._timeout_s, json.dumps(ticket_document(proposal)))
 
 
 class TicketWebhook(Action):

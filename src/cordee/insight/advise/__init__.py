@@ -106,7 +106,7 @@ def _verdict(situation: Situation, findings: list[Finding]) -> str:
         case "cancelled":
             by = state.text.removeprefix("cancelled ")
             asked = f" {by}" if by else ("" if state.cancel_requested else " with scancel or by an operator")
-            return f"it was cancelled{asked}; `cordee resume` goes on with it"
+            return f"it was cancelled{asked}; `cordee resume` continues it"
         case "finished":
             return "it finished; nothing to advise"
     grave = [finding for finding in findings if finding.severity != "info"]

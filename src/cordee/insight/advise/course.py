@@ -40,7 +40,7 @@ def between_segments(situation: Situation) -> Iterator[Finding]:
     if ended is None:
         return
     where = f"from {ended['checkpoint']}" if ended.get("checkpoint") else "at zero"
-    text = f"segment {ended.get('segment')} has ended ({ended.get('reason')}) and the next goes on {where}"
+    text = f"segment {ended.get('segment')} has ended ({ended.get('reason')}) and the next continues {where}"
     if ended.get("progress"):
         yield note("next-segment", text, "info")
     else:
@@ -66,12 +66,15 @@ def repeated_failure(situation: Situation) -> Iterator[Finding]:
     reason = situation.state.reason
     if reason == "crash_loop":
         text = "the same failure came twice without a checkpoint in between, so that it was not repeated again"
-        yield note("crash-loop", text, "info", next="mend the cause, then `cordee resume`")
+        yield note("crash-loop", text, "info", next="fix the cause, then run `cordee resume`")
     elif reason == "retries":
         retries = situation.part("restart").get("retries")
         text = f"it failed more often than [restart] retries = {retries} allows without a new checkpoint"
         yield note(
-            "retries", text, "info", next="mend the cause, or save more often; failures with progress do not count"
+            "retries",
+            text,
+            "info",
+            next="fix the cause, or save more often: failures after a new checkpoint do not count",
         )
 
 
@@ -84,7 +87,9 @@ def nothing_saved(situation: Situation) -> Iterator[Finding]:
     every = situation.part("checkpoint").get("every_s") or 3600.0
     if (trained > _WORTH_SAVING_S and (state.state == "failed" or state.restarts)) or trained > 2 * every:
         declared = situation.part("checkpoint").get("declared")
-        text = f"no complete checkpoint was seen in {format_duration(trained)} of training: a restart begins at zero"
+        text = (
+            f"no complete checkpoint was seen in {format_duration(trained)} of training: a restart starts from scratch"
+        )
         advice = "call cordee.checkpointer in the script, or set [checkpoint] path, pattern and resume"
         if declared:
             path, pattern = situation.part("checkpoint").get("path"), situation.part("checkpoint").get("pattern")
@@ -118,7 +123,9 @@ def time_is_short(situation: Situation) -> Iterator[Finding]:
         needed = (used + left) * 1.2
         change = {"need.time": time_value(-(-needed // 600) * 600)}
         text = f"it needs about {format_duration(left)} more and has {format_duration(max(0.0, limit - used))} left"
-        advice = f"set {setting('need.time', change['need.time'])} next time; `cordee resume` goes on from a checkpoint"
+        advice = (
+            f"set {setting('need.time', change['need.time'])} next time; `cordee resume` continues from a checkpoint"
+        )
         yield note("time-short", text, "warn", next=advice, change=change)
 
 

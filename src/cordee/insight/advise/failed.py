@@ -140,7 +140,7 @@ def _out_of_time(situation: Situation) -> Finding:
         change = {"need.time": time_value(2 * limit)}
         advice = f"set {setting('need.time', change['need.time'])}"
     if situation.state.checkpoint:
-        advice = f"`cordee resume` goes on from {situation.state.checkpoint}, or {advice}"
+        advice = f"`cordee resume` continues from {situation.state.checkpoint}, or {advice}"
     else:
         advice += "; nothing was saved, so that `cordee resume` would begin at zero: see [checkpoint]"
     text = f"its time of {format_duration(limit)} was up" if limit else "its time was up"
@@ -237,9 +237,7 @@ def gone(situation: Situation) -> Iterator[Finding]:
     )
     code = f" (code {facts.exit_code})" if facts.exit_code else f" (signal {facts.signal})" if facts.signal else ""
     text = f"it stopped without a last word: {meaning}{code}"
-    yield note(
-        "gone", text, "error", next=f"`cordee resume {situation.run}` goes on with it; control/*.log may say more"
-    )
+    yield note("gone", text, "error", next=f"`cordee resume {situation.run}` continues it; control/*.log may say more")
 
 
 def unexplained(situation: Situation) -> Iterator[Finding]:

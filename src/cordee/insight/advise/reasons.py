@@ -163,7 +163,7 @@ _REASONS: dict[str, tuple[Outlook, str, str]] = {
 
 _STATES: dict[str, tuple[str, str]] = {
     "BOOT_FAIL": ("its nodes could not be booted", "`cordee resume`; tell the operators which nodes"),
-    "CANCELLED": ("it was cancelled with scancel or by an operator", "`cordee resume` goes on with it"),
+    "CANCELLED": ("it was cancelled with scancel or by an operator", "`cordee resume` continues it"),
     "COMPLETED": (
         "its job ended in order but the run did not say its last word",
         "see control/*.log in the run folder, then `cordee resume`",

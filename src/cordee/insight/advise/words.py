@@ -9,6 +9,7 @@ from typing import NamedTuple
 from cordee.findings import Finding
 from cordee.insight.advise.situation import Situation
 from cordee.insight.advise.wording import note
+from cordee.node.last_words import FROM_OUTSIDE
 
 _MOST_EVIDENCE = 300
 
@@ -109,6 +110,12 @@ SAYINGS = (
         'download models and data before the job starts, on a login node; then env = { HF_HUB_OFFLINE = "1" } for Hugging Face',
     ),
     _saying(
+        "nccl-without-gpu",
+        r"doesn't have NCCL built in|ProcessGroupNCCL is only supported with GPUs",
+        "it asked for the backend nccl, which needs GPUs",
+        'choose the backend by what there is: init_process_group("nccl" if torch.cuda.is_available() else "gloo")',
+    ),
+    _saying(
         "nccl",
         r"ncclSystemError|ncclInternalError|ncclUnhandledCudaError|ncclRemoteError|NCCL error|NCCL WARN",
         "NCCL could not talk between GPUs or nodes",
@@ -184,6 +191,13 @@ SAYINGS = (
         "move that checkpoint away so that an older one is used, or choose another [checkpoint] path",
     ),
     _saying(
+        "no-world",
+        r"environment variable (RANK|WORLD_SIZE|LOCAL_RANK) expected, but not set|"
+        r"KeyError: '(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE)'",
+        "the script wants a distributed world, and a job of one rank without GPUs has none",
+        "set [need] ranks_per_node = 1, or more; one rank then gets RANK and WORLD_SIZE, too",
+    ),
+    _saying(
         "rendezvous",
         r"client socket has (failed|timed out)|DistStoreError|DistNetworkError|TCPStore|rendezvous|"
         r"(Connection|connect\w*).*(refused|timed out)|Connection reset by peer|Connection closed by peer",
@@ -213,12 +227,13 @@ SAYINGS = (
 _RAN_OUT = ("gpu-hardware", "gpu-memory", "shared-memory", "memory", "quota", "disk-full", "file-system", "open-files")
 _RESOURCES = tuple(saying for saying in SAYINGS if saying.rule in _RAN_OUT)
 _OTHERS = tuple(saying for saying in SAYINGS if saying.rule not in _RAN_OUT)
+_TOLD_ALWAYS = re.compile(r"wandb: (?!ERROR)")  # of its server, its mode and its pages, however the training ends
 _TRACE = re.compile(r"^\s*(File \"|Traceback|raise |\^|~)")
 
 
 def causes(lines: Iterable[str], sayings: Iterable[Saying] = SAYINGS) -> Iterator[Finding]:
     """Yield what the lines say, the strongest first; each rule once."""
-    kept = [line for line in lines if line.strip() and not _TRACE.match(line)]
+    kept = [line for line in lines if line.strip() and not _TRACE.match(line) and not _TOLD_ALWAYS.match(line)]
     said: set[str] = set()
     for saying in sayings:
         if saying.rule in said:
@@ -244,16 +259,18 @@ def said(situation: Situation) -> Iterator[Finding]:
     """Say what the failing rank's message, its last lines and the batch script's output mean: one cause.
 
     Resources that ran out count wherever they are named; other words count in the message first, since earlier lines
-    are often harmless.
+    are often harmless. Where a signal from outside ended it, what the program printed of other things is not the cause.
     """
+    killed = situation.state.failures[-1:] and situation.state.failures[-1].get("signal") in FROM_OUTSIDE
+    others = () if killed else _OTHERS
     message = [str(failure.get("message") or "") for failure in situation.state.failures[-1:]]
     output, batch = situation.output, situation.scheduler.batch_output
     turns = (
         (message, _RESOURCES),
         (output, _RESOURCES),
         (batch, _RESOURCES),
-        (message, _OTHERS),
-        (output, _OTHERS),
+        (message, others),
+        (output, others),
         (batch, _OTHERS),
         (situation.own_output, SAYINGS),
         ([situation.state.text], SAYINGS),

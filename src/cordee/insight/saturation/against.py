@@ -95,7 +95,7 @@ def judge_trace(
         anyway: compare also what must not be compared.
 
     Raises:
-        UsageError: nothing of it was measured.
+        UsageError: it has no score.
     """
     now = _observed(trace, saturation, workload)
     before = baseline.runs[0]
@@ -109,9 +109,9 @@ def judge_trace(
 def _observed(trace: Trace, saturation: Saturation, workload: str) -> Observation:
     if saturation.shares.score is None:
         raise UsageError(
-            "there is no score to compare: nothing was measured",
+            f"there is no score to compare: {', '.join(saturation.confidence_reasons)}",
             given=trace.job.name,
-            allowed="a recording with samples",
+            allowed="a recording with a score",
         )
     return observe(trace, saturation, workload)
 

@@ -16,6 +16,7 @@ from typing import Any
 from cordee.errors import DocumentError, UsageError
 from cordee.findings import Finding
 from cordee.insight.saturation.observe import Observation, Quantity
+from cordee.opening import read_json
 
 SCHEMA = "cordee.baseline/1"
 WORKLOAD = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
@@ -130,7 +131,7 @@ def read_baseline(path: Path) -> Baseline:
         DocumentError: it cannot be read, or is none; says the line where it is no JSON.
     """
     try:
-        document = json.loads(path.read_bytes())
+        document = read_json(path)
     except OSError as error:
         raise DocumentError(f"cannot read the baseline: {error.strerror}", given=str(path)) from error
     except ValueError as error:
@@ -198,7 +199,7 @@ def check_folder(folder: Path) -> tuple[list[tuple[Path, Baseline]], list[Findin
             continue
         faults += [
             Finding("the baseline holds something personal", rule="personal", file=str(path), given=fault)
-            for fault in personal(json.loads(path.read_bytes()))
+            for fault in personal(read_json(path))
         ]
         place = (baseline.workload, *baseline.runs[0].hardware)
         if place in places:

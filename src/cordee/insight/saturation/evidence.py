@@ -38,6 +38,8 @@ def evidence(spot: Spot, cells: np.ndarray, rule: Rule) -> list[str]:
         said += _pipes(spot)
     if rule.name == "communication":
         said += _straggler(scene, cells)
+    if rule.name == "hang":
+        said += _absent(scene, cells)
     if rule.name == "mixed":
         said += _lost(scene, cells)
     if rule.name in ("mixed", "idle"):
@@ -138,6 +140,24 @@ def _straggler(scene: Scene, cells: np.ndarray) -> list[str]:
     ]
 
 
+def _absent(scene: Scene, cells: np.ndarray) -> list[str]:
+    """Name the devices that rest, or do other work, while the others wait inside a kernel."""
+    there = np.asarray(cells.any(axis=1))
+    waits = np.asarray(cells[there].any(axis=0))
+    graphics = scene.feature("graphics")[there]
+    known = np.isfinite(graphics)
+    use = np.divide(
+        np.where(known, graphics, 0).sum(axis=0),
+        known.sum(axis=0),
+        out=np.full(len(waits), np.nan),
+        where=known.any(axis=0),
+    )
+    others = np.flatnonzero(~waits & np.isfinite(use))
+    said = [f"{named(scene.trace.devices[at], scene.trace.kind)} (in use {use[at]:.2f})" for at in others[:_SHOWN]]
+    more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+    return [f"not waiting there meanwhile: {', '.join(said)}{more}"] if said else []
+
+
 def _lost(scene: Scene, cells: np.ndarray) -> list[str]:
     """Say in which of time, breadth and depth these windows lose."""
     weight = np.where(cells, scene.weight, 0.0)
@@ -173,6 +193,6 @@ def _unseen_wait(scene: Scene, cells: np.ndarray) -> list[str]:
     if share < 0.05:
         return []
     return [
-        f"in {percent(share)} of the time the devices rested while no CPU and no storage was busy: a wait was seen that counters"
-        " cannot explain (a sleep, a lock, a remote service); `cordee.log(data_wait_s=...)` in the training loop would tell"
+        f"in {percent(share)} of the time the devices were idle while no CPU and no storage was busy: counters cannot explain"
+        " this wait (a sleep, a lock, a remote service); log `data_wait_s` in the training loop to confirm"
     ]

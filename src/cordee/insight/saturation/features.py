@@ -19,6 +19,7 @@ _MB = 1e-6
 _FASTEST_PCIE = 63e9
 _ALL_IDLE = 0.05
 _WAYS = ("receive", "transmit")
+_IN_USE, _RESTS = 0.9, 0.03
 # By name: unit and meaning. Ratios are 0-1.
 FEATURES = {
     "graphics": ("ratio", "time in which the device worked; of cores: time in which at least one did"),
@@ -55,6 +56,10 @@ FEATURES = {
     "starved": ("ratio", "time in which a task of the job, or of the whole node, waited for a CPU"),
     "network": ("MB/s", "the greater of sent and received over all networks of the node"),
     "data_wait": ("ratio", "time in which the ranks waited for data, where they log `data_wait_s`"),
+    "standstill": (
+        "seconds",
+        "length of the stretch around the window in which the device runs kernels while pipes, memory and links rest; 0: they do not",
+    ),
     "gpus": ("devices", "devices of the job"),
     "ranks": ("ranks", "ranks of the job"),
 }
@@ -92,6 +97,7 @@ def window_features(trace: Trace, levels: Levels, caps: Sequence[Caps], cut: Cut
     }
     if trace.kind == "gpu":
         found.update(_of_gpus(reader, caps) | levels.means)
+        found["standstill"] = _standstill(found, cut)
     found.update(_of_ranks(reader, found["graphics"]))
     found.update(_of_nodes(reader))
     found["data_wait"] = _data_wait(reader)
@@ -118,6 +124,34 @@ def _of_gpus(reader: _Reader, caps: Sequence[Caps]) -> dict[str, np.ndarray | No
     found["X"] = _greatest(_link(reader, "gpu_pcie", pcie), _link(reader, "gpu_c2c", c2c))
     found["N"] = _link(reader, "gpu_nvlink", nvlink)
     return found
+
+
+def _standstill(found: dict[str, np.ndarray | None], cut: Cut) -> np.ndarray | None:
+    """Return the seconds of the unbroken stretch around each window in which a device runs kernels that do nothing.
+
+    NaN where pipes or memory were not measured and nothing else shows work.
+    """
+    graphics = found["graphics"]
+    if graphics is None:
+        return None
+    rests = graphics >= _IN_USE
+    for name in ("X", "N"):
+        link = found[name]
+        rests &= True if link is None else ~(link >= _RESTS)
+    unknown = np.zeros(graphics.shape, dtype=bool)
+    for name in ("P", "D"):
+        values = found[name]
+        unknown |= True if values is None else ~np.isfinite(values)
+        rests &= True if values is None else ~(values >= _RESTS)
+    seconds = np.zeros(graphics.shape)
+    for window in range(len(seconds)):
+        before = seconds[window - 1] if window else 0.0
+        seconds[window] = np.where(rests[window], before + cut.length_s, 0.0)
+    for window in range(len(seconds) - 2, -1, -1):
+        goes_on = rests[window] & rests[window + 1]
+        seconds[window] = np.where(goes_on, seconds[window + 1], seconds[window])
+    seconds[~np.isfinite(graphics) | (rests & unknown)] = np.nan
+    return seconds
 
 
 def _of_ranks(reader: _Reader, graphics: np.ndarray | None) -> dict[str, np.ndarray | None]:

@@ -212,7 +212,7 @@ def _missing(trace: Trace, nodes: Sequence[Part]) -> Iterator[Finding]:
     absent = [rank for rank in range(trace.job.world_size) if rank not in seen] if seen else []
     # "Nodes" of one machine share its GPUs, which are scored once.
     telling = {node for node, about in trace.facts.get("gpu", {}).items() if about["devices"]}
-    silent = [part.key for part in nodes if part.shares.score is None and part.key not in telling]
+    silent = [part.key for part in nodes if part.shares.device_seconds <= 0 and part.key not in telling]
     if absent and not silent:
         named_ranks = ", ".join(map(str, absent[:_MOST_NAMED])) + (", ..." if len(absent) > _MOST_NAMED else "")
         yield Finding(

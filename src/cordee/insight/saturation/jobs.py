@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from cordee.errors import CordeeError
 from cordee.insight.phases import lost_time
 from cordee.insight.saturation.trace import Job
+from cordee.runs.recording import recording_state
+from cordee.spec.masking import masked_words
 from cordee.units import natural
 
 if TYPE_CHECKING:
     from cordee.runs.reader import Run
-    from cordee.runs.recording import RecordedRank, Recorder
+    from cordee.runs.recording import Recorder
     from cordee.runs.state import RunState
-
-_SILENT_S = 120.0
 
 
 def job_of_run(run: Run) -> Job:
@@ -31,7 +31,7 @@ def job_of_run(run: Run) -> Job:
     began = state.attempts[0]["started_at"] if state.attempts else state.started_at
     return Job(
         name=run.id,
-        command=shlex.join(map(str, argv)),
+        command=shlex.join(masked_words(map(str, argv))),
         job=str(state.job or ""),
         state=state.state,
         exit_code=state.exit_code,
@@ -52,9 +52,8 @@ def job_of_recording(run: Run, recorders: list[Recorder], devices: int) -> Job:
     """
     ranks = [rank for recorder in recorders for rank in recorder.ranks]
     ended = [rank.ended_at for rank in ranks if rank.ended_at is not None]
-    begun = [rank.started_at for rank in ranks] or [recorder.started_at for recorder in recorders]
-    state, exit_code = _outcome(recorders, ranks)
-    world_size = max((recorder.world_size or 0 for recorder in recorders), default=0) or len(ranks)
+    state = recording_state(run.folder, recorders)
+    world_size = state.world_size
     ours: set[str] = {uuid for rank in ranks for uuid in rank.devices or ()}
     seen = len({rank.rank for rank in ranks})
     allocated = max(devices, len(ours)) or None
@@ -62,29 +61,16 @@ def job_of_recording(run: Run, recorders: list[Recorder], devices: int) -> Job:
         allocated = round(allocated * world_size / seen)
     return Job(
         name=run.id,
-        command=shlex.join(ranks[0].argv) if ranks else "",
-        job=next((recorder.job for recorder in recorders if recorder.job), ""),
-        state=state,
-        exit_code=exit_code,
-        started_at=min(begun, default=None),
+        command=shlex.join(masked_words(ranks[0].argv)) if ranks else "",
+        job=state.job or "",
+        state=state.state,
+        exit_code=state.exit_code,
+        started_at=state.started_at,
         ended_at=max(ended) if ranks and len(ended) == len(ranks) else None,
         world_size=world_size,
         nodes=tuple(sorted({recorder.node for recorder in recorders}, key=natural)),
         allocated=allocated,
     )
-
-
-def _outcome(recorders: list[Recorder], ranks: list[RecordedRank]) -> tuple[str, int | None]:
-    """Return the state of what was recorded, and the worst exit code where that is known."""
-    codes = [128 + rank.signal if rank.signal else rank.exit_code for rank in ranks if rank.ended_at is not None]
-    bad = [code for code in codes if code]
-    if bad:
-        return "failed", max(bad)
-    if ranks and len(codes) == len(ranks) and all(code == 0 for code in codes):
-        return "finished", 0
-    heard = max((recorder.heard_at or recorder.started_at for recorder in recorders), default=0.0)
-    open_ones = any(recorder.ended_at is None for recorder in recorders)
-    return ("running" if open_ones and time.time() - heard < _SILENT_S else "unknown"), None
 
 
 def _step(run: Run) -> dict[str, Any]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SCHEMA = "cordee.score/1"
-# In the order in which they are tried; the first that matches a window is its class.
+# Rules give a window one of these; the order is that of codes, not that in which rules are tried.
 CLASSES = (
     "checkpoint",
     "input",
@@ -24,6 +24,7 @@ CLASSES = (
     "launch",
     "latency",
     "mixed",
+    "hang",
 )
 UNKNOWN = "unknown"  # a window without the samples that a rule needs
 
@@ -83,7 +84,8 @@ class Diagnosis:
         evidence: sentences with window, metric, value and where; `where` says the same of the longest stretch for programs:
             `start`, `end` (UTC epoch seconds), `device`, `node`, `ranks`, `values` by feature; empty for unknown windows.
         advice: what to change, most promising first.
-        gain: by which factor the job could get quicker at best if this class vanished (Amdahl); None: cannot be said.
+        gain: by which factor the job could get faster at best if this class vanished (Amdahl); None: nothing would get faster, or
+            it cannot be said.
     """
 
     name: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cordee.insight.saturation import beside
 from cordee.insight.saturation.caps import CapsTable, read_caps
@@ -17,9 +18,17 @@ from cordee.insight.saturation.trace import Device, Trace
 from cordee.insight.saturation.windows import cut
 from cordee.units import natural
 
+LEAST_S = 5.0  # of samples; in less there is little but the start of a program
 
-def score(trace: Trace, *, caps: CapsTable | None = None, rules: Sequence[Rule] | None = None) -> Saturation:
-    """Return everything that can be said of a trace.
+
+def score(
+    trace: Trace,
+    *,
+    caps: CapsTable | None = None,
+    rules: Sequence[Rule] | None = None,
+    least_s: float = LEAST_S,
+) -> Saturation:
+    """Return everything that can be said of a trace: no scores and no diagnosis where it is shorter than `least_s`.
 
     Args:
         caps: those of the package and of the person's own settings unless given.
@@ -32,14 +41,19 @@ def score(trace: Trace, *, caps: CapsTable | None = None, rules: Sequence[Rule] 
     of_model = {model: table.of(model) for model in dict.fromkeys(device.model for device in trace.devices)}
     of_device = [of_model[device.model] for device in trace.devices]
     seconds = _seconds(trace)
+    sampled_s = len(trace.times) * trace.cadence_s
+    short = sampled_s < least_s
     windows = cut(trace.times, trace.cadence_s, len(trace.devices))
     found = levels(trace, of_device, windows)
     features = window_features(trace, found, of_device, windows)
     diagnosed = diagnose(trace, found, features, windows, load_rules() if rules is None else rules)
-    parts = _Parts(trace, sums(found, [device.share for device in trace.devices]), seconds, diagnosed)
+    summed = sums(found, [device.share for device in trace.devices])
+    parts = _Parts(trace, summed, seconds, diagnosed, scored=not short)
     shares, devices, nodes = parts.job(), parts.devices(), parts.nodes()
     balance = beside.balance(devices)
     confidence, reasons = beside.confidence(trace, found, shares, of_device)
+    if short and shares.device_seconds > 0:
+        reasons = [f"only {sampled_s:.1f} s were sampled: a score needs at least {least_s:g} s"]
     energy, energy_remark = beside.energy_joules(trace, found)
     per_second = beside.rates(trace, seconds)
     mfu, mfu_remark = beside.mfu(trace, of_device, per_second)
@@ -55,7 +69,7 @@ def score(trace: Trace, *, caps: CapsTable | None = None, rules: Sequence[Rule] 
         nodes=nodes,
         ranks=parts.ranks(),
         windows=diagnosed.windows,
-        diagnosis=diagnosed.causes,
+        diagnosis=[] if short else diagnosed.causes,
         flags=flags(trace, diagnosed, devices, nodes, balance),
         caps=list(of_model.values()),
         balance=balance,
@@ -93,8 +107,9 @@ def _deep(shares: Shares) -> str:
 class _Parts:
     """Scores of the job and of what it is made of."""
 
-    def __init__(self, trace: Trace, summed: Sums, seconds: float, diagnosed: Diagnosed) -> None:
+    def __init__(self, trace: Trace, summed: Sums, seconds: float, diagnosed: Diagnosed, *, scored: bool) -> None:
         self._trace, self._sums, self._seconds, self._diagnosed = trace, summed, seconds, diagnosed
+        self._scored = scored
 
     def job(self) -> Shares:
         weight = float(self._sums.weight.sum())
@@ -102,7 +117,7 @@ class _Parts:
             weight *= max(1.0, self._trace.job.allocated / len(self._trace.devices))
         elif len(self._trace.job.nodes) > len(self._trace.devices) and self._trace.kind == "cpu":
             weight = float(len(self._trace.job.nodes))
-        return self._sums.shares(range(len(self._trace.devices)), self._trace.cadence_s, weight * self._seconds)
+        return self._shares(self._sums, range(len(self._trace.devices)), weight * self._seconds)
 
     def devices(self) -> list[Part]:
         return [self._part(device.key, [at], device) for at, device in enumerate(self._trace.devices)]
@@ -124,12 +139,16 @@ class _Parts:
         for rank in sorted(of_rank):
             part = self._part(str(rank), of_rank[rank])
             if rank in own:
-                shares = own[rank].shares([0], self._trace.cadence_s, self._seconds)
+                shares = self._shares(own[rank], [0], self._seconds)
                 part = Part(part.key, shares, part.classes, part.means)
             found.append(part)
         return found
 
     def _part(self, key: str, columns: list[int], device: Device | None = None) -> Part:
         weight = float(self._sums.weight[columns].sum())
-        shares = self._sums.shares(columns, self._trace.cadence_s, weight * self._seconds)
+        shares = self._shares(self._sums, columns, weight * self._seconds)
         return Part(key, shares, self._diagnosed.shares(columns), self._diagnosed.means(columns), device)
+
+    def _shares(self, summed: Sums, columns: Sequence[int], seconds: float) -> Shares:
+        shares = summed.shares(columns, self._trace.cadence_s, seconds)
+        return shares if self._scored else replace(shares, score=None, time=None, breadth=None, depth=None)

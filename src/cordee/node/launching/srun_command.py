@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, Mapping
 
 from cordee.node.world import World
 from cordee.slurm import fold_nodes
+from cordee.starting import module_argv
 
 # What srun would take for options of its own, were it to find them: they were meant for the agents' srun, or the job's.
 _OPTIONS_OF_OTHERS = frozenset(
@@ -67,8 +67,8 @@ def srun_command(step: Mapping[str, Any], world: World, meeting_places: Path) ->
         options.append(f"--mpi={step['tasks']['mpi']}")
     if step["request"]["cpus_per_rank"]:
         options.append(f"--cpus-per-task={step['request']['cpus_per_rank']}")
-    module = "cordee.node.srun_rank"
-    return ("srun", *options, sys.executable, "-s", "-m", module, str(meeting_places), str(world.attempt))
+    rank = module_argv("cordee.node.srun_rank", str(meeting_places), str(world.attempt))
+    return ("srun", *options, *rank)
 
 
 def srun_environment(rank: Mapping[str, str]) -> dict[str, str]:

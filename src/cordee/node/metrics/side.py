@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import socket
-import sys
 import time
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional
@@ -15,6 +14,7 @@ from cordee.node.launching import LaunchHost
 from cordee.node.logged_names import GROUP
 from cordee.node.recording_child import Kind, RecordingChild
 from cordee.runs.blocklog import encode_facts
+from cordee.starting import module_argv
 from cordee.wire.ports import PORTS
 
 _KIND = Kind(
@@ -55,7 +55,7 @@ class OfferedMetrics:
         asked["port"] = self._port
         self._needed = bool(asked["scrape"] or metrics.get("otlp"))
         env = {**os.environ, "PYTHONPATH": str(node_zip), "CORDEE_NODE": node}
-        command = (sys.executable, "-s", "-m", "cordee.node.metrics")
+        command = module_argv("cordee.node.metrics")
         self._child = RecordingChild(host, _KIND, command, env, add, self._remark, json.dumps(asked).encode())
         if metrics.get("otlp") and self._reserved is None:
             self._remark("OTLP is not received: no port of this node is free")

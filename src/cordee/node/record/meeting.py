@@ -17,7 +17,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import stat
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +24,8 @@ from typing import Iterator, Optional
 
 from cordee.client.channel import create_channel
 from cordee.errors import CordeeError, RunFolderError
+from cordee.hardware.private import open_private_folder, private_folder, private_folders
+from cordee.node.memory import memory_places, name_of_user
 from cordee.node.processes import is_same_process
 from cordee.node.record.detach import above_streams
 from cordee.node.record.names import digest
@@ -78,8 +79,13 @@ class Meeting:
 
     def __init__(self, words: list[str], base: Optional[Path] = None) -> None:
         words = [*words, _namespace("pid"), _namespace("ipc")]
-        self.parent = (base or memory_folder()) / f"cordee-{os.getuid()}"
-        self.folder = self.parent / f"record-{digest(chr(0).join(words))}"
+        self._base = base or memory_places()[0]
+        self._name = f"record-{digest(chr(0).join(words))}"
+        self._settle(next(private_folders(self._base, name_of_user()), self._base / name_of_user()))
+
+    def _settle(self, parent: Path) -> None:
+        self.parent = parent
+        self.folder = parent / self._name
 
     def register(self, mine: Registration, *, channel: bool) -> Optional[int]:
         """Leave a registration, and return the lock of the sampler where there is none yet: the caller has to start it.
@@ -146,7 +152,11 @@ class Meeting:
 
     def registrations(self) -> list[Registration]:
         """Return all registrations, by rank."""
-        found = []
+        found: list[Registration] = []
+        try:
+            os.close(open_private_folder(self.parent))
+        except OSError:
+            return found  # nobody has come yet, or a stranger was here first
         for path in self.folder.glob("*-*.json"):
             try:
                 found.append(Registration(**json.loads(path.read_bytes())))
@@ -178,8 +188,8 @@ class Meeting:
         for folder in self.parent.glob("record-*"):
             if folder == self.folder:
                 continue
-            other = Meeting([])
-            other.folder = folder
+            other = Meeting([], self._base)
+            other.parent, other.folder = self.parent, folder
             try:
                 with other._door(make=False):
                     if not other._lively():
@@ -202,11 +212,11 @@ class Meeting:
         """Hold the door of a folder that is still the meeting's when it is held.
 
         Raises:
-            OSError: there is no such folder, or it is another user's.
+            OSError: there is no such folder, or none can be made.
         """
         for _ in range(_TRIES):
             if make:
-                _own_folder(self.parent)
+                self._settle(private_folder(self._base, name_of_user()))
                 try:
                     self.folder.mkdir(mode=0o700, exist_ok=True)
                 except FileNotFoundError:  # the last to leave has just removed the parent
@@ -237,21 +247,6 @@ class Meeting:
             pass
         finally:
             os.close(bell)
-
-
-def memory_folder() -> Path:
-    """Return where files are memory: /dev/shm, else $TMPDIR or /tmp."""
-    shared = Path("/dev/shm")
-    return shared if os.access(shared, os.W_OK) else Path(os.environ.get("TMPDIR") or "/tmp")
-
-
-def _own_folder(path: Path) -> None:
-    try:
-        path.mkdir(mode=0o700)
-    except FileExistsError:
-        status = os.lstat(path)
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-            raise PermissionError(1, f"{path} is another user's") from None
 
 
 def _empty(folder: Path) -> None:

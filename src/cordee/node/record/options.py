@@ -75,7 +75,7 @@ def parse_interval(text: str) -> float:
     allowed = f"{SHORTEST_S:g} s (GPUs count over 0.1 s at least) to {LONGEST_S:g} s, such as 1s, 100ms, 0.5"
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise RecordError("the interval is no duration", given=text, allowed=allowed)
+        raise RecordError("invalid --interval", given=text, allowed=allowed)
     seconds = float(found.group(1)) * {"ms": 0.001, "min": 60.0}.get(found.group(2), 1.0)
     if not SHORTEST_S <= seconds <= LONGEST_S:
         raise RecordError("the interval is too short or too long", given=text, allowed=allowed)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cordee.errors import RunFolderError
+from cordee.report.place import report_folder
 from cordee.runs.folder import write_atomically
 
 if TYPE_CHECKING:
@@ -32,23 +32,14 @@ def render(results: Sequence[Saturation], traces: Sequence[Trace], folder: Path)
     from cordee.report.saturation.pdf import render_pdf
     from cordee.report.saturation.summary import comparison_lines, summary_lines
 
-    place = Path(folder) / "report"
-    try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot make the folder of reports: {error.strerror}",
-            given=str(place),
-            allowed="a folder on a disk with space that you may write",
-            next="copy the recording to where you may write, and score it there",
-        ) from error
+    place = report_folder(Path(folder))
     collected = [collect(result, trace) for result, trace in zip(results, traces, strict=True)]
     lines = [line for result in results for line in [*summary_lines(result), ""]] + comparison_lines(results)
     documents = [document(result) for result in results]
     whole = documents[0] if len(documents) == 1 else {"schema": "cordee.scores/1", "scores": documents}
-    write_atomically(place / "score.txt", "\n".join(lines).rstrip() + "\n")
-    write_atomically(place / "score.json", json.dumps(whole, allow_nan=False))
-    write_atomically(place / "score.pdf", render_pdf(collected))
+    write_atomically(place / "score.txt", "\n".join(lines).rstrip() + "\n", below=place.parent)
+    write_atomically(place / "score.json", json.dumps(whole, allow_nan=False), below=place.parent)
+    write_atomically(place / "score.pdf", render_pdf(collected), below=place.parent)
     page = place / "score.html"
-    write_atomically(page, render_page(collected))
+    write_atomically(page, render_page(collected), below=place.parent)
     return page

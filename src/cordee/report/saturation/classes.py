@@ -26,6 +26,7 @@ STACKED = (
     "input",
     "checkpoint",
     "idle",
+    "hang",
     UNKNOWN,
 )
 COLOURS = {
@@ -39,6 +40,7 @@ COLOURS = {
     "input": "e69f00",
     "checkpoint": "009e73",
     "idle": "8a939e",
+    "hang": "b2182b",
     UNKNOWN: "d5d9de",
 }
 MOST_COLUMNS = 240

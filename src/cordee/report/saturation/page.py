@@ -106,7 +106,7 @@ def _shares(result: Saturation) -> dict[str, str]:
 
 
 def _cause(cause: Diagnosis) -> dict[str, Any]:
-    gain = "" if cause.gain is None else f"without it the job would be at most {cause.gain:.2f} times as quick"
+    gain = "" if cause.gain is None else f"removing this could make the job up to {cause.gain:.2f}x faster"
     return {
         "name": cause.name,
         "look": cause.name,

@@ -62,7 +62,7 @@ def _first_page(paper: Paper, found: Collected) -> None:
     if result.diagnosis or result.flags:
         paper.heading("Why, and what to change")
     for cause in result.diagnosis[:2]:
-        gain = f"; without it at most {cause.gain:.2f} times as quick" if cause.gain else ""
+        gain = f"; removing this could make the job up to {cause.gain:.2f}x faster" if cause.gain else ""
         paper.text(f"{cause.title} ({cause.name}, {words.percent(cause.share)} of the measured time{gain})", bold=True)
         paper.bullets([*cause.evidence[:2], *(f"To change: {text}" for text in cause.advice[:3])])
     paper.bullets([flag.text for flag in result.flags[:4]])

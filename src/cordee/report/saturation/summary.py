@@ -39,7 +39,7 @@ def summary_lines(saturation: Saturation) -> list[str]:
         2,
     )
     for cause in result.diagnosis[:2]:
-        gain = f" (without it at most {cause.gain:.2f} times as quick)" if cause.gain else ""
+        gain = f" (removing this could make the job up to {cause.gain:.2f}x faster)" if cause.gain else ""
         lines += _wrapped(f"{percent(cause.share)} {cause.name}: {cause.title}{gain}", 2)
         lines += [line for text in cause.advice[:1] for line in _wrapped(f"→ {text}", 4)]
     for flag in result.flags[:_MOST_FLAGS]:

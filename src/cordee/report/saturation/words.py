@@ -81,7 +81,7 @@ def headline(saturation: Saturation) -> str:
     """Return the score in one sentence, with what bounds it."""
     shares = saturation.shares
     if shares.score is None:
-        return "Nothing was measured, so there is no score."
+        return f"No score: {', '.join(saturation.confidence_reasons)}."
     what = "GPUs" if saturation.kind == "gpu" else "CPU cores (there was no GPU)"
     bound = ""
     if saturation.assumed:

@@ -41,7 +41,7 @@ def _pattern(value: str) -> str:
 Glob = Annotated[str, AfterValidator(_glob)]
 Globs = Annotated[tuple[Glob, ...], BeforeValidator(_several), Field(min_length=1, max_length=64)]
 Status = Literal["warn", "fail", "unknown"]
-Cause = Literal["closed", "absent", "error", "timeout", "silent"]
+Cause = Literal["closed", "absent", "error", "timeout", "silent", "busy"]
 Xid = Annotated[int, Field(ge=1, le=9999)]
 Text = Annotated[str, Field(min_length=1, max_length=500)]
 

@@ -18,7 +18,7 @@ IN_FOLDER = "the ranks run in the job's folder anyway"
 PRINTS = "only prints; the run's journal and report say more"
 FOR_SRUN = "meant for srun, which Cordée calls itself"
 CONTINUES = (
-    "Cordée continues a run by itself: [need] time may exceed a job's limit, and [checkpoint] says how it goes on"
+    "Cordée continues a run by itself: [need] time may exceed a job's limit, and [checkpoint] says how it continues"
 )
 _OUTPUT = "the ranks' output is kept in the run's folder: `cordee logs RUN`"
 _COMPOUND = "a condition, loop, function or group; put it into a script of its own and name that in `run`"
@@ -44,11 +44,13 @@ _KINDS = {
     }.items()
     for word in words.split()
 }
+_RUNNERS = ("uv", "pixi", "poetry", "pdm", "hatch", "rye")
 _WRAPPERS = ("time", "exec", "nohup", "command", "env", "nice", "numactl", "stdbuf", "timeout", "taskset", "catchsegv")
-_RANKS = re.compile(
-    r"(MASTER_(ADDR|PORT)|(LOCAL_|NODE_|GROUP_|GLOBAL_)?RANK|(LOCAL_|GROUP_)?WORLD_SIZE|JAX_COORDINATOR_ADDRESS|"
-    r"JAX_NUM_PROCESSES|JAX_PROCESS_ID|TF_CONFIG)\Z"
+RANK_NAMES = (
+    "MASTER_(?:ADDR|PORT)|(?:LOCAL_|NODE_|GROUP_|GLOBAL_)?RANK|(?:LOCAL_|GROUP_)?WORLD_SIZE|JAX_COORDINATOR_ADDRESS|"
+    "JAX_NUM_PROCESSES|JAX_PROCESS_ID|TF_CONFIG"
 )
+_RANKS = re.compile(rf"({RANK_NAMES})\Z")
 _FIRST_NODE = re.compile(
     r"scontrol\s+show\s+host|\bhostname\b|SLURM_(JOB_)?NODELIST|SLURM_LAUNCH_NODE_IPADDR|SLURMD_NODENAME"
 )
@@ -101,6 +103,11 @@ def read_body(text: str, variables: Variables, nodes: int) -> Body:
     return body
 
 
+def is_of_ranks(name: str) -> bool:
+    """Return whether Cordée sets a variable for every rank."""
+    return _RANKS.match(name) is not None
+
+
 def kind_of(words: Iterable[str]) -> str:
     """Return what a command is: print, setup, before, continue, condition, quiet, launch, script, set, or other."""
     given = list(words)
@@ -122,6 +129,8 @@ def kind_of(words: Iterable[str]) -> str:
     if name in ("module", "ml") and second in _MODULE_PRINTS:
         return "print"
     if name in ("conda", "mamba", "micromamba") and second not in ("activate", "deactivate"):
+        return "launch" if second == "run" else "other"
+    if name in _RUNNERS:
         return "launch" if second == "run" else "other"
     if name in ("apptainer", "singularity"):
         return "launch" if second in ("exec", "run") else "other"
@@ -240,6 +249,12 @@ def _assign(body: Body, command: Command, name: str, append: bool, source: str, 
             body.setup.append(SetupLine(f"export {name}={filled}", name))
     else:
         variables.known.pop(name, None)
+        path = None if append else variables.path_of(unquoted(filled))
+        variables.sources.pop(name, None)
+        if path is None:
+            variables.unknown.add(name)
+        else:
+            variables.sources[name] = path
         plus = "+" if append else ""
         body.setup.append(SetupLine(f"export {name}{plus}={filled}", "" if exported else name))
 

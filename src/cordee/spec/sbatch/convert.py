@@ -17,7 +17,7 @@ from cordee.spec.sbatch.layout import Asked, exported, need_keys, read_layout, s
 from cordee.spec.sbatch.left import Left
 from cordee.spec.sbatch.options import last_values
 from cordee.spec.sbatch.shell import Command
-from cordee.spec.sbatch.variables import Variables, needs_shell
+from cordee.spec.sbatch.variables import Variables, needs_shell, unquoted
 
 LARGEST_BYTES = 256 << 10
 _OF_RANKS = {"SLURM_PROCID": "$RANK", "SLURM_NODEID": "$GROUP_RANK", "SLURM_LOCALID": "$LOCAL_RANK"}
@@ -101,15 +101,15 @@ def convert(text: str) -> Conversion:
             result.left.append(Left(command.line, command.text, _OTHER_COMMAND))
     if launch is not None and "".join(launch.words[:1]).strip("'\""):
         asked = with_step(asked, launch)
-        dropped_options(launch)
+        asked.options += dropped_options(launch, "environment" in last_values([*asked.values.values(), *launch.srun]))
         result.run = command_of(launch, [*start, *body.before, *launch.before])
         result.script = next((word for word in launch.words if word.endswith(".py")), None)
         result.launch = "srun" if launch.is_mpi else "fork"
         result.mpi = _mpi(launch, result.left)
-        result.environment = _environment(asked, launch, result.left)
         result.restart = {} if launch.retries is None else {"retries": launch.retries}
     else:
         launch = None
+    result.environment = _environment(asked, launch, body.variables, result.left)
     result.need, differences = need_keys(asked, launch)
     result.options, result.checkpoint = asked.options, stop_keys(asked.values)
     if launch and launch.through == "shell":
@@ -136,16 +136,15 @@ def _mpi(launch: Launch, left: list[Left]) -> str | None:
     return None
 
 
-def _environment(asked: Asked, launch: Launch, left: list[Left]) -> str | None:
+def _environment(asked: Asked, launch: Launch | None, variables: Variables, left: list[Left]) -> str | None:
     """Return the EDF that srun, else sbatch, was told; one that only a shell can name is left out."""
-    given = last_values([*asked.values.values(), *launch.srun]).get("environment")
+    given = last_values([*asked.values.values(), *(launch.srun if launch else [])]).get("environment")
     if given is None or not given.value:
         return None
-    if needs_shell(given.value):
-        left.append(Left(given.line, f"--environment={given.value}", "give the EDF itself: environment = ..."))
-        return None
-    left.append(Left(given.line, f"--environment={given.value}", "set-up lines run inside it, too"))
-    return given.value
+    path = variables.path_of(unquoted(given.value)) if needs_shell(given.value) else given.value
+    why = "set-up lines run inside it, too" if path else "give the EDF itself: environment = ..."
+    left.append(Left(given.line, f"--environment={given.value}", why))
+    return path
 
 
 def _choose(launches: list[Command]) -> Command | None:

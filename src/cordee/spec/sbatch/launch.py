@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from cordee.spec.sbatch.body import FOR_SRUN, PRINTS, SETS, read_body
+from cordee.spec.sbatch.body import FOR_SRUN, PRINTS, RANK_NAMES, SETS, is_of_ranks, kind_of, read_body
 from cordee.spec.sbatch.left import Left
-from cordee.spec.sbatch.options import DROP, LAYOUT, SRUN_OPTIONS, Given, last_values, option_table, parse_options
-from cordee.spec.sbatch.shell import Command
+from cordee.spec.sbatch.options import (
+    CARRY,
+    DROP,
+    IN_THE_EDF,
+    LAYOUT,
+    OF_THE_JOB,
+    OF_THE_STEP,
+    SRUN_OPTIONS,
+    Given,
+    last_values,
+    long_form,
+    option_table,
+    parse_options,
+)
+from cordee.spec.sbatch.shell import Command, read_commands
 from cordee.spec.sbatch.variables import Variables, assignment, needs_shell, plain_text, unquoted
 
 _TORCHRUN = (
@@ -36,8 +50,15 @@ _SHELLS = ("bash", "sh", "zsh")
 _NO_MPI = (*_SHELLS, "apptainer", "singularity", "accelerate", "env", "numactl", "uv", "conda", "micromamba", "pixi")
 _PLAIN = ("time", "exec", "nohup", "command")
 _STARTED = "Cordée starts the ranks itself, with RANK, WORLD_SIZE, MASTER_ADDR and the like set as {0} would"
+_STAYS_WHOLE = "stays in `run`: one on each node starts that node's processes, so Cordée sees one rank per node"
 _LOCAL_RANK = "the script is given no --local_rank: LOCAL_RANK in the environment says the same"
 _ARGUMENTS = "arguments of the job script; add them to `run`"
+
+
+_VARIABLE = re.compile(r"\"?\$(?:\w+|\{\w+\})\"?\Z")
+_SETS_RANKS = re.compile(rf"\b({RANK_NAMES})=")
+_OF_NODES = re.compile(r"scontrol|NODELIST|LAUNCH_NODE")
+_LAUNCHER = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|deepspeed|accelerate launch)\b")
 
 
 def _both_spellings(names: str) -> str:
@@ -98,7 +119,8 @@ def read_launch(command: Command, variables: Variables) -> Launch:
         launch.words = [word for word in launch.words if word not in arguments]
     _peel(launch, variables)
     _launcher(launch)
-    first = PurePath(launch.words[0].strip("\"'")).name if launch.words else ""
+    program = next((word for word in launch.words if not assignment(word)), "")
+    first = PurePath(program.strip("\"'")).name
     launch.mpi = next((one.value for one in reversed(launch.srun) if one.name == "mpi"), None)
     scripted = first in _NO_MPI or first.startswith("python") or first.endswith((".py", ".sh"))
     chosen = launch.mpi not in (None, "none") or (launch.through == "srun" and not scripted and launch.mpi is None)
@@ -109,20 +131,23 @@ def read_launch(command: Command, variables: Variables) -> Launch:
 def _peel(launch: Launch, variables: Variables) -> None:
     """Take off what stands around the program: variables, `time`, srun, mpirun, `bash -c`."""
     while launch.words:
-        word = launch.words[0]
-        name, found = PurePath(word).name, assignment(word)
-        if found:
-            text = plain_text(found[2])
-            if text is None:
-                return
-            launch.env[found[0]] = text
-            launch.words.pop(0)
-        elif name in _PLAIN:
+        _own_variables(launch)
+        word = launch.words[0] if launch.words else ""
+        name = PurePath(word).name
+        if assignment(word):
+            return
+        if name in _PLAIN:
             launch.words.pop(0)
         elif name == "srun":
             launch.through = "srun"
             given, launch.words = parse_options(launch.words[1:], SRUN_OPTIONS, launch.line)
             launch.srun += [_unquoted(one) for one in given]
+            while _holds_options(launch.words):
+                launch.leave(
+                    launch.words[0], "options of srun that only the shell knows: say in the document what they ask for"
+                )
+                given, launch.words = parse_options(launch.words[1:], SRUN_OPTIONS, launch.line)
+                launch.srun += [_unquoted(one) for one in given]
         elif name in ("mpirun", "mpiexec", "orterun", "ibrun"):
             launch.through = "mpi"
             _mpirun(launch)
@@ -131,6 +156,32 @@ def _peel(launch: Launch, variables: Variables) -> None:
             return
         else:
             return
+
+
+def _own_variables(launch: Launch) -> None:
+    """Take off the variables in front of the program: those that Cordée sets are listed, literal ones are kept in `env`."""
+    while launch.words and (found := assignment(launch.words[0])):
+        text = plain_text(found[2])
+        if is_of_ranks(found[0]):
+            launch.leave(launch.words[0], SETS)
+        elif text is not None:
+            launch.env[found[0]] = text
+        else:
+            break
+        launch.words.pop(0)
+    # Behind one that stays, what Cordée sets must not stay either.
+    count = next((index for index, word in enumerate(launch.words) if not assignment(word)), len(launch.words))
+    for word in launch.words[:count]:
+        if is_of_ranks(word.partition("=")[0]):
+            launch.leave(word, SETS)
+            launch.words.remove(word)
+
+
+def _holds_options(words: list[str]) -> bool:
+    """Return whether a variable stands where srun's options stand, in front of a program."""
+    if len(words) < 2 or not _VARIABLE.match(words[0]):
+        return False
+    return kind_of(parse_options(words[1:], SRUN_OPTIONS, 0)[1]) in ("launch", "script")
 
 
 def _unquoted(one: Given) -> Given:
@@ -173,7 +224,45 @@ def _inner(launch: Launch, variables: Variables) -> None:
         launch.left += [Left(launch.line, one.text, one.why) for one in body.left]
         _peel(launch, body.variables)
     else:
-        launch.words = ["bash", "-c", shlex.quote(Variables({}, {}, variables.alias).fill(text))]
+        _keep_shell(launch, text, variables, body.variables)
+
+
+def _keep_shell(launch: Launch, text: str, outer: Variables, inner: Variables) -> None:
+    """Keep a script of `bash -c` as it is, without the variables for which Cordée has a value of its own."""
+    alias = dict(outer.alias)
+    for command in read_commands(text):
+        sets = kind_of(command.words) == "set"
+        words = command.words if sets else tuple(itertools.takewhile(assignment, command.words))
+        own = [word for word in words if _is_own(word, inner)]
+        if not own or command.compound or text.count(command.text) != 1:
+            continue
+        rest = [word for word in command.words if word not in own]
+        alias.update(
+            {name: inner.alias[name] for name in (word.partition("=")[0] for word in own) if name in inner.alias}
+        )
+        launch.left += [Left(launch.line, word, SETS) for word in own]
+        if any(map(assignment, rest)) or not sets:
+            text = text.replace(command.text, " ".join([*rest, *command.redirects]))
+        else:
+            behind = re.compile(rf"{re.escape(command.text)}[ \t]*(?:&&|;|\n)\s*")
+            text = behind.sub("", text) if behind.search(text) else text.replace(command.text, ":")
+    for name in dict.fromkeys(_SETS_RANKS.findall(text)):
+        launch.leave(
+            f"{name}=...", "set by the command itself, over the value that Cordée gives every rank: take it out"
+        )
+    launcher = _LAUNCHER.search(text)
+    if launcher:
+        launch.ranks = "1"
+        launch.leave(launcher[0], _STAYS_WHOLE)
+    launch.words = ["bash", "-c", shlex.quote(Variables({}, {}, alias).fill(text))]
+
+
+def _is_own(word: str, inner: Variables) -> bool:
+    """Return whether a word sets a variable of every rank, or one to the name of the first node."""
+    found = assignment(word)
+    return found is not None and (
+        is_of_ranks(found[0]) or (found[0] in inner.alias and bool(_OF_NODES.search(found[2])))
+    )
 
 
 def _launcher(launch: Launch) -> None:
@@ -193,9 +282,7 @@ def _launcher(launch: Launch) -> None:
             return
         if name == "accelerate":
             launch.ranks = "1"
-            launch.leave(
-                word, "stays in `run`: one on each node starts that node's processes, so Cordée sees one rank per node"
-            )
+            launch.leave(word, _STAYS_WHOLE)
             return
         if name.startswith("python") or name.endswith((".py", ".sh")):
             return
@@ -247,13 +334,28 @@ def command_of(launch: Launch, before: list[str]) -> str | list[str]:
     return ["bash", "-c", " && ".join([*before, f'{exec_}{launch.source} "$@"']), "bash"]
 
 
-def dropped_options(launch: Launch) -> None:
-    """Note the options of srun that are not carried over, those of one kind together."""
+def dropped_options(launch: Launch, within: bool) -> list[str]:
+    """Return the options of srun that the whole job can have, and note the others that are not carried over, those of one
+    kind together.
+
+    Args:
+        within: whether the command runs in an environment, of which some of them speak.
+    """
+    carried: list[str] = []
     kinds: dict[str, list[str]] = {}
     for one in launch.srun:
         fate = one.option.fate if one.option else "not an option of srun itself; a plug-in of the site may have it"
+        if within and one.name == "container-workdir" and one.value and not needs_shell(one.value):
+            launch.before.append(f"cd {shlex.quote(one.value)}")
+            continue
+        if within and one.name in IN_THE_EDF:
+            fate = f"the EDF says it: {IN_THE_EDF[one.name]}"
+        elif fate == CARRY and one.name in OF_THE_JOB and not needs_shell(one.value or ""):
+            carried.append(long_form(one))
+            continue
         if fate != LAYOUT:
-            why = "an option of srun that Cordée does not need" if fate == DROP else fate
+            why = {DROP: "an option of srun that Cordée does not need", CARRY: OF_THE_STEP}.get(fate, fate)
             kinds.setdefault(why, []).append(one.text)
     for why, texts in kinds.items():
         launch.leave(" ".join(texts), why)
+    return carried

@@ -209,7 +209,7 @@ def need_keys(asked: Asked, launch: Launch | None) -> tuple[dict[str, Any], list
         need["min_nodes"] = asked.fewest_nodes
         line = asked.values["nodes"].line
         left.append(
-            Left(line, long_form(asked.values["nodes"]), f"{asked.nodes} are asked for; a run goes on with fewer")
+            Left(line, long_form(asked.values["nodes"]), f"{asked.nodes} are asked for; a run continues with fewer")
         )
     if asked.gpus:
         need["gpus_per_node"] = asked.gpus

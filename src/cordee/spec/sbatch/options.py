@@ -18,6 +18,21 @@ _ORDER = "Cordée continues a run by itself; start this one when what it waits f
 _WHOM = "the job runs as whoever submits it, with the environment of the submission"
 _CLIENT = "about the submission itself: `cordee run` waits, `cordee run --detach` does not"
 _IMAGE = "write an EDF with this image and its mounts, and name it: environment = ..."
+# Options of srun alone that mean the same for the whole job.
+OF_THE_JOB = ("network", "cpu-freq", "gpu-freq", "profile", "acctg-freq", "licenses", "switches")
+OF_THE_STEP = "an option for one step: ask for it for the whole job, in [slurm] options"
+# What pyxis says beside an EDF, and where the EDF says it.
+IN_THE_EDF = {
+    "container-image": "image",
+    "container-mounts": "mounts",
+    "container-workdir": "workdir",
+    "container-env": "[env]",
+    "container-writable": "writable = true",
+    "container-mount-home": 'mounts = ["${HOME}"]',
+    "no-container-mount-home": "mounts",
+    "container-entrypoint": "entrypoint = true",
+    "no-container-entrypoint": "entrypoint = false",
+}
 _TASKS = "one agent per node starts the ranks; ranks_per_node says how many"
 
 # Each entry: long name, "/" and a short one, then "" no value, "=" a value, "?" a value only after "=".

@@ -20,6 +20,12 @@ _PIECE = re.compile(
     |\$(?P<plain>[A-Za-z_]\w*)""",
     re.DOTALL | re.VERBOSE,
 )
+# A variable alone, and what may stand between them in a path.
+_NAME = re.compile(r"\$(?:([A-Za-z_]\w*)|\{(\w+)\})")
+_PATH = re.compile(r"(?:[\w@%+=:,./^ ~-]|\$[A-Za-z_]\w*|\$\{[A-Za-z_]\w*(?::-[\w./-]*)?\})*\Z")
+# The folder of the submission, where sbatch starts a script, and what only makes a path absolute.
+_HERE = re.compile(r"\$(?:\(pwd\)|PWD\b|\{PWD\}|SLURM_SUBMIT_DIR\b|\{SLURM_SUBMIT_DIR\})")
+_REAL = re.compile(r"\$\((?:realpath|readlink -f) ([^\s()]+)\)")
 _SUMS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -37,11 +43,33 @@ class Variables:
         known: literal values.
         arrays: literal arrays, as the source of their words.
         alias: variables that stand for one of Cordée's, such as the first node's name for `$MASTER_ADDR`.
+        sources: values in which only variables are left that the script does not set, as source without quotes.
+        unknown: variables that the script sets to what only a shell can know.
     """
 
     known: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, str] = field(default_factory=dict)
     alias: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
+
+    def path_of(self, source: str) -> str | None:
+        """Return a path in which the variables of whoever submits are left as `${NAME}`; None when only a shell can know it.
+
+        What the script sets is filled in, and so are `~` and the folder of the submission, as `.`.
+        """
+
+        def value(match: re.Match[str]) -> str:
+            name = match[1] or match[2]
+            return self.sources.get(name, self.known.get(name, match[0]))
+
+        text = _REAL.sub(lambda match: match[1] if match[1][0] in "./~$" else f"./{match[1]}", source)
+        text = _NAME.sub(value, _HERE.sub(".", text))
+        text = re.sub(r"\A~(?=/)", "${HOME}", _HERE.sub(".", text))
+        left = {match[1] or match[2] for match in _NAME.finditer(text)}
+        if left & self.unknown or any(name.startswith("SLURM_") for name in left) or not _PATH.match(text):
+            return None
+        return re.sub(r"\$([A-Za-z_]\w*)", r"${\1}", text)
 
     def fill(self, source: str) -> str:
         """Return source with the variables that are known filled in, outside single quotes."""

@@ -20,6 +20,9 @@ _MINUTE_S = 60.0
 _LONGEST_BACKOFF_S = 600.0
 _WITHOUT_SACCT_S = 3600.0
 _ASK_S = 20.0
+# What one command has asked for is asked again with what others ask for, so that all of them live on the same answers.
+_WANTED_S = 600.0
+_MOST_WANTED = 500
 
 
 class JobStatus(NamedTuple):
@@ -39,7 +42,8 @@ class Answer(NamedTuple):
         jobs: by id; a job that was asked for and is missing is unknown to Slurm, if `complete`.
         complete: whether the controller itself answered.
         trouble: why it did not.
-        gone: since when jobs have been seen ended, UTC epoch seconds by id.
+        gone: since when jobs have been seen ended, UTC epoch seconds by id; kept until one is seen alive, or nobody has
+            asked for it for a while.
     """
 
     at: float
@@ -74,42 +78,56 @@ class SlurmAsking:
         )
         fresh = age_s > 0 and 0 <= time.time() - answer.at <= age_s and answer.asked_for.issuperset(ids)
         if fresh or (age_s > 0 and not self._may_ask(kept)):
+            self._remember(ids)
             return answer
-        return self._ask(sorted(ids), kept)
+        return self._ask(frozenset(ids), kept)
+
+    def _remember(self, ids: Collection[str]) -> None:
+        """Have whoever may ask next ask for these jobs too; written rarely."""
+        kept, now = self._read(), time.time()
+        if any(not 0 <= now - kept.get("wanted", {}).get(job, 0.0) < _WANTED_S / 2 for job in ids):
+            self._write({**kept, "wanted": _wanted(kept, ids, now)})
 
     def _may_ask(self, kept: dict[str, Any]) -> bool:
         now = time.time()
         recent = [at for at in kept.get("questions", []) if 0 <= now - at < _MINUTE_S]
         return len(recent) < _PER_MINUTE and now >= kept.get("not_before", 0.0)
 
-    def _ask(self, ids: list[str], kept: dict[str, Any]) -> Answer:
+    def _ask(self, wanted: frozenset[str], kept: dict[str, Any]) -> Answer:
         now = time.time()
-        questions = [at for at in kept.get("questions", []) if 0 <= now - at < _MINUTE_S]
+        ids = sorted(_wanted(kept, wanted, now))
+        asked = 0
         jobs: dict[str, JobStatus] = {}
         without_sacct = kept.get("without_sacct_until", 0.0)
         if ids and now > without_sacct:
-            questions.append(now)
+            asked += 1
             try:
                 jobs = _from_sacct(ids)
             except SlurmError as error:
                 without_sacct = now + (_MINUTE_S if error.busy else _WITHOUT_SACCT_S)
         complete, trouble = True, ""
         if not ids or any(job not in jobs or jobs[job].state != "RUNNING" for job in ids):
-            questions.append(now)
+            asked += 1
             try:
                 jobs.update(
                     {job.id: JobStatus(job.state, job.reason, job.comment) for job in my_jobs(timeout_s=_ASK_S)}
                 )
             except SlurmError as error:
                 complete, trouble = False, str(error.text)
+        kept = self._read()  # others may have asked meanwhile: what they learned stays
         failures = 0 if complete else kept.get("failures", 0) + 1
-        over = [job for job in ids if complete and (job not in jobs or jobs[job].state in ENDED_STATES)]
-        gone = {job: kept.get("gone", {}).get(job, now) for job in over}
+        gone = kept.get("gone", {})
+        over = {job for job in ids if complete and (job not in jobs or jobs[job].state in ENDED_STATES)}
+        alive = {job for job, status in jobs.items() if status.state not in ENDED_STATES}
+        wanted_at = _wanted(kept, wanted, now)
+        gone = {job: gone.get(job, now) for job in over | (gone.keys() & wanted_at.keys()) - alive}
+        questions = [at for at in kept.get("questions", []) if 0 <= now - at < _MINUTE_S] + [now] * asked
         answer = Answer(now, frozenset(ids), jobs, complete, trouble, gone)
         self._write(
             {
                 "at": now,
                 "asked_for": ids,
+                "wanted": wanted_at,
                 "jobs": jobs,
                 "complete": complete,
                 "trouble": trouble,
@@ -135,6 +153,19 @@ class SlurmAsking:
             write_atomically(self._cache, json.dumps(kept))
         except (OSError, CordeeError):
             return  # the next command asks again
+
+
+def _wanted(kept: dict[str, Any], now_wanted: Collection[str], now: float) -> dict[str, float]:
+    """Return when jobs were last asked for, by id: those of `now_wanted`, and the latest of what others want to know."""
+    others = sorted(
+        (
+            (at, job)
+            for job, at in kept.get("wanted", {}).items()
+            if 0 <= now - at < _WANTED_S and job not in now_wanted
+        ),
+        reverse=True,
+    )
+    return {**{job: at for at, job in others[:_MOST_WANTED]}, **dict.fromkeys(now_wanted, now)}
 
 
 def _from_sacct(ids: list[str]) -> dict[str, JobStatus]:

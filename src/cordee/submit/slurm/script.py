@@ -11,6 +11,7 @@ from typing import Any
 
 from cordee.runs.folder import RunFolder
 from cordee.slurm import COMMENT_PREFIX
+from cordee.starting import START
 from cordee.supervise.slurm import agent_srun
 from cordee.supervise.supervisor import EXIT_ENDED, EXIT_NOT_OURS
 
@@ -21,10 +22,13 @@ _MIB = 1 << 20
 _BODY = """\
 run={run}
 python={python}
+# Runs a module as `python -m` does, but takes nothing from the folder that it is started in.
+start={start}
+# The folder of submission may be anybody's; this one is ours.
+cd "$run" || exit
 # The run's own copy of Cordée: whatever is installed later changes nothing for it.
 export PYTHONPATH="$run/node.zip${{PYTHONPATH:+:$PYTHONPATH}}"
 export CORDEE_JOB_STARTED=$(date +%s.%N)
-export CORDEE_HEARTBEAT="${{TMPDIR:-/tmp}}/cordee-$SLURM_JOB_ID-${{SLURM_RESTART_COUNT:-0}}.heartbeat"
 # A job step takes all memory and all cores of the job: the ranks share them below their agent.
 unset "${{!SLURM_MEM_PER_@}}"
 export CORDEE_CORES=$(tr ',' '\\n' <<< "${{SLURM_JOB_CPUS_PER_NODE//\\(x*([0-9])\\)/}}" | sort -n | head -n 1)
@@ -32,16 +36,24 @@ export CORDEE_CORES=$(tr ',' '\\n' <<< "${{SLURM_JOB_CPUS_PER_NODE//\\(x*([0-9])
 # One agent on every node. A lost node takes none of the others with it.
 agents() {{
   until {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$CORDEE_CORES" \\
-      "$python" -s -m cordee.node.agent --folder "$run" </dev/null; do
+      "$python" -s -c "$start" cordee.node.agent --folder "$run" </dev/null 9>&-; do
     sleep 5
     kill -0 $$ || exit
   done
 }}
 
-# The supervisor touches its heartbeat every second; one that has not for long hangs and makes room for the next.
+# The supervisor writes a line into this pipe every second; one that has not for {hung} s hangs and makes room for the next.
+exec 9<> <(:)
 watch() {{
-  while sleep 5; kill -0 "$1" && kill -0 $$; do
-    (( $(date +%s) - $(stat -c %Y "$CORDEE_HEARTBEAT" || date +%s) <= {hung} )) || kill -KILL "$1"
+  local silent_s=0
+  while kill -0 "$1" && kill -0 $$; do
+    if read -r -t 5 -u 9; then
+      silent_s=0
+    elif (( $? <= 128 )); then
+      return  # there is no pipe: nothing is known
+    elif (( (silent_s += 5) >= {hung} )); then
+      kill -KILL "$1"
+    fi
   done
 }}
 
@@ -57,8 +69,8 @@ mkdir -p "$run/control"
 agents >>"$run/control/agents.log" 2>&1 &
 starts=0 since=$SECONDS
 while :; do
-  : >"$CORDEE_HEARTBEAT"
-  "$python" -s -m cordee.supervise.supervisor --folder "$run" >>"$run/control/supervisor.log" 2>&1 </dev/null &
+  CORDEE_HEARTBEAT=9 "$python" -s -c "$start" cordee.supervise.supervisor --folder "$run" \\
+    >>"$run/control/supervisor.log" 2>&1 </dev/null &
   supervisor=$!
   watch "$supervisor" 2>/dev/null & watcher=$!
   while :; do
@@ -73,7 +85,7 @@ while :; do
     {ended}) code=1; break ;;               # failed or cancelled
     {not_ours}) code=0; break ;;               # another job leads this run
   esac
-  # It died: the next one goes on from what it wrote down, and the agents find it.
+  # It died: the next one continues from what it wrote down, and the agents find it.
   (( SECONDS - since > 60 )) && starts=0 since=$SECONDS
   if (( ++starts >= {most} )); then
     echo "the supervisor ended $starts times in a minute, the last time with $code; see $run/control/supervisor.log"
@@ -81,7 +93,6 @@ while :; do
     break
   fi
 done
-rm -f "$CORDEE_HEARTBEAT"
 exit "$code"
 """
 
@@ -93,6 +104,7 @@ def batch_script(folder: RunFolder, plan: dict[str, Any]) -> str:
         run=shlex.quote(str(folder.root)),
         python=shlex.quote(plan.get("python") or sys.executable),
         srun=" \\\n      ".join([shlex.join(srun[:6]), shlex.join(srun[6:])]),
+        start=shlex.quote(START),
         hung=_HUNG_S,
         ended=EXIT_ENDED,
         not_ours=EXIT_NOT_OURS,

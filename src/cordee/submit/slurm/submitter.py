@@ -103,6 +103,8 @@ class SlurmSubmitter(Submitter):
 def _standing(folder: RunFolder, job: str | None, answer: Answer) -> Standing:
     comment = COMMENT_PREFIX + folder.id
     status = answer.jobs.get(job or "")
+    if status is not None and status.comment.startswith(COMMENT_PREFIX) and status.comment != comment:
+        status = None  # a controller that lost its state has given the id to another run
     if status is None or status.state in ENDED_STATES:
         others = [(found, other) for found, other in answer.jobs.items() if other.comment == comment]
         active = [(found, other) for found, other in others if other.state not in ENDED_STATES]

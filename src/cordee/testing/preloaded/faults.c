@@ -8,12 +8,16 @@
  *   FAULT_SLOW_PAUSE_US
  *   FAULT_OWN_ADDRESS      it connects from this address
  *   FAULT_NO_PEERS         processes whose command line has this word can neither connect nor listen
+ *   FAULT_UNSEEN_WHILE     while this file is there, no folder whose name is one of `epochs` and `keepers` can be listed: EIO
+ *   FAULT_NO_ROOM_IN       folders, each with a colon behind it, in which no file gets blocks: ENOSPC
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -73,6 +77,41 @@ ssize_t preadv64(int file, const struct iovec *parts, int count, off64_t offset)
 ssize_t preadv64v2(int file, const struct iovec *parts, int count, off64_t offset, int flags) {
   pause_for("FAULT_READ_PAUSE_US");
   return NEXT(preadv64v2)(file, parts, count, offset, flags);
+}
+
+static int ends_with(const char *text, const char *end) {
+  size_t size = strlen(text), least = strlen(end);
+  return size >= least && strcmp(text + size - least, end) == 0;
+}
+
+DIR *opendir(const char *path) {
+  const char *switch_file = getenv("FAULT_UNSEEN_WHILE");
+  if (switch_file && (ends_with(path, "/epochs") || ends_with(path, "/keepers")) && access(switch_file, F_OK) == 0) {
+    errno = EIO;
+    return NULL;
+  }
+  return NEXT(opendir)(path);
+}
+
+static int has_no_room(int file) {
+  const char *folders = getenv("FAULT_NO_ROOM_IN");
+  char link[64], path[4096];
+  if (!folders) return 0;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  ssize_t size = readlink(link, path, sizeof path - 1);
+  if (size < 0) return 0;
+  path[size] = 0;
+  for (const char *end; (end = strchr(folders, ':')); folders = end + 1)
+    if (strncmp(path, folders, (size_t)(end - folders)) == 0 && path[end - folders] == '/') return 1;
+  return 0;
+}
+
+int posix_fallocate(int file, off_t offset, off_t size) {
+  return has_no_room(file) ? ENOSPC : NEXT(posix_fallocate)(file, offset, size);
+}
+
+int posix_fallocate64(int file, off64_t offset, off64_t size) {
+  return has_no_room(file) ? ENOSPC : NEXT(posix_fallocate64)(file, offset, size);
 }
 
 /* Waits for the next turn: turns come at a fixed pace, so that a late one does not slow down those after it. */

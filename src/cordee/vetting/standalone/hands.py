@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import time
 from typing import Any, Callable, Optional
 
@@ -14,6 +13,7 @@ from cordee.errors import CordeeError
 from cordee.node.tasks import STDERR, Task, TaskExit, TaskRunner
 from cordee.node.watchers import Watcher, Watchers
 from cordee.runs.folder import say
+from cordee.starting import module_argv
 
 Reply = Callable[[dict[str, Any], bytes], object]
 _KILL_S = 2.0
@@ -98,7 +98,7 @@ class Hands:
         here = {"env": dict(os.environ), "workdir": os.getcwd(), "asked_at": time.monotonic()}
         task = Task(
             f"checks-{self._count}",
-            (sys.executable, "-m", "cordee.checks"),
+            tuple(module_argv("cordee.checks", user_site=True)),
             _environment(),
             "/",
             deadline_s=message["deadline_s"],

@@ -110,6 +110,9 @@ export function RunFrame({ place, params, query, setQuery, children }) {
   tellKeys(whole, range);
   useEffect(() => () => tellKeys(null, null), []);
   const setRange = (next) => setQuery({ last: null, start: next?.[0].toFixed(3), stop: next?.[1].toFixed(3) });
+  if (!doc && document_.error?.status === 404)
+    return html`<main id="main" tabindex="-1"><h1>Run not found</h1>
+      <p class="pad">There is no run <span class="name">${run}</span> in the folders that are shown. <a href="#/runs">Back to all runs</a></p></main>`;
   return html`<div class="run-bar">
       <div class="crumbs">
         <nav aria-label="Breadcrumb"><ol>

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -154,3 +156,42 @@ def test_a_workload_that_does_not_exist_and_too_little_time_are_refused():
         conduct.steady_seconds(2.0, len(GPU_TRUTHS), "gpu")
     assert conduct.steady_seconds(8.0, len(GPU_TRUTHS), "gpu") >= 10.0
     assert np.isclose(conduct.steady_seconds(8.0, 2, "gpu"), 20.0)
+
+
+# What a GPU node has, with a checkout of Cordée on its path: click and numpy, and nothing else that we depend on.
+BARE = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pydantic", "yaml", "zarr", "numcodecs", "isal", "google_crc32c", "xarray", "rich", "jinja2", "fpdf"):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+sys.meta_path.insert(0, Missing())
+from cordee.cli import main
+main(["score", "validate", "--from", sys.argv[1], "--json"])
+"""
+
+
+def test_click_and_numpy_are_enough_to_judge_what_was_logged(tmp_path):
+    (truth,) = truths("gpu", "loader-sleeping-logged")
+    recorded(tmp_path / truth.name, truth, *PREDICTED[truth.name])
+    done = subprocess.run([sys.executable, "-c", BARE, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout)["workloads"][0]["status"] == "pass", done.stderr
+
+
+def test_a_recording_that_cannot_be_judged_does_not_take_the_others_along(tmp_path, capsys, monkeypatch):
+    for name in ("gemm-bf16", "triad"):
+        recorded(tmp_path / name, truths("gpu", name)[0], *PREDICTED[name])
+
+    def load_or_fail(folder):
+        if folder.name == "gemm-bf16":
+            raise ModuleNotFoundError("No module named 'google_crc32c'")
+        return load(folder)
+
+    from cordee.insight.saturation.load import load
+
+    monkeypatch.setattr("cordee.insight.saturation.load.load", load_or_fail)
+    assert cordee("score", "validate", "--from", str(tmp_path), "--json") == 1
+    bad, good = json.loads(capsys.readouterr().out)["workloads"]
+    assert (bad["status"], good["status"]) == ("unknown", "pass")
+    assert "google_crc32c" in bad["text"]
+    assert "--from" in bad["text"]

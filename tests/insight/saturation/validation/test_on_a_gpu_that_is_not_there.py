@@ -81,7 +81,7 @@ def test_without_a_gpu_the_command_says_what_to_do_and_runs_nothing(tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_workload_that_fails_is_unknown_with_its_last_words(tmp_path: Path, fake_nvml, monkeypatch, capsys):
-    for name, value in FakeGpus(tmp_path / "nvml", 1, library=fake_nvml).env.items():
+    for name, value in FakeGpus(tmp_path / "nvml", 1, library=fake_nvml).gpm(0, GEMM).env.items():
         monkeypatch.setenv(name, value)
     broken = "def mm(a, b, out): raise RuntimeError('CUDA error: out of memory')\n"
     stand_in(tmp_path, f"UUIDS = ['1234']\n{TORCH}\n{broken}", monkeypatch)
@@ -91,3 +91,16 @@ def test_a_workload_that_fails_is_unknown_with_its_last_words(tmp_path: Path, fa
     assert "ended with exit code 1" in gemm["text"]
     assert gemm["text"].endswith("CUDA error: out of memory")
     assert document["accuracy"] == {"tuned": None, "held out": None}
+
+
+@pytest.mark.slow
+def test_a_gpu_whose_counters_are_closed_is_refused_with_the_reason_before_anything_runs(
+    tmp_path: Path, fake_nvml, monkeypatch, capsys
+):
+    for name, value in FakeGpus(tmp_path / "nvml", 1, library=fake_nvml).env.items():
+        monkeypatch.setenv(name, value)
+    stand_in(tmp_path, f"UUIDS = ['1234']\n{TORCH}", monkeypatch)
+    code, document = validate(tmp_path / "validation", capsys)
+    assert (code, document["error"]["kind"]) == (2, "counters_closed")
+    assert "GPM" in document["error"]["text"]
+    assert not (tmp_path / "validation").exists()

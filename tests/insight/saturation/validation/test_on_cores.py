@@ -20,7 +20,8 @@ def test_workloads_of_cores_are_recorded_scored_and_judged_by_what_they_know_of_
     busy, idle = document["workloads"]
     assert busy["bands"][0]["value"] == pytest.approx(busy["told"]["cpu_cores"], abs=0.03)
     assert (idle["found"], idle["class_right"]) == ("idle", True)
-    assert sorted(path.name for path in target.iterdir()) == ["core-duty-25", "core-idle"]
+    assert sorted(path.name for path in target.iterdir()) == ["core-duty-25", "core-idle", "results.json"]
+    assert json.loads((target / "results.json").read_text()) == document
     with pytest.raises(SystemExit) as again:
         main(["score", "validate", *options, "-o", str(target)])
     assert again.value.code == 2

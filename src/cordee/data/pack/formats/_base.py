@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cordee.data.pack._base import Entry, Options, Packed, Sample, Tell
+from cordee.data.pack._base import Options, Packed, Tell
+from cordee.data.shards.entries import Entry, Sample
 from cordee.data.shards.index import NO_LABEL
 
 if TYPE_CHECKING:

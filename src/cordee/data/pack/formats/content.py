@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from isal.isal_zlib import crc32
 
-from cordee.data.pack._base import CHUNK_BYTES, Entry, Sample, Unreadable
+from cordee.data.pack._base import CHUNK_BYTES, Unreadable
+from cordee.data.shards.entries import Entry, Sample
 from cordee.errors import DataError
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cordee.data.pack._base import Options, Packed, Sample, Tell
+from cordee.data.pack._base import Options, Packed, Tell
 from cordee.data.pack.formats._base import Format, Placed, Tick, Which
 from cordee.data.pack.formats.content import pieces, write_at
 from cordee.data.pack.formats.target import FormatTarget
+from cordee.data.shards.entries import Sample
 from cordee.data.shards.index import NO_LABEL
 from cordee.errors import DataError
 

@@ -19,12 +19,12 @@ NAMES = "names.json"
 
 def names_of(plan: Plan) -> bytes | None:
     """Return what has to be kept so that unpacking gives the same names and empty folders; None: nothing has."""
-    renamed = {
-        os.fsdecode(sample.key) + "." + field: os.fsdecode(entry.name)
-        for sample in plan.samples()
-        if sample.renamed
-        for field, entry in zip(sample.fields, sample.entries, strict=True)
-    }
+    renamed = {}
+    for sample in plan.samples():
+        for field, entry in zip(sample.fields, sample.entries, strict=True):
+            kept = os.fsdecode(sample.key) + "." + field
+            if kept != (name := os.fsdecode(entry.name)):  # another name, or an ending with capitals
+                renamed[kept] = name
     folders = [os.fsdecode(folder) for folder in plan.empty_folders]
     return json.dumps({"names": renamed, "folders": folders}, indent=1).encode() if renamed or folders else None
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cordee.data.pack._base import Options, Packed, Sample, Target, Tell, Unreadable
+from cordee.data.pack._base import Options, Packed, Target, Tell, Unreadable
 from cordee.data.pack.beside import Beside
 from cordee.data.pack.formats.content import pieces, without_unreadable
 from cordee.data.pack.unreadable import refuse_unreadable
+from cordee.data.shards.entries import Sample
 from cordee.environment.pack.errors import PackError
 from cordee.environment.pack.squash import SquashFile
 from cordee.environment.pack.tree import Entry as Node
@@ -70,6 +71,7 @@ def _path(to: str) -> Path:
 def _write(plan: Plan, samples: list[Sample], path: Path, options: Options, tell: Tell) -> int:
     """Write the image and return how many samples are in it."""
     folders: set[bytes] = set()
+    files: set[bytes] = set()
     done_bytes = 0
     with SquashFile(path, COMPRESSION, options.workers, made_s=0) as squash:
         for folder in plan.empty_folders:
@@ -77,6 +79,9 @@ def _write(plan: Plan, samples: list[Sample], path: Path, options: Options, tell
                 squash.add(above)
         for count, sample in enumerate(samples, 1):
             for entry in sample.entries:
+                if entry.name in files:  # a file that a table names in several rows
+                    continue
+                files.add(entry.name)
                 for above in _folders(entry.name, folders):
                     squash.add(above)
                 stamp_s = max(0, entry.stamp_ns // 10**9)

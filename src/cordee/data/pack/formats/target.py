@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cordee.data.pack._base import Options, Packed, Place, Sample, Tell
+from cordee.data.pack._base import Options, Packed, Place, Tell
 from cordee.data.pack.formats._base import Format, Placed, Which
 from cordee.data.pack.formats.content import without_unreadable
 from cordee.data.pack.formats.names import NAMES, names_of
 from cordee.data.pack.places import sync
 from cordee.data.pack.state import State
 from cordee.data.pack.tar import Packing, ShardsTarget
+from cordee.data.shards.entries import Sample
 from cordee.data.shards.index import Shard, write_index
 
 if TYPE_CHECKING:

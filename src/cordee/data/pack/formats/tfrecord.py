@@ -14,10 +14,10 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cordee.data.pack._base import Entry, Sample
 from cordee.data.pack.formats._base import Format, Placed, Tick, Which
 from cordee.data.pack.formats.content import pieces, write_at
 from cordee.data.pack.formats.target import FormatTarget
+from cordee.data.shards.entries import Entry, Sample
 from cordee.errors import DataError
 
 if TYPE_CHECKING:

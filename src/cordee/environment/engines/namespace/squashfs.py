@@ -9,6 +9,7 @@ import struct
 
 from cordee.environment.engines.namespace import kernel
 from cordee.environment.engines.namespace.kernel import Refused
+from cordee.opening import regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def open_checked(at: str, path: str) -> int:
         Refused: with what it is instead.
     """
     try:
-        backing = os.open(at, os.O_RDONLY | os.O_CLOEXEC)
+        backing = regular(at)
         head = os.pread(backing, _SUPERBLOCK_BYTES, 0)
     except OSError as error:
         raise Refused(f"the squashfs file cannot be read: {error.strerror}", given=path) from None

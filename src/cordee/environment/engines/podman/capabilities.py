@@ -50,7 +50,8 @@ def _devices(environment: Environment) -> list[Missing]:
     try:
         devices_for(list(environment.devices))
     except Unknown as unknown:
-        return [Missing(unknown.capability, unknown.text, unknown.next or "take the device out of the EDF")]
+        hint = unknown.next or "take the device out of the EDF"
+        return [Missing(unknown.capability, unknown.text, hint, unknown.given)]
     return []
 
 

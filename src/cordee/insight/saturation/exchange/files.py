@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.errors import DocumentError, UsageError
+from cordee.opening import regular
 
 _GZIP = b"\x1f\x8b"
 _OTHERS = {
@@ -47,7 +48,8 @@ def read_text(path: Path) -> str:
         DocumentError: it cannot be read, is empty, or is no text.
     """
     try:
-        data = path.read_bytes()
+        with open(path, "rb", opener=regular) as file:
+            data = file.read()
         if data.startswith(_GZIP):
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from cordee.insight.saturation.validation.judge import DOCUMENT, Judgement, judg
 from cordee.insight.saturation.validation.truths import Truth
 from cordee.runs.folder import RunFolder
 from cordee.runs.recording import read_recorders, write_recorder
+from cordee.starting import module_argv
 
 _PROGRAMS = "cordee.insight.saturation.validation.programs"
 _START_UP_S = {"gpu": 7.0, "cpu": 3.0}
@@ -29,12 +33,21 @@ _PATIENCE_S = 90.0
 _CLOSING_S = 10.0
 _OUTPUT = "output.txt"
 _LAST_LINES = 3
+_PROBED_S = (1.5, 6.0)  # on a busy machine the sampler may take a while to start
+_COUNTER = "gpu_sm_ratio"
+_log = logging.getLogger(__name__)
 
 
 class NoGpu(UsageError):
     """There is no GPU to validate on."""
 
     kind = "no_gpu"
+
+
+class CountersClosed(UsageError):
+    """The GPU does not tell what bands and classes are judged by."""
+
+    kind = "counters_closed"
 
 
 @dataclass
@@ -69,12 +82,52 @@ class Conduct:
         write_document(target, truth, document, self.place)
         return judge_folder(target)
 
+    def probe_counters(self) -> None:
+        """Record the resting GPU for a moment.
+
+        Raises:
+            CountersClosed: its SMs and pipes are not told; says why.
+        """
+        reason = ""
+        for seconds in _PROBED_S:
+            reason = self._counters_closed(seconds)
+            if not reason:
+                return
+        raise CountersClosed(
+            f"the performance counters of this GPU cannot be read: {reason}",
+            given=self.place.get("gpus"),
+            allowed="an NVIDIA GPU of the Hopper generation or newer whose counters are open to this user",
+            next="try outside of sandboxes and containers, or ask the operators to open the counters to users"
+            " (NVIDIA: NVreg_RestrictProfilingToAdminUsers=0)",
+        )
+
+    def _counters_closed(self, seconds: float) -> str:
+        """Return why nothing is told of SMs when the GPU is recorded for some seconds, empty when it is."""
+        from cordee.insight.saturation.load import load
+
+        with tempfile.TemporaryDirectory(prefix="cordee-probe-", ignore_cleanup_errors=True) as folder:
+            target = Path(folder) / "probe"
+            env = {**environment(), **self.variables}
+            words = [*self._recorder(target), "sleep", f"{seconds:g}"]
+            done = subprocess.run(words, capture_output=True, text=True, check=False, env=env, timeout=_PATIENCE_S)
+            try:
+                trace = load(target)
+            except CordeeError as error:
+                return error.text if done.returncode == 0 else f"{error.text}: {done.stderr.strip()}"
+            values = trace.load(_COUNTER) if trace.kind == "gpu" else None
+            if values is not None and bool((values == values).any()):
+                return ""
+            return trace.missing.get(_COUNTER) or _refused(target) or "the source does not tell them"
+
+    def _recorder(self, target: Path) -> list[str]:
+        words = module_argv("cordee.cli", "record", "-q", "-o", str(target), user_site=True)
+        return [*words, "--interval", f"{self.interval_s:g}s", "--threads", "--"]
+
     def _record(self, truth: Truth, target: Path, marks: Path) -> str:
         """Return why it could not be run to its end, empty when it was."""
-        program = [self.python, "-m", _PROGRAMS, truth.program, "--seconds", f"{self.steady_s:g}"]
-        program += ["--marks", str(marks), "--with", json.dumps(truth.given)]
-        recorder = [sys.executable, "-m", "cordee.cli", "record", "-q", "-o", str(target)]
-        recorder += ["--interval", f"{self.interval_s:g}s", "--threads", "--", *program]
+        given = ["--seconds", f"{self.steady_s:g}", "--marks", str(marks), "--with", json.dumps(truth.given)]
+        program = module_argv(_PROGRAMS, truth.program, *given, python=self.python, user_site=True)
+        recorder = [*self._recorder(target), *program]
         output = self.folder / f"{truth.name}.{_OUTPUT}"
         with output.open("wb") as file:
             streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}
@@ -108,15 +161,25 @@ def judge_folder(folder: Path) -> Judgement:
     truth, document = read_document(folder)
     try:
         trace = load(folder)
+        judgement = judge(truth, trace, document, partial(score, least_s=0.0))
     except CordeeError as error:
         return Judgement(truth, UNKNOWN, text=error.text)
-    judgement = judge(truth, trace, document, score)
+    except ImportError as error:
+        text = f"it cannot be judged here: {error}; judge the recording elsewhere with --from"
+        return Judgement(truth, UNKNOWN, text=text)
+    except Exception as error:
+        # One recording that cannot be judged does not take the others along.
+        _log.exception("judging %s", folder)
+        return Judgement(truth, UNKNOWN, text=f"judging it failed: {type(error).__name__}: {error}")
     if trace.kind != truth.device:
-        refused = [
-            f"{name}: {why}" for one in read_recorders(RunFolder(folder))[0] for name, why in one.refused.items()
-        ]
-        judgement.text = "; ".join([judgement.text, *refused])
+        judgement.text = "; ".join(part for part in (judgement.text, _refused(folder)) if part)
     return judgement
+
+
+def _refused(folder: Path) -> str:
+    """Return what the samplers of a recording were refused, with the reasons."""
+    recorders = read_recorders(RunFolder(folder))[0]
+    return "; ".join(f"{name}: {why}" for one in recorders for name, why in one.refused.items())
 
 
 def validate(
@@ -179,7 +242,7 @@ def find_gpu(python: str) -> dict[str, Any]:
         CordeeError: the interpreter cannot be run.
     """
     try:
-        ask = [python, "-m", _PROGRAMS, "probe"]
+        ask = module_argv(_PROGRAMS, "probe", python=python, user_site=True)
         done = subprocess.run(ask, capture_output=True, text=True, check=False, env=environment(), timeout=_PATIENCE_S)
         seen: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:

@@ -38,12 +38,12 @@ function Chosen({ node, onClose }) {
   ];
   return html`<${Panel} title=${node.node} aside=${html`<button type="button" class="plain" onClick=${onClose}>Close</button>`}>
     <${Figures} items=${[["state", look(node)[2]], ["partition", node.partition], ["why", node.reason], ...Object.entries(node.verdicts || {}).map(([verdict, count]) => [`vetted ${verdict}`, number(count)])]} />
-    ${node.runs?.length ? html`<div class="pad"><${Table} caption=${`What ran on ${node.node}`} columns=${columns} rows=${node.runs.slice(0, 50)} id=${(run) => run.id} /></div>` : html`<p class="soft pad">Nothing of ours ran here.</p>`}
+    ${node.runs?.length ? html`<div class="pad"><${Table} caption=${`What ran on ${node.node}`} columns=${columns} rows=${node.runs.slice(0, 50)} id=${(run) => run.id} /></div>` : html`<p class="soft pad">No run has used this node.</p>`}
   <//>`;
 }
 
 function Running({ runs, mine, setMine }) {
-  if (!runs.length) return html`<${Empty} title="No run of ours goes on." />`;
+  if (!runs.length) return html`<${Empty} title="No active runs." />`;
   const columns = [
     { name: "Run", of: (run) => html`<a class="name" href=${at("run", run.id)}>${run.id}</a>` },
     { name: "State", short: true, of: (run) => html`<${Badge} state=${run.state} />` },
@@ -52,14 +52,14 @@ function Running({ runs, mine, setMine }) {
     { name: "Step", short: true, of: (run) => (run.step === null ? "–" : html`${number(run.step)}${run.total ? ` of ${number(run.total)}` : ""}${run.total ? html`<${Progress} value=${run.step / run.total} text=${`step ${run.step} of ${run.total}`} />` : ""}`) },
     { name: "Its place", of: (run) => html`<button type="button" aria-pressed=${mine === run.id ? "true" : "false"} onClick=${() => setMine(mine === run.id ? "" : run.id)}>${mine === run.id ? "shown" : "show"}</button>` },
   ];
-  return html`<${Table} caption="Runs that go on" columns=${columns} rows=${runs} id=${(run) => run.id} rowProps=${(run) => ({ "data-row": run.id })} />`;
+  return html`<${Table} caption="Active runs" columns=${columns} rows=${runs} id=${(run) => run.id} rowProps=${(run) => ({ "data-row": run.id })} />`;
 }
 
 function Jobs({ jobs }) {
   if (!jobs.length) return null;
   const names = Object.keys(jobs[0]).filter((name) => typeof jobs[0][name] !== "object");
   const columns = names.map((name) => ({ name, of: (job) => (job[name] === null || job[name] === undefined ? "–" : /start|end|submit|_at$/.test(name) && typeof job[name] === "number" ? html`<${Time} at=${job[name]} />` : String(job[name])) }));
-  return html`<${Panel} title="What else runs" aside=${many(jobs.length, "job")}><${Table} caption="Other jobs" columns=${columns} rows=${jobs.slice(0, 200)} id=${(job) => JSON.stringify(job)} /><//>`;
+  return html`<${Panel} title="Other jobs" aside=${many(jobs.length, "job")}><${Table} caption="Other jobs" columns=${columns} rows=${jobs.slice(0, 200)} id=${(job) => JSON.stringify(job)} /><//>`;
 }
 
 export default function Fleet({ query, setQuery }) {
@@ -89,7 +89,7 @@ export default function Fleet({ query, setQuery }) {
           })}</ul>
         <//>
         ${one && html`<${Chosen} node=${one} onClose=${() => setChosen("")} />`}
-        <${Panel} title="Runs that go on"><${Running} runs=${fleet.runs} mine=${mine} setMine=${(id) => setQuery({ run: id })} /><//>
+        <${Panel} title="Active runs"><${Running} runs=${fleet.runs} mine=${mine} setMine=${(id) => setQuery({ run: id })} /><//>
         <${Jobs} jobs=${fleet.jobs || []} />
         <${Missing} missing=${fleet.missing} />`;
     }}<//>`;

@@ -29,7 +29,7 @@ function Inside({ run, query, setQuery, range }) {
   if (group) return html`<${Chosen} ...${{ run, query, setQuery, range, groups, group, metric }} key=${group.name} />`;
   if (state.error) return html`<${Fault} error=${state.error} what="the heat map" />`;
   if (!state.data) return html`<${Loading} what="what was measured" />`;
-  return html`<${Empty} title="Nothing was sampled yet"><p>Samples come once ranks run, one a second from every node; this page goes on by itself.</p><//>`;
+  return html`<${Empty} title="Nothing was sampled yet"><p>Samples come once ranks run, one a second from every node; this page updates by itself.</p><//>`;
 }
 
 function Chosen({ run, query, setQuery, range, groups, group, metric }) {
@@ -218,7 +218,7 @@ function Controls({ want, devices, metric, setQuery }) {
     <button type="button" class="dir" aria-label=${sort.down ? "Highest first; turn" : "Lowest first; turn"} title="Turn the order"
       onClick=${() => setQuery({ dir: sort.down ? "up" : "down" })}>${sort.down ? "↓" : "↑"}</button>
     ${grouped.length > 0 && html`<${Select} label="Group by" value=${sort.by} options=${[["", "nothing"], ...grouped]} onChange=${(by) => setQuery({ by, rows: null })} />`}
-    <${Select} label="Points shared by cells" value=${want.kind} options=${CELLS} onChange=${(kind) => setQuery({ cells: kind === "far" ? null : kind })} />
+    <${Select} label="When a cell holds several GPUs, show" value=${want.kind} options=${CELLS} onChange=${(kind) => setQuery({ cells: kind === "far" ? null : kind })} />
     <${Select} label="Scale" value=${want.scale} options=${[["robust", "percentiles 1–99"], ["full", "lowest–highest"], ...(metric.unit === "ratio" ? [["unit", "0–100 %"]] : [])]}
       onChange=${(scale) => setQuery({ scale: scale === "robust" ? null : scale })} />
     <div class="field"><span>Colours</span><${Choice} label="Colours" value=${want.map} options=${[["sequential", "low–high"], ["diverging", "around median"]]}

@@ -102,6 +102,7 @@ function About({ doc }) {
     ["ended", doc.ended_at ? html`<${Time} at=${doc.ended_at} seconds />` : null],
     ["job", doc.job],
     ["attempt", doc.attempt],
+    ["began from", doc.began_from ? `${doc.began_from} (${doc.began_from_run === doc.run ? "its own" : doc.began_from_run ? `of run ${doc.began_from_run}` : "of an unknown run"})` : null],
     ["checkpoint", doc.checkpoint],
     ["environment", doc.environment ? [doc.environment.name, doc.environment.image, doc.environment.engine].filter(Boolean).join(" · ") : null],
     ["lost ranks", doc.ranks.some((rank) => rank.status === "failed") ? ranges(doc.ranks.filter((rank) => rank.status === "failed").map((rank) => rank.rank)) : null],

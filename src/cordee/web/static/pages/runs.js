@@ -8,7 +8,7 @@ import { serverNow } from "../live.js";
 import { at, withQuery } from "../routes.js";
 import { Badge, Choice, Empty, Loaded, Progress, Search, Table, Time, sorted } from "../ui.js";
 
-const STATES = ["running", "queued", "finished", "failed", "cancelled"];
+const STATES = ["running", "queued", "finished", "failed", "cancelled", "unknown"];
 const PAGE = 100;
 const MOST = 2000;
 

@@ -29,7 +29,7 @@ function Diagnosis({ diagnosis }) {
       <h3><i class=${`key c${place % 8}`} aria-hidden="true"></i>${one.class}, ${percent(one.share)} of the time: ${one.title}</h3>
       ${(one.evidence || []).map((text) => html`<p class="soft small"><${Words} text=${text} /></p>`)}
       ${(one.advice || []).length > 0 && html`<ul>${one.advice.map((text) => html`<li class="said"><${Icon} name="right" /><span><${Words} text=${text} /></span></li>`)}</ul>`}
-      ${Number.isFinite(one.gain) ? html`<p class="soft">Without it the score would be about ${number(one.gain, 3)} higher.</p>` : ""}
+      ${Number.isFinite(one.gain) ? html`<p class="soft">Removing this could make the job up to ${number(one.gain, 3)}x faster.</p>` : ""}
     </li>`)}</ol>
   <//>`;
 }

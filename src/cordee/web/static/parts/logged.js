@@ -57,7 +57,7 @@ export function Logged(shared) {
     <${Loaded} state=${state} what="what was logged">${({ metrics, capped }) => {
       const all = ordered(metrics);
       if (!all.length) {
-        return html`<${Empty} title="The ranks logged nothing yet."><p>One call in the training loop draws a curve here:</p><pre><code>${'cordee.log({"loss": loss}, step=step)'}</code></pre><//>`;
+        return html`<${Empty} title="The ranks logged nothing yet."><p>One call in the training loop draws a curve here:</p><pre><code>${'cordee.log(step=step, loss=loss)'}</code></pre><//>`;
       }
       const rows = all.filter((metric) => metric.name.toLowerCase().includes(text.toLowerCase()));
       return html`${all.length > 4 && html`<div class="bar"><${Search} label="Metric" value=${text} placeholder="loss …" onInput=${setText} /></div>`}

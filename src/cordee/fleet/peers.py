@@ -55,26 +55,28 @@ class Peers:
 
 
 def socket_owner(local: Address, remote: Address, tables: Iterable[Path] = _TABLES) -> int | None:
-    """Return the user whose open socket goes from `local` to `remote` on this machine; None: there is none.
+    """Return the user whose open socket goes from `local` to `remote` on this machine; None: there is none."""
+    return socket_owners([(local, remote)], tables).get((local, remote))
+
+
+def socket_owners(wanted: Iterable[Ends], tables: Iterable[Path] = _TABLES) -> dict[Ends, int]:
+    """Return the users of those connections whose socket is open on this machine, by one look at the kernel's tables.
 
     A socket that its process has closed already is shown as root's: only one that is still held counts.
     """
+    spelt = {tuple(_spelt(address, six) for address in ends): ends for ends in wanted for six in (False, True)}
+    found: dict[Ends, int] = {}
     for table in tables:
-        wanted = {(_spelt(local, six), _spelt(remote, six)) for six in (False, True)}
         try:
             with open(table) as file:
                 for line in file:
                     fields = line.split()
-                    if (
-                        len(fields) > 9
-                        and (fields[1], fields[2]) in wanted
-                        and fields[3] == _ESTABLISHED
-                        and fields[9] != "0"
-                    ):
-                        return int(fields[7])
+                    ends = spelt.get((fields[1], fields[2])) if len(fields) > 9 else None
+                    if ends is not None and fields[3] == _ESTABLISHED and fields[9] != "0":
+                        found.setdefault(ends, int(fields[7]))
         except (OSError, ValueError):
             continue
-    return None
+    return found
 
 
 def _spelt(address: Address, six: bool) -> str:

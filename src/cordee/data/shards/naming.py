@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from typing import Dict, Iterable, Iterator, List, Mapping, Set, Tuple
 
-from cordee.data.pack._base import Entry, Sample
+from cordee.data.shards.entries import Entry, Sample
 from cordee.errors import DataError
 
 # Distinct fields beyond which the first dot of a name is not taken for the end of its key.
@@ -14,7 +13,9 @@ _NO_FIELD = "bin"
 _FEW = 20
 
 
-Folders = list[tuple[bytes, list[tuple[bytes, Entry]]]]
+# `(folder, [(name in it, entry)])`; folders are empty or end with a slash.
+Folders = List[Tuple[bytes, List[Tuple[bytes, Entry]]]]
+_Group = Tuple[bytes, Tuple[str, ...], Tuple[Entry, ...], bool]
 
 
 def by_folder(entries: Iterable[Entry]) -> Folders:
@@ -23,7 +24,7 @@ def by_folder(entries: Iterable[Entry]) -> Folders:
     Raises:
         DataError: a name occurs twice.
     """
-    found: dict[bytes, list[tuple[bytes, Entry]]] = {}
+    found: Dict[bytes, List[Tuple[bytes, Entry]]] = {}
     for entry in entries:
         name = entry.name
         cut = name.rfind(b"/") + 1
@@ -32,11 +33,11 @@ def by_folder(entries: Iterable[Entry]) -> Folders:
             found[folder].append((name[cut:], entry))
         else:
             found[folder] = [(name[cut:], entry)]
-    twice: list[bytes] = []
+    twice: List[bytes] = []
     for folder, files in found.items():
         files.sort()
         if len({name for name, _ in files}) < len(files):
-            twice += [folder + a for (a, _), (b, _) in pairwise(files) if a == b]
+            twice += [folder + a for (a, _), (b, _) in zip(files, files[1:]) if a == b]
     if twice:
         names = [name.decode("utf-8", "backslashreplace") for name in sorted(set(twice))]
         raise DataError(
@@ -48,13 +49,13 @@ def by_folder(entries: Iterable[Entry]) -> Folders:
     return sorted(found.items(), key=_first)
 
 
-def _first(pair: tuple[bytes, object]) -> bytes:
+def _first(pair: Tuple[bytes, object]) -> bytes:
     return pair[0]
 
 
 def choose_split(folders: Folders) -> str:
     """Return `first` where the first dots of the names lead to few fields, else `last`."""
-    fields: set[bytes] = set()
+    fields: Set[bytes] = set()
     for _, files in folders:
         fields.update([base.partition(b".")[2] if base[:1] != b"." else b"" for base, _ in files])
         if len(fields) > _MANY_FIELDS:
@@ -62,9 +63,7 @@ def choose_split(folders: Folders) -> str:
     return "first"
 
 
-def samples(
-    folders: Folders, at_first_dot: bool, labels: Mapping[bytes, int], class_of_folder: Mapping[bytes, int]
-) -> Iterator[Sample]:
+def samples(folders: Folders, at_first_dot: bool, class_of_folder: Mapping[bytes, int]) -> Iterator[Sample]:
     """Yield the samples of each folder, by key.
 
     Files of one folder whose names are equal up to the dot are one sample. What no reader of WebDataset would find under
@@ -73,16 +72,12 @@ def samples(
     for folder, files in folders:
         label = class_of_folder.get(folder[: folder.find(b"/")]) if class_of_folder else None
         for key, fields, entries, renamed in _folder_groups(folder, files, at_first_dot):
-            if labels:
-                label = next((labels[entry.name] for entry in entries if entry.name in labels), None)
             yield Sample(key, label, fields, entries, renamed)
 
 
-def _folder_groups(
-    folder: bytes, files: list[tuple[bytes, Entry]], at_first_dot: bool
-) -> Iterator[tuple[bytes, tuple[str, ...], tuple[Entry, ...], bool]]:
-    plain: dict[bytes, tuple[tuple[str, ...], tuple[Entry, ...]]] = {}
-    odd: list[tuple[bytes, Entry]] = []
+def _folder_groups(folder: bytes, files: List[Tuple[bytes, Entry]], at_first_dot: bool) -> Iterator[_Group]:
+    plain: Dict[bytes, Tuple[Tuple[str, ...], Tuple[Entry, ...]]] = {}
+    odd: List[Tuple[bytes, Entry]] = []
     broken = b"\n" in folder
     for base, entry in files:
         dot = base.find(b".") if at_first_dot else base.rfind(b".")
@@ -105,18 +100,11 @@ def _folder_groups(
     return iter(made)
 
 
-def _renamed(
-    folder: bytes, odd: list[tuple[bytes, Entry]], at_first_dot: bool, taken: set[bytes]
-) -> list[tuple[bytes, tuple[str, ...], tuple[Entry, ...], bool]]:
+def _renamed(folder: bytes, odd: List[Tuple[bytes, Entry]], at_first_dot: bool, taken: Set[bytes]) -> List[_Group]:
     """Return samples for files that cannot keep their names; those with the same stem stay together."""
-    stems: dict[bytes, dict[str, Entry]] = {}
+    stems: Dict[bytes, Dict[str, Entry]] = {}
     for base, entry in odd:
-        # What remains of a name with a leading or trailing dot is its stem; other dots of a stem become underlines.
-        inner = base.strip(b".")
-        dot = inner.find(b".") if at_first_dot else inner.rfind(b".")
-        stem, ending = (inner[:dot], inner[dot + 1 :]) if dot > 0 else (inner, b"")
-        stem = stem.replace(b".", b"_").replace(b"\n", b"_") or b"_"
-        field = _field(ending) if ending and b"\n" not in ending else _NO_FIELD
+        stem, field = _stem_and_field(base, at_first_dot)
         free, number = stem, 1
         while free in taken or field in stems.get(free, ()):
             number += 1
@@ -126,7 +114,32 @@ def _renamed(
     return [(tidy + stem, tuple(found), tuple(found.values()), True) for stem, found in stems.items()]
 
 
-_KNOWN: dict[bytes, str] = {}
+def key_and_field(name: bytes, at_first_dot: bool) -> Tuple[bytes, str]:
+    """Return key and field of a file by itself, whatever its name is."""
+    cut = name.rfind(b"/") + 1
+    stem, field = _stem_and_field(name[cut:], at_first_dot)
+    return name[:cut].replace(b"\n", b"_") + stem, field
+
+
+def _stem_and_field(base: bytes, at_first_dot: bool) -> Tuple[bytes, str]:
+    # What remains of a name with a leading or trailing dot is its stem; other dots of a stem become underlines.
+    inner = base.strip(b".")
+    dot = inner.find(b".") if at_first_dot else inner.rfind(b".")
+    stem, ending = (inner[:dot], inner[dot + 1 :]) if dot > 0 else (inner, b"")
+    stem = stem.replace(b".", b"_").replace(b"\n", b"_") or b"_"
+    return stem, _field(ending) if ending and b"\n" not in ending else _NO_FIELD
+
+
+_KNOWN: Dict[bytes, str] = {}
+
+
+def beside_others(samples: List[Sample]) -> List[bytes]:
+    """Return the names of files that are a sample of their own only because another one has the same name but for capitals."""
+    return [
+        sample.entries[0].name
+        for sample in samples
+        if sample.renamed and (tilde := sample.key.rfind(b"~")) > 0 and sample.key[tilde:] not in sample.entries[0].name
+    ]
 
 
 def _field(ending: bytes) -> str:

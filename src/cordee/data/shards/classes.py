@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cordee.data.pack.naming import Folders
+from typing import Dict, List, Tuple
+
+from cordee.data.shards.naming import Folders
+from cordee.errors import UsageError
 
 _SPLITS = {"train", "training", "val", "valid", "validation", "eval", "test", "testing", "dev"}
 _MEDIA = set(
@@ -11,7 +14,7 @@ _MEDIA = set(
 _MOSTLY = 0.9
 
 
-def folder_classes(folders: Folders, force: bool) -> tuple[list[str], dict[bytes, int], list[str]]:
+def folder_classes(folders: Folders, force: bool) -> Tuple[List[str], Dict[bytes, int], List[str]]:
     """Return the classes, their numbers by first folder, and notes for people.
 
     Numbers follow the sorted names of the folders, as torchvision's ImageFolder counts them.
@@ -19,8 +22,11 @@ def folder_classes(folders: Folders, force: bool) -> tuple[list[str], dict[bytes
     Args:
         force: the folders are classes whatever they look like; else only where there are at least two and nearly all
             files are pictures, sound, films or arrays below one of them.
+
+    Raises:
+        UsageError: `force`, and the folders are splits such as train and val.
     """
-    media: dict[bytes, int] = {}
+    media: Dict[bytes, int] = {}
     for folder, files in folders:
         first = folder[: folder.find(b"/")] if folder else b""
         count = len(files) if force else sum([base[base.rfind(b".") + 1 :].lower() in _MEDIA for base, _ in files])
@@ -31,7 +37,14 @@ def folder_classes(folders: Folders, force: bool) -> tuple[list[str], dict[bytes
     files_in_all = sum(len(files) for _, files in folders)
     if not force and (len(found) < 2 or sum(media.values()) < _MOSTLY * files_in_all):
         return [], {}, []
-    if not force and {name.lower() for name in names} <= _SPLITS:
-        text = f"{', '.join(names)} look like splits, not classes: no labels; pack each folder by itself to get them"
-        return [], {}, [text]
-    return names, {folder: number for number, folder in enumerate(found)}, []
+    if not names or not {name.lower() for name in names} <= _SPLITS:
+        return names, {folder: number for number, folder in enumerate(found)}, []
+    if force:
+        raise UsageError(
+            "these folders look like splits, and would be the only classes",
+            given=f"--labels folders: {', '.join(names)}",
+            allowed="folders that are classes",
+            next="pack each split by itself: the folders in it are its classes",
+        )
+    text = f"{', '.join(names)} look like splits, not classes: no labels; pack each folder by itself to get them"
+    return [], {}, [text]

@@ -1,0 +1,25 @@
+"""How Cordée starts its own modules as processes: never from the current folder, which may hold anybody's files."""
+
+from __future__ import annotations
+
+import sys
+
+# `python -m` takes the current folder first: a `secrets.py` there would be run in place of the library's. `-P` would do
+# from Python 3.11 on, and PYTHONSAFEPATH would reach the ranks, whose script's own folder must stay first for them.
+START = (
+    "import sys; sys.path = [entry for entry in sys.path if entry]; import runpy; "
+    'runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)'
+)
+
+
+def module_argv(module: str, *arguments: str, python: str = sys.executable, user_site: bool = False) -> list[str]:
+    """Return argv that runs one of our modules as `python -m` does, with nothing taken from the current folder.
+
+    Args:
+        module: its full name.
+        arguments: of the module.
+        python: the interpreter, which finds Cordée by itself or by PYTHONPATH.
+        user_site: whether packages that the user installed for themselves (`pip install --user`) are seen; the node side
+            needs none, the document side may lie there.
+    """
+    return [python, *([] if user_site else ["-s"]), "-c", START, module, *arguments]

@@ -1,0 +1,68 @@
+"""Modules of ours that are started as processes take nothing from the current folder."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+
+import pytest
+
+from cordee.starting import module_argv
+
+from .test_layers import MODULES, interpreters
+
+SHOWN = "import json, secrets, sys\nprint(json.dumps([__name__, sys.argv[1:], sys.path, sys.flags.no_user_site]))\n"
+# It writes the command lines of other people's jobs, and starts nothing.
+WRITES_COMMANDS = {"spec.sbatch.launch"}
+
+
+@pytest.mark.parametrize("python", interpreters())
+@pytest.mark.parametrize("user_site", [True, False])
+def test_a_module_is_run_with_its_arguments_and_nothing_of_the_current_folder(tmp_path, python, user_site):
+    package, here = tmp_path / "library" / "ours", tmp_path / "here"
+    package.mkdir(parents=True)
+    here.mkdir()
+    (package / "__init__.py").touch()
+    (package / "shown.py").write_text(SHOWN)
+    for name in ("secrets", "runpy", "json", "ours"):
+        (here / f"{name}.py").write_text("raise SystemExit('this was not to be run')\n")
+    command = module_argv("ours.shown", "--word", "a b", python=python, user_site=user_site)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "library")}
+    done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    name, words, path, no_user_site = json.loads(done.stdout)
+    assert (name, words) == ("__main__", ["--word", "a b"])
+    assert "" not in path
+    assert str(here) not in path
+    assert no_user_site == (not user_site)
+
+
+def unsafe_starts(source: str) -> list[int]:
+    """Return the lines where a list of words has `-m`, which takes the current folder first, without `-I` before it."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.List, ast.Tuple)):
+            words = [word.value if isinstance(word, ast.Constant) else None for word in node.elts]
+            if "-m" in words and "-I" not in words[: words.index("-m")]:
+                found.append(node.lineno)
+    return found
+
+
+def test_no_process_of_ours_is_started_by_dash_m():
+    starts = {name: unsafe_starts(path.read_text()) for name, path in MODULES.items() if name not in WRITES_COMMANDS}
+    assert {name: lines for name, lines in starts.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ('argv = [sys.executable, "-m", "cordee.checks"]', [1]),
+        ('argv = (sys.executable, "-s", "-m", "cordee.checks")', [1]),
+        ('argv = [python, "-I", "-m", "venv", place]', []),
+        ('argv = module_argv("cordee.checks")', []),
+    ],
+)
+def test_a_start_by_dash_m_is_found(source, lines):
+    assert unsafe_starts(source) == lines
