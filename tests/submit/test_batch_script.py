@@ -5,7 +5,9 @@ Slurm is played by a `srun` that runs on this machine what it is given.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -81,9 +83,22 @@ class Site:
             plan = {**plan, "python": str(fake)}
         script = folder.submit / "job.sbatch"
         script.write_text(edit(submitter("slurm").script(folder, plan)))
-        return subprocess.run(
-            ["bash", str(script)], cwd=self.here, env=self.env, capture_output=True, text=True, timeout=60, check=False
-        )
+        with subprocess.Popen(
+            ["bash", str(script)],
+            cwd=self.here,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                out, err = process.communicate(timeout=60)
+            finally:
+                # Slurm ends what a job leaves.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def left_behind(self) -> list[str]:
         return sorted(path.name for path in (self._folder / "tmp").iterdir())

@@ -29,13 +29,15 @@ class _Incoming(Connection):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        crowd = self._server.strangers[self.peer_address]
-        self._server.strangers[self.peer_address] += 1
+        strangers = self._server.strangers
+        crowd = strangers.get(self.peer_address, {})
+        # Whoever has been silent longest makes room: a peer that knows the token proves it at once.
+        if len(crowd) >= MAX_STRANGERS:
+            next(iter(crowd))._crowded_out()
+        crowd = strangers.setdefault(self.peer_address, crowd)
+        crowd[self] = None
         self._greet = self._answer
-        if crowd >= MAX_STRANGERS:
-            self._fail(WireError("too many unauthenticated connections"))
-            return
-        patience = GREETING_S if crowd < PATIENT_STRANGERS else CROWDED_S
+        patience = GREETING_S if len(crowd) <= PATIENT_STRANGERS else CROWDED_S
         self._timer = asyncio.get_running_loop().call_later(patience, self._expire)
         self._say({"cordee": PROTOCOL, "nonce": self._nonce})
 
@@ -50,13 +52,18 @@ class _Incoming(Connection):
     def _expire(self) -> None:
         self._fail(WireError("said nothing that proves it knows the token in time"))
 
+    def _crowded_out(self) -> None:
+        self._no_stranger()
+        self._fail(WireError("too many unauthenticated connections"))
+
     def _no_stranger(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         strangers = self._server.strangers
-        strangers[self.peer_address] -= 1
-        if strangers[self.peer_address] <= 0:
-            del strangers[self.peer_address]
+        crowd = strangers.get(self.peer_address, {})
+        crowd.pop(self, None)
+        if not crowd:
+            strangers.pop(self.peer_address, None)
 
     def _answer(self, hello: dict[str, Any]) -> None:
         version = hello.get("cordee")
@@ -91,7 +98,7 @@ class Server:
     Attributes:
         address, port: where it listens.
         connections: the authenticated connections that are open.
-        strangers: number of unauthenticated connections per address.
+        strangers: the unauthenticated connections of each address, the oldest first.
         refused: how often each reason for turning a peer away has occurred.
     """
 
@@ -108,7 +115,7 @@ class Server:
         self.address = ""
         self.port = 0
         self.connections: set[Connection] = set()
-        self.strangers: Counter[str] = Counter()
+        self.strangers: dict[str, dict[_Incoming, None]] = {}
         self.refused: Counter[str] = Counter()
         self._on_refused = on_refused
         self._listener: Optional[asyncio.AbstractServer] = None
