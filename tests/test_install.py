@@ -92,6 +92,7 @@ def test_the_wheel_installs_and_runs_by_pip(wheel, tmp_path):
     must_work(python.with_name("cordee"), tmp_path)
 
 
+@pytest.mark.campaign
 def test_the_wheel_installs_and_runs_as_a_uv_tool(wheel, tmp_path):
     env = clean_environment(UV_TOOL_DIR=str(tmp_path / "tools"), UV_TOOL_BIN_DIR=str(tmp_path / "bin"))
     uv = Path(sys.executable).with_name("uv")

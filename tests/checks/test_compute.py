@@ -306,6 +306,7 @@ def test_torch_on_the_cpu_goes_the_way_of_the_gpus() -> None:
     assert copied["facts"]["cpu"]["wrong"] == 0
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_torch_sums_over_processes_with_gloo() -> None:
     result = one(

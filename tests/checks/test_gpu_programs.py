@@ -30,6 +30,7 @@ def one(gpus: SimulatedGpus, check: str, parameters: dict[str, Any] | None = Non
     return result
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("check", sorted(QUICK))
 def test_every_gpu_is_tested_and_named_by_its_uuid(check: str, tmp_path: Path) -> None:
     result = one(SimulatedGpus(tmp_path), check)
@@ -59,6 +60,7 @@ def test_a_gpu_that_computes_wrongly_fails_by_name_and_the_other_is_not_blamed(c
     assert "GPU 0" not in result["evidence"]
 
 
+@pytest.mark.campaign
 def test_a_wrong_summand_spoils_the_sum_and_fails_the_node(tmp_path: Path) -> None:
     result = one(SimulatedGpus(tmp_path, wrong=[1]), "gpu.allreduce")
     assert result["status"] == "fail", result
@@ -71,6 +73,7 @@ def test_a_gpu_that_gives_an_error_fails_in_the_words_of_its_driver(tmp_path: Pa
     assert result["evidence"].startswith("CUDA error: uncorrectable ECC error encountered")
 
 
+@pytest.mark.campaign
 def test_a_driver_that_refuses_is_unknown_but_fails_the_check_of_just_that(tmp_path: Path) -> None:
     gpus = SimulatedGpus(tmp_path, refuses="driver version is insufficient for runtime version")
     speed = one(gpus, "gpu.gemm")
@@ -80,6 +83,7 @@ def test_a_driver_that_refuses_is_unknown_but_fails_the_check_of_just_that(tmp_p
     assert (cuda["status"], cuda["cause"]) == ("fail", None)
 
 
+@pytest.mark.campaign
 def test_a_gpu_without_free_memory_is_no_pass(tmp_path: Path) -> None:
     for check in ("gpu.gemm", "gpu.memory_bandwidth"):
         result = one(SimulatedGpus(tmp_path, free_bytes=1 << 20), check, {"size": None})

@@ -154,6 +154,7 @@ def test_two_nodes_measure_with_torch() -> None:
     assert listen["value"] == pytest.approx(connect["value"])
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_with_torch_a_partner_with_another_token_is_turned_away() -> None:
     port = pick_port(HOST)
@@ -166,6 +167,7 @@ def test_with_torch_a_partner_with_another_token_is_turned_away() -> None:
     assert "does not know the token" in listen["evidence"]
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_with_torch_a_partner_that_does_not_listen_is_named() -> None:
     result = result_of(start("connect", "n1", "n7", pick_port(HOST), backend="torch", deadline_s=15))

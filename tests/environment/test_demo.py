@@ -86,6 +86,7 @@ def runnable() -> list[str]:
     return [name for name in ENGINES if name != "step" and not find_engine(name).missing(anything)]
 
 
+@pytest.mark.campaign
 def test_the_demo_trains_alike_in_every_engine_that_runs_here(folder, outside):
     engines = runnable()
     assert "namespace" in engines
@@ -94,6 +95,7 @@ def test_the_demo_trains_alike_in_every_engine_that_runs_here(folder, outside):
     )
 
 
+@pytest.mark.campaign
 def test_a_run_in_the_image_ends_with_the_weights_of_the_script_alone(folder, outside, tmp_path):
     more = {"need__nodes": 1, "environment": "env.toml", "vet__max_load": 1000.0}
     with LocalRun(folder, tmp_path / "runs", run=TRAIN, **more) as run:

@@ -381,6 +381,7 @@ def test_a_job_that_was_preempted_for_good_says_so(cluster, run):
     assert advised(run).verdict == "it failed because a job with a higher priority took its nodes"
 
 
+@pytest.mark.campaign
 def test_a_job_whose_time_was_up_asks_for_more(cluster, run):
     job = submit(run, "--time=10")
     until(job, running)

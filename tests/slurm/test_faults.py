@@ -33,6 +33,7 @@ def end_far_later(run, training) -> None:
     training.may_end()
 
 
+@pytest.mark.campaign
 def test_the_daemon_of_a_middle_node_may_die(job, start, slurm, training):
     run = start(job(training.run, SPARE))
     run.wait(under_way)
@@ -171,6 +172,7 @@ int fsync(int fd) { wait_if_below(fd); return ((int (*)(int))dlsym(RTLD_NEXT, "f
 """
 
 
+@pytest.mark.campaign
 def test_a_run_folder_on_a_slow_file_system_only_costs_time(job, start, tmp_path, monkeypatch):
     source, library = tmp_path / "slow.c", tmp_path / "slow.so"
     source.write_text(SLOW)

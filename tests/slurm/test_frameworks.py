@@ -66,7 +66,7 @@ def finish(run) -> None:
     )
 
 
-@pytest.mark.parametrize("launch", ["fork", "srun"])
+@pytest.mark.parametrize("launch", ["fork", pytest.param("srun", marks=pytest.mark.campaign)])
 def test_torch_ddp_averages_over_all_ranks(program, start, launch: str) -> None:
     run = start(program("ddp.py", launch=launch))
     finish(run)
@@ -117,6 +117,7 @@ def test_a_node_that_is_left_out_is_in_nobodys_world(program, start, slurm, name
     fitted(run, "lightning" if name == "lightning_fit.py" else "slurm")
 
 
+@pytest.mark.campaign
 def test_torchrun_makes_one_world_of_all_nodes(job, start) -> None:
     torchrun = Path(sys.executable).parent / "torchrun"
     folder = job(f"{torchrun} --nproc-per-node={PER_NODE} torchrun_world.py", f"[need]\nnodes = {NODES}\n")
@@ -153,7 +154,9 @@ def test_a_kind_of_mpi_that_slurm_does_not_have_is_refused_before_submission(hel
     assert "pmix" in refused.value.allowed
 
 
-@pytest.mark.parametrize("part", ["srun", "agent", "rank 3", "supervisor"])
+@pytest.mark.parametrize(
+    "part", ["srun", "supervisor", *(pytest.param(part, marks=pytest.mark.campaign) for part in ("agent", "rank 3"))]
+)
 def test_ranks_of_srun_come_back_after_a_kill_and_none_is_left(job, start, training, part: str) -> None:
     run = start(job(training.run, f'launch = "srun"\n{NEED}'))
     run.wait(lambda state: (state.step or 0) > 20 and state.checkpoint is not None)

@@ -122,6 +122,7 @@ def test_a_task_killed_in_its_midst_is_named_too(script):
     assert document(script)["exclude"] == ["n4"]
 
 
+@pytest.mark.campaign
 def test_a_hung_task_is_named_and_slurm_ends_it(script):
     body = f"srun {OPTIONS.replace('30', '5')} bash -c './vet'; echo code $?; source ./vet.env; echo verdict $CORDEE_VET_VERDICT $CORDEE_VET_EXCLUDE"
     vet = '#!/bin/bash\n[ "$SLURMD_NODENAME" = n2 ] && kill -STOP $$\nexec cordee vet protocol.yaml --deadline 12s\n'

@@ -71,6 +71,7 @@ def test_an_environment_is_made_once_and_found_from_then_on(index: Path, tmp_pat
     assert prepared(["tiny-check-tool>=1"]) is None
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_an_entry_may_bring_options_of_pip(tmp_path: Path) -> None:
     write_wheel(tmp_path)

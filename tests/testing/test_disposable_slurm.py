@@ -283,6 +283,7 @@ def test_settings_replace_lines_and_partitions_are_as_given(tmp_path):
 class TestFaults:
     """On the cluster that tests share."""
 
+    @pytest.mark.campaign
     def test_a_killed_node_loses_everything_on_it_and_comes_back(self, slurm, tmp_path):
         started = tmp_path / "started"
         job = submit(
@@ -321,6 +322,7 @@ class TestFaults:
         slurm.resume("n1")
         assert wait_until(lambda: running(job), 60)
 
+    @pytest.mark.campaign
     def test_jobs_outlive_a_controller_that_is_away(self, slurm):
         job = submit("-N1")
         assert wait_until(lambda: running(job), 60)

@@ -794,6 +794,7 @@ def paced(nodes: SimulatedNodes, slow: dict[str, list[str]]) -> None:
         node.env.update(faults)
 
 
+@pytest.mark.campaign
 def test_a_node_that_is_slow_with_everybody_is_named(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library) as nodes:
         paced(nodes, {BAD: ["n1", "n2", "n4"]})
@@ -803,6 +804,7 @@ def test_a_node_that_is_slow_with_everybody_is_named(tmp_path: Path, library: Pa
     assert vetted.document["links"] == []
 
 
+@pytest.mark.campaign
 def test_a_link_between_two_nodes_is_named_and_neither_node_is_left_out(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library) as nodes:
         paced(nodes, {"n2": ["n3"], "n3": ["n2"]})
@@ -813,6 +815,7 @@ def test_a_link_between_two_nodes_is_named_and_neither_node_is_left_out(tmp_path
     assert "link.slow" in vetted.rules("n3")
 
 
+@pytest.mark.campaign
 def test_a_node_that_reaches_the_conductor_but_no_peer_is_named(tmp_path: Path, library: Path) -> None:
     with allocation(tmp_path, library) as nodes:
         nodes[BAD].env.update(faulty(build_faults(tmp_path), cut_off="cordee.checks"))

@@ -202,6 +202,7 @@ def test_a_node_whose_agent_is_gone_is_silent_and_its_partners_are_met_again() -
     assert outcome.results["n3"]["cause"] == "silent"
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_frozen_node_is_silent() -> None:
     outcome = run(Network(4, frozen=("n3",)))

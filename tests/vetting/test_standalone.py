@@ -233,6 +233,7 @@ def test_the_next_node_conducts_when_the_first_dies_and_no_check_runs_twice(tmp_
     assert not tasks.meeting.exists()
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_the_third_node_conducts_when_two_have_died(tmp_path):
     with Tasks(tmp_path, 8, gate=True) as tasks:
@@ -259,6 +260,7 @@ def test_a_conductor_that_hung_for_a_while_ends_with_the_others_verdict(tmp_path
     assert tasks.document["exclude"] == ["s1"]
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_the_next_node_conducts_when_the_first_never_comes(tmp_path):
     with Tasks(tmp_path, 4, deadline_s=12.0, absent=((1, 0),)) as tasks:

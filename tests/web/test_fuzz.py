@@ -33,6 +33,7 @@ BOUNDED = settings(
 )  # fmt: skip
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_whatever_is_asked_is_answered_in_the_shape_of_the_document(
