@@ -14,6 +14,8 @@ from cordee.cli import main as cordee_main
 
 from .conftest import Cordee
 
+pytestmark = pytest.mark.slow
+
 Call = Callable[..., tuple[object, str, str]]
 
 SCRIPT = """

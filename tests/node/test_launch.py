@@ -21,6 +21,8 @@ from cordee.node.tasks import Task, TaskExit, TaskRunner
 from cordee.node.watchers import Watcher, Watchers
 from cordee.node.world import World
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 30.0
 SIZE = 4
 SRUN = -1
