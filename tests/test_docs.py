@@ -378,6 +378,7 @@ def test_links_between_files_lead_somewhere():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_site_builds_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(ROOT / "docs"), str(tmp_path / "html")]
     done = subprocess.run([*command, "-d", str(tmp_path / "trees")], capture_output=True, text=True, check=False)
