@@ -253,7 +253,8 @@ def test_the_busiest_of_many_threads_is_found_and_few_are_read():
         while not values.get("cpu_cores_ratio", 0) > 0.2:  # a busy machine gives it a core later
             _wait_for_ticks(process.pid, 30)
             values = named(sampler)
-        assert 0.8 < values["thread_busiest_ratio"] / values["cpu_cores_ratio"] < 1.2
+        # The two are read one after the other, and a busy machine stops this process in between.
+        assert 0.5 < values["thread_busiest_ratio"] / values["cpu_cores_ratio"] < 2.0
         assert values["cpu_share_cores"] == pytest.approx(len(os.sched_getaffinity(0)))
         followed = sampler._parts[1]._known[process.pid]._followed
         assert 1 <= len(followed) <= 8

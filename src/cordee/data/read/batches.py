@@ -218,11 +218,13 @@ def _take(group: "list[Array]", at: int, mean_bytes: float, most_bytes: int, gro
     """Return the next batches to read at once: one to begin with, then as many as a block may hold."""
     if not mean_bytes or not growth.times:
         return group[at : at + 1]
-    most = min(_BLOCK_SAMPLES, min(_BLOCK_BYTES, most_bytes / growth.times) / mean_bytes)
-    taken, samples = [group[at]], len(group[at])
-    for part in group[at + 1 :]:
+    most = min(_BLOCK_SAMPLES, _BLOCK_BYTES / mean_bytes)
+    taken: list[Any] = []
+    samples, weight = 0, 0.0
+    for part in group[at:]:
         samples += len(part)
-        if samples > most:
+        weight += max(_LEAST_BATCH_BYTES, mean_bytes * len(part))  # what growth is told of
+        if taken and (samples > most or weight * growth.times > most_bytes):
             break
         taken.append(part)
     return taken

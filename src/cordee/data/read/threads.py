@@ -20,6 +20,8 @@ from cordee.data.read.letting_go import ENDING, close_elsewhere
 from cordee.errors import UsageError
 
 _FIRST_LIMIT_BYTES = 16 << 20
+# So many blocks are under way while nobody knows yet how large what is made of them will be.
+_UNKNOWN_BLOCKS = 4
 # A loop that waits no longer for a batch under way is not helped by more of them: they only leave the processor's caches.
 _SHORT_S = 0.01
 
@@ -162,7 +164,7 @@ class _Pending:
             if self._error is None:
                 values = [value for part in self._values for value in part]
                 self._value = self._work.put_together(self._source, self._batch, values)
-                self._queue.growth.note(array_bytes(self._value), self._raw_bytes)
+                self._queue.note(array_bytes(self._value), self._raw_bytes)
         except BaseException as error:
             self._error = error
         self._values = []
@@ -265,9 +267,21 @@ class _Queue:
     def wait_for_room(self) -> bool:
         """Wait until there is room for the next block; return whether one is wanted."""
         with self._changed:
-            while not self.stopped and self._held * (self.growth.times or 1.0) > self._limit and len(self._blocks) > 1:
+            while not self.stopped and self._full():
                 self._changed.wait()
             return not self.stopped
+
+    def _full(self) -> bool:
+        times = self.growth.times
+        if times is None:
+            return len(self._blocks) >= _UNKNOWN_BLOCKS
+        return self._held * times > self._limit and len(self._blocks) > 1
+
+    def note(self, made_bytes: float, read_bytes: float) -> None:
+        """Keep how large a batch has become: from now on bytes are the bound."""
+        with self._changed:
+            self.growth.note(made_bytes, read_bytes)
+            self._changed.notify_all()
 
     def take(self) -> Optional[list[Batch]]:
         """Return the next block, None when there are no more."""
