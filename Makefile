@@ -30,7 +30,7 @@ demo: install-demo  ## Train a small GPT on two nodes of this machine, kill a ra
 	@bash scripts/demo.sh "$(VENV)"
 
 check: install warm static  ## Style, types and the fast tests, in under 90 seconds on two cores
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not campaign"
+	$(BIN)/pytest -q -n 2 --dist loadfile --quick -m "not campaign"
 
 test: install warm static  ## What must pass before anything lands, the documentation too; CORDEE_FORBID_SKIPS=1 makes a skip a failure
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not campaign"

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 DURATIONS = ROOT / "tests" / "durations.txt"
 # What a file takes that has no place there yet.
-UNRECORDED_S = 5.0
+UNRECORDED_S = 3.0
+# `--quick` leaves out files that take longer.
+QUICK_S = 3.0
 
 # Where a person's Python may write no bytecode, each of the thousands of processes that tests start would compile all of it.
 sys.dont_write_bytecode = False
@@ -43,6 +45,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="a test or module that is skipped or expected to fail is a failure",
     )
     parser.addoption(
+        "--quick",
+        action="store_true",
+        help=f"leave out the files that take more than {QUICK_S:g} s, as {DURATIONS.relative_to(ROOT)} has them",
+    )
+    parser.addoption(
         "--record-durations",
         action="store_true",
         help=f"write what the files of these tests took into {DURATIONS.relative_to(ROOT)}; on a machine with nothing else to do",
@@ -50,10 +57,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the files that take longest in front, so that no worker ends long after the others (xdist is told not to reorder)."""
     seconds = recorded_durations()
-    items.sort(key=lambda item: -seconds.get(file_of(item.nodeid), UNRECORDED_S))
+
+    def takes(item: pytest.Item) -> float:
+        return seconds.get(file_of(item.nodeid), UNRECORDED_S)
+
+    items.sort(key=lambda item: -takes(item))
+    if config.getoption("quick"):
+        left_out = [item for item in items if takes(item) > QUICK_S]
+        items[:] = [item for item in items if takes(item) <= QUICK_S]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def recorded_durations() -> dict[str, float]:

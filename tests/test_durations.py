@@ -30,3 +30,5 @@ def test_durations_are_recorded_and_the_longest_file_comes_first(tmp_path):
     assert [path for _, path in recorded] == ["tests/test_b.py", "tests/test_a.py"]
     assert float(recorded[0][0]) >= 0.3
     assert ran() == unrecorded
+    (tests / "durations.txt").write_text("9.0 tests/test_b.py\n")
+    assert ran("--quick") == ["tests/test_a.py::test_short"]
