@@ -4,93 +4,313 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 
 from cordee.errors import RunFolderError
 from cordee.opening import parse_json, read_regular, regular_below
+from cordee.runs.disk import DISK, Disk
+from cordee.runs.lane import Inline
 from cordee.units import utc_text
 
 SCHEMA = "cordee.journal/1"
 _MAJOR = 1
-_MAX_PENDING = 10_000
-MOST_BYTES = 512 << 20  # of all writers of a run: weeks of it
+MOST_BYTES = 512 << 20  # of all writers of a run, for those who read another's: weeks of it
+
+# Of what only says how things stand, the newest one counts; older ones may go while the disk refuses for long.
+_SUPERSEDED = frozenset(("progress", "checkpoint_seen"))
+_MOST_WAITING_BYTES = 8 << 20
+_SYNC_BYTES = 256 << 10
+_WRITE_BYTES = 1 << 20
+_RETRY_S = 1.0
+
+
+class Line(NamedTuple):
+    """One event as it is written: with its line end."""
+
+    data: bytes
+    sequence: int
+    event: str
+    durable: bool
+
+
+class Waiting:
+    """The lines that are not certainly on the disk, in their order: those to write, and those written and not yet durable.
+
+    Nothing leaves before `certain`. Beyond `most_bytes` progress that later progress supersedes is dropped, and nothing else.
+
+    Args:
+        most_bytes: of lines to write.
+
+    Attributes:
+        superseded: lines dropped so far.
+    """
+
+    def __init__(self, most_bytes: int = _MOST_WAITING_BYTES) -> None:
+        self.superseded = 0
+        self._most_bytes = self._limit = most_bytes
+        self._to_write: list[Line] = []
+        self._written: list[Line] = []
+        self._bytes = 0
+        self._taken = 0
+
+    def __len__(self) -> int:
+        """Return how many lines are still to be written."""
+        return len(self._to_write)
+
+    def __bool__(self) -> bool:
+        """Return whether any line is not durable."""
+        return bool(self._to_write or self._written)
+
+    @property
+    def wants_sync(self) -> bool:
+        """Whether what is written, or taken to be, is to be made durable now."""
+        lines = self._written + self._to_write[: self._taken]
+        return any(line.durable for line in lines) or sum(len(line.data) for line in lines) >= _SYNC_BYTES
+
+    def first_not_written(self, after: int) -> int:
+        """Return the sequence number of the first line that is not in the file, `after` when all are."""
+        return self._to_write[0].sequence if self._to_write else after
+
+    def first_not_durable(self, after: int) -> int:
+        """Return the sequence number of the first line that may be lost, `after` when none may."""
+        return self._written[0].sequence if self._written else self.first_not_written(after)
+
+    def add(self, line: Line) -> None:
+        """Take one more line."""
+        self._to_write.append(line)
+        self._bytes += len(line.data)
+        if self._bytes > self._limit:
+            self._drop_superseded()
+            self._limit = max(self._most_bytes, 2 * self._bytes)
+
+    def take(self) -> list[Line]:
+        """Return what is to be written now; it stays here until `took` and `certain`."""
+        self._taken = len(self._to_write)
+        return list(self._to_write)
+
+    def took(self, count: int) -> None:
+        """The file took the first `count` lines whole; the rest of what was taken is to be written again."""
+        self._written += self._to_write[:count]
+        del self._to_write[:count]
+        self._taken = 0
+        self._bytes = sum(len(line.data) for line in self._to_write)
+
+    def certain(self) -> None:
+        """What was written is durable."""
+        self._written.clear()
+
+    def uncertain(self) -> None:
+        """What was written may be lost: it is to be written again."""
+        self._to_write[:0] = self._written
+        self._bytes += sum(len(line.data) for line in self._written)
+        self._written.clear()
+
+    def _drop_superseded(self) -> None:
+        kept, newest = [], set()
+        for line in reversed(self._to_write[self._taken :]):
+            if line.event in _SUPERSEDED and line.event in newest:
+                self._bytes -= len(line.data)
+                self.superseded += 1
+            else:
+                newest.add(line.event)
+                kept.append(line)
+        self._to_write[self._taken :] = reversed(kept)
 
 
 class JournalWriter:
-    """Appends events to `journal/<writer>.jsonl`; a full disk delays events, it neither loses nor raises them away.
+    """Appends events to `journal/<writer>.jsonl`; a disk that refuses delays events, it neither loses nor raises them away.
 
-    One process owns one writer. Each event is one `write` call, so a reader sees whole lines but for a torn last one,
-    which the next writer closes with a line end before it goes on.
+    One process owns one writer. An event is kept until writing, fsync and close have all succeeded; after an error of any
+    of them it is written again, so that the file may hold the same line twice, and readers count it once. A torn last line
+    is closed with a line end by whoever writes next.
 
     Args:
         folder: the run's `journal/` folder.
         writer: `client`, or `supervisor-<epoch>`.
         epoch: the epoch that the events belong to.
         sequence: the first sequence number to use.
+        disk: where it writes.
+        lane: what does the writing; one that is a thread leaves the event loop alone, and takes what came meanwhile together.
+        wall, mono: the clocks that events are dated by, in UTC epoch seconds and in monotonic seconds.
+
+    Attributes:
+        last_error: what the disk said last, None while all is well.
+        refused_since: when, by `mono`, the disk began to refuse; None while it does not.
     """
 
-    def __init__(self, folder: Path, writer: str, epoch: int, sequence: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        writer: str,
+        epoch: int,
+        sequence: int = 0,
+        *,
+        disk: Disk = DISK,
+        lane: Optional[Inline] = None,
+        wall: Callable[[], float] = time.time,
+        mono: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.path = folder / f"{writer}.jsonl"
-        self._opener = regular_below(folder.parent)
         self.writer = writer
         self.epoch = epoch
         self.sequence = sequence
         self.last_error: Optional[OSError] = None
-        self._pending: list[bytes] = []
-        self._needs_newline = _ends_torn(self.path)
+        self.refused_since: Optional[float] = None
+        self._disk, self._lane = disk, lane or Inline()
+        self._wall, self._mono = wall, mono
+        self._waiting = Waiting()
+        self._mutex = threading.Lock()
+        self._queued = False
+        self._needs_newline: Optional[bool] = None
 
     def append(self, event: str, *, durable: bool = True, **fields: Any) -> dict[str, Any]:
-        """Write one event and return it; `durable` events are on disk when this returns (unless the disk refuses)."""
-        record: dict[str, Any] = {
-            "schema": SCHEMA,
-            "epoch": self.epoch,
-            "seq": self.sequence,
-            "writer": self.writer,
-            "time": utc_text(),
-            "mono": round(time.monotonic(), 4),
-            "event": event,
-        }
-        record.update(fields)
-        self.sequence += 1
-        if len(self._pending) < _MAX_PENDING:
-            self._pending.append(json.dumps(record, separators=(",", ":"), default=str).encode() + b"\n")
-        self.flush(durable=durable)
+        """Have one event written and return it; from any thread.
+
+        Without a thread that writes, a `durable` event is on the disk when this returns, unless the disk refuses; with one,
+        whoever needs that waits for `durable()`.
+        """
+        with self._mutex:
+            record: dict[str, Any] = {
+                "schema": SCHEMA,
+                "epoch": self.epoch,
+                "seq": self.sequence,
+                "writer": self.writer,
+                "time": utc_text(self._wall()),
+                "mono": round(self._mono(), 4),
+                "event": event,
+            }
+            record.update(fields)
+            data = json.dumps(record, separators=(",", ":"), default=str).encode() + b"\n"
+            self._waiting.add(Line(data, self.sequence, event, durable))
+            self.sequence += 1
+        self._begin_writing()
         return record
 
     @property
     def pending(self) -> int:
-        """Number of events that the disk has refused so far."""
-        return len(self._pending)
+        """Number of events that are not in the file."""
+        return len(self._waiting)
 
-    def flush(self, *, durable: bool = True) -> bool:
-        """Try to write what is pending; return whether everything is written."""
-        if not self._pending:
-            return True
+    @property
+    def written_until(self) -> int:
+        """The sequence number up to which, itself left out, all events are in the file."""
+        with self._mutex:
+            return self._waiting.first_not_written(self.sequence)
+
+    @property
+    def durable_until(self) -> int:
+        """The sequence number up to which, itself left out, all events are on the disk for good."""
+        with self._mutex:
+            return self._waiting.first_not_durable(self.sequence)
+
+    def flush(self) -> bool:
+        """Have what is pending written and made durable; return whether all of it is, by now."""
+        self._begin_writing(sync=True)
+        return not self._waiting
+
+    async def durable(self) -> None:
+        """Return once all events so far are on the disk for good; waits for as long as the disk refuses."""
+        import asyncio  # slow to import, and most who read or write journals have no loop
+
+        until = self.sequence
+        while self.durable_until < until:
+            await asyncio.shield(asyncio.wrap_future(self._lane.submit(self._sync)))
+            if self.durable_until < until:
+                await asyncio.sleep(_RETRY_S)
+
+    def _begin_writing(self, sync: bool = False) -> None:
+        with self._mutex:
+            if self._queued or not self._waiting:
+                return
+            self._queued = True
+        done = self._lane.submit(self._sync if sync else self._write)
+        if done.done():
+            done.result()
+
+    def _sync(self) -> None:
+        self._write(sync=True)
+
+    def _write(self, sync: bool = False) -> None:
+        """Write what waits, in one go: one open, one fsync and one close for all that came meanwhile."""
+        with self._mutex:
+            self._queued = False
+            lines = self._waiting.take()
+            sync = bool(self._waiting) and (sync or self._waiting.wants_sync)
+        if not lines and not sync:
+            return
+        took, error, doubtful = 0, None, False
         try:
-            descriptor = self._opener(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        except OSError as error:
-            self.last_error = error
-            return False
-        try:
-            while self._pending:
-                line = (b"\n" if self._needs_newline else b"") + self._pending[0]
-                written = os.write(descriptor, line)
-                if written < len(line):
-                    raise OSError(28, "the disk took only a part of a line")
-                self._needs_newline = False
-                self._pending.pop(0)
-            if durable:
-                os.fsync(descriptor)
-        except OSError as error:
+            descriptor = self._open()
+        except OSError as refused:
+            error = refused
+        else:
+            try:
+                took = self._append(descriptor, lines)
+                if took < len(lines):
+                    error = self.last_error
+                elif sync:
+                    self._disk.fsync(descriptor)
+            except OSError as refused:
+                error, doubtful = refused, True
+            try:
+                self._disk.close(descriptor)
+            except OSError as refused:
+                error, doubtful = refused, True
+        with self._mutex:
+            self._waiting.took(took)
+            if doubtful:
+                self._waiting.uncertain()
+            elif error is None and sync:
+                self._waiting.certain()
+        if error is not None:
             self._needs_newline = True
-            self.last_error = error
-            return False
-        finally:
-            os.close(descriptor)
-        self.last_error = None
-        return True
+            self.refused_since = self._mono() if self.refused_since is None else self.refused_since
+        else:
+            self.refused_since = None
+        self.last_error = error
+
+    def _open(self) -> int:
+        if self._needs_newline is None:
+            self._needs_newline = _ends_torn(self.path)
+        return self._disk.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, self.path.parent.parent)
+
+    def _append(self, descriptor: int, lines: list[Line]) -> int:
+        """Write lines and return how many the file took whole; then `last_error` says why not all."""
+        took = 0
+        for count, data in _together(lines):
+            view = memoryview(b"\n" + data if self._needs_newline else data)
+            try:
+                while view:
+                    view = view[self._disk.write(descriptor, view) :]
+            except OSError as refused:
+                self.last_error = refused
+                written = len(data) - len(view)
+                for line in lines[took:]:
+                    written -= len(line.data)
+                    if written < 0:
+                        return took
+                    took += 1
+                return took
+            self._needs_newline = False
+            took += count
+        return took
+
+
+def _together(lines: Iterable[Line]) -> Iterator[tuple[int, bytes]]:
+    """Yield (number of lines, their bytes) for each call of write."""
+    some: list[bytes] = []
+    size = 0
+    for line in lines:
+        some.append(line.data)
+        size += len(line.data)
+        if size >= _WRITE_BYTES:
+            yield len(some), b"".join(some)
+            some, size = [], 0
+    if some:
+        yield len(some), b"".join(some)
 
 
 def client_journal(folder: Path) -> JournalWriter:
@@ -124,8 +344,25 @@ def read_journal(folder: Path) -> list[dict[str, Any]]:
             allowed="the journal/ folder of a run, with files of its own and no links",
             next="`cordee runs` lists the runs that are there",
         ) from error
-    events.sort(key=lambda event: (event["epoch"], event["seq"], event["writer"]))
-    return events
+    return in_order(events)
+
+
+def place(event: dict[str, Any]) -> tuple[int, int, str]:
+    """Return an event's place in the order of the journal."""
+    return event["epoch"], event["seq"], event["writer"]
+
+
+def in_order(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return events in the order of the journal; one that a writer wrote twice, unsure whether the disk had it, is there once."""
+    found: list[dict[str, Any]] = []
+    same = 0  # where the events with the place of the last one begin
+    for event in sorted(events, key=place):
+        if not found or place(found[-1]) != place(event):
+            same = len(found)
+        elif event in found[same:]:
+            continue
+        found.append(event)
+    return found
 
 
 def parse_lines(data: bytes, path: Path) -> list[dict[str, Any]]:
@@ -162,6 +399,7 @@ def parse_lines(data: bytes, path: Path) -> list[dict[str, Any]]:
 
 
 def _ends_torn(path: Path) -> bool:
+    """Return whether a file may end within a line."""
     try:
         with open(path, "rb", opener=regular_below(path.parent.parent)) as file:
             file.seek(0, os.SEEK_END)
@@ -169,5 +407,7 @@ def _ends_torn(path: Path) -> bool:
                 return False
             file.seek(-1, os.SEEK_END)
             return file.read(1) != b"\n"
-    except OSError:
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True

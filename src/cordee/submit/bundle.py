@@ -43,6 +43,8 @@ NODE_SIDE = (
     "insight/peers.py",
     "runs/__init__.py",
     "runs/folder.py",
+    "runs/disk.py",
+    "runs/lane.py",
     "runs/journal.py",
     "runs/snapshot.py",
     "runs/state.py",
