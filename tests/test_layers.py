@@ -65,6 +65,7 @@ NODE_MODULES_OF_SHARED_ROOMS = {
         "lane",
         "folder",
         "journal",
+        "following",
         "snapshot",
         "state",
         "blocklog",

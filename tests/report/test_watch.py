@@ -10,10 +10,11 @@ from rich.console import Console
 
 from cordee.cli.blocks import sparkline
 from cordee.cli.watch import View, watch
-from cordee.cli.watch_reading import JournalTail, OutputTail
+from cordee.cli.watch_reading import OutputTail
 from cordee.errors import RunFolderError
 from cordee.runs.blocklog import BlockLogWriter, encode_events, encode_grid, encode_schema
 from cordee.runs.folder import RunFolder
+from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.logframes import LogWriter
 from cordee.runs.state import replay
@@ -150,7 +151,7 @@ def test_sparklines_go_from_the_least_to_the_greatest_and_leave_gaps():
 
 
 def test_events_that_were_written_late_have_their_place(made):
-    tail = JournalTail(made.folder)
+    tail = JournalFollower(made.folder)
     assert tail.read().state == "running"
     made.journal.append("progress", step=3, total=9)
     assert tail.read().step == 3

@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from cordee.cli.standing import timely, words
-from cordee.cli.watch_reading import JournalTail
 from cordee.errors import CordeeError
 from cordee.report.clean import one_line
 from cordee.report.segments import end_words
 from cordee.runs.folder import RunFolder
+from cordee.runs.following import JournalFollower
 from cordee.runs.journal import client_journal
 from cordee.runs.logframes import Frame, read_frames
 from cordee.runs.state import RunState, called
@@ -109,7 +109,7 @@ class Follower:
         self.folder = folder
         self._quiet = quiet
         self._place = submitter_of(folder)
-        self._journal = JournalTail(folder)
+        self._journal = JournalFollower(folder)
         self._next_standing = time.monotonic() + _FIRST_STANDING_S
         self._gone_since: float | None = None
         self._queue_words = ("", 0.0)

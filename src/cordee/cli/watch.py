@@ -15,11 +15,12 @@ from rich.text import Text
 from cordee.cli import watch_heat, watch_views
 from cordee.cli.standing import stand, words
 from cordee.cli.watch_keys import keys
-from cordee.cli.watch_reading import JournalTail, OutputTail
+from cordee.cli.watch_reading import OutputTail
 from cordee.cli.watch_samples import Samples
 from cordee.errors import CordeeError
 from cordee.report.clean import one_line
 from cordee.runs.folder import RunFolder
+from cordee.runs.following import JournalFollower
 from cordee.runs.sealed import read_commit
 from cordee.runs.state import RunState
 from cordee.runs.tail import LiveEvents
@@ -100,7 +101,7 @@ class View:
         self.page = VIEWS[0]
         self.scroll = 0
         self.heat = watch_heat.Choice()
-        self._journal = JournalTail(folder)
+        self._journal = JournalFollower(folder)
         self._events = LiveEvents(folder.telemetry)
         self._next_standing = 0.0
         self._shown_rank: int | None = None

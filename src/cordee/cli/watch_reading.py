@@ -1,73 +1,14 @@
-"""What the live view reads: each class continues where it stopped, and begins near the end of what is long."""
+"""What the live view reads of the output: it continues where it stopped, and begins near the end of what is long."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
-from cordee.opening import regular_below
-from cordee.runs.folder import RunFolder
-from cordee.runs.journal import MOST_BYTES, parse_lines, read_journal
 from cordee.runs.logframes import read_frames
-from cordee.runs.state import Replay, RunState
 
 _BEGIN_BYTES = 256 << 10
 _LONGEST_LINE = 4096
-
-
-class JournalTail:
-    """A run's state; what the journal has grown by is added to it.
-
-    Args:
-        folder: the run's folder.
-    """
-
-    def __init__(self, folder: RunFolder) -> None:
-        self._folder = folder
-        self._offsets: dict[Path, int] = {}
-        self._events: list[dict[str, Any]] = []
-        self._replay = Replay(folder.id)
-        self._state = RunState(run=folder.id)
-
-    def read(self) -> RunState:
-        """Return the state now.
-
-        Raises:
-            RunFolderError: the journal cannot be read, or was written by a newer major version.
-        """
-        paths = sorted(self._folder.journal.glob("*.jsonl"))
-        news = [event for path in paths for event in self._read_file(path)]
-        if not paths:
-            read_journal(self._folder.journal)  # says what is wrong, if anything is
-        if news:
-            news.sort(key=_place)
-            if self._events and _place(news[0]) < _place(self._events[-1]):  # written late: all over again
-                self._events = sorted(self._events + news, key=_place)
-                self._replay = Replay(self._folder.id)
-                news = self._events
-            else:
-                self._events += news
-            self._state = self._replay.feed(news)
-        return self._state
-
-    def _read_file(self, path: Path) -> list[dict[str, Any]]:
-        offset = self._offsets.get(path, 0)
-        try:
-            with open(path, "rb", opener=regular_below(self._folder.root)) as file:
-                file.seek(offset)
-                whole = file.read(MOST_BYTES).rpartition(b"\n")[0]
-        except OSError:
-            read_journal(self._folder.journal)  # says what is wrong, if it still is
-            return []
-        if not whole:
-            return []
-        self._offsets[path] = offset + len(whole) + 1
-        return parse_lines(whole, path)
-
-
-def _place(event: dict[str, Any]) -> tuple[int, int, str]:
-    return event["epoch"], event["seq"], event["writer"]
 
 
 class OutputTail:

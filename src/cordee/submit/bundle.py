@@ -46,6 +46,7 @@ NODE_SIDE = (
     "runs/disk.py",
     "runs/lane.py",
     "runs/journal.py",
+    "runs/following.py",
     "runs/snapshot.py",
     "runs/state.py",
     "runs/blocklog.py",

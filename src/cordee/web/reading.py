@@ -15,12 +15,12 @@ from typing import Any
 from cordee.errors import RunFolderError
 from cordee.findings import Finding
 from cordee.runs.folder import RunFolder
+from cordee.runs.following import JournalFollower
 from cordee.runs.placement import placement, placement_findings
 from cordee.runs.reader import Run
 from cordee.runs.recording import all_ended, is_recording, read_recorders, recording_state
 from cordee.runs.state import RunState
 from cordee.web.errors import Busy
-from cordee.web.journal import Journal
 
 _log = logging.getLogger(__name__)
 _WAIT_S = 30.0
@@ -51,7 +51,7 @@ class Reading:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.recording = is_recording(folder) and not folder.journal.is_dir()
-        self.journal = Journal(folder)
+        self.journal = JournalFollower(folder)
         self.used = time.monotonic()
         self._run = Run(folder)
         self._placed = Places({}, [])

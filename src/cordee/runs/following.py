@@ -1,0 +1,137 @@
+"""A run's journal, followed: what it has grown by since the last time, and the state that it replays to."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from pathlib import Path
+from typing import Any, Iterator, Optional
+
+from cordee.opening import regular_below
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import MOST_BYTES, in_order, parse_lines, place, read_journal
+from cordee.runs.state import Replay, RunState
+
+_READ_BYTES = 4 << 20
+_FEED_EVENTS = 20_000
+
+
+class JournalFollower:
+    """State, and events, of one run; only new bytes are read.
+
+    Args:
+        folder: the run's folder.
+        keep: keep the events; without, memory does not grow with the journal, and its length has no limit: for the run's own
+            processes, which must never find their own journal too long.
+
+    Attributes:
+        events: in the order of `read_journal`, if they are kept.
+        state: their replay.
+        version: grows with every change.
+    """
+
+    def __init__(self, folder: RunFolder, *, keep: bool = True) -> None:
+        self._folder, self._keep = folder, keep
+        self.version = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._offsets: dict[Path, int] = {}
+        self.events: list[dict[str, Any]] = []
+        self.state = RunState(run=self._folder.id)
+        self._replay = Replay(self._folder.id)
+        self._last: Optional[dict[str, Any]] = None
+
+    def read(self) -> RunState:
+        """Return the state now.
+
+        Raises:
+            RunFolderError: the journal cannot be read, or was written by a newer major version.
+        """
+        paths = sorted(self._folder.journal.glob("*.jsonl"))
+        if not paths or any(self._shrunk(path) for path in self._offsets):
+            self._complain()
+            self.version += self._last is not None
+            self._begin()
+        try:
+            if self._keep:
+                self._take(in_order(self._news(paths)))
+            else:
+                self._pass_on(self._news(paths))
+        except _Late:
+            self._begin()
+            self._pass_on(iter(in_order(self._news(paths))))
+        except OSError:
+            self._complain()
+        return self.state
+
+    def _take(self, news: list[dict[str, Any]]) -> None:
+        """Add events to those that are kept; where a writer was behind another, all are replayed from the start."""
+        if not news:
+            return
+        if self._last is not None and place(news[0]) <= place(self._last):
+            together = in_order([*self.events, *news])
+            if len(together) == len(self.events):
+                return  # written again by a writer that was not sure of its disk
+            self._replay, news, self.events = Replay(self._folder.id), together, []
+        self.events = [*self.events, *news]
+        self._feed(news)
+
+    def _pass_on(self, news: Iterator[dict[str, Any]]) -> None:
+        """Replay events as they are read and forget them.
+
+        Raises:
+            _Late: one belongs before those that were replayed already.
+        """
+        some: list[dict[str, Any]] = []
+        for event in news:
+            last = some[-1] if some else self._last
+            if last is not None and place(event) <= place(last) and (place(event) != place(last) or event == last):
+                self._offsets.clear()
+                raise _Late
+            some.append(event)
+            if len(some) >= _FEED_EVENTS:
+                self._feed(some)
+                some = []
+        if some:
+            self._feed(some)
+
+    def _feed(self, news: list[dict[str, Any]]) -> None:
+        self._last = news[-1]
+        self.state = self._replay.feed(news)
+        self.version += 1
+
+    def _news(self, paths: list[Path]) -> Iterator[dict[str, Any]]:
+        """Yield what the files have grown by, in order as far as each file is."""
+        return heapq.merge(*(self._read_file(path) for path in paths), key=place)
+
+    def _read_file(self, path: Path) -> Iterator[dict[str, Any]]:
+        with open(path, "rb", buffering=0, opener=regular_below(self._folder.root)) as file:
+            rest = b""
+            file.seek(self._offsets.get(path, 0))
+            while True:
+                piece = file.read(_READ_BYTES)
+                whole, end, torn = (rest + piece).rpartition(b"\n")
+                rest = torn
+                if whole or end:
+                    self._offsets[path] = self._offsets.get(path, 0) + len(whole) + 1
+                    yield from sorted(parse_lines(whole, path), key=place)
+                if not piece:
+                    return
+                if self._keep and self._offsets.get(path, 0) + len(rest) > MOST_BYTES:
+                    raise OSError("the journal is too long")
+
+    def _shrunk(self, path: Path) -> bool:
+        """Return whether a file is shorter than what was read of it, as when the folder was replaced by a copy."""
+        try:
+            return os.path.getsize(path) < self._offsets[path]
+        except OSError:
+            return True
+
+    def _complain(self) -> None:
+        """Raise what is wrong with the journal, if it still is."""
+        read_journal(self._folder.journal)
+
+
+class _Late(Exception):
+    """An event belongs before those that were replayed."""
