@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Deque, Iterable, Iterator, Optional, Sequence, Union
 
 from cordee.opening import regular_below
+from cordee.runs.disk import DISK, Disk
 
 SCHEMA, GRID64, EVENTS, FACTS, GRID = 1, 2, 3, 4, 5
 GRIDS = frozenset((GRID, GRID64))
@@ -41,6 +42,8 @@ MAGIC = b"CoBk"
 BLOCK_BYTES = 256 << 10
 KEEP_BYTES = 8 << 20
 FLUSH_AFTER_S = 2.0
+SYNC_AFTER_S = 5.0
+SYNC_BYTES = 4 << 20
 RETRY_AFTER_S = 0.5
 
 _MAX_PAYLOAD_BYTES = 64 << 20
@@ -244,12 +247,15 @@ class BlockLogWriter:
     """Appends records to the parts of one epoch; never raises for the disk's sake.
 
     What the disk refuses is kept, up to 8 MiB; then the oldest goes and is counted, and its sequence numbers stay
-    unused, so that readers see the gap.
+    unused, so that readers see the gap. A block is kept until fsync has succeeded, every few seconds and at a part's end;
+    where fsync or close fails, all since the last one is written again, into another part. Readers take what is there
+    twice once.
 
     Args:
         folder: the run's `telemetry/` folder, which is never created here.
         epoch: the supervisor's epoch.
         max_bytes, max_age_s: a new part begins when the current one is larger or older.
+        disk: where it writes.
 
     Attributes:
         dropped_bytes: record bytes given up so far.
@@ -258,13 +264,20 @@ class BlockLogWriter:
     """
 
     def __init__(
-        self, folder: Union[str, Path], epoch: int, *, max_bytes: int = 64_000_000, max_age_s: float = 600.0
+        self,
+        folder: Union[str, Path],
+        epoch: int,
+        *,
+        max_bytes: int = 64_000_000,
+        max_age_s: float = 600.0,
+        disk: Disk = DISK,
     ) -> None:
         self.folder = Path(folder)
         self.epoch = epoch
         self.dropped_bytes = 0
         self.malformed_bytes = 0
         self.last_error: Optional[OSError] = None
+        self._disk = disk
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
         self._schemas: dict[bytes, None] = {}
@@ -274,6 +287,9 @@ class BlockLogWriter:
         self._buffered_at = 0.0
         self._queue: Deque[bytes] = deque()
         self._queue_bytes = 0
+        self._unsynced: list[bytes] = []
+        self._unsynced_bytes = 0
+        self._synced_at = 0.0
         self._sequence = 0
         self._descriptor: Optional[int] = None
         self._part = max((part for of, part, _ in list_parts(self.folder) if of == epoch), default=-1)
@@ -324,7 +340,7 @@ class BlockLogWriter:
         now = time.monotonic() if now is None else now
         if self._buffer and now - self._buffered_at >= FLUSH_AFTER_S:
             self._close_buffer()
-        if self._queue:
+        if self._queue or (self._unsynced and now - self._synced_at >= SYNC_AFTER_S):
             self._write_queue(force=False)
 
     def flush(self) -> bool:
@@ -334,14 +350,15 @@ class BlockLogWriter:
 
     def close(self) -> bool:
         """Write everything, make it durable and close; return whether nothing is left."""
-        done = self.flush()
-        if self._descriptor is not None:
+        for _ in range(2):  # what the disk took back is written once more
+            self.flush()
             try:
-                os.fsync(self._descriptor)
+                self._end_part()
             except OSError as error:
                 self.last_error = error
-            self._close_file()
-        return done
+            if not self.pending_bytes:
+                break
+        return not self.pending_bytes
 
     def _close_buffer(self) -> None:
         if self._buffer:
@@ -351,13 +368,16 @@ class BlockLogWriter:
 
     def _write_queue(self, *, force: bool) -> bool:
         now = time.monotonic()
-        if self._queue and (force or now >= self._retry_at):
+        if (self._queue or self._unsynced) and (force or now >= self._retry_at):
             try:
-                self._open_part(now)
-                self._write_schemas()
+                if self._queue:
+                    self._open_part(now)
+                    self._write_schemas()
                 while self._queue:
                     self._write_block(self._queue[0])
-                    self._queue_bytes -= len(self._queue.popleft())
+                    self._written(self._queue.popleft(), now)
+                if self._unsynced_bytes >= SYNC_BYTES or now - self._synced_at >= SYNC_AFTER_S:
+                    self._sync(now)
                 self.last_error = None
             except OSError as error:
                 self.last_error = error
@@ -371,18 +391,62 @@ class BlockLogWriter:
             self._schemas_due = list(self._schemas)  # one may have been among what is lost
         return not self._queue
 
+    def _written(self, payload: bytes, now: float) -> None:
+        self._queue_bytes -= len(payload)
+        if not self._unsynced:
+            self._synced_at = now
+        self._unsynced.append(payload)
+        self._unsynced_bytes += len(payload)
+
+    def _sync(self, now: float) -> None:
+        """Make durable what is written; where that fails it is to be written again, elsewhere."""
+        if self._descriptor is None or not self._unsynced:
+            return
+        try:
+            self._disk.fsync(self._descriptor)
+        except OSError:
+            self._write_again()
+            self._rotate = True
+            raise
+        self._synced_at = now
+        self._unsynced.clear()
+        self._unsynced_bytes = 0
+
+    def _write_again(self) -> None:
+        self._queue.extendleft(reversed(self._unsynced))
+        self._queue_bytes += self._unsynced_bytes
+        self._unsynced.clear()
+        self._unsynced_bytes = 0
+
+    def _end_part(self) -> None:
+        """Close the part that is written to; an error, of fsync or of close, means that it may not hold what was written."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        try:
+            try:
+                if self._unsynced:
+                    self._disk.fsync(descriptor)
+            finally:
+                self._disk.close(descriptor)
+        except OSError:
+            self._write_again()
+            raise
+        self._unsynced.clear()
+        self._unsynced_bytes = 0
+
     def _open_part(self, now: float) -> None:
         if self._descriptor is not None:
-            deleted = os.fstat(self._descriptor).st_nlink == 0
+            deleted = self._disk.stat(self._descriptor).st_nlink == 0
             due = self._size >= self._max_bytes or now - self._opened_at >= self._max_age_s or self._rotate
             if deleted or (due and self._size > 0):
-                self._close_file()
+                self._end_part()
         if self._descriptor is not None:
             return
         self._part += 1
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
-            self._descriptor = os.open(self.path, flags, 0o600)
+            self._descriptor = self._disk.open(self.path, flags)
         except OSError:
             self._part -= 1
             raise
@@ -405,24 +469,16 @@ class BlockLogWriter:
         assert self._descriptor is not None
         written = 0
         while written < len(block):
-            written += os.write(self._descriptor, block[written:])
+            written += self._disk.write(self._descriptor, block[written:])
         self._size += len(block)
         self._sequence += 1
 
     def _undo_torn_block(self) -> None:
         if self._descriptor is not None:
             try:
-                os.ftruncate(self._descriptor, self._size)
+                self._disk.truncate(self._descriptor, self._size)
             except OSError:
                 self._rotate = True  # readers find the next whole block behind the torn one
-
-    def _close_file(self) -> None:
-        assert self._descriptor is not None
-        try:
-            os.close(self._descriptor)
-        except OSError as error:
-            self.last_error = error
-        self._descriptor = None
 
 
 def _compact(document: dict[str, Any]) -> bytes:
