@@ -90,6 +90,7 @@ class Agent:
         self.channels = RankChannels(self.run, self.node, self._trouble)
         loop = asyncio.get_running_loop()
         self.log: Optional[OutputLog] = None
+        self._logs: list[OutputLog] = []
         self.segment = 0
         self._loop = loop
         self.tasks = TaskRunner(
@@ -160,8 +161,7 @@ class Agent:
             self.tasks.kill_everything()
             if self.connection is not None:
                 self.connection.close("the agent ends")
-            if self.log is not None:
-                self.log.close()
+            self._close_logs()
             if code == 0 and not self._another:
                 self.channels.remove()
         return code
@@ -274,10 +274,16 @@ class Agent:
 
     def _open_log(self, segment: int) -> None:
         if self.log is not None:
-            self.log.close()
+            self.log.end()
         self.segment = segment
         path = self.folder.logs / f"{self.node}-{segment}.log"
-        self.log = OutputLog(LogWriter(path), self._output_pressure)
+        self.log = OutputLog(LogWriter(path, at_once=False), self._output_pressure)
+        self._logs.append(self.log)
+
+    def _close_logs(self) -> None:
+        for log in self._logs:
+            if not log.close():
+                say(f"cordee agent {self.node}: {log.dropped_bytes} bytes of output could not be written to its log")
 
     def _output_pressure(self, full: bool) -> None:
         self._loop.call_soon_threadsafe(self._pause_output, full)
@@ -573,7 +579,8 @@ class Agent:
         self.telemetry.sample(self.world.attempt if self.world else 0)
 
     def _send_telemetry(self) -> None:
-        self.telemetry.send(self._send, dropped_log_bytes=self.log.dropped_bytes if self.log else 0)
+        dropped, queued = sum(log.dropped_bytes for log in self._logs), sum(log.queued_bytes for log in self._logs)
+        self.telemetry.send(self._send, dropped_log_bytes=dropped, queued_log_bytes=queued)
 
     async def _wait_any(self, *events: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in events]

@@ -13,6 +13,8 @@ from cordee.runs.logframes import LogWriter
 _HIGH_BYTES = 8 << 20
 _LOW_BYTES = 2 << 20
 _TAIL_BYTES = 4096
+_TOGETHER_BYTES = 1 << 20
+_LOOK_S = 0.05
 
 
 class OutputLog:
@@ -28,6 +30,7 @@ class OutputLog:
         self._on_pressure = on_pressure
         self._queue: deque[tuple[int, int, int, bytes, float]] = deque()
         self._bytes = 0
+        self._given_up = 0
         self._full = False
         self._closing = False
         self._condition = threading.Condition()
@@ -36,8 +39,13 @@ class OutputLog:
 
     @property
     def dropped_bytes(self) -> int:
-        """Bytes that the disk refused for good so far."""
-        return self._writer.dropped_bytes
+        """Bytes that are not in the file and will not be."""
+        return self._writer.dropped_bytes + self._given_up
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that are not in the file yet."""
+        return self._bytes
 
     def write(self, rank: int, stream: int, attempt: int, data: bytes) -> None:
         """Queue output; never blocks."""
@@ -46,17 +54,33 @@ class OutputLog:
             self._bytes += len(data)
             became_full = not self._full and self._bytes > _HIGH_BYTES
             self._full = self._full or became_full
-            self._condition.notify()
+            self._condition.notify_all()
         if became_full:
             self._on_pressure(True)
 
-    def close(self, timeout_s: float = 5.0) -> bool:
-        """Write what is queued and close; returns whether all of it reached the file in time."""
+    def end(self) -> None:
+        """Take no more; what is queued is written, and the file closed, in the background."""
         with self._condition:
             self._closing = True
-            self._condition.notify()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+            self._condition.notify_all()
+
+    def close(self, silent_s: float = 5.0, most_s: float = 30.0) -> bool:
+        """Write what is queued and close; returns whether all of it reached the file.
+
+        Waits for as long as the disk takes something every `silent_s`, at most `most_s`; what is left then counts as dropped.
+        """
+        self.end()
+        began = moved = time.monotonic()
+        left = self._bytes
+        while self._thread.is_alive():
+            now = time.monotonic()
+            if self._bytes != left:
+                left, moved = self._bytes, now
+            if now - moved >= silent_s or now - began >= most_s:
+                self._given_up = self._bytes
+                return False
+            self._thread.join(min(_LOOK_S, silent_s))
+        return self._writer.dropped_bytes == 0
 
     def _write_all(self) -> None:
         while True:
@@ -64,16 +88,19 @@ class OutputLog:
                 while not self._queue and not self._closing:
                     self._condition.wait()
                 if not self._queue:
-                    self._writer.close()
-                    return
-                rank, stream, attempt, data, moment = self._queue.popleft()
-            self._writer.write(rank, stream, attempt, data, moment)
+                    break
+                output, size = [], 0
+                while self._queue and size < _TOGETHER_BYTES:
+                    output.append(self._queue.popleft())
+                    size += len(output[-1][3])
+            self._writer.write_many(output)
             with self._condition:
-                self._bytes -= len(data)
+                self._bytes -= size
                 drained = self._full and self._bytes < _LOW_BYTES
                 self._full = self._full and not drained
             if drained:
                 self._on_pressure(False)
+        self._writer.close()
 
 
 class Tail:

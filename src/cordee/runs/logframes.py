@@ -29,6 +29,7 @@ _MAGIC_BYTES = struct.pack("<H", MAGIC)
 _REPAIR_BYTES = 4 * MAX_DATA_BYTES
 _READ_BYTES = 4 * MAX_DATA_BYTES
 _LONGEST_LINE_BYTES = 16 << 20
+_WRITE_BYTES = 1 << 20
 
 
 class Frame(NamedTuple):
@@ -64,13 +65,14 @@ class LogWriter:
 
     Args:
         path: the file, in a folder that exists; made when it is missing.
+        at_once: open the file now, not with the first output.
 
     Attributes:
         dropped_bytes: bytes of output lost so far.
         last_error: what the disk said last, None while all is well.
     """
 
-    def __init__(self, path: Union[str, Path]) -> None:
+    def __init__(self, path: Union[str, Path], *, at_once: bool = True) -> None:
         self.path = Path(path)
         self.dropped_bytes = 0
         self.last_error: Optional[OSError] = None
@@ -78,10 +80,37 @@ class LogWriter:
         self._size = 0
         self._lost: dict[tuple[int, int], int] = {}
         self._time = 0.0
-        try:
-            self._open()
-        except OSError as error:
-            self.last_error = error
+        if at_once:
+            try:
+                self._open()
+            except OSError as error:
+                self.last_error = error
+
+    def write_many(self, output: Sequence[tuple[int, int, int, bytes, float]]) -> bool:
+        """Write (rank, stream, attempt, data, time) of several, together as far as possible; return whether the file has all."""
+        complete, at = True, 0
+        while at < len(output):
+            frames: list[bytes] = []
+            size, begin = 0, at
+            while at < len(output) and (not frames or size + len(output[at][3]) <= _WRITE_BYTES):
+                rank, stream, attempt, data, time = output[at]
+                frames += [
+                    encode_frame(rank, stream, attempt, data[piece : piece + MAX_DATA_BYTES], time)
+                    for piece in range(0, len(data), MAX_DATA_BYTES)
+                ]
+                size += len(data)
+                at += 1
+            try:
+                self._open()
+                self._report_losses()
+                self._append(b"".join(frames))
+                self.last_error, self._time = None, output[at - 1][4]
+            except OSError as error:
+                self.last_error = error
+                self._cut()
+                for one in output[begin:at]:  # one by one, as much as there is room for
+                    complete = self.write(*one) and complete
+        return complete
 
     def write(self, rank: int, stream: int, attempt: int, data: bytes, time: float) -> bool:
         """Write output at once; return whether the file has all of it."""

@@ -17,6 +17,7 @@ class Node:
         ready: whether this incarnation was set up and vetted.
         verdict: healthy, suspect, bad or unknown.
         unread_bytes: of what ranks logged and no telemetry has brought yet.
+        queued_log_bytes: of what ranks printed and is not in the node's log yet.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,6 +34,7 @@ class Node:
         self.results: list[dict[str, Any]] = []
         self.dropped_log_bytes = 0
         self.unread_bytes = 0
+        self.queued_log_bytes = 0
 
     def send(self, message: dict[str, Any], body: bytes = b"") -> bool:
         """Send to the agent; False when there is none."""

@@ -48,6 +48,10 @@ def closing_findings(nodes: list[Node], intake: Intake) -> list[Finding]:
         if node.dropped_log_bytes:
             text = f"{node.dropped_log_bytes} bytes of output on {node.name} could not be written to the log"
             findings.append(Finding(text, "warn", "log-dropped", next=_MAKE_ROOM))
+        if node.queued_log_bytes:
+            text = f"{node.queued_log_bytes} bytes of output on {node.name} were not in its log yet when the run ended"
+            what = f"the file system was slow; if lines are missing, control/agent*.log says how much of {node.name}'s"
+            findings.append(Finding(text, "warn", "log-late", next=what))
         if node.unread_bytes:
             text = f"{node.unread_bytes} bytes of what ranks logged on {node.name} were not stored in time at the end"
             findings.append(

@@ -355,6 +355,7 @@ class Supervisor:
         if kind == "telemetry":
             node.dropped_log_bytes = message.get("dropped_log_bytes", node.dropped_log_bytes)
             node.unread_bytes = message.get("unread_bytes", node.unread_bytes)
+            node.queued_log_bytes = message.get("queued_log_bytes", node.queued_log_bytes)
             self.intake.message(node, message, body)
         elif kind in ("container_done", "setup_done", "checks_output", "checks_done", "clock"):
             self.vetting.message(node, message, body)
@@ -617,7 +618,8 @@ class Supervisor:
         await asyncio.sleep(0)
         deadline = time.monotonic() + _LAST_TELEMETRY_S
         while (
-            any(node.unread_bytes and node.connection for node in self.nodes.values()) and time.monotonic() < deadline
+            any((node.unread_bytes or node.queued_log_bytes) and node.connection for node in self.nodes.values())
+            and time.monotonic() < deadline
         ):
             self.intake.flush()
             await asyncio.sleep(_TICK_S)
