@@ -10,7 +10,8 @@ from typing import Any, Callable, Optional
 
 from cordee.errors import OwnershipError, RunFolderError
 from cordee.node.identity import alive_here, identity
-from cordee.runs.folder import say, write_atomically
+from cordee.runs.disk import DISK, Disk
+from cordee.runs.folder import say
 
 _UNWRITTEN_S = 2.0
 
@@ -22,6 +23,7 @@ class Ownership:
         parent: `control/epochs` for supervisors, `control/keepers` for keepers.
         alive: answers whether an earlier owner still runs; under a scheduler this asks the scheduler.
         who: describes this process to those who come later.
+        disk: where the folder lies.
     """
 
     def __init__(
@@ -29,10 +31,12 @@ class Ownership:
         parent: Path,
         alive: Callable[[dict[str, Any]], bool] = alive_here,
         who: Callable[[], dict[str, Any]] = identity,
+        disk: Disk = DISK,
     ) -> None:
         self._parent = parent
         self._alive = alive
         self._who = who
+        self._disk = disk
         self.epoch = 0
         self._unseen = False
 
@@ -44,7 +48,7 @@ class Ownership:
             RunFolderError: the folder cannot be written.
         """
         try:
-            self._parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_parent()
             newest = self._newest()
             owner = self.owner(newest) if newest else None
         except OSError as error:
@@ -56,16 +60,37 @@ class Ownership:
                 next="leave it to that process; `cordee cancel` ends the run",
             )
         try:
-            os.mkdir(self._parent / str(newest + 1), 0o700)
+            self._disk.mkdir(self._parent / str(newest + 1))
         except FileExistsError:
             raise OwnershipError(
                 "another process claimed this run at the same moment", next="leave it to that one"
             ) from None
         except OSError as error:
             raise self._refused(error) from error
+        try:
+            self._sign(self._parent / str(newest + 1) / "owner.json")
+        except OSError as error:
+            raise self._refused(error) from error
         self.epoch = newest + 1
-        write_atomically(self._parent / str(self.epoch) / "owner.json", json.dumps(self._who()))
         return self.epoch
+
+    def _sign(self, path: Path) -> None:
+        """Write who owns the folder that was just made; who reads it meanwhile waits for the whole."""
+        descriptor = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            view = memoryview(json.dumps(self._who()).encode())
+            while view:
+                view = view[self._disk.write(descriptor, view) :]
+            self._disk.fsync(descriptor)
+        finally:
+            self._disk.close(descriptor)
+
+    def _make_parent(self) -> None:
+        for folder in (self._parent.parent, self._parent):
+            try:
+                self._disk.mkdir(folder)
+            except FileExistsError:
+                continue
 
     def _refused(self, error: OSError) -> RunFolderError:
         return RunFolderError(
@@ -105,7 +130,7 @@ class Ownership:
         deadline = time.monotonic() + _UNWRITTEN_S
         while True:
             try:
-                owner: dict[str, Any] = json.loads(path.read_text())
+                owner: dict[str, Any] = json.loads(self._disk.read(path))
                 return owner
             except (FileNotFoundError, ValueError):
                 if time.monotonic() > deadline:
@@ -114,6 +139,6 @@ class Ownership:
 
     def _newest(self) -> int:
         try:
-            return max((int(name) for name in os.listdir(self._parent) if name.isdigit()), default=0)
+            return max((int(name) for name in self._disk.listdir(self._parent) if name.isdigit()), default=0)
         except FileNotFoundError:
             return 0
