@@ -20,7 +20,7 @@ from cordee.hardware.private import may_hold_private, private_folder, private_fo
 
 # Nobody comes back to a node later: agents are replaced within a minute or two, and a requeued job begins within six.
 _ABANDONED_S = 1800.0
-_IN_USE = "in-use"
+IN_USE = "in-use"
 _TRIES = 100
 
 
@@ -84,7 +84,7 @@ class NodeFolder:
             try:
                 for folder in (self.path.parent, self.path):
                     folder.mkdir(mode=0o700, exist_ok=True)
-                lock = os.open(self.path / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+                lock = os.open(self.path / IN_USE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:  # somebody sweeps here
                 continue
             fcntl.flock(lock, fcntl.LOCK_SH)
@@ -108,7 +108,7 @@ class NodeFolder:
     def remove(self) -> None:
         """Delete the folder for good."""
         self.release()
-        _remove(self.path)
+        remove_folder(self.path)
 
 
 def sweep_abandoned(older_s: float = _ABANDONED_S) -> list[Path]:
@@ -120,7 +120,7 @@ def sweep_abandoned(older_s: float = _ABANDONED_S) -> list[Path]:
     swept = []
     for place in memory_places():
         for parent in private_folders(place, name_of_user()):
-            for lock in sorted(parent.glob(f"*/*/{_IN_USE}")):
+            for lock in sorted(parent.glob(f"*/*/{IN_USE}")):
                 if _sweep(lock, older_s):
                     swept.append(lock.parent)
     return swept
@@ -136,7 +136,7 @@ def _sweep(lock: Path, older_s: float) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if time.time() - os.fstat(descriptor).st_mtime < older_s:
             return False
-        _remove(lock.parent)
+        remove_folder(lock.parent)
         return True
     except OSError:
         return False
@@ -144,7 +144,8 @@ def _sweep(lock: Path, older_s: float) -> bool:
         os.close(descriptor)
 
 
-def _remove(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
+    """Remove the folder of a run on this node, and those above it that it leaves empty."""
     shutil.rmtree(folder, ignore_errors=True)
     for parent in (folder.parent, folder.parent.parent):
         try:

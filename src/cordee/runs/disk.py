@@ -15,18 +15,31 @@ from cordee.opening import regular_below
 
 Place = Union[str, "os.PathLike[str]"]
 
-# What is gone for good, or was never there; everything else that a disk says may pass.
-_LASTING = frozenset(
-    (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL, errno.ENAMETOOLONG, errno.EFBIG)
+# What a disk says for a while: full, read-only, a server that fails over or has thrown this client out.
+_PASSING = frozenset(
+    (
+        errno.EIO,
+        errno.ESTALE,
+        errno.EDQUOT,
+        errno.ENOSPC,
+        errno.EROFS,
+        errno.EPERM,
+        errno.EACCES,
+        errno.ETIMEDOUT,
+        errno.ESHUTDOWN,
+        errno.ENOTCONN,
+        errno.EREMOTEIO,
+        errno.ENODEV,
+    )
 )
 
 
 def may_pass(error: BaseException) -> bool:
-    """Return whether waiting may help against an error, or what caused it: the disk refuses, and nothing says that it is gone."""
+    """Return whether waiting may help against an error: it, or what caused it, is a disk that refuses."""
     cause: Optional[BaseException] = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__cause__
-    return isinstance(cause, OSError) and cause.errno is not None and cause.errno not in _LASTING
+    return isinstance(cause, OSError) and cause.errno in _PASSING
 
 
 class Disk:

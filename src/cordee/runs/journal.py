@@ -137,6 +137,7 @@ class JournalWriter:
         wall, mono: the clocks that events are dated by, in UTC epoch seconds and in monotonic seconds.
 
     Attributes:
+        lane: may be changed while nothing waits.
         last_error: what the disk said last, None while all is well.
         refused_since: when, by `mono`, the disk began to refuse; None while it does not.
     """
@@ -159,7 +160,7 @@ class JournalWriter:
         self.sequence = sequence
         self.last_error: Optional[OSError] = None
         self.refused_since: Optional[float] = None
-        self._disk, self._lane = disk, lane or Inline()
+        self._disk, self.lane = disk, lane or Inline()
         self._wall, self._mono = wall, mono
         self._waiting = Waiting()
         self._mutex = threading.Lock()
@@ -217,7 +218,7 @@ class JournalWriter:
 
         until = self.sequence
         while self.durable_until < until:
-            await asyncio.shield(asyncio.wrap_future(self._lane.submit(self._sync)))
+            await asyncio.shield(asyncio.wrap_future(self.lane.submit(self._sync)))
             if self.durable_until < until:
                 await asyncio.sleep(_RETRY_S)
 
@@ -226,7 +227,7 @@ class JournalWriter:
             if self._queued or not self._waiting:
                 return
             self._queued = True
-        done = self._lane.submit(self._sync if sync else self._write)
+        done = self.lane.submit(self._sync if sync else self._write)
         if done.done():
             done.result()
 

@@ -10,12 +10,14 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as Late
 from typing import TYPE_CHECKING, Any, Callable, Deque, Optional, TypeVar
 
 if TYPE_CHECKING:  # it is slow to import, and commands that only read have no loop
     import asyncio
 
 T = TypeVar("T")
+_MOST_SAID_BYTES = 1 << 20
 
 
 class Inline:
@@ -135,3 +137,43 @@ def _do(work: Callable[[], T], future: Future[T]) -> None:
         future.set_result(work())
     except BaseException as error:  # it belongs to who waits for it
         future.set_exception(error)
+
+
+class Aside:
+    """A text stream whose writing is done in a lane, for standard error that is a file of the run: who complains must not wait.
+
+    Args:
+        stream: what it writes to.
+        lane: where.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self, stream: Any, lane: Inline) -> None:
+        self._stream, self._lane = stream, lane
+        self._waiting_bytes = 0
+
+    def write(self, text: str) -> int:
+        """Have a text written; beyond 1 MiB that waits for a disk it is left out."""
+        if self._waiting_bytes < _MOST_SAID_BYTES:
+            self._waiting_bytes += len(text)
+            self._lane.submit(lambda: self._write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: each text is written as soon as the disk takes it."""
+
+    def drain(self, most_s: float) -> None:
+        """Wait until all is written, at most so long."""
+        try:
+            self._lane.submit(lambda: None).result(most_s)
+        except Late:
+            return
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):
+            pass
+        self._waiting_bytes -= len(text)

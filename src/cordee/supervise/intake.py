@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Optional
 
 from cordee.runs.blocklog import BlockLogWriter
+from cordee.runs.disk import DISK, Disk
 from cordee.runs.journal import JournalWriter
+from cordee.runs.lane import Inline
 from cordee.supervise.clocks import Clocks
 from cordee.supervise.data_read import DataRead
 from cordee.supervise.nodes import Node
 
 _ACKNOWLEDGE_S = 1.0
+_MOST_WAITING_BYTES = 64 << 20
 
 
 class Intake:
@@ -22,10 +27,19 @@ class Intake:
         folder: the run's `telemetry/` folder.
         epoch: this supervisor's epoch.
         journal: where it is written how far the ranks are in their data.
+        lane: what does the writing, the journal's too.
+        disk: where it writes.
     """
 
-    def __init__(self, folder: Path, epoch: int, journal: JournalWriter) -> None:
-        self._log = BlockLogWriter(folder, epoch)
+    def __init__(
+        self, folder: Path, epoch: int, journal: JournalWriter, lane: Optional[Inline] = None, disk: Disk = DISK
+    ) -> None:
+        self._log = BlockLogWriter(folder, epoch, disk=disk)
+        self._journal = journal
+        self._lane = lane or Inline()
+        self._bodies: list[bytes] = []
+        self._waiting_bytes = self._lost_bytes = 0
+        self._storing: Optional[Future[bool]] = None
         self._waiting: dict[Node, int] = {}
         self._next_flush = time.monotonic() + _ACKNOWLEDGE_S
         self._steps: dict[int, int] = {}
@@ -44,8 +58,8 @@ class Intake:
 
     @property
     def dropped_bytes(self) -> int:
-        """Bytes of telemetry that the disk refused for good."""
-        return self._log.dropped_bytes
+        """Bytes of telemetry that the disk refused for good, or did not take for so long that there was no room left."""
+        return self._log.dropped_bytes + self._lost_bytes
 
     def new_attempt(self) -> None:
         """Forget the ranks' steps: the new ones begin where their checkpoint says."""
@@ -53,8 +67,11 @@ class Intake:
 
     def message(self, node: Node, message: dict[str, Any], body: bytes) -> None:
         """Store one telemetry message."""
-        if body:
-            self._log.append(body)
+        if body and self._waiting_bytes + len(body) > _MOST_WAITING_BYTES:
+            self._lost_bytes += len(body)
+        elif body:
+            self._bodies.append(body)
+            self._waiting_bytes += len(body)
         for rank, step in message["steps"]:
             self._steps[rank] = step
         if message.get("total"):
@@ -72,9 +89,8 @@ class Intake:
             self._waiting[node] = message["sequence"]
 
     def tick(self) -> None:
-        """Write what is due and acknowledge what is written."""
+        """Write what is due; it is acknowledged once it is written."""
         now = time.monotonic()
-        self._log.tick(now)
         if now >= self._next_flush:
             self._next_flush = now + _ACKNOWLEDGE_S
             self.flush()
@@ -85,14 +101,40 @@ class Intake:
         self.flush()
 
     def flush(self) -> None:
-        """Write everything and acknowledge it; a disk that refuses gets no acknowledgement."""
+        """Have everything written, unless the last time is not over; a disk that refuses gets no acknowledgement."""
         self.data.write()
-        if self._log.flush():
-            for node, sequence in self._waiting.items():
-                node.send({"t": "ack", "sequence": sequence})
-            self._waiting.clear()
+        if self._storing is not None:
+            return
+        bodies, self._bodies = self._bodies, []
+        waiting, self._waiting = self._waiting, {}
+        until = self._journal.sequence
+        self._storing = self._lane.submit(lambda: self._store(bodies))
 
-    def close(self) -> None:
-        """Write what is left."""
+        def stored(storing: Future[bool]) -> None:
+            self._storing = None
+            self._waiting_bytes -= sum(map(len, bodies))
+            if storing.result() and self._journal.written_until >= until:
+                for node, sequence in waiting.items():
+                    node.send({"t": "ack", "sequence": sequence})
+            else:
+                self._waiting = {**waiting, **self._waiting}
+
+        if self._storing.done():
+            stored(self._storing)
+        else:
+            loop = asyncio.get_running_loop()
+            self._storing.add_done_callback(lambda storing: loop.call_soon_threadsafe(stored, storing))
+
+    async def close(self, most_s: float) -> None:
+        """Have all that is left written, and acknowledged if that takes no longer than `most_s`."""
+        deadline = time.monotonic() + most_s
+        while (self._storing is not None or self._bodies) and time.monotonic() < deadline:
+            self.flush()
+            await asyncio.sleep(0.01)
         self.flush()
-        self._log.close()
+        self._lane.submit(self._log.close)
+
+    def _store(self, bodies: list[bytes]) -> bool:
+        for body in bodies:
+            self._log.append(body)
+        return self._log.flush()

@@ -19,17 +19,20 @@ from typing import Any, Optional
 from cordee.errors import CordeeError, OwnershipError
 from cordee.node import processes
 from cordee.node.identity import agent_file, alive_here, identity, read_record
+from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder, say, write_atomically
-from cordee.runs.journal import client_journal, read_journal
-from cordee.runs.state import replay
+from cordee.runs.following import JournalFollower
+from cordee.runs.journal import client_journal
 from cordee.starting import module_argv
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import LocalPlace, node_side_environment
+from cordee.supervise.place import EXIT_REFUSED, LocalPlace, forget_heartbeat, heartbeat, node_side_environment
 
 _POLL_S = 0.05
 _MOST_STARTS = 10
 _STARTS_WINDOW_S = 60.0
 _AGENT_END_S = 10.0
+_REFUSED_S = 5.0
+_MOST_REFUSED_S = 3600.0
 
 
 class Kept:
@@ -39,6 +42,8 @@ class Kept:
         self.name, self.argv, self.record, self.log = name, argv, record, log
         self.starts: deque[float] = deque(maxlen=_MOST_STARTS)
         self.known: dict[str, Any] = read_record(record)
+        self.next_start = 0.0
+        self._refused_since: Optional[float] = None
 
     @property
     def incarnation(self) -> int:
@@ -49,12 +54,27 @@ class Kept:
         return bool(self.known) and alive_here(self.known)
 
     def start(self, env: dict[str, str]) -> None:
-        """Start the next incarnation and record it; a start that the disk refuses counts as one that ended at once."""
+        """Start the next incarnation and record it; does nothing while a disk is waited for that refused the last start."""
+        if time.monotonic() < self.next_start:
+            return
         self.starts.append(time.monotonic())
         try:
             self._start(env)
         except (OSError, CordeeError) as error:
-            say(f"cordee keeper: cannot start the {self.name}: {error}")
+            if may_pass(error):
+                self.refused(str(error))
+            else:
+                say(f"cordee keeper: cannot start the {self.name}: {error}")
+
+    def refused(self, why: str) -> None:
+        """The disk did not let it begin: that is no crash, for an hour, and is tried again in a while."""
+        now = time.monotonic()
+        if self._refused_since is None or now - self._refused_since > _MOST_REFUSED_S + _STARTS_WINDOW_S:
+            self._refused_since = now
+            say(f"cordee keeper: the disk does not let the {self.name} begin, waiting for it: {why}")
+        if self.starts and now - self._refused_since < _MOST_REFUSED_S:
+            self.starts.pop()
+        self.next_start = now + _REFUSED_S
 
     def _start(self, env: dict[str, str]) -> None:
         incarnation = self.incarnation + 1
@@ -120,8 +140,8 @@ class Keeper:
             for node in LocalPlace(folder, self.plan).node_names()
         }
         self._heartbeat: tuple[int, float] = (0, time.monotonic())
+        self._journal = JournalFollower(folder, keep=False)
         self._journals_size = -1
-        self._ended = False
         self._abandoned: set[str] = set()
 
     def serve(self) -> int:
@@ -151,10 +171,10 @@ class Keeper:
             size = sum(entry.stat().st_size for entry in os.scandir(self.folder.journal))
             if size != self._journals_size:
                 self._journals_size = size
-                self._ended = bool(replay(read_journal(self.folder.journal)).ended)
+                self._journal.read()
         except (OSError, CordeeError):
-            return False
-        return bool(self._ended)
+            self._journals_size = -1
+        return self._journal.state.ended
 
     def _keep(self) -> bool:
         if not self.supervisor.alive():
@@ -187,16 +207,8 @@ class Keeper:
                 processes.sweep(f"{self.run}/{node}/")
 
     def _supervisor_hangs(self) -> bool:
-        beat: Optional[int] = 0
-        try:
-            beat = (self.folder.control / "heartbeat").stat().st_mtime_ns
-        except FileNotFoundError:
-            pass
-        except OSError:
-            beat = None  # nothing can be seen, which says nothing of the supervisor
-        if beat is None:
-            self._heartbeat = (self._heartbeat[0], time.monotonic())
-        elif beat != self._heartbeat[0]:
+        beat = heartbeat(self.folder)
+        if beat != self._heartbeat[0]:
             self._heartbeat = (beat, time.monotonic())
         return bool(time.monotonic() - self._heartbeat[1] > self.lost_s)
 
@@ -204,7 +216,7 @@ class Keeper:
         for agent in self.agents.values():
             agent.kill()
         tail = _last_line(self.supervisor.log)
-        text = f"the supervisor ended {_MOST_STARTS} times in a minute: {tail}"
+        text = f"the supervisor ended {_MOST_STARTS} times in a minute: {tail or 'see control/supervisor.log'}"
         client_journal(self.folder.journal).append("ended", state="failed", exit_code=5, reason="supervisor", text=text)
 
     def _leave(self, code: int) -> int:
@@ -219,19 +231,23 @@ class Keeper:
                 kept.kill()
             processes.sweep(f"{self.run}/")
             self._reap()
+            forget_heartbeat(self.folder)
         return code
 
     def _command(self, module: str) -> list[str]:
         return module_argv(module, "--folder", str(self.folder.root))
 
-    @staticmethod
-    def _reap() -> None:
+    def _reap(self) -> None:
         while True:
             try:
-                if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                    return
+                pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
+            if pid == 0:
+                return
+            refused = os.WIFEXITED(status) and os.WEXITSTATUS(status) == EXIT_REFUSED
+            if refused and pid == self.supervisor.known.get("pid"):
+                self.supervisor.refused(_last_line(self.supervisor.log))
 
 
 def _last_line(path: Path) -> str:

@@ -6,22 +6,31 @@ import json
 import os
 import subprocess
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Optional
 
 from cordee import wire
 from cordee.errors import CordeeError
 from cordee.node import processes
 from cordee.node.identity import agent_file, alive_here, identity, living_record, read_record
+from cordee.node.memory import IN_USE, NodeFolder, folders_of, memory_places, remove_folder
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.state import RunState
 from cordee.starting import module_argv
 from cordee.supervise.ownership import Ownership
 
+# What a supervisor exits with that the disk does not let begin: whoever starts it waits, and does not count that as a crash.
+EXIT_REFUSED = 102
 _KEEPER_PAUSE_S = 1.0
+_SUPERVISOR = ".supervisor"
 
 
 class Place:
-    """Called by the supervisor only, on its loop; nothing here may block for long or raise.
+    """Called by the supervisor only; nothing here may raise.
+
+    On its loop, so that it may not touch a disk: `beat`, `node_names`, `address`, `address_of`. Everything else may wait for
+    one, in a thread, one call after the other.
 
     Args:
         folder: the run's folder.
@@ -90,7 +99,10 @@ class Place:
         return False
 
     def beat(self) -> None:
-        """Show that the supervisor lives, several times a second, and look after whoever would restart it."""
+        """Show that the supervisor lives, several times a second."""
+
+    def look_after(self) -> None:
+        """Look, every second, after whoever would restart the supervisor, and after agents that are to come."""
 
     def requests(self) -> list[dict[str, Any]]:
         """Return and remove what clients have asked for since the last time (`{"request": "cancel", ...}`)."""
@@ -120,6 +132,7 @@ class LocalPlace(Place):
         super().__init__(folder, plan)
         self._keeper: Optional[dict[str, Any]] = None
         self._next_keeper = 0.0
+        self._heart: Optional[NodeFolder] = None
 
     def node_names(self) -> list[str]:
         """Return `local-0`, `local-1` and so on."""
@@ -150,12 +163,19 @@ class LocalPlace(Place):
         return record["incarnation"] > incarnation or not alive_here(record)
 
     def beat(self) -> None:
-        """Touch the heartbeat that the keeper watches, and start a new keeper when the old one died."""
-        heartbeat = self.folder.control / "heartbeat"
+        """Touch the heartbeat that the keeper watches: in this machine's memory, which no other disk holds up."""
         try:
-            heartbeat.touch()
-        except OSError:
-            return
+            if self._heart is None:
+                self._heart = NodeFolder(memory_places()[0], self.folder.id, _SUPERVISOR)
+            self._heart.renew()
+            self._heart.touch()
+        except OSError:  # no room in memory: what is left is the run's folder
+            self._heart = None
+            with suppress(OSError):
+                (self.folder.control / "heartbeat").touch()
+
+    def look_after(self) -> None:
+        """Start a new keeper when the old one died."""
         if self._keeper is None or not alive_here(self._keeper):
             self._keeper = keeper_record(self.folder) or None
             if self._keeper is None and time.monotonic() >= self._next_keeper:
@@ -164,6 +184,25 @@ class LocalPlace(Place):
                     start_keeper(self.folder)
                 except OSError as error:
                     say(f"cordee supervisor: cannot start a keeper: {error}")
+
+
+def heartbeat(folder: RunFolder) -> int:
+    """Return when the run's supervisor on this machine showed last that it lives, in ns of a clock of its own; 0: never."""
+    hearts = [path / IN_USE for path in folders_of(folder.id, _SUPERVISOR)]
+    return max(_mtime_ns(path) for path in hearts or [folder.control / "heartbeat"])
+
+
+def forget_heartbeat(folder: RunFolder) -> None:
+    """Remove the heartbeat from this machine's memory: the run is over."""
+    for path in list(folders_of(folder.id, _SUPERVISOR)):
+        remove_folder(path)
+
+
+def _mtime_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def place_of(folder: RunFolder, plan: dict[str, Any]) -> Place:

@@ -16,6 +16,7 @@ from cordee.findings import Finding
 from cordee.runs.blocklog import MOST_RANK_NAMES, MOST_RUN_NAMES, list_parts
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter
+from cordee.runs.lane import Inline
 from cordee.runs.snapshot import changed_files
 from cordee.starting import module_argv
 from cordee.supervise.intake import Intake
@@ -131,6 +132,12 @@ def trouble(text: str) -> Finding:
     return Finding(text, "warn", "control-trouble", next="the run continues; the logs in its folder control/ say more")
 
 
+def stalled(text: str) -> Finding:
+    """Return that the run folder's disk could not be written for a while."""
+    what = "nothing was lost in the journal; ask who runs that file system, or look at the quota"
+    return Finding(text, "warn", "disk-stalled", next=what)
+
+
 def _named(names: list[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
@@ -141,18 +148,18 @@ class Sealer:
     Args:
         folder: the run's folder.
         journal: where it is written until when telemetry is sealed.
+        lane: where it looks how much there is to seal.
     """
 
-    def __init__(self, folder: RunFolder, journal: JournalWriter) -> None:
-        self._folder, self._journal = folder, journal
+    def __init__(self, folder: RunFolder, journal: JournalWriter, lane: Optional[Inline] = None) -> None:
+        self._folder, self._journal, self._lane = folder, journal, lane or Inline()
         self._task: Optional[asyncio.Task[None]] = None
         self._last = time.monotonic()
         self._capped_values = 0
 
     def begin(self) -> None:
         """Seal what nobody writes to any more, if it is much or a while ago, unless that goes on already."""
-        if (self._task is None or self._task.done()) and self._due():
-            self._last = time.monotonic()
+        if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._seal_closed())
 
     def _due(self) -> bool:
@@ -166,7 +173,9 @@ class Sealer:
         await self._seal(final=True)
 
     async def _seal_closed(self) -> None:
-        await self._seal(final=False)
+        if await self._lane.run(self._due):
+            self._last = time.monotonic()
+            await self._seal(final=False)
 
     async def _seal(self, *, final: bool) -> None:
         """Seal what is closed, or all of it; the journal says so before the parts go."""
@@ -185,6 +194,7 @@ class Sealer:
         self._capped_values = capped
         if until is not None:
             self._journal.append("sealed", until=float(until))
+            await self._journal.durable()
             await _document_side("cordee.runs.seal", str(self._folder.root), "--drop")
 
 

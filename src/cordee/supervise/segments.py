@@ -7,9 +7,11 @@ from typing import Any, Optional
 
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import RunCheckpoints
+from cordee.errors import RunFolderError
 from cordee.runs.folder import RunFolder
-from cordee.runs.journal import JournalWriter, read_journal
-from cordee.runs.state import RunState, replay
+from cordee.runs.following import JournalFollower
+from cordee.runs.journal import JournalWriter
+from cordee.runs.state import RunState
 from cordee.supervise.chain import BY_SCHEDULER
 from cordee.supervise.ends import SegmentOver
 from cordee.supervise.place import Place
@@ -17,18 +19,30 @@ from cordee.units import utc_text
 
 
 def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, checkpoints: RunCheckpoints) -> RunState:
-    """Return the run's state; a segment of another allocation that has no end in the journal gets one first."""
-    state = replay(read_journal(folder.journal), folder.id)
+    """Return the run's state; a segment of another allocation that has no end in the journal gets one first.
+
+    Raises:
+        RunFolderError: the journal cannot be read, or not be written where it must be.
+    """
+    state = JournalFollower(folder, keep=False).read()
     if ended_from_outside(state):
         journal.append("resume_requested", by="the scheduler")
-        state = replay(read_journal(folder.journal), folder.id)
+        state = _read_again(journal, folder)
     if state.state == "running" and place.allocation and state.allocation not in (None, place.allocation):
         newest = checkpoints.newest()
         progressed = newest is not None and newest.name != state.segment_checkpoint
         seen = last_sign(folder)
         write_end(journal, state.segments, "lost", newest, progressed, BY_SCHEDULER, seen=seen and utc_text(seen))
-        state = replay(read_journal(folder.journal), folder.id)
+        state = _read_again(journal, folder)
     return state
+
+
+def _read_again(journal: JournalWriter, folder: RunFolder) -> RunState:
+    if not journal.flush():
+        raise RunFolderError(
+            "cannot write the journal", given=str(folder.journal), next="make room or restore the folder"
+        ) from journal.last_error
+    return JournalFollower(folder, keep=False).read()
 
 
 def ended_from_outside(state: RunState) -> bool:

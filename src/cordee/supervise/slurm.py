@@ -146,7 +146,7 @@ class SlurmPlace(Place):
         return record["incarnation"] > incarnation or (on_this_host(record) and not alive_here(record))
 
     def beat(self) -> None:
-        """Write a line into the pipe that the batch script listens at, and look after agents that are being started."""
+        """Write a line into the pipe that the batch script listens at."""
         if time.monotonic() < self._next_beat:
             return
         self._next_beat = time.monotonic() + _BEAT_S
@@ -157,6 +157,9 @@ class SlurmPlace(Place):
                     os.write(self._heartbeat, b"\n")
             except OSError:
                 pass
+
+    def look_after(self) -> None:
+        """Look after agents that are being started."""
         for starter in self._starters.values():
             starter.look()
 

@@ -14,15 +14,17 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, TextIO, Union, cast
 
 from cordee import wire
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
 from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError, RunFolderError
+from cordee.runs.disk import DISK, Disk, may_pass
 from cordee.runs.folder import RunFolder, say
-from cordee.runs.journal import JournalWriter, read_journal
-from cordee.runs.state import replay
+from cordee.runs.following import JournalFollower
+from cordee.runs.journal import JournalWriter
+from cordee.runs.lane import Aside, Lane, Look
 from cordee.supervise import remarks, segments
 from cordee.supervise.attempt import Attempt, Outcome
 from cordee.supervise.beginning import Beginnings
@@ -30,11 +32,14 @@ from cordee.supervise.chain import BY_SCHEDULER, Chain
 from cordee.supervise.early_end import EarlyEnd
 from cordee.supervise.ends import Ended, SegmentOver
 from cordee.supervise.intake import Intake
+from cordee.supervise.lanes import Lanes
 from cordee.supervise.nodes import Node, usable
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import Place, place_of
+from cordee.supervise.place import EXIT_REFUSED, Place, place_of
+from cordee.supervise.progress import ProgressPace
 from cordee.supervise.restart import Failure, RestartPolicy
 from cordee.supervise.shells import Shells
+from cordee.supervise.stalls import Stalls
 from cordee.supervise.vetting import Vetting
 
 # The batch script of a Slurm job knows these two; any other code but 0 makes it start the next supervisor.
@@ -52,6 +57,7 @@ _FULL_DISK_S = 3600.0
 _SEAL_S = 30.0
 _LAST_TELEMETRY_S = 10.0
 _MOST_TROUBLES = 20
+_SAY_S = 5.0
 
 
 class Supervisor:
@@ -60,9 +66,13 @@ class Supervisor:
     Args:
         folder: the run's folder, with a frozen plan.
         place: what this allocation can do beyond the agents (replace one, look after its keeper).
+        disk: where journal, telemetry and claims are written.
+        lanes: where that is done.
     """
 
-    def __init__(self, folder: RunFolder, place: Optional[Place] = None) -> None:
+    def __init__(
+        self, folder: RunFolder, place: Optional[Place] = None, disk: Disk = DISK, lanes: Optional[Lanes] = None
+    ) -> None:
         self.folder = folder
         self.plan: dict[str, Any] = json.loads(folder.plan.read_text())
         self.step: dict[str, Any] = self.plan["steps"][0]
@@ -70,10 +80,11 @@ class Supervisor:
         self.timeouts: dict[str, float] = self.plan["timeouts"]
         self.place = place or place_of(folder, self.plan)
         self._refuse_a_second_job()
-        self.ownership = Ownership(folder.control / "epochs", self.place.owner_alive, self.place.identity)
+        self.ownership = Ownership(folder.control / "epochs", self.place.owner_alive, self.place.identity, disk)
         self.epoch = self.ownership.claim()
         self.place.beat()
-        self.journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch)
+        self.lanes = lanes or Lanes()
+        self.journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch, disk=disk)
         self.checkpoints = RunCheckpoints(
             self.step["checkpoint"], folder.id, folder.control, self.timeouts["orphan_s"], self.timeouts["kill_s"]
         )
@@ -84,9 +95,10 @@ class Supervisor:
         self.segment_checkpoint = self.before.segment_checkpoint
         self.chain = Chain(self.step["segment"], self.place.chains)
         self.nodes = {name: Node(name) for name in self.place.node_names()}
-        self.intake = Intake(folder.telemetry, self.epoch, self.journal)
+        self.journal.lane = self.lanes.writing
+        self.intake = Intake(folder.telemetry, self.epoch, self.journal, self.lanes.writing, disk)
         self.shells = Shells(self.nodes)
-        self.sealer = remarks.Sealer(folder, self.journal)
+        self.sealer = remarks.Sealer(folder, self.journal, self.lanes.looking)
         self.notices = remarks.Notices(self.intake, self.journal)
         self.policy = RestartPolicy(self.step["restart"]["retries"], self.step["restart"]["backoff_s"])
         self.attempt: Optional[Attempt] = None
@@ -97,12 +109,16 @@ class Supervisor:
         self.vetting = Vetting(self.plan, str(folder.root), self.nodes, self.journal, job, self._prepared)
         self._ports: Optional[asyncio.Future[dict[str, Any]]] = None
         self._attempts = self.before.attempt
-        self._progress: tuple[Optional[int], Optional[int]] = (None, None)
+        self._progress = ProgressPace()
+        self._stalls = Stalls(str(folder.root))
+        self._owned = "ours"
+        self._departed: list[tuple[str, int]] = []
+        self._looks = self._make_looks()
         self._ending = self._released = False
         self._troubles: set[str] = set()
 
     def _refuse_a_second_job(self) -> None:
-        before = replay(read_journal(self.folder.journal), self.folder.id)
+        before = JournalFollower(self.folder, keep=False).read()
         other = self.place.duplicate_of(before)
         if before.ended and self.place.chains and not segments.ended_from_outside(before):
             over = CordeeError(f"the run has {before.state} already", given=self.folder.id)
@@ -110,6 +126,22 @@ class Supervisor:
             raise over
         if other is not None:
             raise OwnershipError(f"job {other} leads this run, not this one", given=self.folder.id)
+
+    def _make_looks(self) -> dict[str, Look]:
+        """Return the looks at disks that are repeated, by what they do."""
+        looking, checkpoints = self.lanes.looking, self.lanes.checkpoints
+
+        def look(what: str, lane: Any, work: Callable[[], Any], told: Callable[[Any], None]) -> Look:
+            return Look(lane, work, told, lambda error: self._trouble(f"{what} failed", error))
+
+        return {
+            "requests": look("reading requests", looking, self.place.requests, self._read_requests),
+            "owner": look("looking for a newer owner", looking, self.ownership.look, self._owner_seen),
+            "others": look("looking after others", looking, self.place.look_after, lambda _: None),
+            "gone": look("looking for ended agents", looking, self._find_gone, self._lose_gone),
+            "newest": look("looking for checkpoints", checkpoints, self.checkpoints.newest, self._note_checkpoint),
+            "in use": look("saying that checkpoints are in use", checkpoints, self.checkpoints.beat, lambda _: None),
+        }
 
     async def serve(self) -> int:
         """Lead the run to the end of its segment.
@@ -128,7 +160,7 @@ class Supervisor:
         token = wire.new_token()
         self.server = await wire.serve(address, None, token, self._connected, epoch=self.epoch)
         if self.segment != self.before.segments:
-            newest = self.checkpoints.newest()
+            newest = await self.lanes.checkpoints.run(self.checkpoints.newest)
             self.segment_checkpoint = newest.name if newest else None
         self.journal.append(
             "supervisor_started",
@@ -137,7 +169,7 @@ class Supervisor:
             checkpoint=self.segment_checkpoint,
         )
         if self.segment != self.before.segments:
-            for finding in remarks.changed_code(self.folder, self.plan):
+            for finding in await self.lanes.looking.run(lambda: remarks.changed_code(self.folder, self.plan)):
                 self.journal.append("finding", finding=finding.document())
         wire.write_rendezvous(self.folder.rendezvous, address, self.server.port, self.epoch, token)
         ticker = asyncio.ensure_future(self._tick())
@@ -186,7 +218,7 @@ class Supervisor:
             if node.connection is None:
                 reason = f"no agent connected within {time.monotonic() - began:.0f} s"
                 self.journal.append("node_lost", node=node.name, reason=reason)
-                self.place.replace_agent(node.name, node.incarnation)
+                self._replace_agent(node)
         if len(connected) < self.request["min_nodes"]:
             text = (
                 f"{len(connected)} of {len(self.nodes)} agents connected, {self.request['min_nodes']} nodes are needed"
@@ -224,7 +256,9 @@ class Supervisor:
         ports = await self._free_ports(nodes[0])
         if ports is None:
             return Outcome("node_lost", Failure("node_lost", node=nodes[0].name, message="it gave no free port"))
-        begins = self.beginnings.next()
+        begins = await self.lanes.checkpoints.run(self.beginnings.next)
+        await self.lanes.checkpoints.run(self.beginnings.trains)
+        self.early.raise_if_over()
         self._attempts += 1
         self.newest = begins.own
         per_node, launch = self.request["ranks_per_node"], self.step["tasks"]["launch"]
@@ -242,14 +276,14 @@ class Supervisor:
             checkpoint_path=begins.path,
             other_run={"run": begins.run} if begins.other else None,
         )
-        self.beginnings.trains()
+        await self.journal.durable()
         self.attempt.start(ports, begins.path)
         outcome = await self.attempt.ended()
         if not self.attempt.all_ended():
             grace = 0.0 if outcome.kind in ("node_lost", "segment") else self._grace(outcome)
             if not await self.attempt.stop(grace, grace + self.timeouts["kill_s"] + _SECOND_S):
                 self._fence()
-        self.checkpoints.end_training()
+        await self.lanes.checkpoints.run(self.checkpoints.end_training)
         return outcome
 
     def _grace(self, outcome: Outcome) -> float:
@@ -265,10 +299,10 @@ class Supervisor:
     async def _after(self, outcome: Outcome) -> None:
         """Write how the attempt ended, then return to have another one, or raise Ended."""
         assert self.attempt is not None
-        newest = self.checkpoints.newest()
+        newest = await self.lanes.checkpoints.run(self.checkpoints.newest)
         progressed = newest is not None and (self.newest is None or newest != self.newest)
         self.intake.end_attempt(self.attempt.number)
-        self._write_progress()
+        self._write_progress(last=True)
         self._note_checkpoint(newest)
         sentence = outcome.failure.sentence() if outcome.failure else outcome.reason
         number = self.attempt.number
@@ -440,7 +474,10 @@ class Supervisor:
     def _lose(self, node: Node, reason: str) -> None:
         self.journal.append("node_lost", node=node.name, reason=reason)
         self._node_gone(node, reason)
-        self.place.replace_agent(node.name, node.incarnation)
+        self._replace_agent(node)
+
+    def _replace_agent(self, node: Node) -> None:
+        self.lanes.looking.submit(lambda: self.place.replace_agent(node.name, node.incarnation))
 
     def _node_gone(self, node: Node, reason: str) -> None:
         if node.connection is not None:
@@ -470,15 +507,17 @@ class Supervisor:
                 self._forgive_silence(now - last)
             last = now
             self._do("storing telemetry", self.intake.tick)
-            self._do("reading requests", self._read_requests)
             self._do("the sign of life", self.place.beat)
+            self._looks["requests"].begin()
             if now >= due["second"]:
                 due["second"] = now + _SECOND_S
-                owned = self.ownership.look()
-                if owned == "newer":
+                self._looks["owner"].begin()
+                self._looks["others"].begin()
+                if self._owned == "newer":
                     raise OwnershipError("a newer supervisor owns this run")
-                if owned == "gone":
+                if self._owned == "gone":
                     raise RunFolderError("the run's folder was deleted", given=str(self.folder.root))
+                self._say_stalls(now)
                 if not self._ending:
                     self._do("looking for silent nodes", self._look_for_silence)
             if now >= due["seal"] and not self._ending:
@@ -486,10 +525,10 @@ class Supervisor:
                 self._do("sealing", self.sealer.begin)
             if now >= due["checkpoint"]:
                 due["checkpoint"] = now + _CHECKPOINT_S
-                self._do("looking for checkpoints", self._look_for_checkpoint)
+                self._looks["newest"].begin()
             if now >= due["beat"]:
                 due["beat"] = now + BEAT_S
-                self._do("saying that checkpoints are in use", self.checkpoints.beat)
+                self._looks["in use"].begin()
             if now >= due["progress"]:
                 due["progress"] = now + _PROGRESS_S
                 self._do("writing the progress", self._write_progress)
@@ -511,10 +550,20 @@ class Supervisor:
         self._troubles.add(text)
         say(f"cordee: {text}")
         traceback.print_exception(type(error), error, error.__traceback__)
-        try:
-            self.journal.append("finding", finding=remarks.trouble(text).document())
-        except OSError as also:
-            say(f"cordee: the supervisor: the journal cannot be written: {also}")
+        self.journal.append("finding", finding=remarks.trouble(text).document())
+
+    def _owner_seen(self, owned: str) -> None:
+        self._owned = owned
+
+    def _say_stalls(self, now: float) -> None:
+        """Say that the run folder's disk refuses or stands still, and that it does not any more."""
+        error = self.journal.last_error
+        words = (error.strerror or str(error)) if error is not None else ""
+        said = self._stalls.look(now, self.journal.refused_since, words, self.lanes.busy_s)
+        if said.log:
+            say(f"cordee supervisor: {said.log}")
+        if said.finding:
+            self.journal.append("finding", finding=remarks.stalled(said.finding).document())
 
     def _clock_ended(self, clock: asyncio.Future[None]) -> None:
         error = None if clock.cancelled() else clock.exception()
@@ -527,16 +576,28 @@ class Supervisor:
             node.last_heard += seconds
 
     def _look_for_silence(self) -> None:
+        self._departed = [
+            (node.name, node.incarnation) for node in self.nodes.values() if node.ready and node.connection is None
+        ]
+        if self._departed:
+            self._looks["gone"].begin()
         for node in self.nodes.values():
             lost = self.attempt is not None and node in self.attempt.nodes and not self.attempt.all_ended()
             if (node.ready or lost) and node.silent_s > self.timeouts["lost_s"]:
                 how = "its agent is silent" if node.connection is not None else "its agent is gone"
                 self._lose(node, f"{how} for {node.silent_s:.0f} s")
-            elif node.ready and node.connection is None and self.place.agent_gone(node.name, node.incarnation):
+
+    def _find_gone(self) -> list[tuple[str, int]]:
+        return [one for one in self._departed if self.place.agent_gone(*one)]
+
+    def _lose_gone(self, gone: list[tuple[str, int]]) -> None:
+        for name, incarnation in gone:
+            node = self.nodes[name]
+            if node.ready and node.connection is None and node.incarnation == incarnation and not self._ending:
                 self._lose(node, "its agent ended")
 
-    def _read_requests(self) -> None:
-        for request in self.place.requests():
+    def _read_requests(self, requests: list[dict[str, Any]]) -> None:
+        for request in requests:
             if request.get("request") == "cancel":
                 self.early.cancel(str(request.get("by", "request")), now=bool(request.get("now")))
 
@@ -544,14 +605,10 @@ class Supervisor:
         if not self._ending:
             self.early.terminated()
 
-    def _write_progress(self) -> None:
+    def _write_progress(self, last: bool = False) -> None:
         now = (self.intake.step, self.intake.total)
-        if now[0] is not None and now != self._progress:
-            self._progress = now
+        if self._progress.due(time.monotonic(), *now, last=last):
             self.journal.append("progress", durable=False, step=now[0], total=now[1])
-
-    def _look_for_checkpoint(self) -> None:
-        self._note_checkpoint(self.checkpoints.newest())
 
     def _note_checkpoint(self, newest: Optional[Checkpoint]) -> None:
         if newest is not None and newest.name != self.before.checkpoint:
@@ -576,7 +633,7 @@ class Supervisor:
     async def _end_segment(self, over: SegmentOver) -> Optional[Ended]:
         """Have the run go on in another allocation and return None, or return how it ends because it cannot."""
         self._ending = True
-        newest = self.checkpoints.newest()
+        newest = await self.lanes.checkpoints.run(self.checkpoints.newest)
         progressed = newest is not None and newest.name != self.segment_checkpoint
         how = self.chain.next(over.reason)
         if self.left_over is None:
@@ -623,19 +680,20 @@ class Supervisor:
         ):
             self.intake.flush()
             await asyncio.sleep(_TICK_S)
-        self.intake.flush()
-        self.intake.close()
+        await self.intake.close(_LAST_TELEMETRY_S)
         for node in self.nodes.values():
             if node.send({"t": "bye"}) and node.connection is not None:
                 await node.connection.drain()
 
     async def _write_the_rest(self) -> None:
         """Wait for room on a full disk: without its last line the run would be begun again."""
+        written = asyncio.ensure_future(self.journal.durable())
         deadline = time.monotonic() + _FULL_DISK_S
-        while not self.journal.flush() and time.monotonic() < deadline and self.folder.root.is_dir():
-            say(f"cordee supervisor: the journal cannot be written: {self.journal.last_error}")
-            self.place.beat()
-            await asyncio.sleep(_SECOND_S)
+        while not written.done() and time.monotonic() < deadline:
+            await asyncio.wait({written}, timeout=_SECOND_S)
+            if isinstance(self.journal.last_error, FileNotFoundError):  # nothing is left to write to
+                break
+        written.cancel()
 
 
 def main() -> int:
@@ -643,6 +701,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="cordee.supervise.supervisor")
     parser.add_argument("--folder", required=True, type=Path)
     options = parser.parse_args()
+    aside = Aside(sys.stderr, Lane("cordee-saying"))
+    sys.stderr = cast(TextIO, aside)
 
     async def serve() -> int:
         return await Supervisor(RunFolder(options.folder)).serve()
@@ -651,7 +711,14 @@ def main() -> int:
         return asyncio.run(serve())
     except CordeeError as error:
         say(f"cordee supervisor: {error}")
-        return EXIT_NOT_OURS if isinstance(error, OwnershipError) else error.exit_code
+        return (
+            EXIT_NOT_OURS if isinstance(error, OwnershipError) else EXIT_REFUSED if may_pass(error) else error.exit_code
+        )
+    except OSError as error:
+        traceback.print_exc()
+        return EXIT_REFUSED if may_pass(error) else EXIT_INTERNAL
+    finally:
+        aside.drain(_SAY_S)
 
 
 if __name__ == "__main__":

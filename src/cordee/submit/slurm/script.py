@@ -12,11 +12,13 @@ from typing import Any
 from cordee.runs.folder import RunFolder
 from cordee.slurm import COMMENT_PREFIX
 from cordee.starting import START
+from cordee.supervise.place import EXIT_REFUSED
 from cordee.supervise.slurm import agent_srun
 from cordee.supervise.supervisor import EXIT_ENDED, EXIT_NOT_OURS
 
 _HUNG_S = 60
 _MOST_STARTS = 10
+_PATIENCE_S = 3600
 _MIB = 1 << 20
 
 _BODY = """\
@@ -69,6 +71,12 @@ mkdir -p "$run/control"
 agents >>"$run/control/agents.log" 2>&1 &
 starts=0 since=$SECONDS
 while :; do
+  # A disk that is read-only or gone for a while is waited for: a supervisor could not begin, and that is not its fault.
+  for (( waited_s = 0; waited_s < {patience}; waited_s += 5 )); do
+    [[ $signalled ]] || {{ : >>"$run/control/supervisor.log"; }} 2>/dev/null && break
+    [[ -d ${{run%/*}} && ! -d $run ]] && break  # it was deleted
+    sleep 5
+  done
   CORDEE_HEARTBEAT=9 "$python" -s -c "$start" cordee.supervise.supervisor --folder "$run" \\
     >>"$run/control/supervisor.log" 2>&1 </dev/null &
   supervisor=$!
@@ -84,6 +92,7 @@ while :; do
     0) break ;;                    # finished, or the next segment is on its way
     {ended}) code=1; break ;;               # failed or cancelled
     {not_ours}) code=0; break ;;               # another job leads this run
+    {refused}) (( starts > 0 )) && (( --starts )); sleep 5 ;;  # the disk did not let it begin
   esac
   # It died: the next one continues from what it wrote down, and the agents find it.
   (( SECONDS - since > 60 )) && starts=0 since=$SECONDS
@@ -108,6 +117,8 @@ def batch_script(folder: RunFolder, plan: dict[str, Any]) -> str:
         hung=_HUNG_S,
         ended=EXIT_ENDED,
         not_ours=EXIT_NOT_OURS,
+        refused=EXIT_REFUSED,
+        patience=_PATIENCE_S,
         most=_MOST_STARTS,
     )
     lines = [f"#SBATCH {option}" for option in options(folder, plan)]
