@@ -23,7 +23,8 @@ from cordee.runs.blocklog import (
 )
 from cordee.runs.reader import open_run
 from cordee.runs.seal import drop_sealed_parts, seal
-from cordee.runs.sealed import read_commit
+from cordee.runs.sealed import read_commit, write_commit
+from cordee.runs.turn import turn
 
 T0 = 1_700_000_000.0
 METRICS = [f"metric_{i}_ratio" for i in range(3)]
@@ -180,10 +181,32 @@ sealing.seal(sys.argv[1], final=True)
 
 def test_two_sealers_do_not_meet(known):
     known.write()
-    with sealing._lock(known.telemetry) as mine:
-        assert mine
+    with turn(known.telemetry, ".sealing") as mine:
+        assert mine is not None
         assert seal(known.folder.root, final=True) is None
     assert seal(known.folder.root, final=True) is not None
+    assert len(list(known.telemetry.glob(".sealing*"))) == 1
+
+
+def test_all_that_was_sealed_is_durable_before_the_commit_whatever_the_clock_says(known, monkeypatch):
+    known.write()
+    synced: set[str] = set()
+    real = os.fsync
+
+    def fsync(descriptor):
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    def commit(telemetry, document):
+        shards = {str(path) for path in (telemetry / "sealed.zarr").rglob("*") if path.is_file()}
+        assert shards
+        assert shards <= synced
+        write_commit(telemetry, document)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(sealing, "write_commit", commit)
+    monkeypatch.setattr("time.time", lambda: 4_000_000_000.0)  # the file server's clock is far behind
+    seal(known.folder.root, final=True)
 
 
 def test_the_module_prints_one_json_line(known):

@@ -115,7 +115,7 @@ class JournalFollower:
                 rest = torn
                 if whole or end:
                     self._offsets[path] = self._offsets.get(path, 0) + len(whole) + 1
-                    yield from sorted(parse_lines(whole, path), key=place)
+                    yield from sorted(parse_lines(whole, path, brief=not self._keep), key=place)
                 if not piece:
                     return
                 if self._keep and self._offsets.get(path, 0) + len(rest) > MOST_BYTES:

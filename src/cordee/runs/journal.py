@@ -25,6 +25,7 @@ _MOST_WAITING_BYTES = 8 << 20
 _SYNC_BYTES = 256 << 10
 _WRITE_BYTES = 1 << 20
 _RETRY_S = 1.0
+_PROGRESS = b'"event":"progress"'
 
 
 class Line(NamedTuple):
@@ -366,14 +367,18 @@ def in_order(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def parse_lines(data: bytes, path: Path) -> list[dict[str, Any]]:
-    """Return the events in the whole lines of `data`.
+def parse_lines(data: bytes, path: Path, *, brief: bool = False) -> list[dict[str, Any]]:
+    """Return the events in the whole lines of `data`; `brief` leaves out progress that the next line supersedes.
 
     Raises:
         RunFolderError: a line has a newer major schema.
     """
     events = []
-    for line in data.split(b"\n"):
+    lines = data.split(b"\n")
+    if brief:
+        told = [_PROGRESS in line for line in lines] + [False]
+        lines = [line for at, line in enumerate(lines) if not (told[at] and told[at + 1])]
+    for line in lines:
         try:
             record = parse_json(line)
         except ValueError:

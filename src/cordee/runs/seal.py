@@ -10,18 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cordee.errors import CordeeError, RunFolderError
-from cordee.opening import open_folder, read_json
+from cordee.opening import open_folder
 from cordee.runs.blocklog import list_parts, merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.grids import TURN_SLOTS, Axes, rollup
@@ -41,11 +38,11 @@ from cordee.runs.sealed import (
 from cordee.runs.series import Names, stream_of, table_of, thinned
 from cordee.runs.state import replay
 from cordee.runs.tail import Event, Part, is_sealed, take_rows
+from cordee.runs.turn import turn
 from cordee.runs.window import Window
 
 _TURN_BYTES = 256 << 20
 _LOCK = ".sealing"
-_LOCK_STALE_S = 900.0
 
 
 def seal(folder: str | Path, *, final: bool = False) -> float | None:
@@ -67,15 +64,16 @@ def seal(folder: str | Path, *, final: bool = False) -> float | None:
     try:
         if not _is_own(Path(folder), telemetry):
             return read_commit(telemetry).sealed_until
-        with _lock(telemetry) as mine:
+        commit = read_commit(telemetry)
+        if not _waiting(telemetry, commit, final):
+            return commit.sealed_until
+        with turn(telemetry, _LOCK) as mine:
             commit = read_commit(telemetry)
-            if mine:
+            if mine is not None:
                 _remove_leftovers(telemetry)
-                paths = [path for _, _, path in list_parts(telemetry)]
-                waiting = [path for path in (paths if final else paths[:-1]) if not is_sealed(path, commit.parts)]
-                for turn in _turns(waiting):
-                    os.utime(telemetry / _LOCK)
-                    _seal_parts(telemetry, commit, turn)
+                for some in _turns(_waiting(telemetry, commit, final)):
+                    mine.touch()
+                    _seal_parts(telemetry, commit, some)
             return commit.sealed_until
     except OSError as error:
         raise RunFolderError(
@@ -84,6 +82,12 @@ def seal(folder: str | Path, *, final: bool = False) -> float | None:
             allowed="a folder that exists, on a disk with space, that you may write",
             next="make room and seal again; nothing is lost meanwhile",
         ) from error
+
+
+def _waiting(telemetry: Path, commit: Commit, final: bool) -> list[Path]:
+    """Return the parts that are closed and not sealed."""
+    paths = [path for _, _, path in list_parts(telemetry)]
+    return [path for path in (paths if final else paths[:-1]) if not is_sealed(path, commit.parts)]
 
 
 def _is_own(folder: Path, telemetry: Path) -> bool:
@@ -129,8 +133,8 @@ def _turns(paths: list[Path]) -> Iterator[list[Path]]:
 
 
 def _seal_parts(telemetry: Path, commit: Commit, paths: list[Path]) -> None:
-    started = time.time()
     (telemetry / STORE).mkdir(mode=0o700, exist_ok=True)
+    before = _files(telemetry / STORE)
     sizes = {path: path.stat().st_size for path in paths}  # before reading: a part that grows meanwhile is sealed again
     windows: dict[str, Window] = {}
     known: dict[bytes, dict[str, Any]] = {}
@@ -150,7 +154,7 @@ def _seal_parts(telemetry: Path, commit: Commit, paths: list[Path]) -> None:
         commit.malformed_records += part.malformed_records
     untils = (commit.sealed_until, *(commit.parts[path.name]["until"] for path in paths))
     commit.sealed_until = max((until for until in untils if until is not None), default=None)
-    _make_durable(telemetry / STORE, started)
+    _make_durable(telemetry / STORE, before)
     write_commit(telemetry, commit)
 
 
@@ -248,17 +252,26 @@ def _watermark(commit: Commit, attempt: int, stream: str) -> int:
     return commit.watermarks.get(str(attempt), {}).get(stream, -1)
 
 
-def _make_durable(store: Path, since: float) -> None:
-    """Bring what was written since `since` to the disk, before the commit says that it is there."""
+def _files(store: Path) -> dict[str, tuple[int, int, int]]:
+    """Return what tells the state of each file of the store: inode, size, time of change."""
+    found = {}
     for folder, _, files in os.walk(store):
         for name in files:
             path = os.path.join(folder, name)
-            if os.stat(path).st_mtime >= since - 2.0:
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+            status = os.stat(path)
+            found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found
+
+
+def _make_durable(store: Path, before: dict[str, tuple[int, int, int]]) -> None:
+    """Bring to the disk what is not as it was before, whatever clock dates it, ere the commit says that it is there."""
+    changed = [path for path, state in _files(store).items() if before.get(path) != state]
+    for path in [*changed, *{os.path.dirname(path) for path in changed}]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _remove_leftovers(telemetry: Path) -> None:
@@ -266,44 +279,6 @@ def _remove_leftovers(telemetry: Path) -> None:
     for pattern in ("**/*.partial", ".zarr.json.*"):
         for path in (telemetry / STORE).glob(pattern):
             path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _lock(telemetry: Path) -> Iterator[bool]:
-    """Hold the run's sealing lock; yields False when a living process holds it."""
-    path = telemetry / _LOCK
-    mine = json.dumps({"host": socket.gethostname(), "pid": os.getpid()}).encode()
-    for _ in range(2):
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            break
-        except FileExistsError:
-            if not _lock_is_stale(path):
-                yield False
-                return
-            path.unlink(missing_ok=True)
-    else:
-        yield False
-        return
-    try:
-        os.write(descriptor, mine)
-        os.close(descriptor)
-        yield True
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _lock_is_stale(path: Path) -> bool:
-    try:
-        age = time.time() - path.stat().st_mtime
-        holder: dict[str, Any] = read_json(path, path.parent)
-        if holder["host"] == socket.gethostname():
-            os.kill(holder["pid"], 0)
-    except (ProcessLookupError, FileNotFoundError):
-        return True
-    except (OSError, ValueError, KeyError, TypeError):
-        return age > 10.0
-    return age > _LOCK_STALE_S
 
 
 def main(arguments: list[str] | None = None) -> int:

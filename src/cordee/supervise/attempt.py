@@ -113,7 +113,7 @@ class Attempt:
         )
         self._journal.append(
             "rank_exited",
-            durable=failed,
+            durable=False,  # how the attempt ended is, right after
             attempt=self.number,
             rank=rank,
             node=node,
