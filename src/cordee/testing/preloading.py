@@ -57,6 +57,9 @@ def faulty(
     cut_off: str | None = None,
     unseen_while: Path | None = None,
     no_room_in: Sequence[str] = (),
+    still_in: Path | None = None,
+    still_while: Path | None = None,
+    read_only_while: Path | None = None,
 ) -> dict[str, str]:
     """Return the variables that give a process, and all that it starts, these faults.
 
@@ -70,6 +73,8 @@ def faulty(
         own_address: it connects from this address, such as 127.0.0.3.
         cut_off: processes with this word on their command line can neither connect nor listen.
         unseen_while: while this file is there, nobody can see who owns a run: listing its claims is an EIO.
+        still_in, still_while: while the second is there, opening, writing and listing below the first do not come back.
+        read_only_while: while it is there, nothing below `still_in` can be made or opened for writing: EROFS.
         no_room_in: folders below which no file gets the blocks that it asks for.
     """
     given = {
@@ -82,6 +87,9 @@ def faulty(
         "FAULT_OWN_ADDRESS": own_address or "",
         "FAULT_NO_PEERS": cut_off or "",
         "FAULT_UNSEEN_WHILE": str(unseen_while or ""),
+        "FAULT_STILL_IN": str(still_in or ""),
+        "FAULT_STILL_WHILE": str(still_while or ""),
+        "FAULT_READ_ONLY_WHILE": str(read_only_while or ""),
         "FAULT_NO_ROOM_IN": "".join(f"{folder}:" for folder in no_room_in),
     }
     return {"LD_PRELOAD": str(library), **{name: value for name, value in given.items() if value}}

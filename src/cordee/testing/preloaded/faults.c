@@ -9,6 +9,8 @@
  *   FAULT_OWN_ADDRESS      it connects from this address
  *   FAULT_NO_PEERS         processes whose command line has this word can neither connect nor listen
  *   FAULT_UNSEEN_WHILE     while this file is there, no folder whose name is one of `epochs` and `keepers` can be listed: EIO
+ *   FAULT_STILL_IN         a folder in which calls stand still while the file FAULT_STILL_WHILE is there,
+ *                          and which is read-only while the file FAULT_READ_ONLY_WHILE is there
  *   FAULT_NO_ROOM_IN       folders, each with a colon behind it, in which no file gets blocks: ENOSPC
  */
 #define _GNU_SOURCE
@@ -17,10 +19,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -84,7 +88,81 @@ static int ends_with(const char *text, const char *end) {
   return size >= least && strcmp(text + size - least, end) == 0;
 }
 
+/* Returns whether a path, or an open file, lies in the folder that has faults. */
+static int is_in_faulty(int folder, const char *name) {
+  const char *faulty = getenv("FAULT_STILL_IN");
+  char link[64], path[4096];
+  if (!faulty) return 0;
+  if (!name || name[0] != '/') {
+    if (folder == AT_FDCWD) return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", folder);
+    ssize_t size = readlink(link, path, sizeof path - 1);
+    if (size < 0) return 0;
+    path[size] = 0;
+    name = path;
+  }
+  return strncmp(name, faulty, strlen(faulty)) == 0;
+}
+
+/* Waits while the file system of a path, or of an open file, stands still. */
+static void stand_still(int folder, const char *name) {
+  const char *switch_file = getenv("FAULT_STILL_WHILE");
+  if (!switch_file || access(switch_file, F_OK) != 0 || !is_in_faulty(folder, name)) return;
+  while (access(switch_file, F_OK) == 0) usleep(20000);
+}
+
+/* Returns whether a call that would change the file system is refused. */
+static int is_read_only(int folder, const char *name, int flags) {
+  const char *switch_file = getenv("FAULT_READ_ONLY_WHILE");
+  if (!(flags & (O_WRONLY | O_RDWR | O_CREAT)) || !switch_file || access(switch_file, F_OK) != 0) return 0;
+  if (!is_in_faulty(folder, name)) return 0;
+  errno = EROFS;
+  return 1;
+}
+
+#define OPENS(call)                             \
+  int call(const char *path, int flags, ...) {  \
+    va_list more;                               \
+    va_start(more, flags);                      \
+    int mode = va_arg(more, int);               \
+    va_end(more);                               \
+    stand_still(AT_FDCWD, path);                \
+    if (is_read_only(AT_FDCWD, path, flags)) return -1; \
+    return NEXT(call)(path, flags, mode);       \
+  }
+#define OPENS_AT(call)                                      \
+  int call(int folder, const char *path, int flags, ...) {  \
+    va_list more;                                           \
+    va_start(more, flags);                                  \
+    int mode = va_arg(more, int);                           \
+    va_end(more);                                           \
+    stand_still(folder, path);                              \
+    if (is_read_only(folder, path, flags)) return -1;       \
+    return NEXT(call)(folder, path, flags, mode);           \
+  }
+OPENS(open)
+OPENS(open64)
+OPENS_AT(openat)
+OPENS_AT(openat64)
+
+int mkdir(const char *path, mode_t mode) {
+  stand_still(AT_FDCWD, path);
+  if (is_read_only(AT_FDCWD, path, O_CREAT)) return -1;
+  return NEXT(mkdir)(path, mode);
+}
+
+int fsync(int file) {
+  stand_still(file, NULL);
+  return NEXT(fsync)(file);
+}
+
+ssize_t write(int file, const void *data, size_t size) {
+  stand_still(file, NULL);
+  return NEXT(write)(file, data, size);
+}
+
 DIR *opendir(const char *path) {
+  stand_still(AT_FDCWD, path);
   const char *switch_file = getenv("FAULT_UNSEEN_WHILE");
   if (switch_file && (ends_with(path, "/epochs") || ends_with(path, "/keepers")) && access(switch_file, F_OK) == 0) {
     errno = EIO;
