@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -78,3 +80,18 @@ def test_a_supervisor_that_the_disk_does_not_let_begin_has_not_crashed(job, tmp_
         state = run.wait_end()
     assert (state.state, state.attempt) == ("finished", 2)
     assert (run.folder.control / "keeper.log").read_text().count("waiting for it") == 1
+
+
+def test_a_run_on_a_disk_that_takes_nothing_can_be_cancelled(job, tmp_path, faults):
+    with made(job, tmp_path / "runs", tmp_path / "gate") as run:
+        run.wait_training()
+        faults[1].touch()
+        command = [sys.executable, "-c", "from cordee.cli import main; main()", "cancel", str(run.folder.root)]
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert refused.returncode == 5
+        assert "the run is over" in refused.stderr
+        assert "`cordee cancel` it again" in refused.stderr
+        assert run.processes() == []
+        faults[1].unlink()
+        assert subprocess.run(command, capture_output=True, text=True, check=False).returncode == 0
+        assert run.state.state == "cancelled"

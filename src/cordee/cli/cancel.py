@@ -10,8 +10,9 @@ from cordee.cli.follow import request_cancel
 from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json
-from cordee.errors import CordeeError
+from cordee.errors import CordeeError, RunFolderError
 from cordee.report.run_document import run_document
+from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
 from cordee.runs.state import RunState
@@ -48,10 +49,16 @@ def cancel(folder: RunFolder, *, now: bool, wait_s: float) -> RunState:
     """End a run and return its last state; one that nobody leads any more is ended here.
 
     Raises:
-        CordeeError: it has not ended within `wait_s`.
+        CordeeError: it has not ended within `wait_s`, or it has and that cannot be written.
     """
     place = submitter_of(folder)
-    request_cancel(folder, by="cordee cancel", now=now)
+    try:
+        request_cancel(folder, by="cordee cancel", now=now)
+    except RunFolderError as error:
+        if not may_pass(error):
+            raise
+        place.cancel(folder)
+        return _end(folder, "all its processes were killed: the disk did not take the wish to end it")
     standing = place.standing(folder, age_s=0.0)
     if standing.state == "waiting":
         place.cancel(folder)
@@ -76,5 +83,12 @@ def cancel(folder: RunFolder, *, now: bool, wait_s: float) -> RunState:
 
 def _end(folder: RunFolder, text: str) -> RunState:
     if not state_of(folder).ended:
-        client_journal(folder.journal).append("ended", state="cancelled", exit_code=1, reason="cancelled", text=text)
+        journal = client_journal(folder.journal)
+        journal.append("ended", state="cancelled", exit_code=1, reason="cancelled", text=text)
+        if journal.last_error is not None:
+            raise CordeeError(
+                f"the run is over ({text}), and its journal cannot say so: {journal.last_error.strerror}",
+                given=str(folder.journal),
+                next="make room, then `cordee cancel` it again",
+            )
     return state_of(folder)
