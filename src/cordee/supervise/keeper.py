@@ -187,7 +187,7 @@ class Keeper:
             self.supervisor.kill()
         for node, agent in self.agents.items():
             self._replace_on_request(node, agent)
-            if not agent.alive() and node not in self._abandoned:
+            if not agent.alive() and node not in self._abandoned and time.monotonic() >= agent.next_start:
                 if agent.known:
                     processes.sweep(f"{self.run}/{node}/")
                 if agent.too_often():

@@ -257,7 +257,6 @@ class Supervisor:
         if ports is None:
             return Outcome("node_lost", Failure("node_lost", node=nodes[0].name, message="it gave no free port"))
         begins = await self.lanes.checkpoints.run(self.beginnings.next)
-        await self.lanes.checkpoints.run(self.beginnings.trains)
         self.early.raise_if_over()
         self._attempts += 1
         self.newest = begins.own
@@ -276,6 +275,7 @@ class Supervisor:
             checkpoint_path=begins.path,
             other_run={"run": begins.run} if begins.other else None,
         )
+        await self.lanes.checkpoints.run(self.beginnings.trains)
         await self.journal.durable()
         self.attempt.start(ports, begins.path)
         outcome = await self.attempt.ended()
