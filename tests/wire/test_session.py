@@ -65,11 +65,11 @@ def test_each_number_is_taken_once_and_in_order():
 @pytest.mark.parametrize("message", [{"n": "1"}, {"n": -1}, {"n": 1.5}, {"seen": None}, {"seen": [1]}])
 def test_numbers_that_are_none_are_refused(message):
     with pytest.raises(WireError, match="is not a number"):
-        Session(1).take(message)
+        Session("1.1").take(message)
 
 
 def test_a_session_owes_an_acknowledgement_after_much_has_come():
-    session = Session(1)
+    session = Session("1.1")
     session.take({"n": 1}, 10)
     assert not session.owes
     session.take({"n": 2}, 1 << 20)
@@ -82,7 +82,7 @@ def test_a_session_owes_an_acknowledgement_after_much_has_come():
 def test_whatever_is_lost_both_ends_take_everything_once_and_in_order(seed):
     """Two ends over connections that break at any message, with all that is under way lost."""
     draw = random.Random(seed)
-    ends = Session(1), Session(1)
+    ends = Session("1.1"), Session("1.1")
     said: tuple[list[int], list[int]] = ([], [])
     taken: tuple[list[int], list[int]] = ([], [])
     ways: tuple[deque, deque] = (deque(), deque())

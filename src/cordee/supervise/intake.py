@@ -71,6 +71,10 @@ class Intake:
         if message["sequence"] is not None:
             self._waiting[node] = message["sequence"]
 
+    def lost(self, node: Node) -> None:
+        """A node's agent is gone: its successor counts its messages anew."""
+        self._waiting.pop(node, None)
+
     def tick(self) -> None:
         """Write what is due and acknowledge what is written."""
         now = time.monotonic()
@@ -89,7 +93,7 @@ class Intake:
         self.data.write()
         if self._log.flush():
             for node, sequence in self._waiting.items():
-                node.send({"t": "ack", "sequence": sequence})
+                node.tell({"t": "ack", "sequence": sequence})
             self._waiting.clear()
 
     def close(self) -> None:

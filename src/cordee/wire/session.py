@@ -105,13 +105,13 @@ class Session:
     """One end of a session.
 
     Args:
-        identifier: what both ends call it; the listening end gives it.
+        identifier: what both ends call it; the listening end gives it, never the same twice.
 
     Attributes:
         outbox, inbox: what is on its way there, and what has come from there.
     """
 
-    def __init__(self, identifier: int, outbox: Optional[Outbox] = None) -> None:
+    def __init__(self, identifier: str, outbox: Optional[Outbox] = None) -> None:
         self.identifier = identifier
         self.outbox = Outbox() if outbox is None else outbox
         self.inbox = Inbox()
