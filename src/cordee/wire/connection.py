@@ -110,7 +110,11 @@ class Connection(asyncio.Protocol):
         self.close_reason = reason
         self._write(["goodbye", reason[:1000]], b"")
         self._ending = True
-        self._transport.write_eof()
+        try:
+            self._transport.write_eof()
+        except OSError:  # the other end has reset it, and this one does not know yet
+            self._transport.abort()
+            return
         self._ended.get_loop().call_later(_GOODBYE_S, self._transport.abort)
 
     def abort(self, reason: str) -> None:
