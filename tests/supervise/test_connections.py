@@ -66,7 +66,12 @@ def test_a_connection_that_breaks_at_every_order_and_news_loses_none_and_doubles
         wanted = set(run.proxy.cuts)
         run.start_agent(0)
         state = run.run.wait(lambda state: state.ended, 90)
-        assert (state.state, state.restarts, state.failures) == ("finished", 0, [])
+        assert (state.state, state.restarts, state.failures, state.text) == (
+            "finished",
+            0,
+            [],
+            "all ranks exited with code 0",
+        )
         assert wanted - set(run.proxy.done) == set()
         assert (run.folder.root / "trained").read_text() == "once "
         assert (tmp_path / "prepared").read_text() == "once\n"

@@ -174,14 +174,15 @@ class Supervisor:
                 return Ended("cancelled", 1, "cancelled", "cancelled before it started")
             await self._gather()
             while True:
-                refusal = await self.vetting.conclude()
-                self.early.raise_if_over()
-                if refusal is not None:
-                    raise Ended("failed", EXIT_ABORT, "vetting", refusal)
+                await self._judge()
+                if self._too_few and any(node.incarnation and not node.ready for node in self.nodes.values()):
+                    await self._wait_for_nodes()  # one was lost while it was prepared, and may be replaced
+                    await self._judge()
                 nodes = self._choose()
                 ports = await self._free_ports(nodes[0])
                 if ports is None:
-                    await self._wait_for_nodes()
+                    lost = Failure("node_lost", node=nodes[0].name, message="its agent told no free port")
+                    await self._restart_or_end(lost, progressed=False)
                     continue
                 outcome = await self._run_attempt(nodes, ports)
                 await self._after(outcome)
@@ -194,15 +195,15 @@ class Supervisor:
         patience_s = self.timeouts["connect_s"] + _CONNECT_PER_NODE_S * len(self.nodes)
         if (
             self.before.attempt
-        ):  # ranks of an earlier supervisor may run on where nothing is heard, until their lease is over
+        ):  # where nothing is heard, ranks of an earlier supervisor may run until their lease is over
             patience_s = max(patience_s, self.timeouts["lost_s"])
         deadline = began + patience_s
-        while any(node.connection is None for node in self.nodes.values()):
+        while any(node.session is None for node in self.nodes.values()):
             if not await self._wait_change(deadline - time.monotonic()):
                 break
-        connected = [node.name for node in self.nodes.values() if node.connection is not None]
+        connected = [node.name for node in self.nodes.values() if node.session is not None]
         for node in self.nodes.values():
-            if node.connection is None:
+            if node.session is None:
                 reason = f"no agent connected within {time.monotonic() - began:.0f} s"
                 self.journal.append("node_lost", node=node.name, reason=reason)
                 self.place.replace_agent(node.name, node.incarnation)
@@ -213,6 +214,27 @@ class Supervisor:
             raise SegmentOver("no_agents", text + f"; see {self.folder.control}/agent*.log", EXIT_INTERNAL)
         while self._preparing:
             await self._wait_change(None)
+
+    async def _judge(self) -> None:
+        """Judge the nodes that are new, with all there of which something may be heard."""
+        await self._hear_of_nodes()
+        refusal = await self.vetting.conclude()
+        self.early.raise_if_over()
+        if refusal is not None:
+            raise Ended("failed", EXIT_ABORT, "vetting", refusal)
+        await self._hear_of_nodes()
+
+    @property
+    def _too_few(self) -> bool:
+        """Whether there are fewer nodes than the run can do with."""
+        return len(usable(list(self.nodes.values()))) < int(self.request["min_nodes"])
+
+    async def _hear_of_nodes(self) -> None:
+        """Wait until nodes that are needed and whose connection has just broken are heard of again, or lost."""
+        while len(usable(list(self.nodes.values()))) < self.request["nodes"] and any(
+            node.ready and node.session is not None and node.connection is None for node in self.nodes.values()
+        ):
+            await self._wait_change(_SECOND_S)
 
     def _choose(self) -> list[Node]:
         """Return the nodes of the next attempt, or end the run by vetting."""
@@ -310,19 +332,21 @@ class Supervisor:
             await self.early.termination()
         self.early.raise_if_over()
         assert outcome.failure is not None
-        decision = self.policy.decide(outcome.failure, progressed)
+        await self._restart_or_end(outcome.failure, progressed)
+
+    async def _restart_or_end(self, failure: Failure, progressed: bool) -> None:
+        """Return when another attempt is to begin, or raise Ended."""
+        decision = self.policy.decide(failure, progressed)
         if decision.crash_loop:
             count = decision.failures_without_progress
-            failure = outcome.failure
             self.journal.append("crash_loop", rank=failure.rank, message=failure.message, count=count)
         if not decision.restart:
-            raise Ended("failed", outcome.failure.exit_code, decision.reason, decision.text)
+            raise Ended("failed", failure.exit_code, decision.reason, decision.text)
         await self._pause_before_restart(decision.delay_s, decision.failures_without_progress)
 
     async def _pause_before_restart(self, delay_s: float, failures: int) -> None:
-        assert self.attempt is not None
         self.journal.append(
-            "restart_scheduled", attempt=self.attempt.number, delay_s=delay_s, failures_without_progress=failures
+            "restart_scheduled", attempt=self._attempts, delay_s=delay_s, failures_without_progress=failures
         )
         deadline = time.monotonic() + delay_s
         while time.monotonic() < deadline:
@@ -340,7 +364,7 @@ class Supervisor:
                 break
             await self._wait_change(left if left > 0 else None)
         self.early.raise_if_over()
-        if len(usable(list(self.nodes.values()))) < self.request["min_nodes"]:
+        if self._too_few:
             lost = [node.name for node in self.nodes.values() if node.connection is None]
             if lost:
                 text = f"{', '.join(lost)} did not come back within {self.timeouts['connect_s']:.0f} s and no spare is left"
@@ -581,7 +605,7 @@ class Supervisor:
             lost = self.attempt is not None and self.attempt.has(node) and not self.attempt.all_ended()
             if node.clearing_since is not None and now - node.clearing_since > self.timeouts["lost_s"]:
                 self._lose(node, "ranks of an earlier attempt do not end there")
-            elif (node.ready or lost) and node.silent_s > self.timeouts["lost_s"]:
+            elif (node.session is not None or lost) and node.silent_s > self.timeouts["lost_s"]:
                 how = "its agent is silent" if node.connection is not None else "its agent is gone"
                 self._lose(node, f"{how} for {node.silent_s:.0f} s")
             elif node.ready and node.connection is None and self.place.agent_gone(node.name, node.incarnation):

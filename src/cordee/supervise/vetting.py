@@ -174,7 +174,7 @@ class Vetting:
         if not self._unjudged:
             return None
         self._unjudged = False
-        ready = {name: node for name, node in self._nodes.items() if node.ready and node.connection is not None}
+        ready = {name: node for name, node in self._nodes.items() if node.ready and node.session is not None}
         members = {name: self._preparations[name].member for name in ready}
         own = {name: [result for result in node.results if result["check"] != _PAIRS] for name, node in ready.items()}
         document = await self._conductor().conclude(members, dict(own))
