@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from cordee.node.lease import LEASE_OVER
 from cordee.runs.journal import JournalWriter
@@ -188,15 +188,18 @@ class Attempt:
         while self._doubtful():
             await self._change(_HEAR_S)
 
-    async def stop(self, grace_s: float, most_s: float) -> list[Node]:
-        """End all ranks that still run; returns the nodes whose agents answer and whose ranks do not end within `most_s`.
+    async def stop(self, grace_s: float, most_s: float, successor: Callable[[], bool]) -> list[Node]:
+        """End all ranks that still run; returns the nodes whose ranks do not end within `most_s`.
 
-        A node of which nothing is heard counts as living until it is heard of, or lost: its ranks may run on until their
-        lease is over.
+        Args:
+            grace_s: between SIGTERM and SIGKILL.
+            most_s: that ranks have for it once their agent has been told.
+            successor: whether another attempt may follow. Then a node of which nothing is heard counts as living until it
+                is heard of, or lost: its ranks may run on until their lease is over.
         """
         self._stopping = True
         now = asyncio.get_running_loop().time
-        told, taken = {}, {}
+        told, taken, began = {}, {}, now()
         for node in self.nodes:
             node.send({"t": "stop", "group": self.group, "grace_s": grace_s})
             told[node] = (node.session, node.session.outbox.last if node.session is not None else 0)
@@ -205,8 +208,12 @@ class Attempt:
             for node in living:
                 if node not in taken and node.has_taken(*told[node]):
                     taken[node] = now()
-            heard = [node for node in living if node.connection is not None and node.silent_s < self._silent_s]
-            overdue = [node for node in heard if now() - taken.get(node, now()) > most_s]
+            if not successor():
+                living = [node for node in living if node.connection is not None]
+                overdue = living if now() - began > most_s else []
+            else:
+                heard = [node for node in living if node.connection is not None and node.silent_s < self._silent_s]
+                overdue = [node for node in heard if now() - taken.get(node, now()) > most_s]
             if len(overdue) == len(living):
                 return overdue
             await self._change(_HEAR_S)

@@ -285,7 +285,8 @@ class Supervisor:
         outcome = await self.attempt.ended()
         if not self.attempt.all_ended():
             grace = 0.0 if outcome.kind in ("node_lost", "segment") else self._grace(outcome)
-            await self._fence(await self.attempt.stop(grace, grace + self.timeouts["kill_s"] + _SECOND_S))
+            most_s = grace + self.timeouts["kill_s"] + _SECOND_S
+            await self._fence(await self.attempt.stop(grace, most_s, lambda: self.early.over is None))
         self.checkpoints.end_training()
         return outcome
 
