@@ -88,7 +88,7 @@ class NodeUnderTest:
         self.tasks.start(task)
 
     async def open(self, deadline_s: float = 20.0) -> dict[str, Any]:
-        self.container.handlers["container"]({"deadline_s": deadline_s}, b"")
+        self.container.handlers["container"]({"id": "1", "deadline_s": deadline_s}, b"")
         return await self.told("container_done")
 
     async def told(self, kind: str) -> dict[str, Any]:

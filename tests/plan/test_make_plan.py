@@ -129,7 +129,14 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                 "data": [],
             }
         ],
-        "timeouts": {"connect_s": 30.0, "heartbeat_s": 1.0, "lost_s": 5.0, "orphan_s": 60.0, "kill_s": 10.0},
+        "timeouts": {
+            "connect_s": 30.0,
+            "heartbeat_s": 0.5,
+            "lost_s": 5.0,
+            "orphan_s": 60.0,
+            "kill_s": 2.5,
+            "lease_s": 2.0,
+        },
         "sampling": {"interval_s": 2.0, "gpus": "auto", "threads": None},
         "metrics": {
             "adapters": ["wandb", "tensorboard", "mlflow", "device_mesh", "megatron"],

@@ -10,7 +10,7 @@ import pytest
 
 from cordee.errors import RunFolderError
 from cordee.runs.journal import JournalWriter, client_journal, read_journal
-from cordee.runs.state import replay
+from cordee.runs.state import Replay, replay
 
 
 def lines(folder):
@@ -116,6 +116,29 @@ def test_a_clock_that_jumps_back_changes_neither_order_nor_durations():
         ("connect", 1.0), ("vet", 2.0), ("start", 1.0), ("train", 8.0), ("end", 1.0),
     ]  # fmt: skip
     assert state.state == "finished"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_end_that_an_older_supervisor_wrote_does_not_hide_a_newer_one_that_trains(late):
+    def event(epoch, seq, name, **more):
+        time = f"2026-01-01T00:00:{10 * epoch + seq:02}.000Z"
+        base = {"epoch": epoch, "seq": seq, "writer": f"supervisor-{epoch}", "time": time, "mono": float(seq)}
+        return {**base, "event": name, **more}
+
+    ranks = [{"node": "local-0", "ranks": [0]}]
+    ended = event(1, 1, "ended", state="failed", exit_code=1, reason="retries", text="late word")
+    newer = [
+        event(2, 0, "supervisor_started", segment=1),
+        event(2, 1, "attempt_started", attempt=2, world_size=1, nodes=ranks),
+        event(2, 2, "rank_started", rank=0, node="local-0", pid=1),
+    ]
+    begun = [event(1, 0, "supervisor_started", segment=1)]
+    followed = Replay()  # one that reads the newer supervisor's events before the late word of the older
+    state = followed.feed(begun + newer + [ended]) if late else followed.feed([*begun, ended, *newer])
+    assert (state.state, state.exit_code, state.text, state.ended_at) == ("running", None, "", None)
+    assert (state.segment_states[-1].ended_at, state.phases[-1].name) == (None, "train")
+    state = followed.feed([event(2, 3, "ended", state="finished", exit_code=0)])
+    assert (state.state, state.exit_code) == ("finished", 0)
 
 
 def test_unknown_events_change_nothing():

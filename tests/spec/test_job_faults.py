@@ -57,7 +57,7 @@ WRONG = [
     ("[restart]\nretries = -1\n", 4, "restart.retries is too small", -1, "at least 0", "change restart.retries"),
     ("[restart]\nbackoff = '-1s'\n", 4, "restart.backoff is not a duration", "-1s", "seconds", "change restart.backoff"),
     ("[sampling]\ninterval = '10ms'\n", 4, "sampling.interval is too small", "10ms", "at least 0.1", "change sampling.interval"),
-    ("[timeouts]\nlost = 1\n", 3, "timeouts is wrong: lost = 1 s is too short for a heartbeat of 1 s", None, "three times", "change timeouts"),
+    ("[timeouts]\nlost = 1\n", 3, "timeouts is wrong: lost = 1 s is too short: ranks need kill = 0.5 s to end, and 1 s before that without a word of the supervisor (heartbeat = 0.1 s)", None, "a longer lost", "change timeouts"),
     ("[metrics]\nadapters = ['wandbx']\n", 4, "metrics.adapters[0] is not one of its values", "wandbx", '"wandb", "tensorboard", "mlflow", "device_mesh" or "megatron"', "change metrics.adapters[0]"),
     ("[[metrics.scrape]]\nurl = 'http://127.0.0.1:1/m'\nevry = 1\n", 5, "[metrics.scrape[0]] has no key evry", "evry", "every", "did you mean every?"),
     ("[[metrics.scrape]]\nurl = 'http://10.0.0.1:1/m'\n", 4, "metrics.scrape[0].url does not lead to the node itself", "http://10.0.0.1:1/m", URL, "change metrics.scrape[0].url"),

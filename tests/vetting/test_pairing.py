@@ -87,10 +87,10 @@ class Network:
 
     async def _answer(self, member: Member, message: dict[str, Any]) -> None:
         if message["t"] == "port":
-            member.message({"t": "port", "ports": [pick_port(HOST)]}, b"")
+            member.message({"t": "port", "id": message["id"], "ports": [pick_port(HOST)]}, b"")
             return
         if message["t"] == "clock":
-            member.message({"t": "clock", "unix_s": time.time()}, b"")
+            member.message({"t": "clock", "id": message["id"], "unix_s": time.time()}, b"")
             return
         # As agents do: its deadline counts from now, not from when its process has started.
         request = {**message["request"], "asked_at": time.monotonic()}
@@ -222,7 +222,7 @@ async def _meet_busy(busy: list[str], answer: str) -> PairOutcome:
 
     def node(name: str) -> Member:
         def send(message: dict[str, Any]) -> bool:
-            told = {"t": message["t"], "unix_s": time.time(), "ports": [1]}
+            told = {"t": message["t"], "id": message["id"], "unix_s": time.time(), "ports": [1]}
             if message["t"] != "checks":
                 asyncio.get_running_loop().call_soon(members[name].message, told, b"")
                 return True

@@ -1,7 +1,8 @@
 """The agent: one process on every node, the only launcher there, on one authenticated connection to the supervisor.
 
 It keeps no truth of its own. What it reports is stored by the supervisor and acknowledged; until then the agent, and the
-ranks' channel files behind it, hold it. A supervisor with a newer epoch makes it kill whatever older epochs started.
+ranks' channel files behind it, hold it. A supervisor with a newer epoch makes it kill whatever older epochs started, and
+without a supervisor its ranks end with their lease.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import subprocess
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from cordee import wire
-from cordee.errors import CordeeError
+from cordee.errors import CordeeError, WireError
 from cordee.node import processes
 from cordee.node.allocation import Allocation
 from cordee.node.binding import bound
@@ -28,6 +30,7 @@ from cordee.node.channels import NoRoom, RankChannels
 from cordee.node.container import Container, ContainerDown
 from cordee.node.gpus import GpuSampling
 from cordee.node.launching import Launch, RankCommand, make_launch
+from cordee.node.lease import LEASE_OVER
 from cordee.node.memory import sweep_abandoned
 from cordee.node.metrics.side import OfferedMetrics
 from cordee.node.output import OutputLog, Tail
@@ -39,6 +42,7 @@ from cordee.node.setup_lines import read_environment, setup_shell
 from cordee.node.shells import Shells
 from cordee.node.tasks import STDERR, Task, TaskExit, TaskRunner
 from cordee.node.telemetry import Telemetry
+from cordee.node.uplink import Tell, Uplink
 from cordee.node.watchers import Watcher, Watchers
 from cordee.node.world import World
 from cordee.runs.folder import RunFolder, say
@@ -54,6 +58,8 @@ _STOP_POLL_S = 0.02
 _KEEPER_AFTER_S = 3.0
 _SUPERVISOR_FIRST_S = 5.0
 _SETTLE_S = 2.0
+_CLEAR_POLL_S = 0.1
+_LEASE_LOOKS = 8
 
 
 class Agent:
@@ -72,8 +78,8 @@ class Agent:
         self.plan: dict[str, Any] = json.loads(folder.plan.read_text())
         self.step: dict[str, Any] = self.plan["steps"][0]
         self.run = self.plan["run"]
-        self.connection: Optional[wire.Connection] = None
-        self.epoch = 0
+        timeouts = self.plan["timeouts"]
+        self.uplink = Uplink(timeouts["lease_s"], timeouts["heartbeat_s"])
         self.ending = asyncio.Event()
         self.disconnected = asyncio.Event()
         self.world: Optional[World] = None
@@ -82,6 +88,8 @@ class Agent:
         self._watchers = Watchers()
         self.launch: Optional[Launch] = None
         self._full = False
+        self._leaseless: Optional[World] = None
+        self._clearing: Optional[asyncio.Task[None]] = None
         self._stop_poll: Optional[asyncio.Task[None]] = None
         self._last_act: Optional[asyncio.Task[None]] = None
         self._another = False
@@ -99,14 +107,14 @@ class Agent:
             on_output=self._watchers.output,
             on_exit=self._watchers.ended,
             on_start=self._watchers.started,
-            kill_s=self.plan["timeouts"]["kill_s"],
+            kill_s=timeouts["kill_s"],
         )
         self.container = Container(
             self.plan,
             [str(folder.root), str(self.channels.folder)],
             self.tasks,
             self.run_task,
-            self._send,
+            self._news,
             self._own_output,
             self._container_gone,
         )
@@ -120,6 +128,7 @@ class Agent:
         add, path = self.telemetry.add, self.about.path
         self.gpus = GpuSampling(self, node, sampling, self.step, folder.node_zip, path, add)
         self.offered = OfferedMetrics(self, node, self.plan.get("metrics", {}), folder.node_zip, path, add)
+        self.shells = Shells(self.tasks, self.run_task, self.uplink, self._shell_environment, self.container)
         self._handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
             "welcome": self._welcome,
             "setup": self._setup,
@@ -133,15 +142,16 @@ class Agent:
             "stop_at": self._stop_at,
             "ack": self._ack,
             "bye": self._bye,
+            "clear": self._clear,
             **self.container.handlers,
-            **Shells(self.tasks, self.run_task, self._send, self._shell_environment, self.container).handlers,
+            **self.shells.handlers,
         }
 
     async def serve(self) -> int:
         """Connect, obey, reconnect, until told to end or orphaned; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._terminated)
-        ticker = asyncio.ensure_future(self._tick())
+        ticker, watch = asyncio.ensure_future(self._tick()), asyncio.ensure_future(self._watch_lease())
         self._loop.run_in_executor(None, sweep_abandoned)
         self.gpus.start()
         self.offered.start()
@@ -156,11 +166,12 @@ class Agent:
                 await self._last_act
         finally:
             ticker.cancel()
+            watch.cancel()
             await self._end_launch()
             await self.container.close()
             self.tasks.kill_everything()
-            if self.connection is not None:
-                self.connection.close("the agent ends")
+            if self.uplink.connection is not None:
+                self.uplink.connection.close("the agent ends")
             self._close_logs()
             if code == 0 and not self._another:
                 self.channels.remove()
@@ -169,13 +180,14 @@ class Agent:
     async def _connect(self) -> bool:
         """Find a supervisor; False when there was none for the orphan time or the run folder is gone."""
         pause = _CONNECT_PAUSE_S
-        deadline = time.monotonic() + self.plan["timeouts"]["orphan_s"]
+        now = self._loop.time
+        deadline = now() + self.plan["timeouts"]["orphan_s"]
         refused = ""
-        next_keeper = time.monotonic() + _KEEPER_AFTER_S
+        next_keeper = now() + _KEEPER_AFTER_S
         while not self.ending.is_set():
             try:
                 place = wire.read_rendezvous(self.folder.rendezvous)
-                self.connection = await wire.connect(
+                connection = await wire.connect(
                     place.address,
                     place.port,
                     place.token,
@@ -186,20 +198,21 @@ class Agent:
                     on_close=self._closed,
                 )
                 self.disconnected.clear()
+                self.uplink.connected(connection)
                 self._hello()
                 return True
             except (OSError, asyncio.TimeoutError, CordeeError) as error:
                 if str(error) != refused:
                     refused = str(error)
                     say(f"cordee agent {self.node}: no supervisor yet: {refused}")
-            if time.monotonic() > deadline or not self.folder.root.is_dir():
+            if now() > deadline or not self.folder.root.is_dir():
                 self.tasks.kill_everything()
                 say(f"cordee agent {self.node}: no supervisor, giving up: {refused}")
                 if self._rescue is not None and self.folder.root.is_dir():
                     await self._rescue.orphaned()
                 return False
-            if self._rescue is None and time.monotonic() > next_keeper:
-                next_keeper = time.monotonic() + _KEEPER_AFTER_S
+            if self._rescue is None and now() > next_keeper:
+                next_keeper = now() + _KEEPER_AFTER_S
                 self._start_keeper()
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, _CONNECT_PAUSE_MOST_S)
@@ -221,7 +234,7 @@ class Agent:
 
     def _hello(self) -> None:
         world = self.world
-        self._send(
+        self.uplink.greet(
             {
                 "t": "hello",
                 "incarnation": self.incarnation,
@@ -230,25 +243,35 @@ class Agent:
                 "host": socket.gethostname(),
                 "python": sys.version.split()[0],
                 "cores": len(os.sched_getaffinity(0)),
-                "epoch": self.epoch,
-                "container_lost": self.container.lost,
+                "epoch": self.uplink.epoch,
                 "attempt": world.attempt if world else 0,
-                "ranks": {str(rank): report for rank, report in self.ranks.items()},
+                "living": [rank for rank, report in self.ranks.items() if report["status"] != "ended"],
             }
         )
 
-    def _send(self, message: dict[str, Any], body: bytes = b"") -> None:
-        if self.connection is not None and not self.disconnected.is_set():
-            self.connection.send(message, body)
+    def _news(self, message: dict[str, Any], body: bytes = b"") -> None:
+        """Tell the supervisor what it must know; where too much waits to be told, this agent cannot go on."""
+        try:
+            self.uplink.news(message, body)
+        except CordeeError as error:
+            say(f"cordee agent {self.node}: gives up: {error}")
+            self._end()
 
     def _message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
+        if connection is not self.uplink.connection:
+            return
         kind = message.get("t", "")
+        if kind not in ("welcome", "bye") and not self.uplink.take(message, body):
+            return
         handler = self._handlers.get(kind)
-        if handler is not None and connection is self.connection:
+        if handler is not None:
             try:
                 handler(message, body)
+            except WireError:
+                raise
             except Exception as error:  # whatever it is: the supervisor would wait for an answer, and nobody know why
                 self._trouble(f"{kind!r}, which the supervisor asked for, failed: {_words(error)}")
+        self.shells.go_on()
 
     def _trouble(self, text: str) -> None:
         """Say in this agent's log what is wrong here, and have it become a finding of the run."""
@@ -258,19 +281,54 @@ class Agent:
                 traceback.print_exc()
 
     def _closed(self, connection: wire.Connection, error: Optional[Exception]) -> None:
-        if connection is self.connection:
+        if connection is self.uplink.connection:
+            self.uplink.closed()
             self.telemetry.connected = False
             self.disconnected.set()
 
     def _welcome(self, message: dict[str, Any], body: bytes) -> None:
-        if message["epoch"] != self.epoch:
+        if self.uplink.welcome(message):
             self._forget_ranks()
             for group in (_SETUP, _CHECKS):
                 self.tasks.stop(group, 0.0)
-            self.epoch = message["epoch"]
         if self.log is None or self.segment != message["segment"]:
             self._open_log(message["segment"])
-        self.telemetry.resend(self._send)
+        self.telemetry.resend(self.uplink.say)
+
+    def _clear(self, message: dict[str, Any], body: bytes) -> None:
+        """End what earlier attempts left here, and say when nothing of it runs any more."""
+        self._forget_ranks()
+        self._clearing = asyncio.ensure_future(self._tell_when_clear(self.uplink.teller()))
+
+    async def _tell_when_clear(self, tell: Tell) -> None:
+        while processes.of_ranks(self.tasks.owner):
+            await asyncio.sleep(_CLEAR_POLL_S)
+        tell({"t": "cleared"})
+
+    async def _watch_lease(self) -> None:
+        """Show the supervisor several times in a lease that the agent lives; end the ranks when the lease is over."""
+        timeouts = self.plan["timeouts"]
+        pause = min(timeouts["heartbeat_s"], timeouts["lease_s"] / _LEASE_LOOKS)
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                self.uplink.beat()
+                if self.uplink.lease_is_over():
+                    self._end_with_lease()
+            except Exception as error:  # whatever it is: ranks without a lease must not run on
+                self._trouble(f"the lease of this node's ranks is not watched well: {_words(error)}")
+
+    def _end_with_lease(self) -> None:
+        if self.launch is None or self.world is None or self._leaseless is self.world:
+            return
+        self._leaseless = self.world
+        if any(report["status"] != "ended" for report in self.ranks.values()):
+            say(f"cordee agent {self.node}: ends the ranks of attempt {self.world.attempt}: {self._no_lease}")
+            self.launch.stop(0.0)
+
+    @property
+    def _no_lease(self) -> str:
+        return f"nothing was heard of the supervisor for {self.uplink.lease.lease_s:g} s"
 
     def _open_log(self, segment: int) -> None:
         if self.log is not None:
@@ -307,11 +365,12 @@ class Agent:
         self._forget_ranks()
 
     def _setup(self, message: dict[str, Any], body: bytes) -> None:
-        lines = self.step["tasks"]["setup"]
+        lines, answer = self.step["tasks"]["setup"], {"t": "setup_done", "id": message["id"]}
+        tell = self.uplink.teller()
         try:
             self.channels.renew()
         except NoRoom as error:
-            self._send({"t": "setup_done", "status": "fail", "text": error.text, "seconds": 0.0})
+            tell({**answer, "status": "fail", "text": error.text, "seconds": 0.0})
             return
         output = self.channels.folder / "setup-environment"
 
@@ -326,17 +385,17 @@ class Agent:
             else:
                 text = text or self._message_of(NO_RANK) or f"set-up ended: {ended.reason}"
             status = "pass" if ended.code == 0 and not text else "fail"
-            self._send({"t": "setup_done", "status": status, "text": text, "seconds": ended.seconds})
+            tell({**answer, "status": status, "text": text, "seconds": ended.seconds})
 
         self._tails[NO_RANK] = Tail()
         env = dict(self.base, CORDEE_SETUP_NODE=self.node)
         try:
             shell = self.container.inside(setup_shell(lines, output, self.container.environment is not None))
         except ContainerDown as error:
-            self._send({"t": "setup_done", "status": "fail", "text": error.text, "seconds": 0.0})
+            tell({**answer, "status": "fail", "text": error.text, "seconds": 0.0})
             return
         task = Task(
-            f"setup-{self.epoch}",
+            f"setup-{self.uplink.epoch}-{message['id']}",
             shell,
             env,
             self.container.cwd,
@@ -369,15 +428,17 @@ class Agent:
             stdin=json.dumps(request).encode(),
         )
 
+        tell = self.uplink.teller()
+
         def printed(stream: int, data: bytes) -> None:
             if stream == STDERR:
                 self._own_output(stream, data)
             else:
-                self._send({"t": "checks_output", "id": task.id}, data)
+                tell({"t": "checks_output", "id": task.id}, data)
 
         def finished(ended: TaskExit) -> None:
             done = {"t": "checks_done", "id": message["id"], "code": ended.code, "signal": ended.signal}
-            self._send({**done, "reason": ended.reason, "text": ended.text})
+            tell({**done, "reason": ended.reason, "text": ended.text})
 
         self.run_task(task, finished, output=printed)
 
@@ -387,14 +448,14 @@ class Agent:
             try:
                 port = wire.pick_port(message["host"])
             except (OSError, CordeeError) as error:
-                self._send({"t": "port", "ports": [], "text": str(error)})
+                self._news({"t": "port", "id": message["id"], "ports": [], "text": str(error)})
                 return
             if port not in ports:
                 ports.append(port)
-        self._send({"t": "port", "ports": ports, "text": ""})
+        self._news({"t": "port", "id": message["id"], "ports": ports, "text": ""})
 
     def _tell_time(self, message: dict[str, Any], body: bytes) -> None:
-        self._send({"t": "clock", "unix_s": time.time()})
+        self._news({"t": "clock", "id": message["id"], "unix_s": time.time()})
 
     # What a launch needs and says: see LaunchHost.
 
@@ -418,7 +479,7 @@ class Agent:
     def rank_started(self, world: World, rank: int, pid: int) -> None:
         if self.world is world:
             self.ranks[rank] = {"status": "running", "pid": pid}
-            self._send({"t": "rank_started", "attempt": world.attempt, "rank": rank, "pid": pid})
+            self._news({"t": "rank_started", "attempt": world.attempt, "rank": rank, "pid": pid})
 
     def rank_output(self, world: World, rank: int, stream: int, data: bytes) -> None:
         if self.world is world and rank in self._tails:
@@ -427,6 +488,8 @@ class Agent:
             self.log.write(rank, stream, world.attempt, data)
 
     def rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
+        if self._leaseless is world and ended.reason == "stopped":
+            ended = replace(ended, reason=LEASE_OVER, text=self._no_lease)
         ended = self.container.explained(ended, self._tails.get(rank))
         if ended.text and self.log is not None:
             self.log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")
@@ -442,7 +505,7 @@ class Agent:
         }
         if self.world is world:
             self.ranks[rank] = report
-        self._send({"t": "rank_exit", "attempt": world.attempt, "rank": rank, **report})
+        self._news({"t": "rank_exit", "attempt": world.attempt, "rank": rank, **report})
 
     def _start_ranks(self, message: dict[str, Any], body: bytes) -> None:
         self._forget_ranks()
@@ -451,13 +514,14 @@ class Agent:
             self._tails[rank] = Tail()
             self.ranks[rank] = {"status": "starting"}
         try:
-            down = self._launch_ranks(world, message["launch"])
+            late = self.uplink.lease_is_over()
+            down = self._no_lease if late else self._launch_ranks(world, message["launch"])
         except Exception as error:  # whatever it is: the attempt would wait for ranks that never start
             say(f"cordee agent {self.node}: the ranks of attempt {world.attempt} cannot be started:")
             traceback.print_exc()
             down, reason = _words(error), "not_started"
         else:
-            reason = "exited"
+            reason = LEASE_OVER if late else "exited"
         if down:
             for rank in world.local_ranks:
                 if self.ranks[rank]["status"] == "starting":
@@ -520,7 +584,7 @@ class Agent:
             answers = self.channels.stop_answers(attempt)
             if answers != last:
                 last = answers
-                self._send({"t": "stop_answers", "attempt": attempt, "answers": list(answers.items())})
+                self._news({"t": "stop_answers", "attempt": attempt, "answers": list(answers.items())})
             await asyncio.sleep(_STOP_POLL_S)
 
     def _stop_at(self, message: dict[str, Any], body: bytes) -> None:
@@ -580,7 +644,7 @@ class Agent:
 
     def _send_telemetry(self) -> None:
         dropped, queued = sum(log.dropped_bytes for log in self._logs), sum(log.queued_bytes for log in self._logs)
-        self.telemetry.send(self._send, dropped_log_bytes=dropped, queued_log_bytes=queued)
+        self.telemetry.send(self.uplink.say, dropped_log_bytes=dropped, queued_log_bytes=queued)
 
     async def _wait_any(self, *events: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in events]

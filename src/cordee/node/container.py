@@ -86,6 +86,7 @@ class Container:
         self._ended: Optional[asyncio.Future[TaskExit]] = None
         self._ends: list[float] = []
         self._left: set[int] = set()
+        self._asked_for = ""
         self.lost = ""
         self.handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {"container": self._asked}
 
@@ -148,6 +149,7 @@ class Container:
     # Opening
 
     def _asked(self, message: dict[str, Any], body: bytes) -> None:
+        self._asked_for = message["id"]
         if self._opening is None or self._opening.done():
             self._opening = asyncio.ensure_future(self._answer(message["deadline_s"]))
 
@@ -165,9 +167,8 @@ class Container:
             if status != "pass":
                 await self._drop()
         self.lost = ""
-        self._send(
-            {"t": "container_done", "status": status, "text": text, "seconds": round(time.monotonic() - began, 3)}
-        )
+        done = {"t": "container_done", "id": self._asked_for, "status": status, "text": text}
+        self._send({**done, "seconds": round(time.monotonic() - began, 3)})
 
     async def _open(self, environment: Environment, deadline_s: float) -> None:
         self._ends = [moment for moment in self._ends if time.monotonic() - moment < _FORGET_S]

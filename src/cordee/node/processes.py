@@ -99,6 +99,12 @@ def with_marker(prefix: str, table: Optional[dict[int, Process]] = None) -> list
     ]
 
 
+def of_ranks(owner: str) -> list[Process]:
+    """Return the living processes of all ranks, of any attempt, that an agent with this prefix of markers started."""
+    begin = f"{owner}/rank-"
+    return [process for process in with_marker(f"{owner}/") if (marker_of(process.pid) or "").startswith(begin)]
+
+
 def _is_below(marker: Optional[str], prefix: str) -> bool:
     """Return whether a marker is `prefix`, or below it: `run/node/1/rank-1-10` is not below `run/node/1/rank-1-1`."""
     return marker is not None and (marker == prefix or (prefix.endswith("/") and marker.startswith(prefix)))

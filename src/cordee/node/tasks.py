@@ -201,6 +201,17 @@ class TaskRunner:
                 else:
                     self._loop.add_reader(descriptor, self._read, entry, descriptor, stream)
 
+    def pause_one(self, task_id: str, paused: bool) -> None:
+        """Stop or go on reading the output of one task, while that of all is not paused."""
+        entry = self._running.get(task_id)
+        if entry is None or self._paused:
+            return
+        for descriptor, stream in entry.readers.items():
+            if paused:
+                self._loop.remove_reader(descriptor)
+            else:
+                self._loop.add_reader(descriptor, self._read, entry, descriptor, stream)
+
     def kill_everything(self) -> None:
         """Kill all tasks at once without waiting, for the end of the agent."""
         self._waiting.clear()

@@ -81,6 +81,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
             lost_s=job.timeouts.lost,
             orphan_s=job.timeouts.orphan,
             kill_s=job.timeouts.kill,
+            lease_s=job.timeouts.lease_s,
         ),
         sampling=model.Sampling(interval_s=job.sampling.interval, gpus=job.sampling.gpus, threads=job.sampling.threads),
         metrics=_metrics(loaded),

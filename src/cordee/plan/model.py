@@ -175,13 +175,14 @@ class Step(Frozen):
 
 
 class Timeouts(Frozen):
-    """Patience of the control plane, in seconds."""
+    """Patience of the control plane, in seconds; `lease_s`: for how long ranks run on without a supervisor."""
 
     connect_s: float
     heartbeat_s: float
     lost_s: float
     orphan_s: float
     kill_s: float
+    lease_s: float
 
 
 class Sampling(Frozen):

@@ -311,11 +311,19 @@ def _supervisor_started(state: RunState, event: dict[str, Any], at: float) -> No
     if event.get("job"):
         state.job = event["job"]
         state.allocation = {"job": event["job"], "requeues": event.get("requeues", 0)}
-    if not state.ended:
-        state.state = "running"
+    if state.ended:
+        _go_on_after(state)
+    state.state = "running"
     if state.attempts and "outcome" not in state.attempts[-1]:
         state.attempts[-1].update(outcome="superseded", reason="the supervisor was replaced", ended_at=at)
     _enter(state, "connect", at)
+
+
+def _go_on_after(state: RunState) -> None:
+    """A supervisor leads the run though an older one, which had lost it without noticing, said that it is over."""
+    state.exit_code, state.ended_at, state.reason, state.text = None, None, "", ""
+    if state.segment_states and state.segment_states[-1].number == state.segments:
+        state.segment_states[-1].ended_at, state.segment_states[-1].reason = None, ""
 
 
 def _node_connected(state: RunState, event: dict[str, Any], at: float) -> None:
@@ -451,6 +459,8 @@ def _sealed(state: RunState, event: dict[str, Any], at: float) -> None:
 
 
 def _ended(state: RunState, event: dict[str, Any], at: float) -> None:
+    if event.get("epoch", state.epoch) < state.epoch:  # a late word of a supervisor that another one has followed
+        return
     state.state, state.exit_code = event["state"], event.get("exit_code")
     state.reason, state.text = event.get("reason", ""), event.get("text", "")
     state.ended_at = at

@@ -164,8 +164,17 @@ class Sampling(Document):
     threads: bool | None = None
 
 
+# A node counts as lost after `lost`; before that its ranks have had a lease without a supervisor, and `kill` to end.
+_LEASE_MARGIN_S, _LEASE_MARGIN_SHARE = 2.0, 0.1
+_SHORTEST_LEASE_S, _LEASE_BEATS = 1.0, 2
+_HEARTBEAT_SHARE, _KILL_SHARE = 0.1, 0.5
+
+
 class Timeouts(Document):
-    """`[timeouts]`: the patience of the control plane."""
+    """`[timeouts]`: the patience of the control plane.
+
+    `heartbeat` and `kill` follow a short `lost` where they are not given.
+    """
 
     connect: Annotated[Duration, Field(gt=0)] = 30.0
     heartbeat: Annotated[Duration, Field(ge=0.05)] = 1.0
@@ -173,11 +182,23 @@ class Timeouts(Document):
     orphan: Annotated[Duration, Field(gt=0)] = 60.0
     kill: Annotated[Duration, Field(gt=0)] = 10.0
 
+    @property
+    def lease_s(self) -> float:
+        """For how long ranks run on without a supervisor: what is left of `lost` when they must have ended before it is over."""
+        return round(self.lost - self.kill - min(_LEASE_MARGIN_S, _LEASE_MARGIN_SHARE * self.lost), 3)
+
     @model_validator(mode="after")
-    def _beats_before_it_is_lost(self) -> Timeouts:
-        if self.lost < 3 * self.heartbeat:
-            text = f"lost = {self.lost:g} s is too short for a heartbeat of {self.heartbeat:g} s"
-            raise wrong(text, "lost at least three times heartbeat")
+    def _ranks_end_before_a_node_is_lost(self) -> Timeouts:
+        for name, share in (("heartbeat", _HEARTBEAT_SHARE), ("kill", _KILL_SHARE)):
+            if name not in self.model_fields_set:
+                object.__setattr__(self, name, round(min(getattr(self, name), max(0.05, share * self.lost)), 3))
+        least = max(_SHORTEST_LEASE_S, _LEASE_BEATS * self.heartbeat)
+        if self.lease_s < least:
+            text = (
+                f"lost = {self.lost:g} s is too short: ranks need kill = {self.kill:g} s to end, and {least:g} s "
+                f"before that without a word of the supervisor (heartbeat = {self.heartbeat:g} s)"
+            )
+            raise wrong(text, "a longer lost, or a shorter kill or heartbeat")
         return self
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
+from cordee.node.lease import LEASE_OVER
 from cordee.runs.journal import JournalWriter
 from cordee.supervise.nodes import Node
-from cordee.supervise.restart import Failure, culprit
+from cordee.supervise.restart import Failure, complains_of_peer, culprit
 
 _SETTLE_S = 0.2
+_HEAR_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -31,21 +33,31 @@ class Attempt:
         ranks_per_node: the same on every node.
         launch: how they are started, `fork` or `srun`.
         journal: where ranks' starts and ends are written.
+        silent_s: a node that said nothing for so long may be lost.
 
     Attributes:
         told_to_stop: what it means when all ranks end well from now on, because they were asked to stop.
     """
 
     def __init__(
-        self, number: int, nodes: list[Node], ranks_per_node: int, launch: str, journal: JournalWriter
+        self,
+        number: int,
+        nodes: list[Node],
+        ranks_per_node: int,
+        launch: str,
+        journal: JournalWriter,
+        silent_s: float = 2.0,
     ) -> None:
         self.number = number
         self.nodes = nodes
         self.ranks_per_node = ranks_per_node
         self.launch = launch
-        self._journal = journal
+        self._journal, self._silent_s = journal, silent_s
+        self._index = {node: index for index, node in enumerate(nodes)}
         self.status: dict[int, str] = dict.fromkeys(range(len(nodes) * ranks_per_node), "starting")
         self._failures: list[Failure] = []
+        self._failed_at = 0.0
+        self._stopping = False
         self._interrupted: Optional[Outcome] = None
         self.told_to_stop: Optional[Outcome] = None
         self._changed = asyncio.Event()
@@ -101,7 +113,7 @@ class Attempt:
             return
         self.status[rank] = "ended"
         failed = report.get("code") != 0
-        ours = report.get("reason") == "stopped"
+        ours = report.get("reason") in ("stopped", LEASE_OVER)
         failure = Failure(
             "rank",
             rank,
@@ -124,13 +136,17 @@ class Attempt:
             seconds=report.get("seconds"),
         )
         if failed and not ours:
+            self._failed_at = self._failed_at or asyncio.get_running_loop().time()
             self._failures.append(failure)
+        elif failed and not self._stopping:
+            why = report.get("message") or "its agent ended its ranks"
+            self.interrupt(Outcome("node_lost", Failure("node_lost", node=node, message=why)))
         self._changed.set()
 
     def node_lost(self, node: Node, reason: str) -> None:
         """Say that a node and all ranks on it are gone."""
-        if node in self.nodes:
-            for rank in self.ranks_of(self.nodes.index(node)):
+        if node in self._index:
+            for rank in self.ranks_of(self._index[node]):
                 self.status[rank] = "ended"
             self.interrupt(Outcome("node_lost", Failure("node_lost", node=node.name, message=reason)))
 
@@ -141,7 +157,11 @@ class Attempt:
         self._changed.set()
 
     async def ended(self) -> Outcome:
-        """Wait until all ranks ended well, one failed, or the attempt was interrupted."""
+        """Wait until all ranks ended well, one failed, or the attempt was interrupted.
+
+        Where all that failed complain of a lost peer, the nodes whose ranks run are heard first: one may be lost, and
+        that is no failure of the run.
+        """
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -149,36 +169,74 @@ class Attempt:
                 return self._interrupted
             if self._failures:
                 await asyncio.sleep(_SETTLE_S)
+                if self._doubtful():
+                    await self._hear_of_nodes()
+                    await asyncio.sleep(_SETTLE_S)
                 if self._interrupted is not None:
                     return self._interrupted
                 return Outcome("failed", culprit(self._failures))
             if all(status == "ended" for status in self.status.values()):
                 return self.told_to_stop or Outcome("finished")
 
-    async def stop(self, grace_s: float, most_s: float) -> bool:
-        """End all ranks that still run; returns whether all are gone within `most_s`."""
+    def _doubtful(self) -> bool:
+        """Return whether what failed may have failed because of a node that is lost and not yet known to be."""
+        if self._interrupted is not None or not all(complains_of_peer(failure) for failure in self._failures):
+            return False
+        return any(node.connection is None or node.last_heard <= self._failed_at for node in self._living_nodes())
+
+    async def _hear_of_nodes(self) -> None:
+        while self._doubtful():
+            await self._change(_HEAR_S)
+
+    async def stop(self, grace_s: float, most_s: float, successor: Callable[[], bool]) -> list[Node]:
+        """End all ranks that still run; returns the nodes whose ranks do not end within `most_s`.
+
+        Args:
+            grace_s: between SIGTERM and SIGKILL.
+            most_s: that ranks have for it once their agent has been told.
+            successor: whether another attempt may follow. Then a node of which nothing is heard counts as living until it
+                is heard of, or lost: its ranks may run on until their lease is over.
+        """
+        self._stopping = True
+        now = asyncio.get_running_loop().time
+        told, taken, began = {}, {}, now()
         for node in self.nodes:
             node.send({"t": "stop", "group": self.group, "grace_s": grace_s})
-        deadline = asyncio.get_running_loop().time() + most_s
-        while any(status != "ended" for status in self._living().values()):
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
-                return False
-            self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), left)
-            except asyncio.TimeoutError:
-                return False
-        return True
+            told[node] = (node.session, node.session.outbox.last if node.session is not None else 0)
+        while True:
+            living = self._living_nodes()
+            for node in living:
+                if node not in taken and node.has_taken(*told[node]):
+                    taken[node] = now()
+            if not successor():
+                living = [node for node in living if node.connection is not None]
+                overdue = living if now() - began > most_s else []
+            else:
+                heard = [node for node in living if node.connection is not None and node.silent_s < self._silent_s]
+                overdue = [node for node in heard if now() - taken.get(node, now()) > most_s]
+            if len(overdue) == len(living):
+                return overdue
+            await self._change(_HEAR_S)
 
     def all_ended(self) -> bool:
         """Return whether no rank runs any more."""
         return all(status == "ended" for status in self.status.values())
 
-    def _living(self) -> dict[int, str]:
-        return {
-            rank: self.status[rank]
-            for index, node in enumerate(self.nodes)
-            if node.connection is not None
-            for rank in self.ranks_of(index)
-        }
+    def has(self, node: Node) -> bool:
+        """Return whether a node holds ranks of this attempt."""
+        return node in self._index
+
+    def _living_nodes(self) -> list[Node]:
+        """Return the nodes on which ranks of the attempt run, as far as is known."""
+        return [
+            node
+            for node, index in self._index.items()
+            if any(self.status[rank] != "ended" for rank in self.ranks_of(index))
+        ]
+
+    async def _change(self, most_s: float) -> None:
+        self._changed.clear()
+        try:
+            await asyncio.wait_for(self._changed.wait(), most_s)
+        except asyncio.TimeoutError:
+            return

@@ -41,6 +41,7 @@ class Intake:
         self._waiting_bytes = self._lost_bytes = 0
         self._storing: Optional[Future[bool]] = None
         self._waiting: dict[Node, int] = {}
+        self._being_stored: dict[Node, int] = {}
         self._next_flush = time.monotonic() + _ACKNOWLEDGE_S
         self._steps: dict[int, int] = {}
         self.total: Optional[int] = None
@@ -88,6 +89,11 @@ class Intake:
         if message["sequence"] is not None:
             self._waiting[node] = message["sequence"]
 
+    def lost(self, node: Node) -> None:
+        """A node's agent is gone: its successor counts its messages anew."""
+        self._waiting.pop(node, None)
+        self._being_stored.pop(node, None)
+
     def tick(self) -> None:
         """Write what is due; it is acknowledged once it is written."""
         now = time.monotonic()
@@ -107,6 +113,7 @@ class Intake:
             return
         bodies, self._bodies = self._bodies, []
         waiting, self._waiting = self._waiting, {}
+        self._being_stored = waiting
         until = self._journal.sequence
         self._storing = self._lane.submit(lambda: self._store(bodies))
 
@@ -115,7 +122,7 @@ class Intake:
             self._waiting_bytes -= sum(map(len, bodies))
             if storing.result() and self._journal.written_until >= until:
                 for node, sequence in waiting.items():
-                    node.send({"t": "ack", "sequence": sequence})
+                    node.tell({"t": "ack", "sequence": sequence})
             else:
                 self._waiting = {**waiting, **self._waiting}
 

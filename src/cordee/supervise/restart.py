@@ -10,6 +10,9 @@ from typing import Any, Optional
 from cordee.node.last_words import FROM_OUTSIDE
 
 _LONGEST_PAUSE_S = 60.0
+# With one loss in three hours (16,000 GPUs) and a checkpoint in each half an hour, ten losses in a row without one between
+# happen by chance once in a hundred million times: the job takes its nodes down, or saves nothing.
+MOST_LOSSES = 10
 _SECONDARY = re.compile(
     r"connection (closed|reset|refused)|broken pipe|socket timeout|timed out waiting|peer|"
     r"nccl|store.*(failed|closed)|remote process exited|rendezvous",
@@ -66,7 +69,7 @@ class Decision:
 
 
 class RestartPolicy:
-    """Counts failures without progress; node loss does not count.
+    """Counts failures without progress. Node losses count apart: they use up no retries, and ten in a row end the run.
 
     Args:
         retries: restarts allowed without a new complete checkpoint in between.
@@ -76,7 +79,7 @@ class RestartPolicy:
     def __init__(self, retries: int, backoff_s: float) -> None:
         self._retries = retries
         self._backoff_s = backoff_s
-        self._failures = 0
+        self._failures = self._losses = 0
         self._last: Optional[tuple[Optional[int], str]] = None
 
     def decide(self, failure: Failure, progressed: bool) -> Decision:
@@ -87,9 +90,10 @@ class RestartPolicy:
             progressed: whether the attempt left a new complete checkpoint.
         """
         if progressed:
-            self._failures, self._last = 0, None
+            self._failures, self._losses, self._last = 0, 0, None
         if failure.kind == "node_lost":
-            return Decision(True, 0.0, self._failures, "node_lost", failure.sentence())
+            return self._after_loss(failure)
+        self._losses = 0
         if failure.reason == "not_started":
             return Decision(False, 0.0, self._failures + 1, "not_started", failure.sentence())
         self._failures += 1
@@ -103,21 +107,38 @@ class RestartPolicy:
             attempts = "1 attempt" if self._failures == 1 else f"{self._failures} attempts without progress"
             text = f"failed after {attempts}; no retries left (retries = {self._retries}): {failure.sentence()}"
             return Decision(False, 0.0, self._failures, "retries", text)
-        delay = 0.0 if self._failures == 1 else min(_LONGEST_PAUSE_S, self._backoff_s * 2 ** (self._failures - 2))
-        return Decision(True, delay, self._failures, "failed", failure.sentence())
+        return Decision(True, self._pause(self._failures), self._failures, "failed", failure.sentence())
+
+    def _after_loss(self, failure: Failure) -> Decision:
+        self._losses += 1
+        if self._losses < MOST_LOSSES:
+            return Decision(True, self._pause(self._losses), self._failures, "node_lost", failure.sentence())
+        text = f"nodes were lost {self._losses} times in a row without a new checkpoint; the last: {failure.sentence()}"
+        return Decision(False, 0.0, self._failures, "node_losses", text)
+
+    def _pause(self, times: int) -> float:
+        return 0.0 if times == 1 else min(_LONGEST_PAUSE_S, self._backoff_s * 2 ** (times - 2))
 
     @staticmethod
     def _fingerprint(failure: Failure) -> Optional[tuple[Optional[int], str]]:
+        """Return what two failures of one cause have in common, whichever rank says it; None where that cannot be told.
+
+        Without a message, or with the complaint of a victim, only the same rank's is taken for the same failure.
+        """
         if failure.signal in FROM_OUTSIDE:
             return None
-        return failure.rank, f"{failure.code} {failure.signal} {_VARYING.sub('#', failure.message or '')}"
+        told = failure.message and not complains_of_peer(failure)
+        how = f"{failure.code} {failure.signal} {_VARYING.sub('#', failure.message or '')}"
+        return None if told else failure.rank, how
 
 
 def culprit(failures: list[Failure]) -> Failure:
     """Return the failure that caused the others: the earliest that does not complain about a lost peer."""
-    for failure in failures:
-        if failure.signal is not None and failure.signal not in ("SIGTERM", "SIGPIPE"):
-            return failure
-        if failure.signal is None and not _SECONDARY.search(failure.message or ""):
-            return failure
-    return failures[0]
+    return next((failure for failure in failures if not complains_of_peer(failure)), failures[0])
+
+
+def complains_of_peer(failure: Failure) -> bool:
+    """Return whether a rank ended as one does that has lost another, and so is not the cause."""
+    if failure.signal in (None, "SIGABRT"):
+        return _SECONDARY.search(failure.message or "") is not None
+    return failure.signal in ("SIGTERM", "SIGPIPE")

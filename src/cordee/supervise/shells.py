@@ -6,7 +6,11 @@ import secrets
 from typing import Any, Mapping, Optional
 
 from cordee import wire
+from cordee.errors import EXIT_INTERNAL
 from cordee.supervise.nodes import Node
+
+_MOST_INPUT_BYTES = 1 << 20
+_MOST_ARGV = 128 << 10
 
 
 class Shells:
@@ -23,6 +27,9 @@ class Shells:
     def message(self, client: wire.Connection, message: dict[str, Any], body: bytes) -> None:
         """Take a message from a client."""
         kind = message.get("t")
+        if len(body) > _MOST_INPUT_BYTES:
+            client.close(f"more than {_MOST_INPUT_BYTES} bytes were typed at once")
+            return
         if kind == "shell":
             self._open(client, message)
             return
@@ -39,6 +46,12 @@ class Shells:
         if message["t"] == "shell_exit":
             del self._sessions[message["id"]]
 
+    def lost(self, node: Node, reason: str) -> None:
+        """A node's agent is gone, and its shells with it."""
+        for session in [name for name, (_, where) in self._sessions.items() if where is node]:
+            client, _ = self._sessions.pop(session)
+            client.send({"t": "shell_exit", "id": session, "code": EXIT_INTERNAL, "text": f"{node.name}: {reason}"})
+
     def closed(self, client: wire.Connection, error: Optional[Exception]) -> None:
         """A client went away: hang up."""
         for session in [name for name, (owner, _) in self._sessions.items() if owner is client]:
@@ -49,12 +62,18 @@ class Shells:
         names = [name for name, node in self._nodes.items() if node.connection is not None]
         name = message.get("node") or (names[0] if names else "")
         if name not in names:
-            text = f"no agent on {name or 'any node'}; connected: {', '.join(names) or 'none'}"
-            client.send({"t": "shell_exit", "id": "", "code": 5, "text": text})
+            self._refuse(client, f"no agent on {name or 'any node'}; connected: {', '.join(names) or 'none'}")
+            return
+        argv = [str(part) for part in message.get("argv", [])]
+        if sum(map(len, argv)) > _MOST_ARGV:
+            self._refuse(client, f"a command of more than {_MOST_ARGV} characters")
             return
         session = f"shell-{secrets.token_hex(4)}"
         node = self._nodes[name]
         self._sessions[session] = (client, node)
         size = {"rows": int(message.get("rows", 24)), "columns": int(message.get("columns", 80))}
-        argv = [str(part) for part in message.get("argv", [])]
         node.send({"t": "shell", "id": session, "argv": argv, "term": message.get("term"), **size})
+
+    @staticmethod
+    def _refuse(client: wire.Connection, text: str) -> None:
+        client.send({"t": "shell_exit", "id": "", "code": EXIT_INTERNAL, "text": text})

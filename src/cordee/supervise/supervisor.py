@@ -107,7 +107,7 @@ class Supervisor:
         self.early = EarlyEnd(self.step, self.journal, self.place, lambda: self.attempt, self.changed)
         job = self.place.allocation.get("job")
         self.vetting = Vetting(self.plan, str(folder.root), self.nodes, self.journal, job, self._prepared)
-        self._ports: Optional[asyncio.Future[dict[str, Any]]] = None
+        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._attempts = self.before.attempt
         self._progress = ProgressPace()
         self._stalls = Stalls(str(folder.root))
@@ -116,6 +116,16 @@ class Supervisor:
         self._looks = self._make_looks()
         self._ending = self._released = False
         self._troubles: set[str] = set()
+
+    @property
+    def _preparing(self) -> bool:
+        """Whether a node is being made ready for ranks."""
+        return self.vetting.busy or any(node.clearing_since is not None for node in self.nodes.values())
+
+    @property
+    def _silent_s(self) -> float:
+        """Seconds after which an agent that says nothing may be lost."""
+        return 2 * self.timeouts["heartbeat_s"] + _TICK_S
 
     def _refuse_a_second_job(self) -> None:
         before = JournalFollower(self.folder, keep=False).read()
@@ -196,12 +206,17 @@ class Supervisor:
                 return Ended("cancelled", 1, "cancelled", "cancelled before it started")
             await self._gather()
             while True:
-                refusal = await self.vetting.conclude()
-                self.early.raise_if_over()
-                if refusal is not None:
-                    raise Ended("failed", EXIT_ABORT, "vetting", refusal)
+                await self._judge()
+                if self._too_few and any(node.incarnation and not node.ready for node in self.nodes.values()):
+                    await self._wait_for_nodes()  # one was lost while it was prepared, and may be replaced
+                    await self._judge()
                 nodes = self._choose()
-                outcome = await self._run_attempt(nodes)
+                ports = await self._free_ports(nodes[0])
+                if ports is None:
+                    lost = Failure("node_lost", node=nodes[0].name, message="its agent told no free port")
+                    await self._restart_or_end(lost, progressed=False)
+                    continue
+                outcome = await self._run_attempt(nodes, ports)
                 await self._after(outcome)
         except (Ended, SegmentOver) as over:
             return over
@@ -209,13 +224,18 @@ class Supervisor:
     async def _gather(self) -> None:
         """Wait until all nodes are connected and vetted, or their time is up."""
         began = time.monotonic()
-        deadline = began + self.timeouts["connect_s"] + _CONNECT_PER_NODE_S * len(self.nodes)
-        while any(node.connection is None for node in self.nodes.values()):
+        patience_s = self.timeouts["connect_s"] + _CONNECT_PER_NODE_S * len(self.nodes)
+        if (
+            self.before.attempt
+        ):  # where nothing is heard, ranks of an earlier supervisor may run until their lease is over
+            patience_s = max(patience_s, self.timeouts["lost_s"])
+        deadline = began + patience_s
+        while any(node.session is None for node in self.nodes.values()):
             if not await self._wait_change(deadline - time.monotonic()):
                 break
-        connected = [node.name for node in self.nodes.values() if node.connection is not None]
+        connected = [node.name for node in self.nodes.values() if node.session is not None]
         for node in self.nodes.values():
-            if node.connection is None:
+            if node.session is None:
                 reason = f"no agent connected within {time.monotonic() - began:.0f} s"
                 self.journal.append("node_lost", node=node.name, reason=reason)
                 self._replace_agent(node)
@@ -224,8 +244,29 @@ class Supervisor:
                 f"{len(connected)} of {len(self.nodes)} agents connected, {self.request['min_nodes']} nodes are needed"
             )
             raise SegmentOver("no_agents", text + f"; see {self.folder.control}/agent*.log", EXIT_INTERNAL)
-        while self.vetting.busy:
+        while self._preparing:
             await self._wait_change(None)
+
+    async def _judge(self) -> None:
+        """Judge the nodes that are new, with all there of which something may be heard."""
+        await self._hear_of_nodes()
+        refusal = await self.vetting.conclude()
+        self.early.raise_if_over()
+        if refusal is not None:
+            raise Ended("failed", EXIT_ABORT, "vetting", refusal)
+        await self._hear_of_nodes()
+
+    @property
+    def _too_few(self) -> bool:
+        """Whether there are fewer nodes than the run can do with."""
+        return len(usable(list(self.nodes.values()))) < int(self.request["min_nodes"])
+
+    async def _hear_of_nodes(self) -> None:
+        """Wait until nodes that are needed and whose connection has just broken are heard of again, or lost."""
+        while len(usable(list(self.nodes.values()))) < self.request["nodes"] and any(
+            node.ready and node.session is not None and node.connection is None for node in self.nodes.values()
+        ):
+            await self._wait_change(_SECOND_S)
 
     def _choose(self) -> list[Node]:
         """Return the nodes of the next attempt, or end the run by vetting."""
@@ -252,16 +293,13 @@ class Supervisor:
         self.journal.append("nodes_chosen", nodes=[node.name for node in chosen], spares=spares, excluded=excluded)
         return chosen
 
-    async def _run_attempt(self, nodes: list[Node]) -> Outcome:
-        ports = await self._free_ports(nodes[0])
-        if ports is None:
-            return Outcome("node_lost", Failure("node_lost", node=nodes[0].name, message="it gave no free port"))
+    async def _run_attempt(self, nodes: list[Node], ports: list[int]) -> Outcome:
         begins = await self.lanes.checkpoints.run(self.beginnings.next)
         self.early.raise_if_over()
         self._attempts += 1
         self.newest = begins.own
         per_node, launch = self.request["ranks_per_node"], self.step["tasks"]["launch"]
-        self.attempt = Attempt(self._attempts, nodes, per_node, launch, self.journal)
+        self.attempt = Attempt(self._attempts, nodes, per_node, launch, self.journal, self._silent_s)
         self.early.agreement = None
         self.intake.new_attempt()
         self.journal.append(
@@ -281,20 +319,29 @@ class Supervisor:
         outcome = await self.attempt.ended()
         if not self.attempt.all_ended():
             grace = 0.0 if outcome.kind in ("node_lost", "segment") else self._grace(outcome)
-            if not await self.attempt.stop(grace, grace + self.timeouts["kill_s"] + _SECOND_S):
-                self._fence()
+            most_s = grace + self.timeouts["kill_s"] + _SECOND_S
+            await self._fence(await self.attempt.stop(grace, most_s, lambda: self.early.over is None))
         await self.lanes.checkpoints.run(self.checkpoints.end_training)
         return outcome
 
     def _grace(self, outcome: Outcome) -> float:
         return _CANCEL_GRACE_S if outcome.kind == "cancelled" else _RANK_GRACE_S
 
-    def _fence(self) -> None:
-        """Replace the agents whose ranks would not end: nothing of this attempt may write beside the next."""
-        assert self.attempt is not None
-        for index, node in enumerate(self.attempt.nodes):
-            if any(self.attempt.status[rank] != "ended" for rank in self.attempt.ranks_of(index)):
-                self._lose(node, "its ranks did not end when killed")
+    async def _fence(self, nodes: list[Node]) -> None:
+        """Replace the agents whose ranks would not end, and wait: nothing of this attempt may write beside the next.
+
+        It is safe to go on once the agent is gone or another one serves the node, either of which kills what it started,
+        or once the lease of its ranks is over.
+        """
+        before = {node: node.incarnation for node in nodes}
+        for node in nodes:
+            self._lose(node, "its ranks did not end when killed")
+        over_s = self.timeouts["lease_s"] + self.timeouts["kill_s"]
+        while self.early.over is None and any(
+            node.incarnation == number and node.silent_s < over_s and not self.place.agent_gone(node.name, number)
+            for node, number in before.items()
+        ):
+            await asyncio.sleep(_TICK_S)
 
     async def _after(self, outcome: Outcome) -> None:
         """Write how the attempt ended, then return to have another one, or raise Ended."""
@@ -320,49 +367,63 @@ class Supervisor:
             await self.early.termination()
         self.early.raise_if_over()
         assert outcome.failure is not None
-        decision = self.policy.decide(outcome.failure, progressed)
+        await self._restart_or_end(outcome.failure, progressed)
+
+    async def _restart_or_end(self, failure: Failure, progressed: bool) -> None:
+        """Return when another attempt is to begin, or raise Ended."""
+        decision = self.policy.decide(failure, progressed)
         if decision.crash_loop:
             count = decision.failures_without_progress
-            failure = outcome.failure
             self.journal.append("crash_loop", rank=failure.rank, message=failure.message, count=count)
         if not decision.restart:
-            raise Ended("failed", outcome.failure.exit_code, decision.reason, decision.text)
+            raise Ended("failed", failure.exit_code, decision.reason, decision.text)
         await self._pause_before_restart(decision.delay_s, decision.failures_without_progress)
 
     async def _pause_before_restart(self, delay_s: float, failures: int) -> None:
-        assert self.attempt is not None
         self.journal.append(
-            "restart_scheduled", attempt=self.attempt.number, delay_s=delay_s, failures_without_progress=failures
+            "restart_scheduled", attempt=self._attempts, delay_s=delay_s, failures_without_progress=failures
         )
         deadline = time.monotonic() + delay_s
         while time.monotonic() < deadline:
             await self._wait_change(deadline - time.monotonic())
             self.early.raise_if_over()
+        await self._wait_for_nodes()
+
+    async def _wait_for_nodes(self) -> None:
+        """Wait until there are as many nodes as the run wants, or no more of them come."""
         deadline = time.monotonic() + self.timeouts["connect_s"]
-        while self.vetting.busy or len(usable(list(self.nodes.values()))) < self.request["nodes"]:
+        while self._preparing or len(usable(list(self.nodes.values()))) < self.request["nodes"]:
             self.early.raise_if_over()
             left = deadline - time.monotonic()
-            if left <= 0 and not self.vetting.busy:
+            if left <= 0 and not self._preparing:
                 break
             await self._wait_change(left if left > 0 else None)
         self.early.raise_if_over()
-        if len(usable(list(self.nodes.values()))) < self.request["min_nodes"]:
+        if self._too_few:
             lost = [node.name for node in self.nodes.values() if node.connection is None]
             if lost:
                 text = f"{', '.join(lost)} did not come back within {self.timeouts['connect_s']:.0f} s and no spare is left"
                 raise SegmentOver("node_lost", text)
 
     async def _free_ports(self, node: Node) -> Optional[list[int]]:
-        loop = asyncio.get_running_loop()
-        self._ports = loop.create_future()
-        node.send({"t": "port", "host": node.address, "count": 2})
-        try:
-            answer = await asyncio.wait_for(self._ports, self.timeouts["lost_s"])
-        except asyncio.TimeoutError:
-            return None
-        if not answer["ports"]:
-            raise Ended("failed", EXIT_INTERNAL, "no_port", f"no free port on {node.name}: {answer['text']}")
-        return list(answer["ports"])
+        """Return two free ports of a node, None when it is lost before it has told them."""
+        session, question = node.session, f"{node.name} {node.new_question()}"
+        answer = self._answers[question] = asyncio.get_running_loop().create_future()
+        asked = asyncio.get_running_loop().time()
+        node.send({"t": "port", "id": question, "host": node.address, "count": 2})
+        while node.session is not None and node.session is session:
+            try:
+                told = await asyncio.wait_for(asyncio.shield(answer), _SECOND_S)
+            except asyncio.TimeoutError:
+                if asyncio.get_running_loop().time() - asked > self.timeouts["lost_s"] and node.connection is not None:
+                    self._lose(node, "it gave no free port")
+                self.early.raise_if_over()
+                continue
+            if not told["ports"]:
+                raise Ended("failed", EXIT_INTERNAL, "no_port", f"no free port on {node.name}: {told['text']}")
+            return list(told["ports"])
+        self._answers.pop(question, None)
+        return None
 
     # Connections
 
@@ -383,22 +444,30 @@ class Supervisor:
         if kind == "hello":
             self._hello(node, connection, message)
             return
-        if node.connection is not connection:
+        if node.connection is not connection or not node.take(message, body):
             return
-        node.last_heard = time.monotonic()
+        try:
+            self._take(node, message, body)
+        except Exception as error:  # whatever it is: it will not come again, and somebody may wait for what it said
+            self._trouble(f"{kind!r}, which the agent of {node.name} said, could not be handled", error)
+            self._lose(node, f"what its agent said could not be handled: {error}")
+
+    def _take(self, node: Node, message: dict[str, Any], body: bytes) -> None:
+        kind = message.get("t")
         if kind == "telemetry":
             node.dropped_log_bytes = message.get("dropped_log_bytes", node.dropped_log_bytes)
             node.unread_bytes = message.get("unread_bytes", node.unread_bytes)
             node.queued_log_bytes = message.get("queued_log_bytes", node.queued_log_bytes)
             self.intake.message(node, message, body)
-        elif kind in ("container_done", "setup_done", "checks_output", "checks_done", "clock"):
+        elif kind in ("container_done", "setup_done", "checks_output", "checks_done", "clock", "port"):
             self.vetting.message(node, message, body)
-        elif kind == "port":
-            self.vetting.message(node, message, body)
-            if self._ports is not None and not self._ports.done():
-                self._ports.set_result(message)
+            if message.get("id") in self._answers:
+                self._answers.pop(message["id"]).set_result(message)
         elif kind == "container_lost":
             self._container_lost(node, message["text"])
+        elif kind == "cleared":
+            node.clearing_since = None
+            self.vetting.begin(node)
         elif kind in ("shell_output", "shell_exit"):
             self.shells.agent_message(message, body)
         elif self.attempt is not None and message.get("attempt") == self.attempt.number:
@@ -413,41 +482,39 @@ class Supervisor:
             self.early.agreement.answered(message["answers"])
 
     def _hello(self, node: Node, connection: wire.Connection, hello: dict[str, Any]) -> None:
-        if hello["incarnation"] < node.incarnation:
-            connection.close("a newer agent serves this node")
+        if hello["incarnation"] < node.incarnation or hello["epoch"] > self.epoch:
+            older = "agent serves this node" if hello["epoch"] <= self.epoch else "supervisor leads this run"
+            connection.close(f"a newer {older}")
             return
         if node.connection is not None and hello["incarnation"] == node.incarnation and hello["pid"] != node.pid:
             connection.send({"t": "bye", "another": True})
             return
-        known = node.incarnation == hello["incarnation"] and node.ready
-        if node.connection is not None and node.connection is not connection:
-            node.connection.close("replaced by a newer connection")
-        if hello["incarnation"] > node.incarnation and node.incarnation:
-            self._node_gone(node, "its agent was replaced")
-        node.connection, node.incarnation = connection, hello["incarnation"]
-        node.host, node.pid, node.cores = hello["host"], hello["pid"], hello["cores"]
+        goes_on = node.goes_on(hello)
+        if not goes_on:
+            if node.incarnation:
+                self._node_gone(node, "its agent was replaced")
+            node.meet(hello, self.epoch)
+        elif node.connection is not None and node.connection is not connection:
+            node.connection.abort("replaced by a newer connection")
         node.address = self.place.address_of(connection)
-        node.last_heard = time.monotonic()
-        node.send({"t": "welcome", "epoch": self.epoch, "segment": self.segment})
-        if known:
-            self._reconcile(node, hello)
-            if hello.get("container_lost"):
-                self._container_lost(node, hello["container_lost"])
-        else:
+        node.welcome(connection, hello, self.epoch, self.segment)
+        living = bool(hello.get("living"))
+        if not goes_on:
             fields = {key: hello[key] for key in ("incarnation", "host", "pid", "start_ticks", "cores", "python")}
             self.journal.append("node_connected", durable=False, node=node.name, **fields)
-            self.vetting.begin(node)
+            self._clear_or_prepare(node, living)
+        elif living and (self.attempt is None or hello["attempt"] != self.attempt.number) and node.ready:
+            self._clear_or_prepare(node, living)
         self.changed.set()
 
-    def _reconcile(self, node: Node, hello: dict[str, Any]) -> None:
-        """The same agent came back after a broken connection: take its word for what happened meanwhile."""
-        if self.attempt is None or hello["epoch"] != self.epoch or hello["attempt"] != self.attempt.number:
-            return
-        for rank, report in hello["ranks"].items():
-            if report["status"] == "running":
-                self.attempt.rank_started(int(rank), node.name, report["pid"])
-            elif report["status"] == "ended":
-                self.attempt.rank_ended(int(rank), node.name, report)
+    def _clear_or_prepare(self, node: Node, living: bool) -> None:
+        """Prepare a node for ranks; where some run that belong to no attempt of ours, these must have ended first."""
+        node.ready = False
+        if living:
+            node.clearing_since = asyncio.get_running_loop().time()
+            node.send({"t": "clear"})
+        else:
+            self.vetting.begin(node)
 
     def _container_lost(self, node: Node, reason: str) -> None:
         """The agent lives, and what its ranks ran in does not: the attempt is over, and the node prepared anew."""
@@ -456,7 +523,7 @@ class Supervisor:
         self.journal.append("container_lost", node=node.name, reason=reason)
         if self.attempt is not None and node in self.attempt.nodes:
             self.attempt.interrupt(Outcome("node_lost", Failure("node_lost", node=node.name, message=reason)))
-        self.vetting.again(node, reason)
+        self.vetting.begin(node, reason)
         self.changed.set()
 
     def _prepared(self, error: Optional[BaseException]) -> None:
@@ -468,7 +535,7 @@ class Supervisor:
         node = self.nodes[connection.peer_name]
         if node.connection is connection:
             node.connection = None
-            node.last_heard = time.monotonic()
+            node.last_heard = asyncio.get_running_loop().time()
             self.changed.set()
 
     def _lose(self, node: Node, reason: str) -> None:
@@ -480,10 +547,10 @@ class Supervisor:
         self.lanes.looking.submit(lambda: self.place.replace_agent(node.name, node.incarnation))
 
     def _node_gone(self, node: Node, reason: str) -> None:
-        if node.connection is not None:
-            node.connection.close(reason)
-        node.connection, node.ready = None, False
+        node.give_up(reason)
         self.vetting.lost(node, reason)
+        self.shells.lost(node, reason)
+        self.intake.lost(node)
         if self.attempt is not None:
             self.attempt.node_lost(node, reason)
         self.changed.set()
@@ -494,6 +561,7 @@ class Supervisor:
         """Everything that happens because time passes; returns only when the run belongs to somebody else."""
         due = {
             "second": 0.0,
+            "lease": 0.0,
             "progress": time.monotonic() + _PROGRESS_S,
             "checkpoint": 0.0,
             "beat": 0.0,
@@ -506,6 +574,9 @@ class Supervisor:
             if now - last > _LATE_S:
                 self._forgive_silence(now - last)
             last = now
+            if now >= due["lease"]:
+                due["lease"] = now + self.timeouts["heartbeat_s"]
+                self._do("renewing leases", self._renew_leases)
             self._do("storing telemetry", self.intake.tick)
             self._do("the sign of life", self.place.beat)
             self._looks["requests"].begin()
@@ -575,15 +646,22 @@ class Supervisor:
         for node in self.nodes.values():
             node.last_heard += seconds
 
+    def _renew_leases(self) -> None:
+        for node in self.nodes.values():
+            node.renew_lease()
+
     def _look_for_silence(self) -> None:
         self._departed = [
             (node.name, node.incarnation) for node in self.nodes.values() if node.ready and node.connection is None
         ]
         if self._departed:
             self._looks["gone"].begin()
+        now = asyncio.get_running_loop().time()
         for node in self.nodes.values():
-            lost = self.attempt is not None and node in self.attempt.nodes and not self.attempt.all_ended()
-            if (node.ready or lost) and node.silent_s > self.timeouts["lost_s"]:
+            lost = self.attempt is not None and self.attempt.has(node) and not self.attempt.all_ended()
+            if node.clearing_since is not None and now - node.clearing_since > self.timeouts["lost_s"]:
+                self._lose(node, "ranks of an earlier attempt do not end there")
+            elif (node.session is not None or lost) and node.silent_s > self.timeouts["lost_s"]:
                 how = "its agent is silent" if node.connection is not None else "its agent is gone"
                 self._lose(node, f"{how} for {node.silent_s:.0f} s")
 
@@ -671,7 +749,7 @@ class Supervisor:
             return
         self._released = True
         for node in self.nodes.values():
-            node.send({"t": "stop", "group": self.attempt.group if self.attempt else "", "grace_s": 0.0})
+            node.tell({"t": "stop", "group": self.attempt.group if self.attempt else "", "grace_s": 0.0})
         await asyncio.sleep(0)
         deadline = time.monotonic() + _LAST_TELEMETRY_S
         while (
@@ -682,7 +760,8 @@ class Supervisor:
             await asyncio.sleep(_TICK_S)
         await self.intake.close(_LAST_TELEMETRY_S)
         for node in self.nodes.values():
-            if node.send({"t": "bye"}) and node.connection is not None:
+            node.tell({"t": "bye"})
+            if node.connection is not None:
                 await node.connection.drain()
 
     async def _write_the_rest(self) -> None:

@@ -12,7 +12,7 @@ from cordee.node.container import STEP_ENGINE
 from cordee.runs.journal import JournalWriter
 from cordee.supervise.nodes import Node
 from cordee.vetting.conduct import Conductor, plain_protocol
-from cordee.vetting.member import Member
+from cordee.vetting.member import Member, within
 from cordee.vetting.verdict import verdict
 
 _SETUP_DEADLINE_S = 600.0
@@ -27,32 +27,30 @@ class NodePreparation:
     """Prepares one node: its container, then set-up lines, since both may bring what the checks look for, then the checks.
 
     Attributes:
-        superseded: another preparation of the same agent took its place: what it finds counts no more.
+        superseded: the agent is gone, or another preparation took its place: what it finds counts no more.
     """
 
     def __init__(self, node: Node, step: dict[str, Any], folder: str, conductor: Conductor) -> None:
         self.node = node
         self.incarnation = node.incarnation
-        self.member = Member(node.name, node.send, node.address)
+        self.member = Member(node.name, node.send, node.address, lambda: node.away_s)
         self._step = step
         self._folder = folder
         self._conductor = conductor
         self.superseded = False
-        loop = asyncio.get_running_loop()
-        self._done: dict[str, asyncio.Future[dict[str, Any]]] = {
-            kind: loop.create_future() for kind in ("container_done", "setup_done")
-        }
+        self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
 
     def message(self, message: dict[str, Any], body: bytes) -> None:
         """Take what the agent says about its container, set-up and checks."""
-        done = self._done.get(message["t"])
+        done = self._waiting.get(message.get("id", ""))
         if done is not None and not done.done():
             done.set_result(message)
         self.member.message(message, body)
 
     def lost(self, reason: str) -> None:
-        """The agent is gone: whatever is awaited will not come."""
-        for done in self._done.values():
+        """The agent is gone: whatever is awaited will not come, and what was found counts no more."""
+        self.superseded = True
+        for done in self._waiting.values():
             if not done.done():
                 done.set_result({"text": reason, "lost": True})
         self.member.lost(reason)
@@ -81,10 +79,13 @@ class NodePreparation:
 
     async def _ask(self, entry: dict[str, Any], what: str, deadline_s: float, late: str) -> list[dict[str, Any]]:
         """Have the agent do something that ranks need, and return how that went as a check's result."""
-        self.node.send({"t": what, "deadline_s": deadline_s})
-        try:
-            done = await asyncio.wait_for(asyncio.shield(self._done[f"{what}_done"]), deadline_s + _SLACK_S)
-        except asyncio.TimeoutError:
+        question = self.node.new_question()
+        waiting = self._waiting[question] = asyncio.get_running_loop().create_future()
+        if not self.node.send({"t": what, "id": question, "deadline_s": deadline_s}):
+            self.lost("its agent is gone")
+        done = await within(waiting, deadline_s + _SLACK_S, lambda: self.node.away_s)
+        del self._waiting[question]
+        if done is None:
             return [unknown_result(entry, late, "timeout")]
         if done.get("lost"):
             return [unknown_result(entry, done["text"], "silent")]
@@ -133,8 +134,11 @@ class Vetting:
         """Whether a node is being prepared."""
         return bool(self._tasks)
 
-    def begin(self, node: Node) -> None:
-        """Set up and check a node whose agent has just connected."""
+    def begin(self, node: Node, reason: str = "its agent was replaced") -> None:
+        """Set up and check a node whose agent is new, or has lost what had been prepared; an earlier preparation ends for `reason`."""
+        before = self._preparations.pop(node.name, None)
+        if before is not None:
+            before.lost(reason)
         if not self._preparations:
             self._journal.append("vetting_started", durable=False, nodes=list(self._nodes))
         node.ready = False
@@ -149,14 +153,6 @@ class Vetting:
             self._ended(None if task.cancelled() else task.exception())
 
         task.add_done_callback(done)
-
-    def again(self, node: Node, reason: str) -> None:
-        """Set up and check a node anew whose agent has lost what had been prepared."""
-        before = self._preparations.pop(node.name, None)
-        if before is not None:
-            before.superseded = True
-            before.lost(reason)
-        self.begin(node)
 
     def message(self, node: Node, message: dict[str, Any], body: bytes) -> None:
         """Take what an agent says of its vetting."""
@@ -178,7 +174,7 @@ class Vetting:
         if not self._unjudged:
             return None
         self._unjudged = False
-        ready = {name: node for name, node in self._nodes.items() if node.ready and node.connection is not None}
+        ready = {name: node for name, node in self._nodes.items() if node.ready and node.session is not None}
         members = {name: self._preparations[name].member for name in ready}
         own = {name: [result for result in node.results if result["check"] != _PAIRS] for name, node in ready.items()}
         document = await self._conductor().conclude(members, dict(own))

@@ -212,7 +212,7 @@ def made_plan(folder: RunFolder, name: str, story: Story) -> Plan:
     return Plan(
         run=folder.id, name=name, backend="local", cluster="local", job_folder=str(folder.root), workdir=str(folder.root),
         folder=str(folder.root), code_digest="", steps=(step,), sampling=Sampling(interval_s=1.0),
-        timeouts=Timeouts(connect_s=30.0, heartbeat_s=1.0, lost_s=20.0, orphan_s=60.0, kill_s=10.0),
+        timeouts=Timeouts(connect_s=30.0, heartbeat_s=1.0, lost_s=20.0, orphan_s=60.0, kill_s=10.0, lease_s=8.0),
     )  # fmt: skip
 
 

@@ -22,43 +22,38 @@ class Member:
     """One node, over messages that agents and the tasks of `cordee vet` both understand.
 
     It is asked with `checks {id, request, deadline_s}` and answers with `checks_output {id}` (the body is a part of JSON
-    lines, one result each) and `checks_done {id, code, signal, text}`; with `port {host, count}`, answered by
-    `port {ports, text}`; with `clock`, answered by `clock {unix_s}`.
+    lines, one result each) and `checks_done {id, code, signal, text}`; with `port {id, host, count}`, answered by
+    `port {id, ports, text}`; with `clock {id}`, answered by `clock {id, unix_s}`.
 
     Args:
         name: the node's name.
         send: hands a message to the node; False when it is gone.
         address: where other nodes reach it.
+        away_s: returns for how many seconds, all in all, nothing could be heard of the node: no answer is late for that.
     """
 
-    def __init__(self, name: str, send: Send, address: str) -> None:
+    def __init__(self, name: str, send: Send, address: str, away_s: Callable[[], float] = float) -> None:
         self.name = name
         self.address = address
         self._send = send
+        self._away_s = away_s
         self._count = 0
         self._key = secrets.token_hex(4)
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._output: dict[str, bytes] = {}
-        self._ports: Optional[asyncio.Future[dict[str, Any]]] = None
-        self._clock: Optional[asyncio.Future[dict[str, Any]]] = None
 
     def message(self, message: dict[str, Any], body: bytes) -> None:
         """Take what the node says; other messages than those above are left alone."""
         kind, identifier = message.get("t"), message.get("id", "")
         if kind == "checks_output" and identifier in self._output:
             self._output[identifier] += body
-        elif kind == "checks_done" and identifier in self._waiting:
+        elif kind in ("checks_done", "port", "clock") and identifier in self._waiting:
             _settle(self._waiting[identifier], message)
-        elif kind == "port" and self._ports is not None:
-            _settle(self._ports, message)
-        elif kind == "clock" and self._clock is not None:
-            _settle(self._clock, message)
 
     def lost(self, reason: str) -> None:
         """The node is gone: whatever is awaited will not come."""
-        for future in (*self._waiting.values(), self._ports, self._clock):
-            if future is not None:
-                _settle(future, {"code": None, "text": reason, "ports": [], "lost": True})
+        for future in self._waiting.values():
+            _settle(future, {"code": None, "text": reason, "ports": [], "lost": True})
 
     async def check(
         self, checks: list[dict[str, Any]], deadline_s: float, *, patience_s: float = 2 * _SLACK_S, **request: Any
@@ -71,25 +66,16 @@ class Member:
             patience_s: how much longer the answer may take.
             request: what else a request may hold.
         """
-        self._count += 1
-        identifier = f"checks-{self._key}-{self._count}"
-        waiting = self._waiting[identifier] = asyncio.get_running_loop().create_future()
+        identifier = self._new("checks")
         self._output[identifier] = b""
         full = {**request, "checks": checks, "deadline_s": deadline_s, "node": self.name}
         message = {"t": "checks", "id": identifier, "request": full, "deadline_s": deadline_s + _SLACK_S}
-        done: Optional[dict[str, Any]] = {"lost": True, "text": "its agent is gone"}
-        if self._send(message):
-            done = await _within(waiting, deadline_s + patience_s)
-        del self._waiting[identifier]
+        done = await self._ask(message, deadline_s + patience_s)
         return _complete(checks, self._output.pop(identifier), done)
 
     async def free_port(self) -> Optional[int]:
         """Return a port that is free on the node, or None."""
-        self._ports = asyncio.get_running_loop().create_future()
-        if not self._send({"t": "port", "host": self.address, "count": 1}):
-            return None
-        done = await _within(self._ports, _PORT_S)
-        self._ports = None
+        done = await self._ask({"t": "port", "id": self._new("port"), "host": self.address, "count": 1}, _PORT_S)
         return done["ports"][0] if done is not None and done["ports"] else None
 
     async def clock(self) -> Optional[tuple[float, float]]:
@@ -99,17 +85,51 @@ class Member:
         """
         best: Optional[tuple[float, float]] = None
         for _ in range(_CLOCK_EXCHANGES):
-            self._clock = asyncio.get_running_loop().create_future()
             sent, started = time.time(), time.monotonic()
-            if not self._send({"t": "clock"}):
-                return best
-            done = await _within(self._clock, _CLOCK_S)
+            done = await self._ask({"t": "clock", "id": self._new("clock")}, _CLOCK_S)
             if done is None or "unix_s" not in done:
                 return best
             half = (time.monotonic() - started) / 2
             if best is None or half < best[1]:
                 best = (done["unix_s"] - (sent + half), half)
         return best
+
+    def _new(self, what: str) -> str:
+        """Return an identifier by which the answer to a question is known."""
+        self._count += 1
+        return f"{what}-{self._key}-{self._count}"
+
+    async def _ask(self, message: dict[str, Any], most_s: float) -> Optional[dict[str, Any]]:
+        """Return the answer, None when it does not come in time; one without a node behind it has `lost`."""
+        waiting = self._waiting[message["id"]] = asyncio.get_running_loop().create_future()
+        if not self._send(message):
+            self.lost("its agent is gone")
+        try:
+            return await within(waiting, most_s, self._away_s)
+        finally:
+            del self._waiting[message["id"]]
+
+
+async def within(
+    future: asyncio.Future[dict[str, Any]], seconds: float, away_s: Callable[[], float] = float
+) -> Optional[dict[str, Any]]:
+    """Return a node's answer, or None when it does not come in time.
+
+    Args:
+        future: the answer.
+        seconds: that the node has for it.
+        away_s: returns for how long, all in all, nothing could be heard of the node; that time does not count.
+    """
+    now = asyncio.get_running_loop().time
+    deadline = now() + seconds - away_s()
+    while True:
+        left = deadline + away_s() - now()
+        if left <= 0:
+            return None
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), left)
+        except asyncio.TimeoutError:
+            continue
 
 
 def _complete(checks: list[dict[str, Any]], output: bytes, done: Optional[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -135,10 +155,3 @@ def _complete(checks: list[dict[str, Any]], output: bytes, done: Optional[dict[s
 def _settle(future: asyncio.Future[dict[str, Any]], message: dict[str, Any]) -> None:
     if not future.done():
         future.set_result(message)
-
-
-async def _within(future: asyncio.Future[dict[str, Any]], seconds: float) -> Optional[dict[str, Any]]:
-    try:
-        return await asyncio.wait_for(asyncio.shield(future), seconds)
-    except asyncio.TimeoutError:
-        return None

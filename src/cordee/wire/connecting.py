@@ -49,6 +49,8 @@ class _Outgoing(Connection):
             raise WireError("the server does not know the token", next="someone else listens at this address")
         self.peer_role, self.peer_name = "server", self.peer_address
         self._trust(*(prove(self._token, label, self._about) for label in ("c2s", "s2c")))
+        if self._about[3] == "agent":
+            self._end_when_unanswered()
         self._held = True
         self._transport.pause_reading()
         self.ready.set_result(None)

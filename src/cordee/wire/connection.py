@@ -18,6 +18,7 @@ MAX_GREETING_BYTES = 4096
 
 _MAC_BYTES = 16
 _GOODBYE_S = 5.0
+_UNANSWERED_MS = 30_000
 _U32 = struct.Struct("<I")
 _PREFIX = struct.Struct("<II")
 _U64 = struct.Struct("<Q")
@@ -109,8 +110,17 @@ class Connection(asyncio.Protocol):
         self.close_reason = reason
         self._write(["goodbye", reason[:1000]], b"")
         self._ending = True
-        self._transport.write_eof()
+        try:
+            self._transport.write_eof()
+        except OSError:  # the other end has reset it, and this one does not know yet
+            self._transport.abort()
+            return
         self._ended.get_loop().call_later(_GOODBYE_S, self._transport.abort)
+
+    def abort(self, reason: str) -> None:
+        """End at once, without a goodbye: for a peer that nothing is heard of. `on_close` is told why."""
+        if not self._ending:
+            self._fail(WireError(reason))
 
     async def wait_closed(self) -> None:
         """Wait until the connection has ended."""
@@ -124,6 +134,12 @@ class Connection(asyncio.Protocol):
         name = transport.get_extra_info("peername")
         self.peer_address = str(name[0]) if name else ""
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def _end_when_unanswered(self) -> None:
+        """Have the kernel end the connection when the other machine has not acknowledged anything for too long."""
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            link = self._transport.get_extra_info("socket")
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNANSWERED_MS)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; whole frames are handled at once, straight from `data` where nothing was left over."""

@@ -82,6 +82,8 @@ class _Incoming(Connection):
             self.peer_role, self.peer_name, self.peer_epoch = str(role), str(name), int(str(epoch))
             self._say({"proof": prove(self._server.token, "server", about).hex()})
             self._trust(*(prove(self._server.token, label, about) for label in ("s2c", "c2s")))
+            if role == "agent":
+                self._end_when_unanswered()
             self._server.connections.add(self)
             self._server.on_connect(self)
 

@@ -69,7 +69,7 @@ class Hands:
         elif message.get("t") == "port":
             self._port(message)
         elif message.get("t") == "clock":
-            self._say({"t": "clock", "unix_s": time.time()})
+            self._say({"t": "clock", "id": message["id"], "unix_s": time.time()})
 
     def end(self) -> None:
         """Kill whatever runs; what has ended has left nothing behind."""
@@ -138,9 +138,9 @@ class Hands:
                 if port not in ports:
                     ports.append(port)
         except CordeeError as error:
-            self._say({"t": "port", "ports": [], "text": str(error)})
+            self._say({"t": "port", "id": message["id"], "ports": [], "text": str(error)})
             return
-        self._say({"t": "port", "ports": ports, "text": ""})
+        self._say({"t": "port", "id": message["id"], "ports": ports, "text": ""})
 
 
 def _environment() -> dict[str, str]:

@@ -1,0 +1,126 @@
+"""The agent's end of a session and the lease of its ranks, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cordee.errors import WireError
+from cordee.node.lease import Lease
+from cordee.node.uplink import Uplink
+
+
+class Wire:
+    """Stands where a connection would: keeps what is sent."""
+
+    def __init__(self):
+        self.sent, self.aborted = [], None
+
+    def send(self, message, body=b""):
+        self.sent.append((message, body))
+
+    def abort(self, reason):
+        self.aborted = reason
+
+
+def welcome(session="1.1", epoch=1, seen=0, of=0.0):
+    return {"t": "welcome", "epoch": epoch, "segment": 1, "session": session, "seen": seen, "of": of}
+
+
+def met(uplink, message):
+    wire = Wire()
+    uplink.connected(wire)
+    uplink.greet({"t": "hello"})
+    return wire, uplink.welcome(message)
+
+
+def run(test):
+    async def body():
+        test(Uplink(lease_s=8.0, heartbeat_s=1.0))
+
+    asyncio.run(body())
+
+
+def test_a_lease_counts_from_what_the_agent_said_and_not_from_when_the_answer_came():
+    lease = Lease(8.0)
+    assert lease.over(0.0)
+    lease.renew(10.0)
+    lease.renew(3.0)  # an answer that was held up
+    assert not lease.over(18.0)
+    assert lease.over(18.1)
+    assert [lease.in_doubt(moment) for moment in (15.0, 15.5)] == [False, True]
+
+
+def test_news_waits_for_the_welcome_and_is_sent_again_until_it_is_acknowledged():
+    def test(uplink):
+        uplink.news({"t": "rank_exit", "rank": 7})  # nobody has asked for anything yet
+        first, fresh = met(uplink, welcome())
+        assert fresh
+        for rank in range(3):
+            uplink.news({"t": "rank_exit", "rank": rank})
+        uplink.closed()
+        uplink.news({"t": "rank_exit", "rank": 3})
+        second, fresh = met(uplink, welcome(seen=2))
+        assert not fresh
+        assert [message.get("rank") for message, _ in first.sent] == [None, 0, 1, 2]
+        assert [(message.get("rank"), message.get("n")) for message, _ in second.sent] == [(None, None), (2, 3), (3, 4)]
+        assert second.sent[0][0]["session"] == "1.1"
+
+    run(test)
+
+
+def test_what_comes_twice_is_handled_once_and_acknowledged():
+    def test(uplink):
+        wire, _ = met(uplink, welcome())
+        handled = [uplink.take({"t": "ranks", "n": number, "seen": 0}, b"") for number in (1, 1, 2)]
+        assert handled == [True, False, True]
+        uplink.say({"t": "telemetry"})
+        assert wire.sent[-1][0]["seen"] == 2
+
+    run(test)
+
+
+@pytest.mark.parametrize(("session", "epoch"), [("1.2", 1), ("2.1", 2)])
+def test_another_session_begins_with_nothing_of_the_one_before(session, epoch):
+    def test(uplink):
+        met(uplink, welcome())
+        tell = uplink.teller()
+        uplink.news({"t": "rank_exit", "rank": 0})
+        uplink.take({"t": "ranks", "n": 1, "seen": 0}, b"")
+        wire, fresh = met(uplink, welcome(session=session, epoch=epoch))
+        tell({"t": "setup_done"})  # of what the earlier supervisor had asked for
+        assert fresh
+        assert len(wire.sent) == 1
+        assert (uplink.seen, uplink.epoch) == (0, epoch)
+        assert uplink.take({"t": "ranks", "n": 1, "seen": 0}, b"")
+
+    run(test)
+
+
+def test_a_lower_epoch_is_never_obeyed():
+    def test(uplink):
+        met(uplink, welcome(session="2.1", epoch=2))
+        uplink.connected(Wire())
+        with pytest.raises(WireError, match="an older supervisor"):
+            uplink.welcome(welcome(session="1.1", epoch=1))
+        assert not uplink.take({"t": "ranks", "n": 1, "seen": 0}, b"")
+
+    run(test)
+
+
+def test_a_connection_over_which_nothing_is_heard_is_given_up_before_the_lease_is_over():
+    def test(uplink):
+        now = asyncio.get_running_loop().time()
+        wire, _ = met(uplink, welcome(of=now - 5.0))
+        uplink.beat()
+        assert (wire.aborted, uplink.lease_is_over()) == (None, False)
+        uplink.closed()
+        wire, _ = met(uplink, welcome(of=now - 5.0))
+        uplink.lease = Lease(6.0)
+        uplink.lease.renew(now - 5.0)
+        uplink.beat()
+        assert "not heard" in wire.aborted
+        assert not uplink.lease_is_over()
+
+    run(test)
