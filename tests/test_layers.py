@@ -59,7 +59,18 @@ LAYERS = (
     ("cli", "document", "thin faces"),
 )
 NODE_MODULES_OF_SHARED_ROOMS = {
-    "runs": {"__init__", "folder", "journal", "snapshot", "state", "blocklog", "logframes", "catalogue", "recording"},
+    "runs": {
+        "__init__",
+        "folder",
+        "journal",
+        "snapshot",
+        "state",
+        "blocklog",
+        "logframes",
+        "news",
+        "catalogue",
+        "recording",
+    },
     "insight": {"__init__", "peers"},
     "data": {"__init__", "shards", "read"},
     "environment": {"__init__", "document", "choose", "engines", "spank"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,19 @@ from cordee.report.clean import one_line
 from cordee.report.segments import end_words
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
-from cordee.runs.logframes import Frame, read_frames
+from cordee.runs.logframes import Frame
+from cordee.runs.logtail import LogTail
+from cordee.runs.lookout import Lookout
 from cordee.runs.state import RunState, called
 from cordee.slurm import fold_nodes
 from cordee.submit import Standing, submitter_of
 from cordee.submit.settling import settle
 from cordee.units import format_duration, natural
 
-_POLL_S = 0.1
+_REPORT_POLL_S, _LONGEST_REPORT_POLL_S = 0.2, 2.0
 _REPORT_S = 120.0
 _GONE_S = 5.0
+_SILENT_S = 10.0
 _CLOCKS_S = 2.0
 _FIRST_STANDING_S = 1.0
 _QUEUE_WORDS_S = 600.0
@@ -49,26 +53,21 @@ class LineTail:
     """
 
     def __init__(self, folder: Path, rank: int | None = None, node: str | None = None) -> None:
-        self._folder, self._rank, self._node = folder, rank, node
-        self._offsets: dict[Path, int] = {}
-        self._unreadable: set[Path] = set()
-        self._partial: dict[tuple[Path, int, int, int], bytes] = {}
+        self._folder, self._rank = folder, rank
+        self._tail = LogTail(folder, node=node)
+        self._unreadable: set[str] = set()
+        self._partial: dict[tuple[str, int, int, int], bytes] = {}
 
-    def read(self) -> list[tuple[int, int, bytes]]:
-        """Return new whole lines `(rank, stream, line)`, in the order of their frames within each file."""
+    def read(self, names: Collection[str] | None = None, *, everything: bool = True) -> list[tuple[int, int, bytes]]:
+        """Return new whole lines `(rank, stream, line)`, in the order of their frames within each file; see `LogTail.read`."""
         lines = []
-        for path in sorted(self._folder.glob("*.log")):
-            if self._node is not None and path.stem.rpartition("-")[0] != self._node:
-                continue
-            try:
-                for frame in read_frames(path, self._offsets.get(path, 0)):
-                    self._offsets[path] = frame.end
-                    if self._rank is None or frame.rank == self._rank:
-                        lines += self._split(path, frame)
-            except OSError as error:
-                if path not in self._unreadable:
-                    click.echo(f"cordee: {path} cannot be read: {error.strerror}", err=True)
-                self._unreadable.add(path)
+        for frame in self._tail.read(names, everything=everything):
+            if self._rank is None or frame.rank == self._rank:
+                lines += self._split(frame)
+        for name, error in self._tail.troubles.items():
+            if name not in self._unreadable:
+                click.echo(f"cordee: {self._folder / name} cannot be read: {error.strerror}", err=True)
+            self._unreadable.add(name)
         return lines
 
     def rest(self) -> list[tuple[int, int, bytes]]:
@@ -77,8 +76,8 @@ class LineTail:
         self._partial.clear()
         return left
 
-    def _split(self, path: Path, frame: Frame) -> list[tuple[int, int, bytes]]:
-        key = (path, frame.attempt, frame.rank, frame.stream)
+    def _split(self, frame: Frame) -> list[tuple[int, int, bytes]]:
+        key = (frame.file, frame.attempt, frame.rank, frame.stream)
         *whole, partial = (self._partial.get(key, b"") + frame.data).split(b"\n")
         if len(partial) > _LONGEST_LINE:
             whole.append(partial)
@@ -110,6 +109,8 @@ class Follower:
         self._quiet = quiet
         self._place = submitter_of(folder)
         self._journal = JournalTail(folder)
+        self._lookout = Lookout(folder)
+        self._state: RunState | None = None
         self._next_standing = time.monotonic() + _FIRST_STANDING_S
         self._gone_since: float | None = None
         self._queue_words = ("", 0.0)
@@ -128,7 +129,7 @@ class Follower:
                     self._finish(state)
                     return state
                 self._look_after()
-                time.sleep(_POLL_S)
+                time.sleep(self._lookout.pause_s)
             except KeyboardInterrupt:
                 if self._asked() == "detach":
                     self._clear()
@@ -140,7 +141,10 @@ class Follower:
         return self._journal.read()
 
     def _once(self) -> RunState:
-        state = self.state()
+        seen = self._lookout.look()
+        if self._state is None or seen.journal:
+            self._state = self.state()
+        state = self._state
         if self._quiet:
             return state
         self._clear()
@@ -148,7 +152,7 @@ class Follower:
             if text not in self._said:
                 self._said.add(text)
                 click.echo(f"cordee: {one_line(text)}", err=True)
-        self._print(self._lines.read(), state)
+        self._print(self._lines.read(seen.logs, everything=False), state)
         if self._status is not None:
             self._status.show(state)
         return state
@@ -165,9 +169,10 @@ class Follower:
         if not self._quiet:
             self._clear()
             self._print(self._lines.read() + self._lines.rest(), state)
-        deadline = time.monotonic() + _REPORT_S
+        deadline, pause = time.monotonic() + _REPORT_S, _REPORT_POLL_S
         while not self._reported(state) and self._place.active(self.folder) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+            time.sleep(pause)
+            pause = min(1.5 * pause, _LONGEST_REPORT_POLL_S)
 
     def _reported(self, state: RunState) -> bool:
         """Return whether the report was rendered after the end, as far as two machines' clocks agree."""
@@ -183,11 +188,16 @@ class Follower:
         if now < self._next_standing:
             return
         self._next_standing = now + self._place.poll_s
-        standing = timely(self._place.standing(self.folder), self.state())
+        state = self._state
+        if state is None or (state.state == "running" and self._lookout.heard_s < _SILENT_S):
+            self._gone_since = None
+            return  # its supervisor says that it lives
+        standing = timely(self._place.standing(self.folder), state)
         self._tell_queue(standing, now)
         if standing.state != "gone":
             self._gone_since = None
-        elif self._gone_since is None:
+            return
+        if self._gone_since is None:
             self._gone_since = now
         elif now - self._gone_since > _GONE_S and not settle(self.folder, standing).ended and standing.job is None:
             raise CordeeError(
@@ -195,6 +205,7 @@ class Follower:
                 given=self.folder.id,
                 next=f"`cordee resume {self.folder.id}` continues from its newest checkpoint",
             )
+        self._state = self.state()
 
     def _tell_queue(self, standing: Standing, now: float) -> None:
         text, said = self._queue_words

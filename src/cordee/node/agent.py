@@ -573,7 +573,8 @@ class Agent:
         self.telemetry.sample(self.world.attempt if self.world else 0)
 
     def _send_telemetry(self) -> None:
-        self.telemetry.send(self._send, dropped_log_bytes=self.log.dropped_bytes if self.log else 0)
+        dropped, log = (self.log.dropped_bytes, self.log.written) if self.log else (0, None)
+        self.telemetry.send(self._send, dropped_log_bytes=dropped, log=log)
 
     async def _wait_any(self, *events: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in events]

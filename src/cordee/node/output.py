@@ -39,6 +39,11 @@ class OutputLog:
         """Bytes that the disk refused for good so far."""
         return self._writer.dropped_bytes
 
+    @property
+    def written(self) -> tuple[str, int]:
+        """Name of the file, and bytes in it so far."""
+        return self._writer.path.name, self._writer.size
+
     def write(self, rank: int, stream: int, attempt: int, data: bytes) -> None:
         """Queue output; never blocks."""
         with self._condition:

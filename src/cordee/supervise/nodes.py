@@ -17,6 +17,7 @@ class Node:
         ready: whether this incarnation was set up and vetted.
         verdict: healthy, suspect, bad or unknown.
         unread_bytes: of what ranks logged and no telemetry has brought yet.
+        log: name and bytes of the file that the agent writes the ranks' output to.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,6 +34,7 @@ class Node:
         self.results: list[dict[str, Any]] = []
         self.dropped_log_bytes = 0
         self.unread_bytes = 0
+        self.log: Optional[tuple[str, int]] = None
 
     def send(self, message: dict[str, Any], body: bytes = b"") -> bool:
         """Send to the agent; False when there is none."""

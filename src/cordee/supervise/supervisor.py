@@ -35,6 +35,7 @@ from cordee.supervise.ownership import Ownership
 from cordee.supervise.place import Place, place_of
 from cordee.supervise.restart import Failure, RestartPolicy
 from cordee.supervise.shells import Shells
+from cordee.supervise.telling import Telling
 from cordee.supervise.vetting import Vetting
 
 # The batch script of a Slurm job knows these two; any other code but 0 makes it start the next supervisor.
@@ -85,6 +86,7 @@ class Supervisor:
         self.chain = Chain(self.step["segment"], self.place.chains)
         self.nodes = {name: Node(name) for name in self.place.node_names()}
         self.intake = Intake(folder.telemetry, self.epoch, self.journal)
+        self.telling = Telling(folder.root, self.journal, self.intake)
         self.shells = Shells(self.nodes)
         self.sealer = remarks.Sealer(folder, self.journal)
         self.notices = remarks.Notices(self.intake, self.journal)
@@ -471,6 +473,7 @@ class Supervisor:
             self._do("storing telemetry", self.intake.tick)
             self._do("reading requests", self._read_requests)
             self._do("the sign of life", self.place.beat)
+            self._do("telling the news", lambda: self.telling.look(self.nodes.values()))
             if now >= due["second"]:
                 due["second"] = now + _SECOND_S
                 owned = self.ownership.look()
@@ -547,6 +550,7 @@ class Supervisor:
         now = (self.intake.step, self.intake.total)
         if now[0] is not None and now != self._progress:
             self._progress = now
+            self.telling.unmarked += 1
             self.journal.append("progress", durable=False, step=now[0], total=now[1])
 
     def _look_for_checkpoint(self) -> None:
