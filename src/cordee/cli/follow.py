@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from cordee.units import format_duration, natural
 _REPORT_POLL_S, _LONGEST_REPORT_POLL_S = 0.2, 2.0
 _REPORT_S = 120.0
 _GONE_S = 5.0
+_CALL_S = 1.0
 _SILENT_S = 10.0
 _CLOCKS_S = 2.0
 _FIRST_STANDING_S = 1.0
@@ -344,3 +346,32 @@ def request_cancel(folder: RunFolder, *, by: str, now: bool = False) -> None:
     client_journal(folder.journal).append("cancel_requested", by=by)
     request = {"request": "cancel", "by": by, "now": now}
     write_atomically(folder.requests / f"cancel-{secrets.token_hex(4)}.json", json.dumps(request), below=folder.root)
+    _call(folder)
+
+
+def _call(folder: RunFolder) -> None:
+    """Tell the run's supervisor that there is a request; one that cannot be reached from here finds it within seconds."""
+    import asyncio
+    import os
+
+    from cordee import wire
+
+    async def call() -> None:
+        place = wire.read_rendezvous(folder.rendezvous)
+        name = f"request-{os.getpid()}"
+        connection = await wire.connect(
+            place.address,
+            place.port,
+            place.token,
+            "client",
+            name,
+            epoch=place.epoch,
+            on_message=lambda *_: None,
+            on_close=lambda *_: None,
+        )
+        connection.send({"t": "requests"})
+        connection.close()
+        await connection.wait_closed()
+
+    with suppress(OSError, TimeoutError, CordeeError):
+        asyncio.run(asyncio.wait_for(call(), _CALL_S))

@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
-from cordee.hardware.mounts import mount_of, read_mounts
+from cordee.hardware.mounts import is_shared
 from cordee.runs.folder import RunFolder
 from cordee.runs.news import News, NewsReader, news_file
 
@@ -27,7 +26,6 @@ _LONGEST_PAUSE_S, _LONGEST_LOCAL_PAUSE_S = 2.0, 0.2
 _SLOWER = 1.3
 _ANYWAY_S = 10.0
 _MISSING_COST = 1.0
-_LOCAL_KINDS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay", "bcachefs", "apfs")
 
 
 class Budget:
@@ -86,7 +84,7 @@ class Lookout:
         self, folder: RunFolder, *, per_s: float | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._clock = clock
-        shared = is_shared(folder.root) if per_s is None else per_s < LOCAL_PER_S
+        shared = is_shared(str(folder.root)) if per_s is None else per_s < LOCAL_PER_S
         self.per_s = (SHARED_PER_S if shared else LOCAL_PER_S) if per_s is None else per_s
         self._longest = _LONGEST_PAUSE_S if shared else _LONGEST_LOCAL_PAUSE_S
         now = clock()
@@ -175,9 +173,3 @@ class Lookout:
             self._pause = min(self._longest, max(_LONGEST_LOCAL_PAUSE_S, self._pause / _SLOWER))
         else:
             self._pause = min(self._longest, self._pause * _SLOWER)
-
-
-def is_shared(path: Path) -> bool:
-    """Return whether others than this machine may use the file system that a path lies on; unknown ones are taken for shared."""
-    mount = mount_of(os.path.abspath(path), read_mounts("/"))
-    return mount is None or mount.kind not in _LOCAL_KINDS

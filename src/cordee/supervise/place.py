@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from typing import Any, Optional
@@ -18,6 +19,9 @@ from cordee.starting import module_argv
 from cordee.supervise.ownership import Ownership
 
 _KEEPER_PAUSE_S = 1.0
+_BEAT_S = 2.0
+# Looks at the time of the folder of requests; some file systems show a time that is a while old, and a listing never.
+_LISTED_EVERY = 5
 
 
 class Place:
@@ -37,6 +41,7 @@ class Place:
     def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
         self.folder = folder
         self.plan = plan
+        self._requests_changed = self._looks_at_requests = 0
 
     @property
     def allocation(self) -> dict[str, Any]:
@@ -94,11 +99,15 @@ class Place:
 
     def requests(self) -> list[dict[str, Any]]:
         """Return and remove what clients have asked for since the last time (`{"request": "cancel", ...}`)."""
-        found = []
+        found: list[dict[str, Any]] = []
         try:
+            changed = os.stat(self.folder.requests).st_mtime_ns
+            self._looks_at_requests += 1
+            if changed == self._requests_changed and self._looks_at_requests % _LISTED_EVERY:
+                return found
             names = sorted(os.listdir(self.folder.requests))
         except OSError:
-            return []
+            return found
         for name in names:
             path = self.folder.requests / name
             if not name.endswith(".json") or name.startswith("."):
@@ -110,6 +119,7 @@ class Place:
                 continue
             if isinstance(request, dict):
                 found.append(request)
+        self._requests_changed = changed if not names else 0
         return found
 
 
@@ -119,7 +129,7 @@ class LocalPlace(Place):
     def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
         super().__init__(folder, plan)
         self._keeper: Optional[dict[str, Any]] = None
-        self._next_keeper = 0.0
+        self._next_keeper = self._next_beat = 0.0
 
     def node_names(self) -> list[str]:
         """Return `local-0`, `local-1` and so on."""
@@ -139,7 +149,9 @@ class LocalPlace(Place):
         try:
             path = agent_file(self.folder, node).with_suffix(".replace")
             write_atomically(path, json.dumps({"incarnation": incarnation}))
-        except CordeeError as error:
+            if self._keeper is not None and alive_here(self._keeper):
+                os.kill(self._keeper["pid"], signal.SIGUSR1)  # it finds the note a little later anyway
+        except (CordeeError, OSError) as error:
             say(f"cordee supervisor: {error}")
 
     def agent_gone(self, node: str, incarnation: int) -> bool:
@@ -151,6 +163,9 @@ class LocalPlace(Place):
 
     def beat(self) -> None:
         """Touch the heartbeat that the keeper watches, and start a new keeper when the old one died."""
+        if time.monotonic() < self._next_beat:
+            return
+        self._next_beat = time.monotonic() + min(_BEAT_S, self.plan["timeouts"]["lost_s"] / 10)
         heartbeat = self.folder.control / "heartbeat"
         try:
             heartbeat.touch()

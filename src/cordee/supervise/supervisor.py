@@ -20,6 +20,7 @@ from cordee import wire
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
 from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError, RunFolderError
+from cordee.hardware.mounts import is_shared
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import replay
@@ -32,6 +33,7 @@ from cordee.supervise.ends import Ended, SegmentOver
 from cordee.supervise.intake import Intake
 from cordee.supervise.nodes import Node, usable
 from cordee.supervise.ownership import Ownership
+from cordee.supervise.paces import LOCAL, SHARED, Paces
 from cordee.supervise.place import Place, place_of
 from cordee.supervise.restart import Failure, RestartPolicy
 from cordee.supervise.shells import Shells
@@ -45,7 +47,6 @@ _TICK_S = 0.2
 _LATE_S = 1.0
 _SECOND_S = 1.0
 _PROGRESS_S = 2.0
-_CHECKPOINT_S = 2.0
 _CONNECT_PER_NODE_S = 0.1
 _CANCEL_GRACE_S = 5.0
 _RANK_GRACE_S = 5.0
@@ -100,6 +101,7 @@ class Supervisor:
         self._ports: Optional[asyncio.Future[dict[str, Any]]] = None
         self._attempts = self.before.attempt
         self._progress: tuple[Optional[int], Optional[int]] = (None, None)
+        self._paces = Paces(SHARED if is_shared(str(folder.root)) else LOCAL, time.monotonic())
         self._ending = self._released = False
         self._troubles: set[str] = set()
 
@@ -336,7 +338,7 @@ class Supervisor:
 
     def _connected(self, connection: wire.Connection) -> None:
         if connection.peer_role == "client":
-            connection.on_message, connection.on_close = self.shells.message, self.shells.closed
+            connection.on_message, connection.on_close = self._client_message, self.shells.closed
             return
         node = self.nodes.get(connection.peer_name)
         if node is None:
@@ -344,6 +346,12 @@ class Supervisor:
             return
         connection.on_message = self._agent_message
         connection.on_close = self._agent_closed
+
+    def _client_message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
+        if message.get("t") == "requests":
+            self._paces.news("requests", time.monotonic())
+        else:
+            self.shells.message(connection, message, body)
 
     def _agent_message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
         node = self.nodes[connection.peer_name]
@@ -459,7 +467,6 @@ class Supervisor:
         due = {
             "second": 0.0,
             "progress": time.monotonic() + _PROGRESS_S,
-            "checkpoint": 0.0,
             "beat": 0.0,
             "seal": time.monotonic() + _SEAL_S,
         }
@@ -471,12 +478,13 @@ class Supervisor:
                 self._forgive_silence(now - last)
             last = now
             self._do("storing telemetry", self.intake.tick)
-            self._do("reading requests", self._read_requests)
+            if self._paces.due("requests", now):
+                self._do("reading requests", self._read_requests)
             self._do("the sign of life", self.place.beat)
             self._do("telling the news", lambda: self.telling.look(self.nodes.values()))
             if now >= due["second"]:
                 due["second"] = now + _SECOND_S
-                owned = self.ownership.look()
+                owned = self.ownership.look() if self._paces.due("owner", now) else "ours"
                 if owned == "newer":
                     raise OwnershipError("a newer supervisor owns this run")
                 if owned == "gone":
@@ -486,8 +494,7 @@ class Supervisor:
             if now >= due["seal"] and not self._ending:
                 due["seal"] = now + _SEAL_S
                 self._do("sealing", self.sealer.begin)
-            if now >= due["checkpoint"]:
-                due["checkpoint"] = now + _CHECKPOINT_S
+            if self._paces.due("checkpoints", now):
                 self._do("looking for checkpoints", self._look_for_checkpoint)
             if now >= due["beat"]:
                 due["beat"] = now + BEAT_S
@@ -559,6 +566,7 @@ class Supervisor:
     def _note_checkpoint(self, newest: Optional[Checkpoint]) -> None:
         if newest is not None and newest.name != self.before.checkpoint:
             self.before.checkpoint = newest.name
+            self._paces.news("checkpoints", time.monotonic())
             self.journal.append("checkpoint_seen", durable=False, name=newest.name, step=newest.step)
 
     async def _wait_change(self, seconds: Optional[float]) -> bool:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from cordee.errors import CordeeError, RunNotFound
+from cordee.hardware.mounts import is_shared
 from cordee.runs.folder import RunFolder
-from cordee.runs.lookout import Budget, is_shared
+from cordee.runs.lookout import Budget
 from cordee.runs.recording import is_recording
 from cordee.web.reading import Reading
 from cordee.web.summaries import Summary, summarise
@@ -62,7 +63,7 @@ class Shelf:
         self._named: dict[str, Path] | None = None
         self._no_runs: dict[str, float] = {}
         self._lock, self._listing = threading.Lock(), threading.Lock()
-        shared = any(is_shared(folder) for folder in self.folders)
+        shared = any(is_shared(str(folder)) for folder in self.folders)
         per_s = (_SHARED_PER_S if shared else _LOCAL_PER_S) if per_s is None else per_s
         self._budget = Budget(per_s, _BURST, time.monotonic())
 
