@@ -16,6 +16,7 @@ from cordee.cli.standing import timely, words
 from cordee.cli.watch_reading import JournalTail
 from cordee.errors import CordeeError
 from cordee.report.clean import one_line
+from cordee.report.completing import reported
 from cordee.report.segments import end_words
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
@@ -29,11 +30,10 @@ from cordee.submit.settling import settle
 from cordee.units import format_duration, natural
 
 _REPORT_POLL_S, _LONGEST_REPORT_POLL_S = 0.2, 2.0
-_REPORT_S = 120.0
+_REPORT_S, _GIVEN_BACK_S = 120.0, 10.0
 _GONE_S = 5.0
 _CALL_S = 1.0
 _SILENT_S = 10.0
-_CLOCKS_S = 2.0
 _FIRST_STANDING_S = 1.0
 _QUEUE_WORDS_S = 600.0
 _LONGEST_LINE = 4096
@@ -171,18 +171,11 @@ class Follower:
         if not self._quiet:
             self._clear()
             self._print(self._lines.read() + self._lines.rest(), state)
-        deadline, pause = time.monotonic() + _REPORT_S, _REPORT_POLL_S
-        while not self._reported(state) and self._place.active(self.folder) and time.monotonic() < deadline:
+        most_s = _REPORT_S if self._place.keeps_place else _GIVEN_BACK_S
+        deadline, pause = time.monotonic() + most_s, _REPORT_POLL_S
+        while not reported(self.folder, state) and self._place.active(self.folder) and time.monotonic() < deadline:
             time.sleep(pause)
             pause = min(1.5 * pause, _LONGEST_REPORT_POLL_S)
-
-    def _reported(self, state: RunState) -> bool:
-        """Return whether the report was rendered after the end, as far as two machines' clocks agree."""
-        try:
-            rendered = (self.folder.report / "index.html").stat().st_mtime
-        except OSError:
-            return False
-        return rendered > (state.ended_at or 0.0) - _CLOCKS_S
 
     def _look_after(self) -> None:
         """Say why the run waits, and notice when its place has let go of it without a word in the journal."""

@@ -49,7 +49,9 @@ CORDEE_STREAM = 2
 NO_RANK = -1
 _SETUP, _CHECKS = "setup", "checks"
 _CONNECT_PAUSE_S = 0.02
-_CONNECT_PAUSE_MOST_S = 1.0
+_CONNECT_SLOWER = 1.3
+# A few agents look for a supervisor every second; of thousands, each comes to the run's folder a dozen times in a minute.
+_CONNECT_PAUSE_MOST_S, _CONNECT_PAUSE_OF_MANY_S, _MANY_NODES = 1.0, 8.0, 500.0
 _STOP_POLL_S = 0.02
 _KEEPER_AFTER_S = 3.0
 _SUPERVISOR_FIRST_S = 5.0
@@ -72,6 +74,8 @@ class Agent:
         self.plan: dict[str, Any] = json.loads(folder.plan.read_text())
         self.step: dict[str, Any] = self.plan["steps"][0]
         self.run = self.plan["run"]
+        nodes = self.step["request"]["nodes"] + self.step["request"]["spare_nodes"]
+        self._connect_most_s = max(_CONNECT_PAUSE_MOST_S, _CONNECT_PAUSE_OF_MANY_S * min(1.0, nodes / _MANY_NODES))
         self.connection: Optional[wire.Connection] = None
         self.epoch = 0
         self.ending = asyncio.Event()
@@ -168,7 +172,7 @@ class Agent:
 
     async def _connect(self) -> bool:
         """Find a supervisor; False when there was none for the orphan time or the run folder is gone."""
-        pause = _CONNECT_PAUSE_S
+        pause = min(_CONNECT_PAUSE_S * max(1.0, self._connect_most_s), 1.0)
         deadline = time.monotonic() + self.plan["timeouts"]["orphan_s"]
         refused = ""
         next_keeper = time.monotonic() + _KEEPER_AFTER_S
@@ -201,8 +205,8 @@ class Agent:
             if self._rescue is None and time.monotonic() > next_keeper:
                 next_keeper = time.monotonic() + _KEEPER_AFTER_S
                 self._start_keeper()
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.3, _CONNECT_PAUSE_MOST_S)
+            await asyncio.sleep(pause * (0.7 + 0.6 * os.urandom(1)[0] / 255))
+            pause = min(pause * _CONNECT_SLOWER, self._connect_most_s)
         return True
 
     def _start_keeper(self) -> None:

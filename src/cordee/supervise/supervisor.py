@@ -53,6 +53,7 @@ _RANK_GRACE_S = 5.0
 _FULL_DISK_S = 3600.0
 _SEAL_S = 30.0
 _LAST_TELEMETRY_S = 10.0
+_GIVE_BACK_S = 4.0
 _MOST_TROUBLES = 20
 
 
@@ -616,8 +617,7 @@ class Supervisor:
         self.journal.append("ended", state=ended.state, exit_code=ended.exit_code, reason=ended.reason, text=ended.text)
         self.server.close()
         await self._write_the_rest()
-        await self.sealer.finish()
-        await remarks.report(self.folder)
+        await remarks.close(self.sealer, self.folder, _GIVE_BACK_S if self.place.chains else None)
 
     async def _release_nodes(self) -> None:
         """Take in what the agents still have to say, and let them go; once."""
