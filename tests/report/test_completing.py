@@ -6,7 +6,6 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from click.testing import CliRunner
 
 from cordee.cli import main
 from cordee.report.completing import complete, reported
@@ -85,7 +84,9 @@ def test_a_run_that_goes_on_is_left_alone(left):
     assert list_parts(left.telemetry)
 
 
-def test_show_completes_what_it_shows(left):
-    result = CliRunner().invoke(main, ["show", left.id, "--runs", str(left.root.parent)], catch_exceptions=False)
-    assert result.exit_code == 0
+def test_show_completes_what_it_shows(left, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["show", left.id, "--runs", str(left.root.parent)])
+    assert ended.value.code == 0
+    assert "finished" in capsys.readouterr().out
     assert list_parts(left.telemetry) == []

@@ -444,7 +444,7 @@ class Agent:
 
     def _start_ranks(self, message: dict[str, Any], body: bytes) -> None:
         self._forget_ranks()
-        world = self.world = World.from_message(message)
+        world = self.world = World.from_message(message, body)
         for rank in world.local_ranks:
             self._tails[rank] = Tail()
             self.ranks[rank] = {"status": "starting"}

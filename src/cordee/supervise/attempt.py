@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from cordee.node.world import encode_places
 from cordee.runs.journal import JournalWriter
 from cordee.supervise.nodes import Node
 from cordee.supervise.restart import Failure, culprit
@@ -44,6 +45,7 @@ class Attempt:
         self.ranks_per_node = ranks_per_node
         self.launch = launch
         self._journal = journal
+        self._index = {node: index for index, node in enumerate(nodes)}
         self.status: dict[int, str] = dict.fromkeys(range(len(nodes) * ranks_per_node), "starting")
         self._failures: list[Failure] = []
         self._interrupted: Optional[Outcome] = None
@@ -77,8 +79,6 @@ class Attempt:
             "t": "ranks",
             "attempt": self.number,
             "launch": self.launch,
-            "nodes": [node.name for node in self.nodes],
-            "addresses": [node.address for node in self.nodes],
             "ranks_per_node": self.ranks_per_node,
             "master_address": self.nodes[0].address,
             "master_port": ports[0],
@@ -86,8 +86,9 @@ class Attempt:
             "resume_from": resume_from,
             "epoch": self._journal.epoch,
         }
+        places = encode_places([node.name for node in self.nodes], [node.address for node in self.nodes])
         for index, node in enumerate(self.nodes):
-            node.send({**message, "node": node.name, "node_rank": index})
+            node.send({**message, "node": node.name, "node_rank": index}, places)
 
     def rank_started(self, rank: int, node: str, pid: int) -> None:
         """Take an agent's word that a rank runs."""
@@ -127,10 +128,14 @@ class Attempt:
             self._failures.append(failure)
         self._changed.set()
 
+    def has(self, node: Node) -> bool:
+        """Return whether the attempt runs on a node."""
+        return node in self._index
+
     def node_lost(self, node: Node, reason: str) -> None:
         """Say that a node and all ranks on it are gone."""
-        if node in self.nodes:
-            for rank in self.ranks_of(self.nodes.index(node)):
+        if node in self._index:
+            for rank in self.ranks_of(self._index[node]):
                 self.status[rank] = "ended"
             self.interrupt(Outcome("node_lost", Failure("node_lost", node=node.name, message=reason)))
 

@@ -218,10 +218,11 @@ class Supervisor:
             raise Ended("failed", EXIT_ABORT, "vetting", "; ".join([text, *reasons[:8]]))
         previous = {node.name for node in self.attempt.nodes} if self.attempt else set()
         candidates.sort(key=lambda node: node.name not in previous)
-        chosen = candidates[:wanted]
-        chosen.sort(key=lambda node: list(self.nodes).index(node.name))
+        place = {name: at for at, name in enumerate(self.nodes)}
+        chosen, spare = candidates[:wanted], candidates[wanted:]
+        chosen.sort(key=lambda node: place[node.name])
         excluded = [node.name for node in self.nodes.values() if node.ready and node.verdict in ("bad", "unknown")]
-        spares = [node.name for node in candidates if node not in chosen]
+        spares = [node.name for node in spare]
         self.journal.append("nodes_chosen", nodes=[node.name for node in chosen], spares=spares, excluded=excluded)
         return chosen
 
@@ -430,7 +431,7 @@ class Supervisor:
         if self._ending:
             return
         self.journal.append("container_lost", node=node.name, reason=reason)
-        if self.attempt is not None and node in self.attempt.nodes:
+        if self.attempt is not None and self.attempt.has(node):
             self.attempt.interrupt(Outcome("node_lost", Failure("node_lost", node=node.name, message=reason)))
         self.vetting.again(node, reason)
         self.changed.set()
@@ -537,8 +538,9 @@ class Supervisor:
             node.last_heard += seconds
 
     def _look_for_silence(self) -> None:
+        trains = self.attempt is not None and not self.attempt.all_ended()
         for node in self.nodes.values():
-            lost = self.attempt is not None and node in self.attempt.nodes and not self.attempt.all_ended()
+            lost = trains and self.attempt is not None and self.attempt.has(node)
             if (node.ready or lost) and node.silent_s > self.timeouts["lost_s"]:
                 how = "its agent is silent" if node.connection is not None else "its agent is gone"
                 self._lose(node, f"{how} for {node.silent_s:.0f} s")
