@@ -7,16 +7,21 @@ import os
 import stat
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from cordee.node import rescue
+from cordee.runs import logtail, lookout
 from cordee.runs.folder import RunFolder, write_atomically
-from cordee.supervise import remarks
+from cordee.submit.slurm import asking
+from cordee.supervise import remarks, supervisor, telling
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.paces import LOCAL, SHARED, Paces
 from cordee.supervise.place import LocalPlace
 from cordee.supervise.waking import Waking
 from cordee.testing.operations import counted
+from cordee.web import shelf, stamps
 
 PLAN = {"steps": [{"request": {"nodes": 1, "spare_nodes": 0}}], "timeouts": {"lost_s": 20.0}}
 
@@ -114,3 +119,22 @@ def test_the_nodes_are_given_back_in_time_however_long_sealing_takes(folder, mon
     assert time.monotonic() - began < 30.0
     pid = int((tmp_path / "began").read_text().split()[0])
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_the_page_for_operators_has_the_numbers_that_hold():
+    page = (Path(__file__).parents[2] / "docs" / "footprint.md").read_text()
+    for text in (
+        "| supervisor* | at most 1 a second |",
+        f"`run`, `logs --follow`, `watch`* | at most {lookout.SHARED_PER_S:.0f} a second each | {lookout.SHARED_BURST:.0f} at once |",
+        f"however many people watch* | at most {lookout.SHARED_PER_S:.0f} a second | {stamps._SHARED_BURST:.0f} at once |",
+        f"at most {shelf._SHARED_PER_S:.0f} a second for one server",
+        f"at most {lookout.LOCAL_PER_S:.0f} operations a second for a command that waits",
+        f"at most {logtail._MOST_OPEN} for each reader",
+        f"every {telling._SELDOM_S:.0f} s at most where there are more than {telling._MANY} nodes",
+        f"at most {supervisor._GIVE_BACK_S:.0f} seconds*",
+        f"the supervisor finds the request within {SHARED['requests'].most_s:.0f} s",
+        f"sleeps for {lookout._LONGEST_PAUSE_S:.0f} s between its looks",
+        f"at most {asking._PER_MINUTE} a minute",
+        f"at most {120 / rescue._LOOK_S:.0f} a minute; one of them has the job requeued",
+    ):
+        assert text in page
