@@ -28,7 +28,7 @@ from cordee.supervise.place import LocalPlace, node_side_environment
 from cordee.supervise.waking import Waking
 
 # Where nobody ends and nobody calls: the run's folder is looked at so seldom.
-_LOOK_S = 5.0
+_LOOK_S, _ENDED_S = 5.0, 30.0
 _LONGEST_WAIT_S = 2.0
 _AGAIN_S = 0.2
 _MOST_STARTS = 10
@@ -136,16 +136,19 @@ class Keeper:
             signal.signal(number, signal.SIG_IGN)
         if self.supervisor.alive() and not self.run_ended():
             self._heartbeat = (0, time.monotonic())
-        code = 0
+        code, ended, next_ended = 0, False, 0.0
         while True:
             self._reap()
             called, due = self._waking.called, time.monotonic() >= self._next_look
-            look = called or due or self._somebody_ended() or self._supervisor_hangs()
+            need = self._somebody_ended() or self._supervisor_hangs()
+            look = called or due or need
             if look:
                 self._waking.called, self._next_look = False, time.monotonic() + _LOOK_S
                 if self.ownership.look() in ("newer", "gone"):
                     return self._leave(5)
-            if look and self.run_ended():
+            if need or time.monotonic() >= next_ended:
+                ended, next_ended = self.run_ended(), time.monotonic() + _ENDED_S
+            if look and ended:
                 if not self.supervisor.alive():
                     return self._leave(code)
             elif look:
