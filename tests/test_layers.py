@@ -70,6 +70,7 @@ NODE_MODULES_OF_SHARED_ROOMS = {
         "state",
         "blocklog",
         "logframes",
+        "news",
         "catalogue",
         "recording",
     },

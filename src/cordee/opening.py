@@ -59,6 +59,15 @@ def regular_below(folder: Place) -> Callable[[Any, int], int]:
     return opener
 
 
+def regular_in(folder: int, name: str) -> int:
+    """Open a regular file, no link, in a folder that is open, and return its descriptor.
+
+    Raises:
+        OSError: it cannot be opened, is no regular file, or a link.
+    """
+    return _open(name, os.O_RDONLY | os.O_NOFOLLOW, folder)
+
+
 def open_folder(path: Place, below: Place) -> int:
     """Return a descriptor of a folder, for calls that take a `dir_fd`; from `below` on no link is followed.
 

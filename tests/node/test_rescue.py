@@ -111,7 +111,7 @@ def test_a_run_is_brought_back_only_when_nobody_else_does(folder, monkeypatch, a
 
 def test_a_controller_that_does_not_answer_is_asked_again(folder, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
-    monkeypatch.setattr("cordee.node.rescue._STAGGER_S", 0.01)
+    monkeypatch.setattr("cordee.node.rescue._LOOK_S", 0.01)
     monkeypatch.setattr(Fated, "asked", [])
     answers = iter(["unknown", "unknown", "running"])
     monkeypatch.setattr(Fated, "fate", lambda self: next(answers))
@@ -173,8 +173,8 @@ def test_a_batch_host_that_is_or_was_lost_is_seen(scontrol, job, node, lost):
 
 
 def test_thousands_of_agents_without_a_supervisor_hardly_ask_the_controller(folder, monkeypatch):
-    nodes, seconds, faster = 2500, 600.0, 1000.0
-    for name in ("_STAGGER_S", "_LONGEST_PAUSE_S"):
+    nodes, seconds, faster = 2500, 1200.0, 200.0
+    for name in ("_LOOK_S", "_LATER_S", "_EACH_LATER_S", "_BRINGS_BACK_S"):
         monkeypatch.setattr(rescue, name, getattr(rescue, name) / faster)
     monkeypatch.setattr(rescue, "_NOTICE_S", 3600.0)  # nobody brings it back while this lasts
     monkeypatch.setenv("SLURM_JOB_NODELIST", f"n[0-{nodes - 1}]")
@@ -197,4 +197,29 @@ def test_thousands_of_agents_without_a_supervisor_hardly_ask_the_controller(fold
 
     took_s = asyncio.run(wait())
     assert "n1" in asked
-    assert len(asked) / took_s < 20.0
+    assert len(asked) <= took_s / 60.0 / 0.9 + 3  # a look is two questions, and two a minute are allowed
+
+
+def test_one_of_many_agents_brings_the_run_back_and_the_others_leave_it_to_it(folder, monkeypatch):
+    monkeypatch.setattr(rescue, "_EACH_LATER_S", 0.1)
+    monkeypatch.setattr(rescue, "_NOTICE_S", 0.3)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-19]")
+    brought: list[str] = []
+
+    class Slow(Allocation):
+        def look(self) -> tuple[str, bool]:
+            return "running", False
+
+        def go_on(self, folder, how):
+            brought.append(self.node)
+            time.sleep(0.2)
+            return {"how": how, "job": self.job}
+
+    async def wait() -> None:
+        agents = [asyncio.ensure_future(Rescue(folder, PLAN, Slow("7", 0, f"n{i}")).orphaned()) for i in range(4, 20)]
+        await asyncio.wait(agents, timeout=3.0)
+        for agent in agents:
+            agent.cancel()
+
+    asyncio.run(wait())
+    assert brought == ["n4"]

@@ -8,6 +8,7 @@ import re
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from cordee import wire
 from cordee.errors import WireError
 from cordee.wire import connecting, serving
+from cordee.wire import connection as connecting_end
 
 TOKEN = bytes(range(32))
 HOST = "127.0.0.1"
@@ -622,3 +624,35 @@ def test_nobody_listening_is_a_wire_error_with_the_place() -> None:
             )
 
     asyncio.run(main())
+
+
+def test_a_large_frame_with_a_wrong_seal_costs_one_look_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = 0
+    real = connecting_end.hashlib.blake2b
+
+    class Counted:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def copy(self) -> Counted:
+            return Counted(self.inner.copy())
+
+        def update(self, data: Any) -> None:
+            nonlocal hashed
+            hashed += len(data)
+            self.inner.update(data)
+
+        def digest(self) -> bytes:
+            return bytes(self.inner.digest())
+
+    counting = SimpleNamespace(blake2b=lambda **more: Counted(real(**more)))
+    monkeypatch.setattr(connecting_end, "hashlib", counting)
+
+    async def test(hub: Hub) -> None:
+        peer = await hub.join()
+        peer.connection._sent = 10**6  # its seal fits no place near by
+        peer.connection.send({"t": "telemetry"}, b"x" * (8 << 20))
+        await until(lambda: peer.ended)
+
+    with_hub(test)
+    assert hashed < 18 << 20  # once by the one that sends it, once by the one that looks at it

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,21 +15,25 @@ import click
 from cordee.cli.standing import timely, words
 from cordee.errors import CordeeError
 from cordee.report.clean import one_line
+from cordee.report.completing import reported
 from cordee.report.segments import end_words
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import client_journal
-from cordee.runs.logframes import Frame, read_frames
+from cordee.runs.logframes import Frame
+from cordee.runs.logtail import LogTail
+from cordee.runs.lookout import Lookout
 from cordee.runs.state import RunState, called
 from cordee.slurm import fold_nodes
 from cordee.submit import Standing, submitter_of
 from cordee.submit.settling import settle
 from cordee.units import format_duration, natural
 
-_POLL_S = 0.1
-_REPORT_S = 120.0
+_REPORT_POLL_S, _LONGEST_REPORT_POLL_S = 0.2, 2.0
+_REPORT_S, _GIVEN_BACK_S = 120.0, 10.0
 _GONE_S = 5.0
-_CLOCKS_S = 2.0
+_CALL_S = 1.0
+_SILENT_S = 10.0
 _FIRST_STANDING_S = 1.0
 _QUEUE_WORDS_S = 600.0
 _LONGEST_LINE = 4096
@@ -49,26 +55,21 @@ class LineTail:
     """
 
     def __init__(self, folder: Path, rank: int | None = None, node: str | None = None) -> None:
-        self._folder, self._rank, self._node = folder, rank, node
-        self._offsets: dict[Path, int] = {}
-        self._unreadable: set[Path] = set()
-        self._partial: dict[tuple[Path, int, int, int], bytes] = {}
+        self._folder, self._rank = folder, rank
+        self._tail = LogTail(folder, node=node)
+        self._unreadable: set[str] = set()
+        self._partial: dict[tuple[str, int, int, int], bytes] = {}
 
-    def read(self) -> list[tuple[int, int, bytes]]:
-        """Return new whole lines `(rank, stream, line)`, in the order of their frames within each file."""
+    def read(self, names: Collection[str] | None = None, *, everything: bool = True) -> list[tuple[int, int, bytes]]:
+        """Return new whole lines `(rank, stream, line)`, in the order of their frames within each file; see `LogTail.read`."""
         lines = []
-        for path in sorted(self._folder.glob("*.log")):
-            if self._node is not None and path.stem.rpartition("-")[0] != self._node:
-                continue
-            try:
-                for frame in read_frames(path, self._offsets.get(path, 0)):
-                    self._offsets[path] = frame.end
-                    if self._rank is None or frame.rank == self._rank:
-                        lines += self._split(path, frame)
-            except OSError as error:
-                if path not in self._unreadable:
-                    click.echo(f"cordee: {path} cannot be read: {error.strerror}", err=True)
-                self._unreadable.add(path)
+        for frame in self._tail.read(names, everything=everything):
+            if self._rank is None or frame.rank == self._rank:
+                lines += self._split(frame)
+        for name, error in self._tail.troubles.items():
+            if name not in self._unreadable:
+                click.echo(f"cordee: {self._folder / name} cannot be read: {error.strerror}", err=True)
+            self._unreadable.add(name)
         return lines
 
     def rest(self) -> list[tuple[int, int, bytes]]:
@@ -77,8 +78,8 @@ class LineTail:
         self._partial.clear()
         return left
 
-    def _split(self, path: Path, frame: Frame) -> list[tuple[int, int, bytes]]:
-        key = (path, frame.attempt, frame.rank, frame.stream)
+    def _split(self, frame: Frame) -> list[tuple[int, int, bytes]]:
+        key = (frame.file, frame.attempt, frame.rank, frame.stream)
         *whole, partial = (self._partial.get(key, b"") + frame.data).split(b"\n")
         if len(partial) > _LONGEST_LINE:
             whole.append(partial)
@@ -110,6 +111,8 @@ class Follower:
         self._quiet = quiet
         self._place = submitter_of(folder)
         self._journal = JournalFollower(folder)
+        self._lookout = Lookout(folder)
+        self._state: RunState | None = None
         self._next_standing = time.monotonic() + _FIRST_STANDING_S
         self._gone_since: float | None = None
         self._queue_words = ("", 0.0)
@@ -128,7 +131,7 @@ class Follower:
                     self._finish(state)
                     return state
                 self._look_after()
-                time.sleep(_POLL_S)
+                time.sleep(self._lookout.pause_s)
             except KeyboardInterrupt:
                 if self._asked() == "detach":
                     self._clear()
@@ -140,7 +143,10 @@ class Follower:
         return self._journal.read()
 
     def _once(self) -> RunState:
-        state = self.state()
+        seen = self._lookout.look()
+        if self._state is None or seen.journal:
+            self._state = self.state()
+        state = self._state
         if self._quiet:
             return state
         self._clear()
@@ -148,7 +154,7 @@ class Follower:
             if text not in self._said:
                 self._said.add(text)
                 click.echo(f"cordee: {one_line(text)}", err=True)
-        self._print(self._lines.read(), state)
+        self._print(self._lines.read(seen.logs, everything=False), state)
         if self._status is not None:
             self._status.show(state)
         return state
@@ -165,17 +171,11 @@ class Follower:
         if not self._quiet:
             self._clear()
             self._print(self._lines.read() + self._lines.rest(), state)
-        deadline = time.monotonic() + _REPORT_S
-        while not self._reported(state) and self._place.active(self.folder) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-
-    def _reported(self, state: RunState) -> bool:
-        """Return whether the report was rendered after the end, as far as two machines' clocks agree."""
-        try:
-            rendered = (self.folder.report / "index.html").stat().st_mtime
-        except OSError:
-            return False
-        return rendered > (state.ended_at or 0.0) - _CLOCKS_S
+        most_s = _REPORT_S if self._place.keeps_place else _GIVEN_BACK_S
+        deadline, pause = time.monotonic() + most_s, _REPORT_POLL_S
+        while not reported(self.folder, state) and self._place.active(self.folder) and time.monotonic() < deadline:
+            time.sleep(pause)
+            pause = min(1.5 * pause, _LONGEST_REPORT_POLL_S)
 
     def _look_after(self) -> None:
         """Say why the run waits, and notice when its place has let go of it without a word in the journal."""
@@ -183,11 +183,16 @@ class Follower:
         if now < self._next_standing:
             return
         self._next_standing = now + self._place.poll_s
-        standing = timely(self._place.standing(self.folder), self.state())
+        state = self._state
+        if state is None or (state.state == "running" and self._lookout.heard_s < _SILENT_S):
+            self._gone_since = None
+            return  # its supervisor says that it lives
+        standing = timely(self._place.standing(self.folder), state)
         self._tell_queue(standing, now)
         if standing.state != "gone":
             self._gone_since = None
-        elif self._gone_since is None:
+            return
+        if self._gone_since is None:
             self._gone_since = now
         elif now - self._gone_since > _GONE_S and not settle(self.folder, standing).ended and standing.job is None:
             raise CordeeError(
@@ -195,6 +200,7 @@ class Follower:
                 given=self.folder.id,
                 next=f"`cordee resume {self.folder.id}` continues from its newest checkpoint",
             )
+        self._state = self.state()
 
     def _tell_queue(self, standing: Standing, now: float) -> None:
         text, said = self._queue_words
@@ -333,3 +339,32 @@ def request_cancel(folder: RunFolder, *, by: str, now: bool = False) -> None:
     client_journal(folder.journal).append("cancel_requested", by=by)
     request = {"request": "cancel", "by": by, "now": now}
     write_atomically(folder.requests / f"cancel-{secrets.token_hex(4)}.json", json.dumps(request), below=folder.root)
+    _call(folder)
+
+
+def _call(folder: RunFolder) -> None:
+    """Tell the run's supervisor that there is a request; one that cannot be reached from here finds it within seconds."""
+    import asyncio
+    import os
+
+    from cordee import wire
+
+    async def call() -> None:
+        place = wire.read_rendezvous(folder.rendezvous)
+        name = f"request-{os.getpid()}"
+        connection = await wire.connect(
+            place.address,
+            place.port,
+            place.token,
+            "client",
+            name,
+            epoch=place.epoch,
+            on_message=lambda *_: None,
+            on_close=lambda *_: None,
+        )
+        connection.send({"t": "requests"})
+        connection.close()
+        await connection.wait_closed()
+
+    with suppress(OSError, TimeoutError, CordeeError):
+        asyncio.run(asyncio.wait_for(call(), _CALL_S))

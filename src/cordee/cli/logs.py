@@ -12,9 +12,10 @@ from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json
 from cordee.cli.standing import stand
+from cordee.runs.following import JournalFollower
+from cordee.runs.lookout import Lookout
 
-_POLL_S = 0.2
-_STANDING_S = 5.0
+_STANDING_S = 30.0
 
 
 @click.command()
@@ -54,7 +55,8 @@ def command(
         ]
         print_json({"schema": "cordee.logs/1", "run": folder.id, "lines": records})
         return
-    following, next_standing = follow, 0.0
+    lookout, journal, next_standing = Lookout(folder), JournalFollower(folder), 0.0
+    following = follow
     while True:
         if not following:
             entries += tail.rest()
@@ -67,14 +69,16 @@ def command(
         if not following:
             return
         lines = None
-        following = not state_of(folder).ended
+        seen = lookout.look()
+        state = journal.read() if seen.journal or next_standing == 0.0 else journal.state
+        world_size = world_size or state.world_size
+        following = not state.ended
         if following and time.monotonic() >= next_standing:
             next_standing = time.monotonic() + _STANDING_S
-            stand(folder, state_of(folder))  # ends a run in its journal whose job is gone
+            stand(folder, state)  # ends a run in its journal whose job is gone
         if following:
-            time.sleep(_POLL_S)
-        world_size = world_size or state_of(folder).world_size
-        entries = tail.read()
+            time.sleep(lookout.pause_s)
+        entries = tail.read(seen.logs if following else None, everything=not following)
 
 
 def _last(entries: list[tuple[int, int, bytes]], count: int | None) -> list[tuple[int, int, bytes]]:

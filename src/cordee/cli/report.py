@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cordee.cli.found import found, run_argument
+from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import json_option, runs_option
 from cordee.cli.output import print_json
 from cordee.opening import read_json, read_regular
@@ -22,8 +22,10 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
       cordee report last
     """
     from cordee.report import render
+    from cordee.report.completing import complete
 
     folder = found(run, runs)
+    complete(folder, state_of(folder))
     page = render(folder.root)
     if as_json:
         print_json(read_json(folder.report / "report.json", folder.root))

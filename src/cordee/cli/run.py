@@ -9,6 +9,7 @@ from cordee.cli.options import SpecCommand, cluster_name, flags, json_option, ru
 from cordee.cli.output import print_findings, print_json
 from cordee.errors import EXIT_ABORT, EXIT_BAD, EXIT_DONE, EXIT_INTERNAL, UsageError
 from cordee.insight.data_account import account_of
+from cordee.report.completing import complete
 from cordee.report.run_document import run_document
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
@@ -87,10 +88,7 @@ def conclude(follower: Follower, *, detach: bool, as_json: bool) -> None:
     """Follow a submitted run to its end, or leave it; prints the outcome and exits with its code."""
     folder = follower.folder
     state = follower.state() if detach else follower.follow()
-    if state.ended and not (folder.report / "index.html").is_file():
-        from cordee.report import render
-
-        render(folder.root)
+    complete(folder, state, owner_is_gone=True)
     if as_json:
         print_json(run_document(folder, state))
     elif state.ended:

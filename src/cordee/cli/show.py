@@ -10,6 +10,7 @@ from cordee.cli.output import print_json
 from cordee.cli.standing import stand, words
 from cordee.insight.data_account import account_findings, account_of
 from cordee.insight.phases import segment_times
+from cordee.report.completing import complete
 from cordee.report.container import container_words
 from cordee.report.run_document import run_document
 from cordee.report.segments import began_words, segment_words, worth_showing
@@ -32,6 +33,7 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
     """
     folder = found(run, runs)
     state, standing = stand(folder, state_of(folder))
+    complete(folder, state)
     if as_json:
         print_json({**run_document(folder, state), "standing": vars(standing) if standing else None})
         return

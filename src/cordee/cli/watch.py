@@ -21,6 +21,7 @@ from cordee.errors import CordeeError
 from cordee.report.clean import one_line
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
+from cordee.runs.lookout import TELEMETRY_COST, Lookout
 from cordee.runs.sealed import read_commit
 from cordee.runs.state import RunState
 from cordee.runs.tail import LiveEvents
@@ -28,7 +29,7 @@ from cordee.web.scoring import Scores
 
 _REFRESH_S = 0.5
 _MANY_RANKS, _SLOW_S = 1000, 2.0
-_STANDING_S = 5.0
+_STANDING_S, _SELDOM_S = 5.0, 30.0
 _MOST_LINES = 200
 _MOST_VALUES = 240
 _MOST_EVENTS = 500_000
@@ -102,6 +103,8 @@ class View:
         self.scroll = 0
         self.heat = watch_heat.Choice()
         self._journal = JournalFollower(folder)
+        self._lookout = Lookout(folder)
+        self._samples_due = 0.0
         self._events = LiveEvents(folder.telemetry)
         self._next_standing = 0.0
         self._shown_rank: int | None = None
@@ -110,17 +113,19 @@ class View:
 
     def read(self) -> RunState:
         """Read what is new and return the run's state."""
-        ended_before = self.state.ended
-        self.state = self._journal.read()
+        ended_before, seen = self.state.ended, self._lookout.look()
+        if seen.journal or not self._begun:
+            self.state = self._journal.read()
         self._ask_scheduler()
         if self.state.attempt != self._attempt:
             self._attempt = self.state.attempt
             self.steps.clear()
-        self._read_events()
         ended = self.state.ended
-        self.samples.read(self.state.started_at, ended=ended, now=ended and not ended_before)
+        if not self._begun or ended != ended_before or (seen.telemetry and self._lookout.affordable(TELEMETRY_COST)):
+            self._read_events()
+            self.samples.read(self.state.started_at, ended=ended, now=ended and not ended_before)
         self._read_score()
-        for rank, line in self.output.read():
+        for rank, line in self.output.read(seen.logs):
             self.messages.append((rank, line))
             self.last_of[rank] = line
         return self.state
@@ -173,7 +178,7 @@ class View:
         """Learn why the run waits, and that its job is gone when nobody in it could say so."""
         if self.state.ended or time.monotonic() < self._next_standing:
             return
-        self._next_standing = time.monotonic() + _STANDING_S
+        self._next_standing = time.monotonic() + (_STANDING_S if self.state.state == "queued" else _SELDOM_S)
         state, standing = stand(self.folder, self.state)
         waits = standing is not None and state.state == "queued"
         self.standing = words(standing) if standing is not None and waits else ""

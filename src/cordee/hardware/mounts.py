@@ -8,6 +8,8 @@ from typing import NamedTuple, Optional
 
 from cordee.hardware import sysfs
 
+_LOCAL_KINDS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay", "bcachefs")
+
 
 class Mount(NamedTuple):
     """One mounted file system: where, what kind (`lustre`, `nfs4`, `tmpfs`, ...), from where, and whether it can be written."""
@@ -44,6 +46,12 @@ def mount_of(path: str, mounts: list[Mount]) -> Optional[Mount]:
         if inside and (best is None or len(mount.point) >= len(best.point)):
             best = mount
     return best
+
+
+def is_shared(path: str) -> bool:
+    """Return whether others than this machine may use the file system that a path lies on; unknown ones are taken for shared."""
+    mount = mount_of(os.path.abspath(path), read_mounts("/"))
+    return mount is None or mount.kind not in _LOCAL_KINDS
 
 
 def _plain(word: str) -> str:

@@ -53,7 +53,9 @@ CORDEE_STREAM = 2
 NO_RANK = -1
 _SETUP, _CHECKS = "setup", "checks"
 _CONNECT_PAUSE_S = 0.02
-_CONNECT_PAUSE_MOST_S = 1.0
+_CONNECT_SLOWER = 1.3
+# A few agents look for a supervisor every second; of thousands, each comes to the run's folder a dozen times in a minute.
+_CONNECT_PAUSE_MOST_S, _CONNECT_PAUSE_OF_MANY_S, _MANY_NODES = 1.0, 8.0, 500.0
 _STOP_POLL_S = 0.02
 _KEEPER_AFTER_S = 3.0
 _SUPERVISOR_FIRST_S = 5.0
@@ -79,6 +81,8 @@ class Agent:
         self.step: dict[str, Any] = self.plan["steps"][0]
         self.run = self.plan["run"]
         timeouts = self.plan["timeouts"]
+        nodes = self.step["request"]["nodes"] + self.step["request"]["spare_nodes"]
+        self._connect_most_s = max(_CONNECT_PAUSE_MOST_S, _CONNECT_PAUSE_OF_MANY_S * min(1.0, nodes / _MANY_NODES))
         self.uplink = Uplink(timeouts["lease_s"], timeouts["heartbeat_s"])
         self.ending = asyncio.Event()
         self.disconnected = asyncio.Event()
@@ -179,7 +183,7 @@ class Agent:
 
     async def _connect(self) -> bool:
         """Find a supervisor; False when there was none for the orphan time or the run folder is gone."""
-        pause = _CONNECT_PAUSE_S
+        pause = min(_CONNECT_PAUSE_S * max(1.0, self._connect_most_s), 1.0)
         now = self._loop.time
         deadline = now() + self.plan["timeouts"]["orphan_s"]
         refused = ""
@@ -214,8 +218,8 @@ class Agent:
             if self._rescue is None and now() > next_keeper:
                 next_keeper = now() + _KEEPER_AFTER_S
                 self._start_keeper()
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.3, _CONNECT_PAUSE_MOST_S)
+            await asyncio.sleep(pause * (0.7 + 0.6 * os.urandom(1)[0] / 255))
+            pause = min(pause * _CONNECT_SLOWER, self._connect_most_s)
         return True
 
     def _start_keeper(self) -> None:
@@ -509,7 +513,7 @@ class Agent:
 
     def _start_ranks(self, message: dict[str, Any], body: bytes) -> None:
         self._forget_ranks()
-        world = self.world = World.from_message(message)
+        world = self.world = World.from_message(message, body)
         for rank in world.local_ranks:
             self._tails[rank] = Tail()
             self.ranks[rank] = {"status": "starting"}
@@ -644,7 +648,8 @@ class Agent:
 
     def _send_telemetry(self) -> None:
         dropped, queued = sum(log.dropped_bytes for log in self._logs), sum(log.queued_bytes for log in self._logs)
-        self.telemetry.send(self.uplink.say, dropped_log_bytes=dropped, queued_log_bytes=queued)
+        log = self.log.written if self.log is not None else None
+        self.telemetry.send(self.uplink.say, log, dropped_log_bytes=dropped, queued_log_bytes=queued)
 
     async def _wait_any(self, *events: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in events]

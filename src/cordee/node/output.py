@@ -47,6 +47,11 @@ class OutputLog:
         """Bytes that are not in the file yet."""
         return self._bytes
 
+    @property
+    def written(self) -> tuple[str, int]:
+        """Name of the file, and bytes in it so far."""
+        return self._writer.path.name, self._writer.size
+
     def write(self, rank: int, stream: int, attempt: int, data: bytes) -> None:
         """Queue output; never blocks."""
         with self._condition:

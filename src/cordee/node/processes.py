@@ -44,12 +44,22 @@ def be_told_when_parent_dies(number: int) -> None:
 
 def read_process(pid: int) -> Optional[Process]:
     """Return what /proc says of a process, or None when it is gone."""
+    return _read_process(f"/proc/{pid}/stat", pid, None)
+
+
+def _read_process(name: str, pid: int, proc: Optional[int]) -> Optional[Process]:
+    """Read a process, named from the open folder `proc` if given: nodes have thousands of them."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc)
     except OSError:
         return None
-    fields = text[text.rfind(b")") + 2 :].split()
+    try:
+        text = os.read(descriptor, 1024)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    fields = text[text.rfind(b")") + 2 :].split(None, 20)
     return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), fields[0].decode(), int(fields[19]))
 
 
@@ -62,11 +72,15 @@ def is_same_process(pid: int, start_ticks: int) -> bool:
 def all_processes() -> dict[int, Process]:
     """Return all processes that /proc shows, by pid."""
     found = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            process = read_process(int(entry))
-            if process is not None:
-                found[process.pid] = process
+    proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for entry in os.listdir("/proc"):
+            if entry.isdigit():
+                process = _read_process(f"{entry}/stat", int(entry), proc)
+                if process is not None:
+                    found[process.pid] = process
+    finally:
+        os.close(proc)
     return found
 
 

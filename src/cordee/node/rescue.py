@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from typing import Any, Optional
 
 from cordee.errors import CordeeError
@@ -19,11 +20,16 @@ from cordee.slurm import expand_nodes, run_command
 _FATE_S = 10.0
 _POLL_S = 0.5
 _ASKING_NODES = 3
-_STAGGER_S = 5.0
-_LONGEST_PAUSE_S = 300.0
+# A look is two questions: with one look a minute by all agents together, the controller gets two a minute.
+_LOOK_S = 60.0
+_LATER_S = 300.0
+_EACH_LATER_S = 0.5
+_BRINGS_BACK_S = 120.0
 _ORPHAN_S = 3600.0
 # SlurmdTimeout is five minutes where a site has not changed it.
 _NOTICE_S = 330.0
+_ANSWER = "scheduler.json"
+_BROUGHT_BACK = "brought back"  # by an agent, a moment ago
 
 
 def claim_node(folder: RunFolder, here: Allocation, replaces: int) -> Optional[int]:
@@ -67,11 +73,12 @@ class Rescue:
             return
         loop = asyncio.get_running_loop()
         await asyncio.sleep(index * _POLL_S)
-        deadline = loop.time() + _FATE_S
+        deadline, pause = loop.time() + _FATE_S, _POLL_S
         fate = "unknown"
         while fate in ("unknown", "running") and loop.time() < deadline:
             fate = await loop.run_in_executor(None, self._here.fate)
-            await asyncio.sleep(0.0 if fate == "killed" else _POLL_S)
+            await asyncio.sleep(0.0 if fate == "killed" else pause)
+            pause *= 2.0
         if fate == "killed":
             await loop.run_in_executor(None, self._bring_back)
 
@@ -79,18 +86,18 @@ class Rescue:
         """No supervisor came back: the lowest surviving node asks for the job to be run again, the others wait longer.
 
         A job that is requeued before Slurm has noticed the loss cannot start until then, and Slurm 22.05 may hold it as
-        one that no nodes can run: so its notice comes first. A controller that does not answer is asked for an hour. The
-        further down its node is in the list, the later an agent asks, and the more rarely: all of thousands together put
-        a few questions a second.
+        one that no nodes can run: so its notice comes first. A controller that does not answer is asked for an hour. What
+        one agent was told lies in the run's folder for the others, so that all of thousands together ask once a minute; the
+        further down its node is in the list, the later and the more rarely an agent looks there.
         """
         loop = asyncio.get_running_loop()
         began, index = loop.time(), self._index()
-        pause = min(_STAGGER_S * max(1, index), _LONGEST_PAUSE_S)
+        pause = _pause_s(index, self._nodes())
         await asyncio.sleep(_first_look_s(index))
         while True:
-            fate, host_lost = await loop.run_in_executor(None, self._here.look)
+            fate, host_lost = await loop.run_in_executor(None, self._look)
             waited = loop.time() - began
-            if fate == "unknown":
+            if fate in ("unknown", _BROUGHT_BACK):
                 over = waited > _ORPHAN_S
             else:
                 over = fate not in ("running", "preempted") or host_lost or waited >= _NOTICE_S
@@ -99,7 +106,28 @@ class Rescue:
             await asyncio.sleep(pause)
         say(f"cordee agent {self._here.node}: no supervisor is left in job {self._here.job}, which is {fate}")
         if fate in ("running", "preempted", "killed", "node_lost"):
+            self._tell(_BROUGHT_BACK, False, time.time())
             await loop.run_in_executor(None, self._bring_back)
+
+    def _look(self) -> tuple[str, bool]:
+        """Return what the controller says of the allocation, see `Allocation.look`; what another agent was told a moment ago
+        is taken, and what this one is told is left for others.
+        """
+        answer, here, now = read_record(self._folder.control / _ANSWER), self._here.document(), time.time()
+        if {key: answer.get(key) for key in here} == here:
+            fresh_s = _BRINGS_BACK_S if answer["fate"] == _BROUGHT_BACK else 0.9 * _LOOK_S
+            if 0.0 <= now - answer["at"] < fresh_s:
+                return str(answer["fate"]), bool(answer["host_lost"])
+        fate, host_lost = self._here.look()
+        self._tell(fate, host_lost, now)
+        return fate, host_lost
+
+    def _tell(self, fate: str, host_lost: bool, at: float) -> None:
+        document = {**self._here.document(), "at": at, "fate": fate, "host_lost": host_lost}
+        try:
+            write_atomically(self._folder.control / _ANSWER, json.dumps(document))
+        except CordeeError as error:
+            say(f"cordee agent {self._here.node}: {error}")
 
     def _bring_back(self) -> None:
         try:
@@ -117,12 +145,26 @@ class Rescue:
 
     def _index(self) -> int:
         try:
-            return expand_nodes(os.environ.get("SLURM_JOB_NODELIST", "")).index(self._here.node)
-        except (ValueError, CordeeError):
+            return self._names().index(self._here.node)
+        except ValueError:
             return _ASKING_NODES
+
+    def _nodes(self) -> int:
+        return len(self._names())
+
+    @staticmethod
+    def _names() -> list[str]:
+        try:
+            return expand_nodes(os.environ.get("SLURM_JOB_NODELIST", ""))
+        except CordeeError:
+            return []
 
 
 def _first_look_s(index: int) -> float:
-    """Return after how long the agent of the node at `index` asks first; those far down spread over another while."""
-    turn = index * _STAGGER_S
-    return turn if turn < _LONGEST_PAUSE_S else _LONGEST_PAUSE_S + turn % _LONGEST_PAUSE_S
+    """Return after how long the agent of the node at `index` looks first: the second node's, as the supervisor was on the first."""
+    return _LOOK_S * max(0, index - 1) if index <= _ASKING_NODES else _NOTICE_S + index * _EACH_LATER_S
+
+
+def _pause_s(index: int, nodes: int) -> float:
+    """Return the pause between looks: of those further down one that all of them together share."""
+    return _LOOK_S if index <= _ASKING_NODES else max(_LATER_S, nodes * _EACH_LATER_S)

@@ -24,6 +24,7 @@ from cordee.node.commands import find_command, not_started, signal_name
 
 STDOUT, STDERR = 0, 1
 _CHUNK = 65536
+_LONG_LOOK_S, _LOOKS_SHARE = 0.02, 0.1
 _DRAIN_S = 0.5
 
 
@@ -122,6 +123,8 @@ class TaskRunner:
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
         self._paused = False
+        self._next_reap = 0.0
+        self._reaping: Optional[asyncio.TimerHandle] = None
         self.spared: set[int] = set()
 
     def start(self, task: Task) -> None:
@@ -362,7 +365,16 @@ class TaskRunner:
             self._finish(entry)
 
     def _reap(self) -> None:
-        """Take every child that has ended: many ranks end at once, and one look at the node's processes is for all of them."""
+        """Take every child that has ended: many ranks end at once, and one look at the node's processes is for all of them.
+
+        Where there are so many processes that a look takes long, ends wait for each other: a tenth of the time goes into looks.
+        """
+        now = self._loop.time()
+        if now < self._next_reap:
+            if self._reaping is None:
+                self._reaping = self._loop.call_at(self._next_reap, self._reap)
+            return
+        self._reaping = None
         by_pid = {entry.process.pid: entry for entry in self._running.values()}
         ended = []
         while True:
@@ -380,6 +392,8 @@ class TaskRunner:
         try:
             self._kill_left_behind([entry for entry in ended if not entry.task.keeps_children])
         finally:
+            took_s = self._loop.time() - now
+            self._next_reap = now + took_s / _LOOKS_SHARE if took_s > _LONG_LOOK_S else 0.0
             for entry in ended:
                 if entry.readers:
                     entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))

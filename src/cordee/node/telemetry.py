@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, Callable, Iterable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional
 
 from cordee.node.channels import RankChannels
 from cordee.node.samplers._base import Sampler
@@ -90,14 +90,19 @@ class Telemetry:
                 self._schemas[decode_json(body)["id"]] = record
             self._records.append(record)
 
-    def send(self, send: Send, **of_output: int) -> None:
+    def send(self, send: Send, log: Optional[tuple[str, int]] = None, **of_output: int) -> None:
         """Send what was sampled and logged since the last time; also when there is nothing, as a sign of life.
 
         `of_output` is said along: `dropped_log_bytes`, `queued_log_bytes`. As many messages as it takes; what is too much for now stays where it is: in the ranks' channels.
         """
         if not self.connected:
             return
-        about = {**of_output, "lost_samples": self._lost_samples, "troubles": self._troubles}
+        about: dict[str, Any] = {
+            **of_output,
+            "log": log,
+            "lost_samples": self._lost_samples,
+            "troubles": self._troubles,
+        }
         bodies = list(_packed(self._records)) or [b""]
         self._records.clear()
         for body in bodies:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Sequence, Union
+
+from cordee.errors import CordeeError
+from cordee.slurm import expand_nodes, fold_nodes
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,25 @@ class World:
         return range(first, first + self.ranks_per_node)
 
     @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> World:
-        """Rebuild a world from a `ranks` message."""
-        values = {name: message[name] for name in cls.__dataclass_fields__}
-        values["nodes"], values["addresses"] = tuple(values["nodes"]), tuple(values["addresses"])
-        return cls(**values)
+    def from_message(cls, message: Mapping[str, Any], body: bytes) -> World:
+        """Rebuild a world from a `ranks` message, whose body is of `encode_places`."""
+        nodes, addresses = json.loads(zlib.decompress(body))
+        values: dict[str, Any] = {"nodes": _names(nodes), "addresses": _names(addresses)}
+        return cls(**{name: values.get(name) or message[name] for name in cls.__dataclass_fields__})
+
+
+def encode_places(nodes: Sequence[str], addresses: Sequence[str]) -> bytes:
+    """Return which nodes an attempt has, and where they are: the same bytes for all of them, and few, as names are alike."""
+    return zlib.compress(json.dumps([_folded(nodes), _folded(addresses)]).encode())
+
+
+def _folded(names: Sequence[str]) -> Union[str, list[str]]:
+    try:
+        folded = fold_nodes(names)
+        return folded if expand_nodes(folded) == list(names) else list(names)
+    except CordeeError:  # no names that Slurm would take
+        return list(names)
+
+
+def _names(folded: Union[str, list[str]]) -> tuple[str, ...]:
+    return tuple(expand_nodes(folded) if isinstance(folded, str) else folded)

@@ -70,6 +70,7 @@ class LogWriter:
     Attributes:
         dropped_bytes: bytes of output lost so far.
         last_error: what the disk said last, None while all is well.
+        size: bytes of whole frames in the file.
     """
 
     def __init__(self, path: Union[str, Path], *, at_once: bool = True) -> None:
@@ -77,7 +78,7 @@ class LogWriter:
         self.dropped_bytes = 0
         self.last_error: Optional[OSError] = None
         self._descriptor: Optional[int] = None
-        self._size = 0
+        self.size = 0
         self._lost: dict[tuple[int, int], int] = {}
         self._time = 0.0
         if at_once:
@@ -159,21 +160,21 @@ class LogWriter:
                 return
             self._close_file()
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        self._size = _whole_size(self._descriptor)
-        os.ftruncate(self._descriptor, self._size)
+        self.size = _whole_size(self._descriptor)
+        os.ftruncate(self._descriptor, self.size)
 
     def _append(self, frame: bytes) -> None:
         assert self._descriptor is not None
         view = memoryview(frame)
         while view:
             view = view[os.write(self._descriptor, view) :]
-        self._size += len(frame)
+        self.size += len(frame)
 
     def _cut(self) -> None:
         """Take back a frame that was written in part; where that fails, reopening repairs the file."""
         if self._descriptor is not None:
             try:
-                os.ftruncate(self._descriptor, self._size)
+                os.ftruncate(self._descriptor, self.size)
             except OSError:
                 self._close_file()
 
@@ -192,10 +193,15 @@ def encode_frame(rank: int, stream: int, attempt: int, data: bytes, time: float,
     return checked + _CRC.pack(_crc(checked, data)) + data
 
 
-def read_frames(path: Union[str, Path], offset: int = 0, stop: Optional[int] = None) -> Iterator[Frame]:
+def read_frames(
+    path: Union[str, Path], offset: int = 0, stop: Optional[int] = None, descriptor: Optional[int] = None
+) -> Iterator[Frame]:
     """Yield the whole frames that begin in [offset, stop); damage is passed over, a torn tail ends the iteration.
 
     Call again with the last frame's `end` to go on while the file grows. The file is not kept open between reads.
+
+    Args:
+        descriptor: of the file, where the caller has it open.
     """
     name = os.path.basename(path)
     buffer, at, base, more = b"", 0, offset, True
@@ -206,7 +212,7 @@ def read_frames(path: Union[str, Path], offset: int = 0, stop: Optional[int] = N
             at += size
         elif size == 0 and more:
             base, buffer, at = base + at, buffer[at:], 0
-            piece = _read(path, base + len(buffer))
+            piece = _read(path, base + len(buffer), descriptor)
             buffer, more = buffer + piece, len(piece) > 0
         else:
             found = buffer.find(_MAGIC_BYTES, at + 1)
@@ -397,7 +403,9 @@ def _frame(buffer: bytes, at: int, size: int, base: int, name: str) -> Frame:
     return Frame(moment, rank, stream, attempt, flags, buffer[at + HEADER_BYTES : at + size], base + at + size, name)
 
 
-def _read(path: Union[str, Path], offset: int) -> bytes:
+def _read(path: Union[str, Path], offset: int, descriptor: Optional[int]) -> bytes:
+    if descriptor is not None:
+        return os.pread(descriptor, _READ_BYTES, offset)
     with open(path, "rb", buffering=0, opener=regular_below(Path(path).parent.parent)) as file:
         return os.pread(file.fileno(), _READ_BYTES, offset)
 

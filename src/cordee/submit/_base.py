@@ -38,10 +38,12 @@ class Submitter(ABC):
     Attributes:
         script_name: the file in the run's `submit/` folder that holds what was submitted.
         poll_s: how often it makes sense to ask where a run stands, in seconds.
+        keeps_place: whether a run that has ended may take its time to be sealed where it ran: nobody waits for the place.
     """
 
     script_name = "commands.txt"
     poll_s = 1.0
+    keeps_place = False
 
     @abstractmethod
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:

@@ -53,6 +53,7 @@ NODE_SIDE = (
     "runs/catalogue.py",
     "runs/recording.py",
     "runs/logframes.py",
+    "runs/news.py",
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 

@@ -23,6 +23,8 @@ _POLL_S = 0.01
 class LocalSubmitter(Submitter):
     """Starts the keeper of a run on this machine."""
 
+    keeps_place = True
+
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
         """Return the command lines of the keeper, the agents and the ranks."""
         request = plan["steps"][0]["request"]

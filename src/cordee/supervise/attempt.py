@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from cordee.node.lease import LEASE_OVER
+from cordee.node.world import encode_places
 from cordee.runs.journal import JournalWriter
 from cordee.supervise.nodes import Node
 from cordee.supervise.restart import Failure, complains_of_peer, culprit
@@ -89,8 +90,6 @@ class Attempt:
             "t": "ranks",
             "attempt": self.number,
             "launch": self.launch,
-            "nodes": [node.name for node in self.nodes],
-            "addresses": [node.address for node in self.nodes],
             "ranks_per_node": self.ranks_per_node,
             "master_address": self.nodes[0].address,
             "master_port": ports[0],
@@ -98,8 +97,9 @@ class Attempt:
             "resume_from": resume_from,
             "epoch": self._journal.epoch,
         }
+        places = encode_places([node.name for node in self.nodes], [node.address for node in self.nodes])
         for index, node in enumerate(self.nodes):
-            node.send({**message, "node": node.name, "node_rank": index})
+            node.send({**message, "node": node.name, "node_rank": index}, places)
 
     def rank_started(self, rank: int, node: str, pid: int) -> None:
         """Take an agent's word that a rank runs."""

@@ -44,6 +44,7 @@ class Intake:
         self._being_stored: dict[Node, int] = {}
         self._next_flush = time.monotonic() + _ACKNOWLEDGE_S
         self._steps: dict[int, int] = {}
+        self.taken_bytes = 0
         self.total: Optional[int] = None
         self.lost_samples: dict[str, int] = {}
         self.capped_values: dict[int, int] = {}
@@ -73,6 +74,9 @@ class Intake:
         elif body:
             self._bodies.append(body)
             self._waiting_bytes += len(body)
+            self.taken_bytes += len(body)
+        if message.get("log"):
+            node.log = (message["log"][0], message["log"][1])
         for rank, step in message["steps"]:
             self._steps[rank] = step
         if message.get("total"):

@@ -26,8 +26,12 @@ from cordee.runs.journal import client_journal
 from cordee.starting import module_argv
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.place import EXIT_REFUSED, LocalPlace, forget_heartbeat, heartbeat, node_side_environment
+from cordee.supervise.waking import Waking
 
-_POLL_S = 0.05
+# Where nobody ends and nobody calls: the run's folder is looked at so seldom.
+_LOOK_S, _ENDED_S = 5.0, 30.0
+_LONGEST_WAIT_S = 2.0
+_AGAIN_S = 0.2
 _MOST_STARTS = 10
 _STARTS_WINDOW_S = 60.0
 _AGENT_END_S = 10.0
@@ -143,6 +147,8 @@ class Keeper:
         self._journal = JournalFollower(folder, keep=False)
         self._journals_size = -1
         self._abandoned: set[str] = set()
+        self._waking = Waking()
+        self._next_look = 0.0
 
     def serve(self) -> int:
         """Keep the run's processes until it has ended; returns 0, or 5 when it had to be given up."""
@@ -150,20 +156,37 @@ class Keeper:
             signal.signal(number, signal.SIG_IGN)
         if self.supervisor.alive() and not self.run_ended():
             self._heartbeat = (0, time.monotonic())
-        code = 0
+        code, ended, next_ended = 0, False, 0.0
         while True:
             self._reap()
-            if self.ownership.look() in ("newer", "gone"):
-                return self._leave(5)
-            if self.run_ended():
+            called, due = self._waking.called, time.monotonic() >= self._next_look
+            need = self._somebody_ended() or self._supervisor_hangs()
+            look = called or due or need
+            if look:
+                self._waking.called, self._next_look = False, time.monotonic() + _LOOK_S
+                if self.ownership.look() in ("newer", "gone"):
+                    return self._leave(5)
+            if need or time.monotonic() >= next_ended:
+                ended, next_ended = self.run_ended(), time.monotonic() + _ENDED_S
+            if look and ended:
                 if not self.supervisor.alive():
                     return self._leave(code)
-            else:
+            elif look:
                 try:
                     code = code if self._keep() else 5
                 except (OSError, CordeeError) as error:
                     say(f"cordee keeper: {error}")
-            time.sleep(_POLL_S)
+            self._wait(min(_LONGEST_WAIT_S, self.lost_s / 4))
+
+    def _somebody_ended(self) -> bool:
+        agents = (agent.alive() for node, agent in self.agents.items() if node not in self._abandoned)
+        return not self.supervisor.alive() or not all(agents)
+
+    def _wait(self, most_s: float) -> None:
+        """Wait until a process ends or the supervisor calls; one that could not be started is waited for a moment."""
+        kept = [self.supervisor, *(agent for node, agent in self.agents.items() if node not in self._abandoned)]
+        living = [one.known["pid"] for one in kept if one.alive()]
+        self._waking.wait(living, most_s if len(living) == len(kept) else min(most_s, _AGAIN_S))
 
     def run_ended(self) -> bool:
         """Return whether the journal says that the run is over; read again only when it grew."""
@@ -185,8 +208,9 @@ class Keeper:
             self._heartbeat = (0, time.monotonic())
         elif self._supervisor_hangs():
             self.supervisor.kill()
+        for node in self._notes():
+            self._replace_on_request(node, self.agents[node])
         for node, agent in self.agents.items():
-            self._replace_on_request(node, agent)
             if not agent.alive() and node not in self._abandoned and time.monotonic() >= agent.next_start:
                 if agent.known:
                     processes.sweep(f"{self.run}/{node}/")
@@ -196,6 +220,11 @@ class Keeper:
                     continue
                 agent.start(self.env)
         return True
+
+    def _notes(self) -> list[str]:
+        """Return the nodes whose agents the supervisor has asked to be replaced."""
+        names = {agent.record.with_suffix(".replace").name: node for node, agent in self.agents.items()}
+        return [names[name] for name in os.listdir(self.folder.control) if name in names]
 
     def _replace_on_request(self, node: str, agent: Kept) -> None:
         path = agent.record.with_suffix(".replace")
@@ -223,9 +252,9 @@ class Keeper:
         deadline = time.monotonic() + _AGENT_END_S
         while time.monotonic() < deadline and any(agent.alive() for agent in self.agents.values()):
             self._reap()
-            if code or self.ownership.look() == "gone":
+            if code or not self.folder.root.is_dir():
                 break
-            time.sleep(_POLL_S)
+            self._waking.wait((agent.known["pid"] for agent in self.agents.values() if agent.alive()), _LONGEST_WAIT_S)
         if self.ownership.look() != "newer":
             for kept in (*self.agents.values(), self.supervisor):
                 kept.kill()
@@ -263,6 +292,7 @@ def main(arguments: Optional[list[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="cordee.supervise.keeper")
     parser.add_argument("--folder", required=True, type=Path)
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # the supervisor may call before it is waited for
     try:
         return Keeper(RunFolder(options.folder)).serve()
     except CordeeError as error:

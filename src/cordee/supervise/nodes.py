@@ -25,6 +25,7 @@ class Node:
         verdict: healthy, suspect, bad or unknown.
         unread_bytes: of what ranks logged and no telemetry has brought yet.
         queued_log_bytes: of what ranks printed and is not in the node's log yet.
+        log: name and bytes of the file that the agent writes the ranks' output to.
     """
 
     def __init__(self, name: str) -> None:
@@ -48,6 +49,7 @@ class Node:
         self._answering: Optional[float] = None
         self._away_s = 0.0
         self._questions = 0
+        self.log: Optional[tuple[str, int]] = None
 
     def send(self, message: dict[str, Any], body: bytes = b"") -> bool:
         """Give the agent an order: kept until it has it, however often the connection breaks; False when there is no agent.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import time
 from contextlib import suppress
@@ -24,6 +25,8 @@ from cordee.supervise.ownership import Ownership
 EXIT_REFUSED = 102
 _KEEPER_PAUSE_S = 1.0
 _SUPERVISOR = ".supervisor"
+# Looks at the time of the folder of requests; some file systems show a time that is a while old, and a listing never.
+_LISTED_EVERY = 5
 
 
 class Place:
@@ -46,6 +49,7 @@ class Place:
     def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
         self.folder = folder
         self.plan = plan
+        self._requests_changed = self._looks_at_requests = 0
 
     @property
     def allocation(self) -> dict[str, Any]:
@@ -106,11 +110,15 @@ class Place:
 
     def requests(self) -> list[dict[str, Any]]:
         """Return and remove what clients have asked for since the last time (`{"request": "cancel", ...}`)."""
-        found = []
+        found: list[dict[str, Any]] = []
         try:
+            changed = os.stat(self.folder.requests).st_mtime_ns
+            self._looks_at_requests += 1
+            if changed == self._requests_changed and self._looks_at_requests % _LISTED_EVERY:
+                return found
             names = sorted(os.listdir(self.folder.requests))
         except OSError:
-            return []
+            return found
         for name in names:
             path = self.folder.requests / name
             if not name.endswith(".json") or name.startswith("."):
@@ -122,6 +130,7 @@ class Place:
                 continue
             if isinstance(request, dict):
                 found.append(request)
+        self._requests_changed = changed if not names else 0
         return found
 
 
@@ -152,7 +161,9 @@ class LocalPlace(Place):
         try:
             path = agent_file(self.folder, node).with_suffix(".replace")
             write_atomically(path, json.dumps({"incarnation": incarnation}))
-        except CordeeError as error:
+            if self._keeper is not None and alive_here(self._keeper):
+                os.kill(self._keeper["pid"], signal.SIGUSR1)  # it finds the note a little later anyway
+        except (CordeeError, OSError) as error:
             say(f"cordee supervisor: {error}")
 
     def agent_gone(self, node: str, incarnation: int) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
@@ -211,9 +212,19 @@ def _size(path: Path) -> int:
         return 0
 
 
-async def report(folder: RunFolder) -> None:
-    """Render the report."""
-    await _document_side("cordee.report", str(folder.root))
+async def close(sealer: Sealer, folder: RunFolder, most_s: Optional[float]) -> None:
+    """Seal all and render the report of a run that has ended, in `most_s` if given; what remains is done by who reads it next."""
+
+    async def both() -> None:
+        await sealer.finish()
+        await _document_side("cordee.report", str(folder.root))
+
+    try:
+        await asyncio.wait_for(both(), most_s)
+    except asyncio.TimeoutError:
+        say(
+            f"cordee supervisor: sealing and report took longer than {most_s:.0f} s: whoever reads the run does the rest"
+        )
 
 
 async def _document_side(module: str, *arguments: str) -> Optional[bytes]:
@@ -230,11 +241,22 @@ async def _document_side(module: str, *arguments: str) -> Optional[bytes]:
     except OSError as error:
         say(f"cordee supervisor: cannot run {module}: {error}")
         return None
+    _keep_out_of_the_way(process.pid)
     try:
         output, _ = await asyncio.wait_for(process.communicate(), _LONGEST_S)
     except asyncio.TimeoutError:
-        process.kill()
-        await process.wait()
         say(f"cordee supervisor: {module} took longer than {_LONGEST_S:.0f} s")
         return None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await asyncio.shield(process.wait())
     return output if process.returncode == 0 else None
+
+
+def _keep_out_of_the_way(pid: int) -> None:
+    """Have a child run only where nothing else wants to, and not on the cores of the first ranks, which are the first ones."""
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, pid, 19)
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(pid, cores[-max(1, len(cores) // 8) :])

@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import stat
-import subprocess
 import time
 from typing import Any, Optional
 
@@ -15,11 +14,11 @@ from cordee.node import processes
 from cordee.node.addresses import reachable_address
 from cordee.node.allocation import Allocation
 from cordee.node.identity import agent_file, alive_here, identity, on_this_host, read_record
-from cordee.runs.folder import RunFolder, say
+from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
 from cordee.slurm import expand_nodes, job_record, patiently
-from cordee.starting import module_argv
 from cordee.supervise.place import Place
+from cordee.supervise.starters import Starters
 
 AGENT_SRUN = (
     "srun",
@@ -36,8 +35,6 @@ _BEAT_S = 1.0
 # A killed process may need this long to be gone on a node that is busy.
 _KILLED_S = 30.0
 _ASK_OWNER_S = 300.0
-_FIRST_RETRY_S = 5.0
-_LONGEST_RETRY_S = 120.0
 
 
 def agent_srun(plan: dict[str, Any]) -> list[str]:
@@ -66,7 +63,7 @@ class SlurmPlace(Place):
             raise CordeeError("a supervisor for Slurm was started outside of a job", given="no SLURM_JOB_ID")
         self._here = here
         processes.be_told_when_parent_dies(signal.SIGTERM)
-        self._starters: dict[str, _Starter] = {}
+        self._starters = Starters(folder, agent_srun(plan), os.environ.get("CORDEE_CORES"))
         self._next_beat = 0.0
         self._heartbeat = _pipe(os.environ.pop("CORDEE_HEARTBEAT", ""))
 
@@ -135,11 +132,12 @@ class SlurmPlace(Place):
 
     def replace_agent(self, node: str, incarnation: int) -> None:
         """Start a new agent on the node by `srun`, again and again until one comes or the node leaves the job."""
-        if node not in self._starters or self._starters[node].done:
-            self._starters[node] = _Starter(self.folder, agent_srun(self.plan), node, incarnation)
+        self._starters.replace(node, incarnation)
 
     def agent_gone(self, node: str, incarnation: int) -> bool:
-        """Return whether a newer agent is recorded for the node, or this one ran on this host and has ended."""
+        """Return whether this agent ran on this host and has ended; of other hosts nothing is known, and nothing asked."""
+        if node != self._here.node:
+            return False
         record = read_record(agent_file(self.folder, node))
         if not record:
             return False
@@ -160,8 +158,7 @@ class SlurmPlace(Place):
 
     def look_after(self) -> None:
         """Look after agents that are being started."""
-        for starter in self._starters.values():
-            starter.look()
+        self._starters.look()
 
 
 def _pipe(number: str) -> Optional[int]:
@@ -174,50 +171,3 @@ def _pipe(number: str) -> Optional[int]:
 
 def _earlier_start(owner: dict[str, Any], here: dict[str, Any]) -> bool:
     return bool(owner.get("job") == here["job"] and owner.get("requeues", 0) < here["requeues"])
-
-
-class _Starter:
-    """Starts one node's agent until it is there."""
-
-    def __init__(self, folder: RunFolder, srun: list[str], node: str, incarnation: int) -> None:
-        self._folder, self._srun, self._node, self._incarnation = folder, srun, node, incarnation
-        self._process: Optional[subprocess.Popen[bytes]] = None
-        self._pause = _FIRST_RETRY_S
-        self._next = 0.0
-        self.done = False
-
-    def look(self) -> None:
-        """Start it when it is due; stop when another agent has come."""
-        if self.done:
-            return
-        if self._process is not None:
-            code = self._process.poll()
-            if code is None:
-                return
-            self._process = None
-            self._next = time.monotonic() + self._pause
-            self._pause = min(2 * self._pause, _LONGEST_RETRY_S)
-            say(f"cordee supervisor: the agent of {self._node} ended with {code}")
-        record = read_record(agent_file(self._folder, self._node))
-        if record.get("incarnation", 0) > self._incarnation:
-            self.done = True
-        elif time.monotonic() >= self._next:
-            self._start()
-
-    def _start(self) -> None:
-        agent = module_argv("cordee.node.agent", "--folder", str(self._folder.root))
-        where = ["--nodes=1", "--ntasks=1", f"--nodelist={self._node}"]
-        if os.environ.get("CORDEE_CORES"):
-            where.append(f"--cpus-per-task={os.environ['CORDEE_CORES']}")
-        try:
-            with open(self._folder.control / "agents.log", "ab") as log:
-                self._process = subprocess.Popen(
-                    [*self._srun, *where, *agent, "--replaces", str(self._incarnation)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            say(f"cordee supervisor: cannot start an agent on {self._node}: {error}")
-            self._next = time.monotonic() + self._pause

@@ -20,6 +20,7 @@ from cordee import wire
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
 from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError, RunFolderError
+from cordee.hardware.mounts import is_shared
 from cordee.runs.disk import DISK, Disk, may_pass
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.following import JournalFollower
@@ -35,11 +36,13 @@ from cordee.supervise.intake import Intake
 from cordee.supervise.lanes import Lanes
 from cordee.supervise.nodes import Node, usable
 from cordee.supervise.ownership import Ownership
+from cordee.supervise.paces import LOCAL, SHARED, Paces
 from cordee.supervise.place import EXIT_REFUSED, Place, place_of
 from cordee.supervise.progress import ProgressPace
 from cordee.supervise.restart import Failure, RestartPolicy
 from cordee.supervise.shells import Shells
 from cordee.supervise.stalls import Stalls
+from cordee.supervise.telling import Telling
 from cordee.supervise.vetting import Vetting
 
 # The batch script of a Slurm job knows these two; any other code but 0 makes it start the next supervisor.
@@ -49,13 +52,13 @@ _TICK_S = 0.2
 _LATE_S = 1.0
 _SECOND_S = 1.0
 _PROGRESS_S = 2.0
-_CHECKPOINT_S = 2.0
 _CONNECT_PER_NODE_S = 0.1
 _CANCEL_GRACE_S = 5.0
 _RANK_GRACE_S = 5.0
 _FULL_DISK_S = 3600.0
 _SEAL_S = 30.0
 _LAST_TELEMETRY_S = 10.0
+_GIVE_BACK_S = 4.0
 _MOST_TROUBLES = 20
 _SAY_S = 5.0
 
@@ -97,6 +100,7 @@ class Supervisor:
         self.nodes = {name: Node(name) for name in self.place.node_names()}
         self.journal.lane = self.lanes.writing
         self.intake = Intake(folder.telemetry, self.epoch, self.journal, self.lanes.writing, disk)
+        self.telling = Telling(folder.root, self.journal, self.intake, self.lanes.looking)
         self.shells = Shells(self.nodes)
         self.sealer = remarks.Sealer(folder, self.journal, self.lanes.looking)
         self.notices = remarks.Notices(self.intake, self.journal)
@@ -110,6 +114,7 @@ class Supervisor:
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._attempts = self.before.attempt
         self._progress = ProgressPace()
+        self._paces = Paces(SHARED if is_shared(str(folder.root)) else LOCAL, time.monotonic())
         self._stalls = Stalls(str(folder.root))
         self._owned = "ours"
         self._departed: list[tuple[str, int]] = []
@@ -286,10 +291,11 @@ class Supervisor:
             raise Ended("failed", EXIT_ABORT, "vetting", "; ".join([text, *reasons[:8]]))
         previous = {node.name for node in self.attempt.nodes} if self.attempt else set()
         candidates.sort(key=lambda node: node.name not in previous)
-        chosen = candidates[:wanted]
-        chosen.sort(key=lambda node: list(self.nodes).index(node.name))
+        place = {name: at for at, name in enumerate(self.nodes)}
+        chosen, spare = candidates[:wanted], candidates[wanted:]
+        chosen.sort(key=lambda node: place[node.name])
         excluded = [node.name for node in self.nodes.values() if node.ready and node.verdict in ("bad", "unknown")]
-        spares = [node.name for node in candidates if node not in chosen]
+        spares = [node.name for node in spare]
         self.journal.append("nodes_chosen", nodes=[node.name for node in chosen], spares=spares, excluded=excluded)
         return chosen
 
@@ -429,7 +435,7 @@ class Supervisor:
 
     def _connected(self, connection: wire.Connection) -> None:
         if connection.peer_role == "client":
-            connection.on_message, connection.on_close = self.shells.message, self.shells.closed
+            connection.on_message, connection.on_close = self._client_message, self.shells.closed
             return
         node = self.nodes.get(connection.peer_name)
         if node is None:
@@ -437,6 +443,12 @@ class Supervisor:
             return
         connection.on_message = self._agent_message
         connection.on_close = self._agent_closed
+
+    def _client_message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
+        if message.get("t") == "requests":
+            self._paces.news("requests", time.monotonic())
+        else:
+            self.shells.message(connection, message, body)
 
     def _agent_message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
         node = self.nodes[connection.peer_name]
@@ -521,7 +533,7 @@ class Supervisor:
         if self._ending:
             return
         self.journal.append("container_lost", node=node.name, reason=reason)
-        if self.attempt is not None and node in self.attempt.nodes:
+        if self.attempt is not None and self.attempt.has(node):
             self.attempt.interrupt(Outcome("node_lost", Failure("node_lost", node=node.name, message=reason)))
         self.vetting.begin(node, reason)
         self.changed.set()
@@ -563,7 +575,6 @@ class Supervisor:
             "second": 0.0,
             "lease": 0.0,
             "progress": time.monotonic() + _PROGRESS_S,
-            "checkpoint": 0.0,
             "beat": 0.0,
             "seal": time.monotonic() + _SEAL_S,
         }
@@ -579,10 +590,13 @@ class Supervisor:
                 self._do("renewing leases", self._renew_leases)
             self._do("storing telemetry", self.intake.tick)
             self._do("the sign of life", self.place.beat)
-            self._looks["requests"].begin()
+            if self._paces.due("requests", now):
+                self._looks["requests"].begin()
+            self._do("telling the news", lambda: self.telling.look(self.nodes.values()))
             if now >= due["second"]:
                 due["second"] = now + _SECOND_S
-                self._looks["owner"].begin()
+                if self._paces.due("owner", now):
+                    self._looks["owner"].begin()
                 self._looks["others"].begin()
                 if self._owned == "newer":
                     raise OwnershipError("a newer supervisor owns this run")
@@ -594,8 +608,7 @@ class Supervisor:
             if now >= due["seal"] and not self._ending:
                 due["seal"] = now + _SEAL_S
                 self._do("sealing", self.sealer.begin)
-            if now >= due["checkpoint"]:
-                due["checkpoint"] = now + _CHECKPOINT_S
+            if self._paces.due("checkpoints", now):
                 self._looks["newest"].begin()
             if now >= due["beat"]:
                 due["beat"] = now + BEAT_S
@@ -656,9 +669,10 @@ class Supervisor:
         ]
         if self._departed:
             self._looks["gone"].begin()
+        trains = self.attempt is not None and not self.attempt.all_ended()
         now = asyncio.get_running_loop().time()
         for node in self.nodes.values():
-            lost = self.attempt is not None and self.attempt.has(node) and not self.attempt.all_ended()
+            lost = trains and self.attempt is not None and self.attempt.has(node)
             if node.clearing_since is not None and now - node.clearing_since > self.timeouts["lost_s"]:
                 self._lose(node, "ranks of an earlier attempt do not end there")
             elif (node.session is not None or lost) and node.silent_s > self.timeouts["lost_s"]:
@@ -686,11 +700,13 @@ class Supervisor:
     def _write_progress(self, last: bool = False) -> None:
         now = (self.intake.step, self.intake.total)
         if self._progress.due(time.monotonic(), *now, last=last):
+            self.telling.unmarked += 1
             self.journal.append("progress", durable=False, step=now[0], total=now[1])
 
     def _note_checkpoint(self, newest: Optional[Checkpoint]) -> None:
         if newest is not None and newest.name != self.before.checkpoint:
             self.before.checkpoint = newest.name
+            self._paces.news("checkpoints", time.monotonic())
             self.journal.append("checkpoint_seen", durable=False, name=newest.name, step=newest.step)
 
     async def _wait_change(self, seconds: Optional[float]) -> bool:
@@ -740,8 +756,7 @@ class Supervisor:
         self.journal.append("ended", state=ended.state, exit_code=ended.exit_code, reason=ended.reason, text=ended.text)
         self.server.close()
         await self._write_the_rest()
-        await self.sealer.finish()
-        await remarks.report(self.folder)
+        await remarks.close(self.sealer, self.folder, _GIVE_BACK_S if self.place.chains else None)
 
     async def _release_nodes(self) -> None:
         """Take in what the agents still have to say, and let them go; once."""

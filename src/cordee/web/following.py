@@ -13,7 +13,6 @@ from cordee.errors import CordeeError
 from cordee.runs.state import RunState
 from cordee.web.document import findings_of
 from cordee.web.logged import OWN
-from cordee.web.logs import newest
 from cordee.web.reading import Reading
 
 _MOST_NAMES = 200
@@ -59,7 +58,7 @@ class Follower:
         version = self._reading.journal.version
         look = Look({"state": (f"{version}:{state.state}:{bool(fault)}", self._state(state, fault))})
         look.findings = findings_of(self._reading, state)
-        samples, logged, bytes_logged = self._samples(), self._values(), newest(self._reading.folder.logs)
+        samples, logged, bytes_logged = self._samples(), self._values(), self._reading.log_bytes()
         if samples:
             look.kinds["samples"] = (_tag(samples), samples)
         if logged:

@@ -88,15 +88,6 @@ def page(
     return {"lines": [_document(line, id(line) in unsure) for line in kept], "before": begin if more else None}
 
 
-def newest(folder: Path) -> int:
-    """Return how many bytes all logs have, which grows with every line."""
-    try:
-        with os.scandir(folder) as entries:
-            return sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
-    except OSError:
-        return 0
-
-
 def _opened(path: Path, before: float | None) -> _File:
     try:
         size = os.path.getsize(path)

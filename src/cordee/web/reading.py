@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cordee.errors import RunFolderError
@@ -21,6 +19,7 @@ from cordee.runs.reader import Run
 from cordee.runs.recording import all_ended, is_recording, read_recorders, recording_state
 from cordee.runs.state import RunState
 from cordee.web.errors import Busy
+from cordee.web.stamps import Stamps
 
 _log = logging.getLogger(__name__)
 _WAIT_S = 30.0
@@ -54,6 +53,7 @@ class Reading:
         self.journal = JournalFollower(folder)
         self.used = time.monotonic()
         self._run = Run(folder)
+        self._stamps = Stamps(folder)
         self._placed = Places({}, [])
         self._placed_at: tuple[Hashable, float] = (None, 0.0)
         self._turn = threading.Lock()
@@ -117,40 +117,21 @@ class Reading:
             self._placed_at = (key, now + max(_PLACES_S, _PLACES_SHARE * (now - began)))
         return self._placed
 
-    def stamp(self) -> tuple[Hashable, ...]:
-        """Return what is different whenever anything in the folder is that answers are made from; costs no reading."""
-        folder = self.folder
-        places = (folder.journal, folder.telemetry, folder.logs, folder.root / "recorders", folder.report)
-        found: list[Hashable] = [_status(folder.plan), _status(folder.telemetry / "sealed.zarr" / "zarr.json")]
-        for place in places:
-            try:
-                with os.scandir(place) as entries:
-                    found.append(tuple(sorted((entry.name, *_status(entry)) for entry in entries)))
-            except OSError:
-                found.append(None)
-        return tuple(found)
+    def stamp(self) -> Hashable:
+        """Return what is different whenever anything in the folder is that answers are made from; see `Stamps`."""
+        return self._stamps.now()
 
     def heard_at(self) -> float | None:
         """Return when anything was written last: journal, samples or logs; UTC epoch seconds of the file system's clock."""
-        folder, found = self.folder, []
-        for place in (folder.journal, folder.telemetry, folder.logs):
-            try:
-                with os.scandir(place) as entries:
-                    found += [entry.stat().st_mtime for entry in entries if entry.is_file()]
-            except OSError:
-                continue
-        return max(found, default=None)
+        self._stamps.now()
+        return self._stamps.heard_at
+
+    def log_bytes(self) -> int:
+        """Return how many bytes all logs have, which grows with every line."""
+        return self._stamps.log_bytes
 
     def ended(self) -> bool:
         """Return whether nothing will be added any more."""
         if self.recording:
             return all_ended(self.folder, read_recorders(self.folder)[0])
         return self.state()[0].ended
-
-
-def _status(entry: os.DirEntry[str] | Path) -> tuple[int, ...]:
-    try:
-        status = entry.stat()
-    except OSError:
-        return ()
-    return status.st_size, status.st_mtime_ns

@@ -7,27 +7,23 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cordee.errors import CordeeError, RunNotFound
+from cordee.hardware.mounts import is_shared
 from cordee.runs.folder import RunFolder
+from cordee.runs.lookout import Budget
 from cordee.runs.recording import is_recording
 from cordee.web.reading import Reading
 from cordee.web.summaries import Summary, summarise
 
 _MOST_OPEN = 12
+_SHARED_PER_S, _LOCAL_PER_S, _BURST = 20.0, 1000.0, 2000.0
+_RUN_COST, _LISTING_COST = 12.0, 3.0
+_NO_RUN_S = 2.0
 _REST_SHARE = 20  # journals of 10,000 ranks take a while: at most a twentieth of the time goes into reading them again
-
-
-@dataclass(frozen=True)
-class Place:
-    """One run's folder; `stamp` changes whenever its journal does."""
-
-    id: str
-    folder: RunFolder
-    stamp: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -37,6 +33,12 @@ class _Kept:
     stamp: tuple[Any, ...]
     summary: Summary
     due: float
+    looked_at: float
+
+    @property
+    def order(self) -> tuple[bool, float]:
+        """Whose folder is looked at first: runs that have not ended, and of them that which was not looked at for longest."""
+        return self.summary.ended_at is not None, self.looked_at
 
     def holds(self, stamp: tuple[Any, ...]) -> bool:
         """Return whether it is true of a folder with this stamp; that a recording has ended, silence may tell alone."""
@@ -49,30 +51,71 @@ class Shelf:
     Args:
         folders: each holds runs; one that is not there holds none.
         singles: folders of runs and recordings that are shown wherever they lie.
+        per_s: metadata operations a second that the list of runs may ask for in the long run; None: as many as the file
+            systems are fit for.
     """
 
-    def __init__(self, folders: Sequence[Path], singles: Iterable[Path] = ()) -> None:
+    def __init__(self, folders: Sequence[Path], singles: Iterable[Path] = (), *, per_s: float | None = None) -> None:
         self.folders = [Path(folder).absolute() for folder in folders]
         self.singles = {path.resolve().name: path.resolve() for path in map(Path, singles)}
         self._open: OrderedDict[str, Reading] = OrderedDict()
-        self._summaries: dict[str, _Kept] = {}
-        self._lock = threading.Lock()
+        self._kept: dict[str, _Kept] = {}
+        self._named: dict[str, Path] | None = None
+        self._no_runs: dict[str, float] = {}
+        self._lock, self._listing = threading.Lock(), threading.Lock()
+        shared = any(is_shared(str(folder)) for folder in self.folders)
+        per_s = (_SHARED_PER_S if shared else _LOCAL_PER_S) if per_s is None else per_s
+        self._budget = Budget(per_s, _BURST, time.monotonic())
 
     def summaries(self) -> list[Summary]:
-        """Return one line about each run, the newest first; only journals that have changed are read."""
-        found = {}
-        for place in self._places():
-            known = self._summaries.get(place.id)
-            if known is None or (time.monotonic() >= known.due and not known.holds(place.stamp)):
-                began = time.monotonic()
-                summary = summarise(place.folder)
+        """Return one line about each run, the newest first; only journals that have changed are read.
+
+        Looking whether they have costs a bounded number of operations a second, however many runs there are.
+        """
+        with self._listing:
+            found = self._names()
+            known = {run: kept for run, kept in self._kept.items() if run in found}
+            for run in sorted(found.keys() - known.keys()):
                 now = time.monotonic()
-                known = _Kept(place.stamp, summary, now + _REST_SHARE * (now - began))
-            found[place.id] = known
-        self._summaries = found
-        return sorted(
-            (kept.summary for kept in found.values()), key=lambda one: (one.submitted_at or 0.0, one.id), reverse=True
-        )
+                if now >= self._no_runs.get(run, 0.0):
+                    self._budget.take(_RUN_COST, now)
+                    self._look(run, found[run], known)
+            for run in sorted(known, key=lambda run: known[run].order):
+                if not self._budget.buy(_RUN_COST, time.monotonic()):
+                    break
+                self._look(run, found[run], known)
+            self._kept = known
+        kept = [one.summary for one in known.values()]
+        return sorted(kept, key=lambda one: (one.submitted_at or 0.0, one.id), reverse=True)
+
+    def _names(self) -> dict[str, Path]:
+        """Return the folders of what may be runs, by id; as they were, while listing them again is not due."""
+        if self._named is None or self._budget.buy(_LISTING_COST * len(self.folders), time.monotonic()):
+            found = dict(self.singles)
+            for parent in self.folders:
+                try:
+                    names = sorted(name for name in os.listdir(parent) if not name.startswith("."))
+                except OSError:
+                    continue
+                for name in names:
+                    found.setdefault(name, parent / name)
+            self._named = found
+        return self._named
+
+    def _look(self, run: str, path: Path, known: dict[str, _Kept]) -> None:
+        """Bring the line about a run up to date; what is none has none, and is looked at again a while later."""
+        folder = RunFolder(path) if run in self.singles else _inside(path.parent, run)
+        if folder is None:
+            known.pop(run, None)
+            self._no_runs[run] = time.monotonic() + _NO_RUN_S
+            return
+        stamp, kept, began = _stamp(folder), known.get(run), time.monotonic()
+        if kept is None or (began >= kept.due and not kept.holds(stamp)):
+            summary = summarise(folder)
+            now = time.monotonic()
+            known[run] = _Kept(stamp, summary, now + _REST_SHARE * (now - began), began)
+        else:
+            known[run] = replace(kept, looked_at=began)
 
     def folder(self, run: str) -> RunFolder:
         """Return the folder of a run by its id.
@@ -105,23 +148,6 @@ class Shelf:
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)
         return known
-
-    def _places(self) -> Iterable[Place]:
-        seen = set()
-        for name, path in self.singles.items():
-            seen.add(name)
-            yield Place(name, RunFolder(path), _stamp(RunFolder(path)))
-        for parent in self.folders:
-            try:
-                with os.scandir(parent) as entries:
-                    names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
-            except OSError:
-                continue
-            for name in names:
-                folder = _inside(parent, name) if name not in seen else None
-                if folder is not None:
-                    seen.add(name)
-                    yield Place(name, folder, _stamp(folder))
 
 
 def _inside(parent: Path, name: str) -> RunFolder | None:

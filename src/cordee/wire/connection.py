@@ -19,6 +19,8 @@ MAX_GREETING_BYTES = 4096
 _MAC_BYTES = 16
 _GOODBYE_S = 5.0
 _UNANSWERED_MS = 30_000
+_EXPLAINED_BYTES = 1 << 20  # that are hashed at most to tell what is wrong with a seal
+_EXPLAINED_FRAMES = 256
 _U32 = struct.Struct("<I")
 _PREFIX = struct.Struct("<II")
 _U64 = struct.Struct("<Q")
@@ -247,15 +249,21 @@ class Connection(asyncio.Protocol):
             self._fail(WireError(f"{what}: {type(error).__name__}: {error}"))
 
     def _explain(self, view: memoryview, start: int, end: int) -> str:
-        """Return the cause of a wrong seal: another frame's place in the order, or changed bytes."""
-        for counter in range(max(0, self._received - 256), self._received + 256):
+        """Return the cause of a wrong seal: another frame's place in the order, or changed bytes.
+
+        The places nearest to the expected one are tried, as many as their hashing is cheap: who sends rubbish must not have
+        the loop stand still.
+        """
+        most = min(_EXPLAINED_FRAMES, _EXPLAINED_BYTES // (2 * (end - start)))
+        for counter in range(max(0, self._received - most), self._received + most):
             digest = self._unseal.copy()
             digest.update(_U64.pack(counter))
             digest.update(view[start : end - _MAC_BYTES])
             if hmac.compare_digest(digest.digest(), view[end - _MAC_BYTES : end]):
                 kind = "was replayed" if counter < self._received else "came before those that precede it"
                 return f"frame {counter} {kind} (expected frame {self._received})"
-        return f"frame {self._received} was changed on its way: its seal does not match"
+        cause = "was changed on its way" if most else "was changed on its way or is not the one that was expected"
+        return f"frame {self._received} {cause}: its seal does not match"
 
     def _write(self, message: Any, body: bytes) -> None:
         header = _encode(message).encode()

@@ -1,0 +1,140 @@
+"""What a supervisor asks of the run's file system in its steady state, and how long it holds its nodes at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cordee.node import rescue
+from cordee.runs import logtail, lookout
+from cordee.runs.folder import RunFolder, write_atomically
+from cordee.submit.slurm import asking
+from cordee.supervise import remarks, supervisor, telling
+from cordee.supervise.ownership import Ownership
+from cordee.supervise.paces import LOCAL, SHARED, Paces
+from cordee.supervise.place import LocalPlace
+from cordee.supervise.waking import Waking
+from cordee.testing.operations import counted
+from cordee.web import shelf, stamps
+
+PLAN = {"steps": [{"request": {"nodes": 1, "spare_nodes": 0}}], "timeouts": {"lost_s": 20.0}}
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    return RunFolder.create(tmp_path, "t-20261121T000000Z-aaaa")
+
+
+def test_a_supervisor_on_a_shared_file_system_looks_at_most_once_a_second(folder):
+    place, ownership = LocalPlace(folder, PLAN), Ownership(folder.control / "epochs")
+    ownership.claim()
+    paces, now, seconds = Paces(SHARED, 0.0), 0.0, 3600.0
+    with counted() as operations:
+        while now < seconds:
+            if paces.due("requests", now):
+                assert place.requests() == []
+            if paces.due("owner", now):
+                assert ownership.look() == "ours"
+            if paces.due("checkpoints", now):
+                os.listdir(folder.root)
+            now += 0.2
+    assert operations.total() / seconds <= 1.0
+
+
+@pytest.mark.parametrize("paces", [SHARED, LOCAL])
+def test_looks_are_quick_after_news_and_never_further_apart_than_promised(paces):
+    looks, now = Paces(paces, 0.0), 0.0
+    gaps: dict[str, list[float]] = {what: [] for what in paces}
+    last = dict.fromkeys(paces, 0.0)
+    while now < 3600.0:
+        for what in paces:
+            if looks.due(what, now):
+                gaps[what].append(now - last[what])
+                last[what] = now
+        now += 0.1
+    for what, pace in paces.items():
+        assert max(gaps[what]) <= pace.most_s + 0.11
+        assert gaps[what][1] <= pace.least_s + 0.11
+        looks.due(what, now)
+        looks.news(what, now + 0.05)
+        assert looks.due(what, now + 0.05)
+
+
+def test_a_request_is_found_whatever_the_time_of_its_folder_says(folder):
+    place = LocalPlace(folder, PLAN)
+    for _ in range(7):
+        place.requests()
+    before = os.stat(folder.requests)
+    write_atomically(folder.requests / "cancel-1.json", '{"request": "cancel"}')
+    os.utime(folder.requests, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a file system that shows an old time
+    found = [request for _ in range(6) for request in place.requests()]
+    assert found == [{"request": "cancel"}]
+
+
+def test_waiting_ends_with_a_process_that_is_nobodys_child_and_with_a_call(monkeypatch):
+    script = """
+import os, signal, subprocess, sys, time
+from cordee.supervise.waking import Waking
+waking = Waking()
+shell = subprocess.run(["sh", "-c", "sleep 0.5 >/dev/null & echo $!"], capture_output=True, text=True)
+began = time.monotonic()
+waking.wait([int(shell.stdout)], 60.0)
+assert time.monotonic() - began < 30.0
+os.kill(os.getpid(), signal.SIGUSR1)
+waking.wait([os.getpid()], 60.0)
+assert waking.called
+child = subprocess.Popen(["sleep", "0.5"])
+waking.called = False
+waking.wait([], 60.0)
+print("woke", round(time.monotonic() - began) < 30)
+"""
+    process = asyncio.run(_run(script))
+    assert process == b"woke True\n"
+    assert Waking.wait.__doc__
+
+
+async def _run(script: str) -> bytes:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
+    return (await process.communicate())[0]
+
+
+class Endless:
+    async def finish(self) -> None:
+        await remarks._document_side("endless", "x")
+
+
+def test_the_nodes_are_given_back_in_time_however_long_sealing_takes(folder, monkeypatch, tmp_path):
+    program = tmp_path / "endless.sh"
+    program.write_text(f"#!/bin/sh\necho $$ $(nice) > {tmp_path}/began\nexec sleep 600\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(remarks, "module_argv", lambda *_, **__: [str(program)])
+    began = time.monotonic()
+    asyncio.run(remarks.close(Endless(), folder, 1.0))
+    assert time.monotonic() - began < 30.0
+    pid = int((tmp_path / "began").read_text().split()[0])
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_the_page_for_operators_has_the_numbers_that_hold():
+    page = (Path(__file__).parents[2] / "docs" / "footprint.md").read_text()
+    for text in (
+        "| supervisor* | at most 1 a second |",
+        f"`run`, `logs --follow`, `watch`* | at most {lookout.SHARED_PER_S:.0f} a second each | {lookout.SHARED_BURST:.0f} at once |",
+        f"however many people watch* | at most {lookout.SHARED_PER_S:.0f} a second | {stamps._SHARED_BURST:.0f} at once |",
+        f"at most {shelf._SHARED_PER_S:.0f} a second for one server",
+        f"at most {lookout.LOCAL_PER_S:.0f} operations a second for a command that waits",
+        f"at most {logtail._MOST_OPEN} for each reader",
+        f"every {telling._SELDOM_S:.0f} s at most where there are more than {telling._MANY} nodes",
+        f"at most {supervisor._GIVE_BACK_S:.0f} seconds*",
+        f"the supervisor finds the request within {SHARED['requests'].most_s:.0f} s",
+        f"sleeps for {lookout._LONGEST_PAUSE_S:.0f} s between its looks",
+        f"at most {asking._PER_MINUTE} a minute",
+        f"at most {120 / rescue._LOOK_S:.0f} a minute; one of them has the job requeued",
+    ):
+        assert text in page
