@@ -124,8 +124,8 @@ def test_the_nodes_are_given_back_in_time_however_long_sealing_takes(folder, mon
 def test_the_page_for_operators_has_the_numbers_that_hold():
     page = (Path(__file__).parents[2] / "docs" / "footprint.md").read_text()
     for text in (
-        "| supervisor* | at most 1 a second |",
-        f"`run`, `logs --follow`, `watch`* | at most {lookout.SHARED_PER_S:.0f} a second each | {lookout.SHARED_BURST:.0f} at once |",
+        "| supervisor: its looks* | at most 1 a second |",
+        f"`run`, `logs --follow`* | at most {lookout.SHARED_PER_S:.0f} a second each | {lookout.SHARED_BURST:.0f} at once |",
         f"however many people watch* | at most {lookout.SHARED_PER_S:.0f} a second | {stamps._SHARED_BURST:.0f} at once |",
         f"at most {shelf._SHARED_PER_S:.0f} a second for one server",
         f"at most {lookout.LOCAL_PER_S:.0f} operations a second for a command that waits",
