@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 
+from cordee.clock import monotonic, unix_s
 from cordee.errors import RunFolderError
 from cordee.opening import parse_json, read_regular, regular_below
 from cordee.runs.disk import DISK, Disk

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Optional
 
+from cordee.clock import monotonic, unix_s
 from cordee.runs.blocklog import BlockLogWriter
 from cordee.runs.disk import DISK, Disk
 from cordee.runs.journal import JournalWriter
@@ -41,7 +42,7 @@ class Intake:
         self._waiting_bytes = self._lost_bytes = 0
         self._storing: Optional[Future[bool]] = None
         self._waiting: dict[Node, int] = {}
-        self._next_flush = time.monotonic() + _ACKNOWLEDGE_S
+        self._next_flush = monotonic() + _ACKNOWLEDGE_S
         self._steps: dict[int, int] = {}
         self.total: Optional[int] = None
         self.lost_samples: dict[str, int] = {}
@@ -81,7 +82,7 @@ class Intake:
         if message.get("troubles"):
             self.troubles[node.name] = message["troubles"]
         if message.get("now"):
-            self.clocks.hear(node.name, message["now"], time.time())
+            self.clocks.hear(node.name, message["now"], unix_s())
         self.data.take(message.get("data") or ())
         self.damaged += message.get("damaged") or ()
         self.capped_values.update(message.get("capped_values") or ())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Optional
 
 from cordee import wire
+from cordee.clock import monotonic
 
 
 class Node:
@@ -46,7 +46,7 @@ class Node:
     @property
     def silent_s(self) -> float:
         """Seconds since the agent last said anything."""
-        return time.monotonic() - self.last_heard
+        return monotonic() - self.last_heard
 
 
 def usable(nodes: list[Node]) -> list[Node]:

@@ -11,7 +11,6 @@ import asyncio
 import json
 import signal
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Any, Callable, Optional, TextIO, Union, cast
@@ -19,6 +18,7 @@ from typing import Any, Callable, Optional, TextIO, Union, cast
 from cordee import wire
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
+from cordee.clock import monotonic
 from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError, RunFolderError
 from cordee.runs.disk import DISK, Disk, may_pass
 from cordee.runs.folder import RunFolder, say
@@ -158,7 +158,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGUSR1, self.early.time_is_near)
         address = self.place.address()
         token = wire.new_token()
-        self.server = await wire.serve(address, None, token, self._connected, epoch=self.epoch)
+        self.server = await self.place.listen(token, self.epoch, self._connected)
         if self.segment != self.before.segments:
             newest = await self.lanes.checkpoints.run(self.checkpoints.newest)
             self.segment_checkpoint = newest.name if newest else None
@@ -208,15 +208,15 @@ class Supervisor:
 
     async def _gather(self) -> None:
         """Wait until all nodes are connected and vetted, or their time is up."""
-        began = time.monotonic()
+        began = monotonic()
         deadline = began + self.timeouts["connect_s"] + _CONNECT_PER_NODE_S * len(self.nodes)
         while any(node.connection is None for node in self.nodes.values()):
-            if not await self._wait_change(deadline - time.monotonic()):
+            if not await self._wait_change(deadline - monotonic()):
                 break
         connected = [node.name for node in self.nodes.values() if node.connection is not None]
         for node in self.nodes.values():
             if node.connection is None:
-                reason = f"no agent connected within {time.monotonic() - began:.0f} s"
+                reason = f"no agent connected within {monotonic() - began:.0f} s"
                 self.journal.append("node_lost", node=node.name, reason=reason)
                 self._replace_agent(node)
         if len(connected) < self.request["min_nodes"]:
@@ -334,14 +334,14 @@ class Supervisor:
         self.journal.append(
             "restart_scheduled", attempt=self.attempt.number, delay_s=delay_s, failures_without_progress=failures
         )
-        deadline = time.monotonic() + delay_s
-        while time.monotonic() < deadline:
-            await self._wait_change(deadline - time.monotonic())
+        deadline = monotonic() + delay_s
+        while monotonic() < deadline:
+            await self._wait_change(deadline - monotonic())
             self.early.raise_if_over()
-        deadline = time.monotonic() + self.timeouts["connect_s"]
+        deadline = monotonic() + self.timeouts["connect_s"]
         while self.vetting.busy or len(usable(list(self.nodes.values()))) < self.request["nodes"]:
             self.early.raise_if_over()
-            left = deadline - time.monotonic()
+            left = deadline - monotonic()
             if left <= 0 and not self.vetting.busy:
                 break
             await self._wait_change(left if left > 0 else None)
@@ -385,7 +385,7 @@ class Supervisor:
             return
         if node.connection is not connection:
             return
-        node.last_heard = time.monotonic()
+        node.last_heard = monotonic()
         if kind == "telemetry":
             node.dropped_log_bytes = message.get("dropped_log_bytes", node.dropped_log_bytes)
             node.unread_bytes = message.get("unread_bytes", node.unread_bytes)
@@ -427,7 +427,7 @@ class Supervisor:
         node.connection, node.incarnation = connection, hello["incarnation"]
         node.host, node.pid, node.cores = hello["host"], hello["pid"], hello["cores"]
         node.address = self.place.address_of(connection)
-        node.last_heard = time.monotonic()
+        node.last_heard = monotonic()
         node.send({"t": "welcome", "epoch": self.epoch, "segment": self.segment})
         if known:
             self._reconcile(node, hello)
@@ -468,7 +468,7 @@ class Supervisor:
         node = self.nodes[connection.peer_name]
         if node.connection is connection:
             node.connection = None
-            node.last_heard = time.monotonic()
+            node.last_heard = monotonic()
             self.changed.set()
 
     def _lose(self, node: Node, reason: str) -> None:
@@ -494,15 +494,15 @@ class Supervisor:
         """Everything that happens because time passes; returns only when the run belongs to somebody else."""
         due = {
             "second": 0.0,
-            "progress": time.monotonic() + _PROGRESS_S,
+            "progress": monotonic() + _PROGRESS_S,
             "checkpoint": 0.0,
             "beat": 0.0,
-            "seal": time.monotonic() + _SEAL_S,
+            "seal": monotonic() + _SEAL_S,
         }
-        last = time.monotonic()
+        last = monotonic()
         while True:
             await asyncio.sleep(_TICK_S)
-            now = time.monotonic()
+            now = monotonic()
             if now - last > _LATE_S:
                 self._forgive_silence(now - last)
             last = now
