@@ -261,7 +261,7 @@ class Agent:
             self.log.end()
         self.segment = segment
         path = self.folder.logs / f"{self.node}-{segment}.log"
-        self.log = OutputLog(LogWriter(path, at_once=False), self._output_pressure)
+        self.log = self.machine.log(path, self._output_pressure)
         self._logs.append(self.log)
 
     def _close_logs(self) -> None:

@@ -62,7 +62,7 @@ class Machine:
 
     def log(self, path: Path, pressure: Callable[[bool], None]) -> OutputLog:
         """Return what writes the ranks' output into a file."""
-        return OutputLog(LogWriter(path), pressure)
+        return OutputLog(LogWriter(path, at_once=False), pressure)
 
     async def connect(self, folder: RunFolder, node: str, **handlers: Any) -> wire.Connection:
         """Return a connection to the supervisor that the rendezvous file names; `handlers` as `wire.connect` has them.

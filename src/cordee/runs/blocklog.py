@@ -367,7 +367,7 @@ class BlockLogWriter:
             self._buffer, self._buffer_bytes = [], 0
 
     def _write_queue(self, *, force: bool) -> bool:
-        now = time.monotonic()
+        now = monotonic()
         if (self._queue or self._unsynced) and (force or now >= self._retry_at):
             try:
                 if self._queue:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 
@@ -153,8 +152,8 @@ class JournalWriter:
         *,
         disk: Disk = DISK,
         lane: Optional[Inline] = None,
-        wall: Callable[[], float] = time.time,
-        mono: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = unix_s,
+        mono: Callable[[], float] = monotonic,
     ) -> None:
         self.path = folder / f"{writer}.jsonl"
         self.writer = writer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Optional
@@ -91,7 +90,7 @@ class Intake:
 
     def tick(self) -> None:
         """Write what is due; it is acknowledged once it is written."""
-        now = time.monotonic()
+        now = monotonic()
         if now >= self._next_flush:
             self._next_flush = now + _ACKNOWLEDGE_S
             self.flush()
@@ -128,8 +127,8 @@ class Intake:
 
     async def close(self, most_s: float) -> None:
         """Have all that is left written, and acknowledged if that takes no longer than `most_s`."""
-        deadline = time.monotonic() + most_s
-        while (self._storing is not None or self._bodies) and time.monotonic() < deadline:
+        deadline = monotonic() + most_s
+        while (self._storing is not None or self._bodies) and monotonic() < deadline:
             self.flush()
             await asyncio.sleep(0.01)
         self.flush()

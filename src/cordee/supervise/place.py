@@ -8,7 +8,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from cordee import wire
 from cordee.errors import CordeeError

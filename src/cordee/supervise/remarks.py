@@ -174,7 +174,7 @@ class Sealer:
 
     async def _seal_closed(self) -> None:
         if await self._lane.run(self._due):
-            self._last = time.monotonic()
+            self._last = monotonic()
             await self._seal(final=False)
 
     async def _seal(self, *, final: bool) -> None:

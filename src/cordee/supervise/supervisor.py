@@ -607,7 +607,7 @@ class Supervisor:
 
     def _write_progress(self, last: bool = False) -> None:
         now = (self.intake.step, self.intake.total)
-        if self._progress.due(time.monotonic(), *now, last=last):
+        if self._progress.due(monotonic(), *now, last=last):
             self.journal.append("progress", durable=False, step=now[0], total=now[1])
 
     def _note_checkpoint(self, newest: Optional[Checkpoint]) -> None:
@@ -673,10 +673,10 @@ class Supervisor:
         for node in self.nodes.values():
             node.send({"t": "stop", "group": self.attempt.group if self.attempt else "", "grace_s": 0.0})
         await asyncio.sleep(0)
-        deadline = time.monotonic() + _LAST_TELEMETRY_S
+        deadline = monotonic() + _LAST_TELEMETRY_S
         while (
             any((node.unread_bytes or node.queued_log_bytes) and node.connection for node in self.nodes.values())
-            and time.monotonic() < deadline
+            and monotonic() < deadline
         ):
             self.intake.flush()
             await asyncio.sleep(_TICK_S)
@@ -688,8 +688,8 @@ class Supervisor:
     async def _write_the_rest(self) -> None:
         """Wait for room on a full disk: without its last line the run would be begun again."""
         written = asyncio.ensure_future(self.journal.durable())
-        deadline = time.monotonic() + _FULL_DISK_S
-        while not written.done() and time.monotonic() < deadline:
+        deadline = monotonic() + _FULL_DISK_S
+        while not written.done() and monotonic() < deadline:
             await asyncio.wait({written}, timeout=_SECOND_S)
             if isinstance(self.journal.last_error, FileNotFoundError):  # nothing is left to write to
                 break

@@ -365,9 +365,12 @@ class _NoSampler:
 class _Log:
     """Takes output, and forgets it."""
 
-    dropped_bytes = 0
+    dropped_bytes = queued_bytes = 0
 
     def write(self, *frame: Any) -> None:
+        """See OutputLog."""
+
+    def end(self) -> None:
         """See OutputLog."""
 
     def close(self) -> bool:

@@ -23,6 +23,8 @@ from cordee.errors import CordeeError, OwnershipError
 from cordee.node.agent import Agent
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal
+from cordee.runs.lane import Inline
+from cordee.supervise.lanes import Lanes
 from cordee.supervise.place import Place
 from cordee.supervise.supervisor import Supervisor
 from cordee.testing.made_journal import made_plan
@@ -246,7 +248,7 @@ class World:
 
     def _start_supervisor(self) -> None:
         async def lead() -> int:
-            self.led = Supervisor(self.folder, SimulatedPlace(self))
+            self.led = Supervisor(self.folder, SimulatedPlace(self), lanes=Lanes(lambda name: Inline()))
             return await self.led.serve()
 
         self._starts.append(self.loop.now)
