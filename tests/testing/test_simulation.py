@@ -82,7 +82,7 @@ def test_a_preempted_run_comes_back_and_a_cancelled_one_does_not():
 # Defects, put back by a line each: what they break, in which seeds they are looked for, and which kinds of faults show them.
 
 
-def _start_beside(attempt, grace_s, most_s):
+def _start_beside(attempt, grace_s, most_s, successor):
     return asyncio.sleep(0.0, result=[])
 
 
