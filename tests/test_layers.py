@@ -20,6 +20,7 @@ from cordee.submit.bundle import node_side_files, write_node_zip
 # The order of data: a room imports only from itself and from rooms before it. docs/architecture.md is rendered from this.
 LAYERS = (
     ("errors", "node", "one error base, and the only table of exit codes"),
+    ("clock", "node", "the clocks that the control plane goes by; a simulation has its own"),
     ("opening", "node", "opening what others may have written: regular, bounded, never waiting, through no link"),
     ("findings", "node", "one Finding for documents, scans, vetting and insight"),
     ("units", "node", "sizes, durations and times"),

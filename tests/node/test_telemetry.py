@@ -7,6 +7,7 @@ import os
 from cordee.client.channel import ChannelWriter
 from cordee.node import channels, memory
 from cordee.node.data_positions import DataPositions
+from cordee.node.machine import Machine
 from cordee.node.telemetry import Telemetry
 from cordee.runs.blocklog import (
     EVENTS,
@@ -54,13 +55,17 @@ class Supervisor:
         return [kind for _, body in self.messages for kind, _ in iter_records(body)]
 
 
+def new_telemetry(channels, pids=dict):
+    return Telemetry("n", channels, pids, SAMPLING, Machine().samplers("n", pids, SAMPLING, 1))
+
+
 def of_gpus(moment):
     schema, record = encode_schema("n", "gpu", 1.0, ["GPU-a"], METRICS)
     return record, encode_grid(schema, moment, [0.5]), encode_facts("n", "gpu", moment, {"GPU-a": {"index": 0}}, {})
 
 
 def test_records_of_another_process_travel_with_the_nodes_own_and_their_schema_is_told_again():
-    telemetry, supervisor = Telemetry("n", NoChannels(), lambda: {0: os.getpid()}, SAMPLING), Supervisor()
+    telemetry, supervisor = new_telemetry(NoChannels(), lambda: {0: os.getpid()}), Supervisor()
     telemetry.resend(supervisor.send)
     telemetry.sample(1)
     telemetry.add(b"".join(of_gpus(1.0)))
@@ -76,7 +81,7 @@ def test_records_of_another_process_travel_with_the_nodes_own_and_their_schema_i
 
 
 def test_while_nobody_acknowledges_samples_are_dropped_and_counted_and_facts_kept():
-    telemetry, supervisor = Telemetry("n", NoChannels(), dict, SAMPLING), Supervisor()
+    telemetry, supervisor = new_telemetry(NoChannels()), Supervisor()
     telemetry.resend(supervisor.send)
     for moment in range(120):
         telemetry.add(b"".join(of_gpus(float(moment))))
@@ -100,7 +105,7 @@ def test_full_rings_of_many_ranks_arrive_whole_in_messages_that_the_wire_takes(t
         while writer.write(written, values):
             written += 1
         writer.close()
-    telemetry, supervisor = Telemetry("n", node, dict, SAMPLING), Supervisor()
+    telemetry, supervisor = new_telemetry(node), Supervisor()
     telemetry.resend(supervisor.send)
     telemetry.send(supervisor.send)
     assert 0 < len(supervisor.messages) < 30  # more than the wire may hold is not sent before something is stored

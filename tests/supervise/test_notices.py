@@ -48,7 +48,7 @@ def test_ranks_with_too_many_metric_names_become_one_finding_each_time_some_are_
 
 
 def test_nodes_whose_clocks_differ_are_named_with_by_how_much(led, monkeypatch):
-    monkeypatch.setattr("cordee.supervise.intake.time.time", lambda: 1_000_000.0)
+    monkeypatch.setattr("cordee.supervise.intake.unix_s", lambda: 1_000_000.0)
     for late_s in (0.0, 3.0, 40.0, *[1.0] * 10):
         led.hear("n-0", now=1_000_000.0 - late_s)  # what is late is no wrong clock
         led.hear("n-1", now=1_003_600.0 - late_s)

@@ -11,7 +11,7 @@ import click
 
 from cordee.cli.options import json_option
 from cordee.cli.output import print_json
-from cordee.errors import UsageError
+from cordee.errors import EXIT_BAD, UsageError
 
 if TYPE_CHECKING:
     from cordee.runs.folder import RunFolder
@@ -21,7 +21,7 @@ folder_argument = click.argument("folder", metavar="[DIR]", required=False)
 
 @click.group()
 def command() -> None:
-    """Test helpers: a private Slurm, synthetic runs.
+    """Test helpers: a private Slurm, synthetic runs, simulated runs with faults.
 
     \b
     Example:
@@ -160,6 +160,43 @@ def make_run(runs: str, gpus: int, minutes: float, live: bool, for_s: float | No
     _say_run(next(written), made.gpus, as_json)
     for _ in written:
         pass
+
+
+@command.command()
+@click.option("--seeds", default="0-200", show_default=True, metavar="A-B", help="From A, up to but without B.")
+@click.option("--nodes", default=2, show_default=True, metavar="N", help="Nodes that each run needs.")
+@click.option("--faults", metavar="KIND,...", help="Only faults of these kinds (default: all).")
+@click.option("--out", metavar="FILE", help="Keep what is done here, and go on from there.")
+@click.option("--case", "case_file", metavar="FILE", help="Replay one case, as it was printed (- is standard input).")
+@click.option("--shrink", is_flag=True, help="Leave out of failing cases what they do not need to fail.")
+@click.option("--trace", is_flag=True, help="Say what happened in failing cases, and in the one that is replayed.")
+@json_option
+def simulate(
+    seeds: str,
+    nodes: int,
+    faults: str | None,
+    out: str | None,
+    case_file: str | None,
+    shrink: bool,
+    trace: bool,
+    as_json: bool,
+) -> None:
+    """Simulate runs: the real supervisor and agents in virtual time, with faults by chance, one run for each seed.
+
+    The same seed goes the same way each time. Exit code 1: a rule was broken; the case that did it is printed.
+
+    \b
+    Example:
+      cordee testing simulate --seeds 0-100 --shrink
+    """
+    from cordee.testing.simulation.saying import replay_case, run_campaign
+
+    if case_file:
+        broken = replay_case(case_file, shrink, trace, as_json)
+    else:
+        broken = run_campaign(seeds, nodes, faults, out, shrink, trace, as_json)
+    if broken:
+        raise SystemExit(EXIT_BAD)
 
 
 def _say_run(folder: RunFolder, gpus: int, as_json: bool) -> None:

@@ -12,26 +12,23 @@ import asyncio
 import json
 import os
 import signal
-import socket
-import subprocess
 import sys
-import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from cordee import wire
+from cordee.clock import monotonic, unix_s
 from cordee.errors import CordeeError, WireError
-from cordee.node import processes
 from cordee.node.allocation import Allocation
 from cordee.node.binding import bound
-from cordee.node.channels import NoRoom, RankChannels
+from cordee.node.channels import NoRoom
 from cordee.node.container import Container, ContainerDown
 from cordee.node.gpus import GpuSampling
 from cordee.node.launching import Launch, RankCommand, make_launch
 from cordee.node.lease import LEASE_OVER
-from cordee.node.memory import sweep_abandoned
+from cordee.node.machine import Machine
 from cordee.node.metrics.side import OfferedMetrics
 from cordee.node.output import OutputLog, Tail
 from cordee.node.placing import places_of_command
@@ -40,13 +37,12 @@ from cordee.node.ranks import base_environment, rank_command, rank_environment
 from cordee.node.rescue import Rescue, claim_node
 from cordee.node.setup_lines import read_environment, setup_shell
 from cordee.node.shells import Shells
-from cordee.node.tasks import STDERR, Task, TaskExit, TaskRunner
+from cordee.node.tasks import STDERR, Task, TaskExit
 from cordee.node.telemetry import Telemetry
 from cordee.node.uplink import Tell, Uplink
 from cordee.node.watchers import Watcher, Watchers
 from cordee.node.world import World
 from cordee.runs.folder import RunFolder, say
-from cordee.runs.logframes import LogWriter
 from cordee.starting import module_argv
 
 CORDEE_STREAM = 2
@@ -72,10 +68,19 @@ class Agent:
         node: this node's name.
         incarnation: counts the agents that this node has had in this run; greater replaces smaller.
         rescue: brings the run back when nobody else can; None where a keeper does.
+        machine: what it runs on.
     """
 
-    def __init__(self, folder: RunFolder, node: str, incarnation: int, rescue: Optional[Rescue] = None) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        node: str,
+        incarnation: int,
+        rescue: Optional[Rescue] = None,
+        machine: Optional[Machine] = None,
+    ) -> None:
         self.folder, self.node, self.incarnation = folder, node, incarnation
+        self.machine = machine or Machine()
         self._rescue = rescue
         self.plan: dict[str, Any] = json.loads(folder.plan.read_text())
         self.step: dict[str, Any] = self.plan["steps"][0]
@@ -97,17 +102,15 @@ class Agent:
         self._stop_poll: Optional[asyncio.Task[None]] = None
         self._last_act: Optional[asyncio.Task[None]] = None
         self._another = False
-        processes.become_subreaper()
-        processes.sweep(f"{self.run}/{self.node}/")
-        self.channels = RankChannels(self.run, self.node, self._trouble)
+        self.machine.take_over(f"{self.run}/{self.node}/")
+        self.channels = self.machine.channels(self.run, self.node, self._trouble)
         loop = asyncio.get_running_loop()
         self.log: Optional[OutputLog] = None
         self._logs: list[OutputLog] = []
         self.segment = 0
         self._loop = loop
-        self.tasks = TaskRunner(
+        self.tasks = self.machine.tasks(
             f"{self.run}/{self.node}/{incarnation}",
-            slots=os.cpu_count() or 1,
             on_output=self._watchers.output,
             on_exit=self._watchers.ended,
             on_start=self._watchers.started,
@@ -127,8 +130,8 @@ class Agent:
         sampling = self.plan["sampling"]
         self.about = RankFacts(self.channels.folder / "ranks.json")
         sharing = self.step["request"]["nodes"] if self.plan["backend"] == "local" else 1
-        pids, facts = self._rank_pids, self.about.facts
-        self.telemetry = Telemetry(self.node, self.channels, pids, sampling, sharing, facts)
+        samplers = self.machine.samplers(node, self._rank_pids, sampling, sharing)
+        self.telemetry = Telemetry(node, self.channels, self._rank_pids, sampling, samplers, self.about.facts)
         add, path = self.telemetry.add, self.about.path
         self.gpus = GpuSampling(self, node, sampling, self.step, folder.node_zip, path, add)
         self.offered = OfferedMetrics(self, node, self.plan.get("metrics", {}), folder.node_zip, path, add)
@@ -156,7 +159,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._terminated)
         ticker, watch = asyncio.ensure_future(self._tick()), asyncio.ensure_future(self._watch_lease())
-        self._loop.run_in_executor(None, sweep_abandoned)
+        self.machine.tidy()
         self.gpus.start()
         self.offered.start()
         code = 0
@@ -190,16 +193,8 @@ class Agent:
         next_keeper = now() + _KEEPER_AFTER_S
         while not self.ending.is_set():
             try:
-                place = wire.read_rendezvous(self.folder.rendezvous)
-                connection = await wire.connect(
-                    place.address,
-                    place.port,
-                    place.token,
-                    "agent",
-                    self.node,
-                    epoch=place.epoch,
-                    on_message=self._message,
-                    on_close=self._closed,
+                connection = await self.machine.connect(
+                    self.folder, self.node, on_message=self._message, on_close=self._closed
                 )
                 self.disconnected.clear()
                 self.uplink.connected(connection)
@@ -224,17 +219,10 @@ class Agent:
 
     def _start_keeper(self) -> None:
         """Start a keeper: keeper and supervisor may both be dead. One that is not needed ends itself at once."""
-        command = module_argv("cordee.supervise.keeper", "--folder", str(self.folder.root))
         try:
-            with open(self.folder.control / "keeper.log", "ab") as log:
-                keeper = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-                )
+            self.tasks.spared.add(self.machine.start_keeper(self.folder))
         except OSError as error:
             say(f"cordee agent {self.node}: cannot start a keeper: {error}")
-            return
-        keeper.returncode = 0
-        self.tasks.spared.add(keeper.pid)
 
     def _hello(self) -> None:
         world = self.world
@@ -242,11 +230,7 @@ class Agent:
             {
                 "t": "hello",
                 "incarnation": self.incarnation,
-                "pid": os.getpid(),
-                "start_ticks": getattr(processes.read_process(os.getpid()), "start_ticks", 0),
-                "host": socket.gethostname(),
-                "python": sys.version.split()[0],
-                "cores": len(os.sched_getaffinity(0)),
+                **self.machine.identity(),
                 "epoch": self.uplink.epoch,
                 "attempt": world.attempt if world else 0,
                 "living": [rank for rank, report in self.ranks.items() if report["status"] != "ended"],
@@ -305,7 +289,7 @@ class Agent:
         self._clearing = asyncio.ensure_future(self._tell_when_clear(self.uplink.teller()))
 
     async def _tell_when_clear(self, tell: Tell) -> None:
-        while processes.of_ranks(self.tasks.owner):
+        while self.machine.ranks_of(self.tasks.owner):
             await asyncio.sleep(_CLEAR_POLL_S)
         tell({"t": "cleared"})
 
@@ -339,7 +323,7 @@ class Agent:
             self.log.end()
         self.segment = segment
         path = self.folder.logs / f"{self.node}-{segment}.log"
-        self.log = OutputLog(LogWriter(path, at_once=False), self._output_pressure)
+        self.log = self.machine.log(path, self._output_pressure)
         self._logs.append(self.log)
 
     def _close_logs(self) -> None:
@@ -420,7 +404,7 @@ class Agent:
         env = dict(os.environ, PYTHONPATH=str(self.folder.node_zip), CORDEE_NODE=self.node)
         env_of_ranks = dict(self.env, CORDEE_NODE=self.node)
         request = dict(message["request"], env=env_of_ranks, run_folder=str(self.folder.root))
-        request.update(workdir=self.container.workdir, inside=self.container.words(), asked_at=time.monotonic())
+        request.update(workdir=self.container.workdir, inside=self.container.words(), asked_at=monotonic())
         argv = tuple(module_argv("cordee.checks"))
         task = Task(
             message["id"],
@@ -459,7 +443,7 @@ class Agent:
         self._news({"t": "port", "id": message["id"], "ports": ports, "text": ""})
 
     def _tell_time(self, message: dict[str, Any], body: bytes) -> None:
-        self._news({"t": "clock", "id": message["id"], "unix_s": time.time()})
+        self._news({"t": "clock", "id": message["id"], "unix_s": unix_s()})
 
     # What a launch needs and says: see LaunchHost.
 
@@ -553,7 +537,7 @@ class Agent:
             ranks.append(RankCommand(rank, argv, env, self.container.cwd, outside))
         ranks = bound(ranks, self.step)
         self.about.begin(world, ranks)
-        self.channels.say_first(places_of_command(world, rank_command(self.step, world), time.time()))
+        self.channels.say_first(places_of_command(world, rank_command(self.step, world), unix_s()))
         if not down:
             self.launch.start(ranks)
         return down
@@ -633,7 +617,7 @@ class Agent:
     async def _tick(self) -> None:
         interval = self.plan["sampling"]["interval_s"]
         while True:
-            await asyncio.sleep(interval - time.time() % interval)
+            await asyncio.sleep(interval - unix_s() % interval)
             for work in (self.channels.touch, self._tell_samplers, self._sample, self._send_telemetry):
                 try:
                     work()

@@ -10,10 +10,10 @@ import asyncio
 import json
 import os
 import shutil
-import time
 from dataclasses import replace
 from typing import Any, Callable, Mapping, Optional, Sequence
 
+from cordee.clock import monotonic
 from cordee.environment.document import Environment, environment_of
 from cordee.environment.engines import find_engine
 from cordee.environment.engines._base import CONTAINER_SCHEMA, Engine, enter_argv
@@ -154,7 +154,7 @@ class Container:
             self._opening = asyncio.ensure_future(self._answer(message["deadline_s"]))
 
     async def _answer(self, deadline_s: float) -> None:
-        began = time.monotonic()
+        began = monotonic()
         status, text = "pass", ""
         if self._enter is None and self.environment is not None:
             try:
@@ -168,10 +168,10 @@ class Container:
                 await self._drop()
         self.lost = ""
         done = {"t": "container_done", "id": self._asked_for, "status": status, "text": text}
-        self._send({**done, "seconds": round(time.monotonic() - began, 3)})
+        self._send({**done, "seconds": round(monotonic() - began, 3)})
 
     async def _open(self, environment: Environment, deadline_s: float) -> None:
-        self._ends = [moment for moment in self._ends if time.monotonic() - moment < _FORGET_S]
+        self._ends = [moment for moment in self._ends if monotonic() - moment < _FORGET_S]
         if len(self._ends) >= _MOST_ENDS:
             raise CordeeError(f"the container ended by itself {len(self._ends)} times within an hour: {self.lost}")
         engine = find_engine(str(self.engine_name))
@@ -228,7 +228,7 @@ class Container:
         if self._enter is None:
             return
         self._enter = None
-        self._ends.append(time.monotonic())
+        self._ends.append(monotonic())
         self.lost = f"its container ended: {_how(ended)}"
         self._send({"t": "container_lost", "text": self.lost})
         self._gone()

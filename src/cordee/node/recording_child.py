@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import time
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
+from cordee.clock import monotonic
 from cordee.node.launching import LaunchHost
 from cordee.node.tasks import STDERR, Task, TaskExit
 
@@ -73,7 +73,7 @@ class RecordingChild:
         """Start it, also after it has ended."""
         self._starts += 1
         self._buffer, self._said, self._over = b"", b"", ""
-        self._began = time.monotonic()
+        self._began = monotonic()
         self._heard = 0.0
         name = self._kind.name
         task = Task(f"{name}-{self._starts}", self._command, self._env, "/", group=name, stdin=self._stdin)
@@ -84,8 +84,8 @@ class RecordingChild:
     def _look(self, silent_s: float) -> None:
         """Kill a child that has been silent for too long."""
         if self._host.tasks.output_paused:
-            self._heard = time.monotonic()
-        silence_s = time.monotonic() - (self._heard or self._began)
+            self._heard = monotonic()
+        silence_s = monotonic() - (self._heard or self._began)
         if silence_s > (silent_s if self._heard else self._kind.first_s):
             self._over = f"it was silent for {silence_s:.0f} s: {self._kind.hangs}"
             self._host.tasks.stop(self._kind.name, 0.0)
@@ -96,7 +96,7 @@ class RecordingChild:
         if stream == STDERR:
             self._said = (self._said + data)[-2000:]
             return
-        self._heard = time.monotonic()
+        self._heard = monotonic()
         self._buffer += data
         whole = whole_records(self._buffer)
         if whole < 0:
@@ -114,7 +114,7 @@ class RecordingChild:
             return
         words = self._said.decode(errors="replace").strip().splitlines()[-1:]
         why = self._over or " ".join([_how(ended), *words])
-        if time.monotonic() - self._began > _LASTED_S:
+        if monotonic() - self._began > _LASTED_S:
             self._deaths = 0
         self._deaths += 1
         if self._deaths > len(_PAUSES_S) or ended.reason in ("stuck", "not_started"):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional
 
+from cordee.clock import unix_s
 from cordee.node.channels import RankChannels
 from cordee.node.samplers._base import Sampler
-from cordee.node.samplers.host import node_sampler, rank_sampler
 from cordee.node.samplers.told import ToldFacts
 from cordee.runs.blocklog import GRID, SCHEMA, decode_json, encode_grid, encode_record, encode_schema, iter_records
 
@@ -29,8 +28,8 @@ class Telemetry:
         node: the node's name.
         channels: the ranks' channels.
         pids: returns the main pid of each running global rank.
-        sampling: of plan.json: `interval_s`, the seconds between samples, and whether `threads` are looked at.
-        sharing: how many nodes of a local run share this machine.
+        sampling: of plan.json: `interval_s`, the seconds between samples.
+        samplers: of the node, and of its ranks.
         about_ranks: returns facts of the global ranks that run.
     """
 
@@ -40,17 +39,16 @@ class Telemetry:
         channels: RankChannels,
         pids: Callable[[], dict[int, int]],
         sampling: Mapping[str, Any],
-        sharing: int = 1,
+        samplers: tuple[Sampler, Sampler],
         about_ranks: Callable[[], dict[str, dict[str, Any]]] = dict,
     ) -> None:
         self.connected = False
-        self._cadence_s = cadence_s = float(sampling["interval_s"])
+        self._cadence_s = float(sampling["interval_s"])
         self._node = node
         self._channels = channels
         self._pids = pids
         self._about_ranks = about_ranks
-        self._node_sampler = node_sampler(node)
-        self._rank_sampler = rank_sampler(pids, cadence_s, sharing=sharing, deep=sampling.get("threads"))
+        self._node_sampler, self._rank_sampler = samplers
         self._told = {group: ToldFacts(node, group) for group in ("node", "rank")}
         self._records: list[bytes] = []
         self._schemas: dict[int, bytes] = {}
@@ -73,7 +71,7 @@ class Telemetry:
         if self._is_full:
             self._lost_samples += 1
             return
-        moment = time.time()
+        moment = unix_s()
         self._take("node", self._node_sampler, moment, {})
         if self._pids():
             self._take("rank", self._rank_sampler, moment, self._about_ranks())
@@ -127,7 +125,7 @@ class Telemetry:
             "cursors": cursors,
             "steps": list(steps.items()),
             "total": self._channels.total,
-            "now": time.time(),
+            "now": unix_s(),
             "capped_values": self._channels.capped_values,
             "data": self._channels.data.news(),
             "damaged": self._channels.damaged,

@@ -19,13 +19,13 @@ import os
 import re
 import struct
 import sys
-import time
 import zlib
 from array import array
 from collections import deque
 from pathlib import Path
 from typing import Any, Deque, Iterable, Iterator, Optional, Sequence, Union
 
+from cordee.clock import monotonic
 from cordee.opening import regular_below
 from cordee.runs.disk import DISK, Disk
 
@@ -324,7 +324,7 @@ class BlockLogWriter:
             self.malformed_bytes += size - at
             records = records[:at]
         if not self._buffer:
-            self._buffered_at = time.monotonic()
+            self._buffered_at = monotonic()
         self._buffer.append(bytes(records))
         self._buffer_bytes += len(records)
         if self._buffer_bytes >= BLOCK_BYTES:
@@ -336,8 +336,8 @@ class BlockLogWriter:
         self._schemas[bytes(record)] = None
 
     def tick(self, now: Optional[float] = None) -> None:
-        """Flush when the oldest buffered byte is older than 2 s; `now` is `time.monotonic()`."""
-        now = time.monotonic() if now is None else now
+        """Flush when the oldest buffered byte is older than 2 s; `now` is `cordee.clock.monotonic()`."""
+        now = monotonic() if now is None else now
         if self._buffer and now - self._buffered_at >= FLUSH_AFTER_S:
             self._close_buffer()
         if self._queue or (self._unsynced and now - self._synced_at >= SYNC_AFTER_S):
@@ -367,7 +367,7 @@ class BlockLogWriter:
             self._buffer, self._buffer_bytes = [], 0
 
     def _write_queue(self, *, force: bool) -> bool:
-        now = time.monotonic()
+        now = monotonic()
         if (self._queue or self._unsynced) and (force or now >= self._retry_at):
             try:
                 if self._queue:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 
+from cordee.clock import monotonic, unix_s
 from cordee.errors import RunFolderError
 from cordee.opening import parse_json, read_regular, regular_below
 from cordee.runs.disk import DISK, Disk
@@ -152,8 +152,8 @@ class JournalWriter:
         *,
         disk: Disk = DISK,
         lane: Optional[Inline] = None,
-        wall: Callable[[], float] = time.time,
-        mono: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = unix_s,
+        mono: Callable[[], float] = monotonic,
     ) -> None:
         self.path = folder / f"{writer}.jsonl"
         self.writer = writer

@@ -18,6 +18,7 @@ NODE_SIDE = (
     "__init__.py",
     "py.typed",
     "errors.py",
+    "clock.py",
     "opening.py",
     "findings.py",
     "units.py",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, Callable, Coroutine, Optional, Union
 
+from cordee.clock import monotonic
 from cordee.runs.journal import JournalWriter
 from cordee.supervise.agreement import StopAgreement
 from cordee.supervise.attempt import Attempt, Outcome
@@ -91,17 +91,17 @@ class EarlyEnd:
 
     async def termination(self) -> None:
         """Give a signal to the supervisor the time to come after the same signal to its ranks, and be understood."""
-        deadline = time.monotonic() + _TERMINATION_S
-        while self._fate is None and time.monotonic() < deadline:
+        deadline = monotonic() + _TERMINATION_S
+        while self._fate is None and monotonic() < deadline:
             await asyncio.sleep(_POLL_S)
         if self._fate is not None:
             await self._fate
 
     async def _learn_fate(self) -> None:
-        loop, deadline = asyncio.get_running_loop(), time.monotonic() + _FATE_S
+        loop, deadline = asyncio.get_running_loop(), monotonic() + _FATE_S
         while True:
             fate = await loop.run_in_executor(None, self._place.fate)
-            if fate not in ("running", "unknown") or time.monotonic() > deadline:
+            if fate not in ("running", "unknown") or monotonic() > deadline:
                 break
             await asyncio.sleep(_FATE_POLL_S)
         if fate == "cancelled":
@@ -136,7 +136,7 @@ class EarlyEnd:
         attempt.interrupt(outcome)
 
     async def _ask_to_stop(self, attempt: Attempt, outcome: Outcome, most_s: float) -> None:
-        deadline = time.monotonic() + most_s
+        deadline = monotonic() + most_s
         name = self._step["checkpoint"].get("signal")
         if name:
             for node in attempt.nodes:
@@ -148,5 +148,5 @@ class EarlyEnd:
         if agreed is None and not name:
             return
         attempt.told_to_stop = outcome
-        while time.monotonic() < deadline and not attempt.all_ended():
+        while monotonic() < deadline and not attempt.all_ended():
             await asyncio.sleep(_POLL_S)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Optional
 
+from cordee.clock import monotonic, unix_s
 from cordee.runs.blocklog import BlockLogWriter
 from cordee.runs.disk import DISK, Disk
 from cordee.runs.journal import JournalWriter
@@ -42,7 +42,7 @@ class Intake:
         self._storing: Optional[Future[bool]] = None
         self._waiting: dict[Node, int] = {}
         self._being_stored: dict[Node, int] = {}
-        self._next_flush = time.monotonic() + _ACKNOWLEDGE_S
+        self._next_flush = monotonic() + _ACKNOWLEDGE_S
         self._steps: dict[int, int] = {}
         self.taken_bytes = 0
         self.total: Optional[int] = None
@@ -86,7 +86,7 @@ class Intake:
         if message.get("troubles"):
             self.troubles[node.name] = message["troubles"]
         if message.get("now"):
-            self.clocks.hear(node.name, message["now"], time.time())
+            self.clocks.hear(node.name, message["now"], unix_s())
         self.data.take(message.get("data") or ())
         self.damaged += message.get("damaged") or ()
         self.capped_values.update(message.get("capped_values") or ())
@@ -100,7 +100,7 @@ class Intake:
 
     def tick(self) -> None:
         """Write what is due; it is acknowledged once it is written."""
-        now = time.monotonic()
+        now = monotonic()
         if now >= self._next_flush:
             self._next_flush = now + _ACKNOWLEDGE_S
             self.flush()
@@ -138,8 +138,8 @@ class Intake:
 
     async def close(self, most_s: float) -> None:
         """Have all that is left written, and acknowledged if that takes no longer than `most_s`."""
-        deadline = time.monotonic() + most_s
-        while (self._storing is not None or self._bodies) and time.monotonic() < deadline:
+        deadline = monotonic() + most_s
+        while (self._storing is not None or self._bodies) and monotonic() < deadline:
             self.flush()
             await asyncio.sleep(0.01)
         self.flush()

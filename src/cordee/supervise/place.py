@@ -9,7 +9,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from cordee import wire
 from cordee.errors import CordeeError
@@ -70,6 +70,10 @@ class Place:
     def address(self) -> str:
         """Return the address that agents reach this supervisor at."""
         raise NotImplementedError("a place knows its network")
+
+    async def listen(self, token: bytes, epoch: int, on_connect: Callable[[wire.Connection], None]) -> wire.Server:
+        """Listen for agents and clients at `address`; arguments as `wire.serve` has them."""
+        return await wire.serve(self.address(), None, token, on_connect, epoch=epoch)
 
     def address_of(self, connection: wire.Connection) -> str:
         """Return the address at which other nodes reach the node of this agent."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
+from cordee.clock import monotonic
 from cordee.findings import Finding
 from cordee.runs.blocklog import MOST_RANK_NAMES, MOST_RUN_NAMES, list_parts
 from cordee.runs.folder import RunFolder, say
@@ -155,7 +155,7 @@ class Sealer:
     def __init__(self, folder: RunFolder, journal: JournalWriter, lane: Optional[Inline] = None) -> None:
         self._folder, self._journal, self._lane = folder, journal, lane or Inline()
         self._task: Optional[asyncio.Task[None]] = None
-        self._last = time.monotonic()
+        self._last = monotonic()
         self._capped_values = 0
 
     def begin(self) -> None:
@@ -165,7 +165,7 @@ class Sealer:
 
     def _due(self) -> bool:
         closed = [path for _, _, path in list_parts(self._folder.telemetry)[:-1]]
-        return sum(map(_size, closed)) >= _SEAL_BYTES or (bool(closed) and time.monotonic() - self._last >= _SEAL_S)
+        return sum(map(_size, closed)) >= _SEAL_BYTES or (bool(closed) and monotonic() - self._last >= _SEAL_S)
 
     async def finish(self) -> None:
         """Seal all of it, and delete what the journal says is sealed."""
@@ -175,7 +175,7 @@ class Sealer:
 
     async def _seal_closed(self) -> None:
         if await self._lane.run(self._due):
-            self._last = time.monotonic()
+            self._last = monotonic()
             await self._seal(final=False)
 
     async def _seal(self, *, final: bool) -> None:

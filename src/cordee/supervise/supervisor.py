@@ -11,7 +11,6 @@ import asyncio
 import json
 import signal
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Any, Callable, Optional, TextIO, Union, cast
@@ -19,6 +18,7 @@ from typing import Any, Callable, Optional, TextIO, Union, cast
 from cordee import wire
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
+from cordee.clock import monotonic
 from cordee.errors import EXIT_ABORT, EXIT_INTERNAL, CordeeError, OwnershipError, RunFolderError
 from cordee.hardware.mounts import is_shared
 from cordee.runs.disk import DISK, Disk, may_pass
@@ -114,7 +114,7 @@ class Supervisor:
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._attempts = self.before.attempt
         self._progress = ProgressPace()
-        self._paces = Paces(SHARED if is_shared(str(folder.root)) else LOCAL, time.monotonic())
+        self._paces = Paces(SHARED if is_shared(str(folder.root)) else LOCAL, monotonic())
         self._stalls = Stalls(str(folder.root))
         self._owned = "ours"
         self._departed: list[tuple[str, int]] = []
@@ -173,7 +173,7 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGUSR1, self.early.time_is_near)
         address = self.place.address()
         token = wire.new_token()
-        self.server = await wire.serve(address, None, token, self._connected, epoch=self.epoch)
+        self.server = await self.place.listen(token, self.epoch, self._connected)
         if self.segment != self.before.segments:
             newest = await self.lanes.checkpoints.run(self.checkpoints.newest)
             self.segment_checkpoint = newest.name if newest else None
@@ -228,7 +228,7 @@ class Supervisor:
 
     async def _gather(self) -> None:
         """Wait until all nodes are connected and vetted, or their time is up."""
-        began = time.monotonic()
+        began = monotonic()
         patience_s = self.timeouts["connect_s"] + _CONNECT_PER_NODE_S * len(self.nodes)
         if (
             self.before.attempt
@@ -236,12 +236,12 @@ class Supervisor:
             patience_s = max(patience_s, self.timeouts["lost_s"])
         deadline = began + patience_s
         while any(node.session is None for node in self.nodes.values()):
-            if not await self._wait_change(deadline - time.monotonic()):
+            if not await self._wait_change(deadline - monotonic()):
                 break
         connected = [node.name for node in self.nodes.values() if node.session is not None]
         for node in self.nodes.values():
             if node.session is None:
-                reason = f"no agent connected within {time.monotonic() - began:.0f} s"
+                reason = f"no agent connected within {monotonic() - began:.0f} s"
                 self.journal.append("node_lost", node=node.name, reason=reason)
                 self._replace_agent(node)
         if len(connected) < self.request["min_nodes"]:
@@ -389,18 +389,18 @@ class Supervisor:
         self.journal.append(
             "restart_scheduled", attempt=self._attempts, delay_s=delay_s, failures_without_progress=failures
         )
-        deadline = time.monotonic() + delay_s
-        while time.monotonic() < deadline:
-            await self._wait_change(deadline - time.monotonic())
+        deadline = monotonic() + delay_s
+        while monotonic() < deadline:
+            await self._wait_change(deadline - monotonic())
             self.early.raise_if_over()
         await self._wait_for_nodes()
 
     async def _wait_for_nodes(self) -> None:
         """Wait until there are as many nodes as the run wants, or no more of them come."""
-        deadline = time.monotonic() + self.timeouts["connect_s"]
+        deadline = monotonic() + self.timeouts["connect_s"]
         while self._preparing or len(usable(list(self.nodes.values()))) < self.request["nodes"]:
             self.early.raise_if_over()
-            left = deadline - time.monotonic()
+            left = deadline - monotonic()
             if left <= 0 and not self._preparing:
                 break
             await self._wait_change(left if left > 0 else None)
@@ -446,7 +446,7 @@ class Supervisor:
 
     def _client_message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
         if message.get("t") == "requests":
-            self._paces.news("requests", time.monotonic())
+            self._paces.news("requests", monotonic())
         else:
             self.shells.message(connection, message, body)
 
@@ -574,14 +574,14 @@ class Supervisor:
         due = {
             "second": 0.0,
             "lease": 0.0,
-            "progress": time.monotonic() + _PROGRESS_S,
+            "progress": monotonic() + _PROGRESS_S,
             "beat": 0.0,
-            "seal": time.monotonic() + _SEAL_S,
+            "seal": monotonic() + _SEAL_S,
         }
-        last = time.monotonic()
+        last = monotonic()
         while True:
             await asyncio.sleep(_TICK_S)
-            now = time.monotonic()
+            now = monotonic()
             if now - last > _LATE_S:
                 self._forgive_silence(now - last)
             last = now
@@ -699,14 +699,14 @@ class Supervisor:
 
     def _write_progress(self, last: bool = False) -> None:
         now = (self.intake.step, self.intake.total)
-        if self._progress.due(time.monotonic(), *now, last=last):
+        if self._progress.due(monotonic(), *now, last=last):
             self.telling.unmarked += 1
             self.journal.append("progress", durable=False, step=now[0], total=now[1])
 
     def _note_checkpoint(self, newest: Optional[Checkpoint]) -> None:
         if newest is not None and newest.name != self.before.checkpoint:
             self.before.checkpoint = newest.name
-            self._paces.news("checkpoints", time.monotonic())
+            self._paces.news("checkpoints", monotonic())
             self.journal.append("checkpoint_seen", durable=False, name=newest.name, step=newest.step)
 
     async def _wait_change(self, seconds: Optional[float]) -> bool:
@@ -766,10 +766,10 @@ class Supervisor:
         for node in self.nodes.values():
             node.tell({"t": "stop", "group": self.attempt.group if self.attempt else "", "grace_s": 0.0})
         await asyncio.sleep(0)
-        deadline = time.monotonic() + _LAST_TELEMETRY_S
+        deadline = monotonic() + _LAST_TELEMETRY_S
         while (
             any((node.unread_bytes or node.queued_log_bytes) and node.connection for node in self.nodes.values())
-            and time.monotonic() < deadline
+            and monotonic() < deadline
         ):
             self.intake.flush()
             await asyncio.sleep(_TICK_S)
@@ -782,8 +782,8 @@ class Supervisor:
     async def _write_the_rest(self) -> None:
         """Wait for room on a full disk: without its last line the run would be begun again."""
         written = asyncio.ensure_future(self.journal.durable())
-        deadline = time.monotonic() + _FULL_DISK_S
-        while not written.done() and time.monotonic() < deadline:
+        deadline = monotonic() + _FULL_DISK_S
+        while not written.done() and monotonic() < deadline:
             await asyncio.wait({written}, timeout=_SECOND_S)
             if isinstance(self.journal.last_error, FileNotFoundError):  # nothing is left to write to
                 break

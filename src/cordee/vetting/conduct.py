@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from typing import TYPE_CHECKING, Any, Optional
 
+from cordee.clock import monotonic
 from cordee.errors import CordeeError
 from cordee.slurm import switches_of
 from cordee.units import utc_text
@@ -65,7 +65,7 @@ class Conductor:
         self.protocol = protocol
         self._identity = identity
         self._min_nodes = min_nodes
-        self._began = time.monotonic()
+        self._began = monotonic()
         deadline_s, pairs = float(protocol["deadline_s"]), protocol["pairs"]
         self.pairs_s = 0.0
         if pairs is not None:
@@ -119,7 +119,7 @@ class Conductor:
             "digest": self.protocol["digest"],
             **{key: self._identity.get(key) for key in ("run", "job", "cluster", "user")},
             "at": utc_text(),
-            "seconds": round(time.monotonic() - self._began, 3),
+            "seconds": round(monotonic() - self._began, 3),
             **decide(
                 self.protocol, reports, pairs, min_nodes=self._min_nodes or self.protocol["policy"].get("min_nodes")
             ),

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import time
 from typing import Any, Callable, Optional
 
 from cordee.checks import unknown_result
+from cordee.clock import monotonic, unix_s
 
 _SLACK_S = 5.0
 _PORT_S = 10.0
@@ -85,11 +85,11 @@ class Member:
         """
         best: Optional[tuple[float, float]] = None
         for _ in range(_CLOCK_EXCHANGES):
-            sent, started = time.time(), time.monotonic()
+            sent, started = unix_s(), monotonic()
             done = await self._ask({"t": "clock", "id": self._new("clock")}, _CLOCK_S)
             if done is None or "unix_s" not in done:
                 return best
-            half = (time.monotonic() - started) / 2
+            half = (monotonic() - started) / 2
             if best is None or half < best[1]:
                 best = (done["unix_s"] - (sent + half), half)
         return best

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from typing import Any, Iterable, NamedTuple, Optional
 
+from cordee.clock import monotonic
 from cordee.vetting.member import Member
 from cordee.vetting.pairs import Out, PairOutcome, PairPolicy, PairTest
 
@@ -59,23 +59,23 @@ async def run_pairs(
         busy: nodes that something else uses.
         request: what else the requests to the nodes hold.
     """
-    began = time.monotonic()
+    began = monotonic()
     until = began + deadline_s
     policy = _policy(settings, confusion_ratio)
     test = PairTest(
         members, seed or secrets.token_hex(8), switches=switches, baseline=baseline, policy=policy, busy=busy
     )
-    while until - time.monotonic() >= settings["seconds"] + _LEAST_S + _ANSWER_S:
+    while until - monotonic() >= settings["seconds"] + _LEAST_S + _ANSWER_S:
         pairs = test.next_round()
         if not pairs:
             break
-        round_s = _round_s(settings["seconds"], until - time.monotonic() - _ANSWER_S)
+        round_s = _round_s(settings["seconds"], until - monotonic() - _ANSWER_S)
         meetings = await asyncio.gather(*(_meet(members[a], members[b], settings, round_s, request) for a, b in pairs))
         for (a, b), meeting in zip(pairs, meetings):
             test.record(a, b, meeting.bytes_per_s, meeting.reason, meeting.out, meeting.late)
     outcome = test.outcome()
     for result in outcome.results.values():
-        result["seconds"] = round(time.monotonic() - began, 4)
+        result["seconds"] = round(monotonic() - began, 4)
     return outcome
 
 
@@ -101,7 +101,7 @@ async def _meet(
     listener: Member, connector: Member, settings: dict[str, Any], round_s: float, request: dict[str, Any]
 ) -> _Meeting:
     """Have two nodes measure each other once, within `round_s` and the time of an answer."""
-    began = time.monotonic()
+    began = monotonic()
     try:
         port = await asyncio.wait_for(listener.free_port(), round_s / 2)
     except asyncio.TimeoutError:
@@ -118,7 +118,7 @@ async def _meet(
         "payload_bytes": settings.get("payload_bytes"),
         "backend": settings.get("backend") or "tcp",
     }
-    left_s = max(_LEAST_S, round_s - (time.monotonic() - began))
+    left_s = max(_LEAST_S, round_s - (monotonic() - began))
     here, there = await asyncio.gather(
         _ask(listener, {**common, "role": "listen", "peer": connector.name}, left_s, request),
         _ask(connector, {**common, "role": "connect", "peer": listener.name}, left_s, request),

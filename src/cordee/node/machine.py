@@ -1,0 +1,90 @@
+"""What an agent does to the machine that it runs on, and asks of it: the seam that a simulation takes the place of."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+from cordee import wire
+from cordee.node import processes
+from cordee.node.channels import RankChannels
+from cordee.node.memory import sweep_abandoned
+from cordee.node.output import OutputLog
+from cordee.node.samplers._base import Sampler
+from cordee.node.samplers.host import node_sampler, rank_sampler
+from cordee.node.tasks import TaskRunner
+from cordee.runs.folder import RunFolder
+from cordee.runs.logframes import LogWriter
+from cordee.starting import module_argv
+
+
+class Machine:
+    """Called by one agent, on its loop; nothing here blocks for long."""
+
+    def take_over(self, owner: str) -> None:
+        """Become the parent of what loses its own, and kill what earlier agents of `owner` (`run/node/`) left."""
+        processes.become_subreaper()
+        processes.sweep(owner)
+
+    def ranks_of(self, owner: str) -> list[Any]:
+        """Return the living processes of all ranks that an agent with this prefix of markers started."""
+        return processes.of_ranks(owner)
+
+    def tidy(self) -> None:
+        """Remove, at leisure, what runs that are gone left in this node's memory."""
+        asyncio.get_running_loop().run_in_executor(None, sweep_abandoned)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what `hello` says of this agent's process and machine."""
+        return {
+            "pid": os.getpid(),
+            "start_ticks": getattr(processes.read_process(os.getpid()), "start_ticks", 0),
+            "host": socket.gethostname(),
+            "python": sys.version.split()[0],
+            "cores": len(os.sched_getaffinity(0)),
+        }
+
+    def tasks(self, owner: str, **handlers: Any) -> TaskRunner:
+        """Return what starts processes here; `handlers` as TaskRunner has them."""
+        return TaskRunner(owner, os.cpu_count() or 1, **handlers)
+
+    def channels(self, run: str, node: str, tell: Callable[[str], None]) -> RankChannels:
+        """Return the channels of this node's ranks."""
+        return RankChannels(run, node, tell)
+
+    def samplers(
+        self, node: str, pids: Callable[[], dict[int, int]], sampling: dict[str, Any], sharing: int
+    ) -> tuple[Sampler, Sampler]:
+        """Return what samples the node, and what samples its ranks; arguments as Telemetry has them."""
+        deep = sampling.get("threads")
+        return node_sampler(node), rank_sampler(pids, float(sampling["interval_s"]), sharing=sharing, deep=deep)
+
+    def log(self, path: Path, pressure: Callable[[bool], None]) -> OutputLog:
+        """Return what writes the ranks' output into a file."""
+        return OutputLog(LogWriter(path, at_once=False), pressure)
+
+    async def connect(self, folder: RunFolder, node: str, **handlers: Any) -> wire.Connection:
+        """Return a connection to the supervisor that the rendezvous file names; `handlers` as `wire.connect` has them.
+
+        Raises:
+            OSError, WireError: there is none.
+        """
+        place = wire.read_rendezvous(folder.rendezvous)
+        return await wire.connect(place.address, place.port, place.token, "agent", node, epoch=place.epoch, **handlers)
+
+    def start_keeper(self, folder: RunFolder) -> int:
+        """Start a keeper and return its pid; one that is not needed ends itself at once.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        command = module_argv("cordee.supervise.keeper", "--folder", str(folder.root))
+        with open(folder.control / "keeper.log", "ab") as log:
+            keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        keeper.returncode = 0
+        return keeper.pid

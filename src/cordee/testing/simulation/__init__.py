@@ -1,0 +1,32 @@
+"""A run that is simulated: the real supervisor and the real agents in one process, in virtual time, with faults by chance.
+
+```python
+from cordee.testing.simulation import case_of, shrunk, simulate
+
+result = simulate(case_of(seed=7))
+assert result.violations == []
+```
+
+What is real: `Supervisor` and `Agent` with all that they are made of, the journal, the block log, ownership, the rendezvous
+file. What is not: time, the network below messages, processes, the allocation, what ranks do.
+"""
+
+from __future__ import annotations
+
+from cordee.testing.simulation.faults import KINDS, Fault
+from cordee.testing.simulation.seeds import Campaign, Case, Result, campaign, case_of, resumed, shrunk, simulate
+from cordee.testing.simulation.world import Script
+
+__all__ = [
+    "KINDS",
+    "Campaign",
+    "Case",
+    "Fault",
+    "Result",
+    "Script",
+    "campaign",
+    "case_of",
+    "resumed",
+    "shrunk",
+    "simulate",
+]

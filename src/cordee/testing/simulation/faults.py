@@ -1,0 +1,296 @@
+"""What may go wrong in a simulation: faults by chance or by hand, each at a time or at a moment of the protocol.
+
+To add a kind: a function here in `_KINDS`, with what it means in its docstring, and its weight.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cordee.testing.simulation.machine import Host
+    from cordee.testing.simulation.world import World
+
+_LONGEST_S = 25.0
+_EXCUSED_S = 5.0
+_SAME = 0.25
+_MESSAGES = (
+    "hello", "welcome", "setup", "setup_done", "checks", "checks_output", "checks_done", "port", "ranks",
+    "rank_started", "rank_exit", "stop", "stop_request", "stop_answers", "stop_at", "ack", "telemetry", "bye",
+)  # fmt: skip
+_EVENTS = (
+    "supervisor_started", "node_connected", "node_verdict", "nodes_chosen", "attempt_started", "rank_started",
+    "rank_exited", "attempt_ended", "restart_scheduled", "node_lost", "stop_requested", "segment_ended", "ended",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong.
+
+    Attributes:
+        kind: one of KINDS.
+        at: virtual seconds after the beginning; or after the moment that `on` names, where it names one.
+        on: empty, or `message NAME N` or `event NAME N`: the N-th such message sent, or event written, in this run.
+        node: index of the node that it befalls.
+        seconds: how long it lasts.
+    """
+
+    kind: str
+    at: float
+    on: str = ""
+    node: int = 0
+    seconds: float = 0.0
+
+    def document(self) -> dict[str, Any]:
+        """Return it as a replay takes it."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        when = f"{self.at:g} s after {self.on}" if self.on else f"at {self.at:g} s"
+        return f"{self.kind} n{self.node} {when}" + (f" for {self.seconds:g} s" if self.seconds else "")
+
+
+def schedule(chance: random.Random, nodes: int, kinds: tuple[str, ...]) -> list[Fault]:
+    """Return up to four faults by chance, of these kinds."""
+    if chance.random() < _SAME:
+        kinds = (chance.choice(kinds),)
+    weights = [WEIGHTS[kind] for kind in kinds]
+    faults = []
+    for _ in range(chance.choice((1, 1, 2, 2, 3, 4))):
+        kind = chance.choices(kinds, weights)[0]
+        seconds = chance.choice((0.5, 2.0, 6.0, round(chance.uniform(0.1, _LONGEST_S), 1))) if kind in _LASTING else 0.0
+        faults.append(Fault(kind, *_moment(chance), chance.randrange(nodes), seconds))
+    return faults
+
+
+def _moment(chance: random.Random) -> tuple[float, str]:
+    how = chance.random()
+    if how < 0.4:
+        return round(chance.uniform(0.0, 20.0), 2), ""
+    name = f"message {chance.choice(_MESSAGES)}" if how < 0.75 else f"event {chance.choice(_EVENTS)}"
+    return chance.choice((0.0, 0.0, 0.001, 0.3, 3.0)), f"{name} {chance.choice((1, 1, 2, 2, 3, 4))}"
+
+
+class Schedule:
+    """Has faults happen in a world.
+
+    Args:
+        world: not begun yet.
+        faults: what is to happen.
+
+    Attributes:
+        met: how often which (kind, phase of the run) came together.
+        last_s: when the last one is over.
+    """
+
+    def __init__(self, world: World, faults: list[Fault]) -> None:
+        self._world = world
+        self.met: Counter[tuple[str, str]] = Counter()
+        self.last_s = 0.0
+        self._seen: Counter[str] = Counter()
+        self._waiting = {id(fault): fault for fault in faults if fault.on}
+        self._lose = False
+        for fault in faults:
+            if not fault.on:
+                world.loop.after(fault.at, self._happen, fault)
+        world.happens.append(self._moment)
+        world.network.watchers.append(self._sent)
+
+    def _sent(self, node: str, to_node: bool, message: dict[str, Any]) -> bool:
+        self._lose = False
+        self._moment(f"message {message.get('t')}", node)
+        return self._lose
+
+    def _moment(self, name: str, node: str = "") -> None:
+        self._seen[name] += 1
+        moment = f"{name} {self._seen[name]}"
+        for key, fault in list(self._waiting.items()):
+            if fault.on == moment:
+                del self._waiting[key]
+                if node and fault.kind in ("lose", "cut"):
+                    fault = Fault(fault.kind, fault.at, fault.on, self._world.names.index(node), fault.seconds)
+                if fault.at == 0.0 and fault.kind == "lose":
+                    self._happen(fault)
+                else:
+                    self._world.loop.after(fault.at, self._happen, fault)
+
+    def _happen(self, fault: Fault) -> None:
+        world = self._world
+        if world.over and world.rules.ended and fault.kind in ("cancel", "preempt"):
+            return
+        self.met[fault.kind, world.rules.phase] += 1
+        world.note(f"FAULT {fault}")
+        self.last_s = max(self.last_s, world.loop.now + fault.seconds)
+        host = world.hosts[world.names[fault.node % len(world.names)]]
+        if fault.kind == "lose":
+            self._lose = True
+        _KINDS[fault.kind](world, host, fault)
+
+
+def _cut(world: World, host: Host, fault: Fault) -> None:
+    """The node's connections are reset."""
+    world.network.cut(host.name)
+
+
+def _cut_agent(world: World, host: Host, fault: Fault) -> None:
+    """The agent's end is reset; the supervisor does not learn of it."""
+    world.network.cut(host.name, (False,))
+
+
+def _cut_supervisor(world: World, host: Host, fault: Fault) -> None:
+    """The supervisor's end is reset; the agent does not learn of it."""
+    world.network.cut(host.name, (True,))
+
+
+def _way(what: str, ways: tuple[bool, ...]) -> Callable[[World, Host, Fault], None]:
+    def begin(world: World, host: Host, fault: Fault) -> None:
+        _excuse(world, host, fault)
+        for way in ways:
+            world.network.ways[host.name, way] = what
+            world.loop.after(fault.seconds, world.network.heal, host.name, way)
+
+    return begin
+
+
+def _blip(world: World, host: Host, fault: Fault) -> None:
+    """The network is away for a while, and connections are reset as it goes."""
+    world.network.cut(host.name)
+    _way("swallow", (True, False))(world, host, fault)
+
+
+def _delay(world: World, host: Host, fault: Fault) -> None:
+    """Messages take up to a second longer."""
+    world.network.delay_s[host.name] = min(1.0, fault.seconds / 10)
+    world.loop.after(fault.seconds, world.network.delay_s.pop, host.name, None)
+
+
+def _kill_rank(world: World, host: Host, fault: Fault) -> None:
+    """A rank is killed."""
+    ranks = [process for process in host.children.values() if ":rank-" in process.name and process.alive]
+    if ranks:
+        world.rules.rank_faults += 1
+        ranks[0].kill()
+
+
+def _bug(world: World, host: Host, fault: Fault) -> None:
+    """Rank 0 fails by itself, once, at a step to come."""
+    world.rules.rank_faults += 1
+    world.bugs.append((5 + fault.node * 4, 0))
+
+
+def _kill_agent(world: World, host: Host, fault: Fault) -> None:
+    """An agent is killed, and its ranks with it."""
+    if host.agent is not None:
+        host.agent.kill()
+        _replace_by_srun(world, host)
+
+
+def _replace_by_srun(world: World, host: Host) -> None:
+    """Where no supervisor knows of an agent yet, nobody replaces it: the run goes on without, or the job is given up."""
+    world.rules.excused.add(host.name)
+
+
+def _kill_supervisor(world: World, host: Host, fault: Fault) -> None:
+    """The supervisor is killed."""
+    if world.supervisor is not None:
+        world.supervisor.kill()
+
+
+def _power_off(world: World, host: Host, fault: Fault) -> None:
+    """A machine is gone, without a word."""
+    world.rules.excused.add(host.name)
+    world.power_off(host)
+
+
+def _pause_agent(world: World, host: Host, fault: Fault) -> None:
+    """An agent stands still; its ranks do not."""
+    _excuse(world, host, fault)
+    if host.agent is not None and host.agent.alive:
+        host.agent.pause()
+        world.loop.after(fault.seconds, host.agent.resume)
+
+
+def _pause_supervisor(world: World, host: Host, fault: Fault) -> None:
+    """The supervisor stands still, as on a file system that does."""
+    if world.supervisor is not None and world.supervisor.alive:
+        for other in world.hosts.values():
+            _excuse(world, other, fault)
+        world.supervisor.pause()
+        world.loop.after(fault.seconds, world.supervisor.resume)
+
+
+def _stuck(world: World, host: Host, fault: Fault) -> None:
+    """What is killed on a machine is held by the kernel for a while."""
+    host.stuck_s = fault.seconds
+    world.loop.after(2 * fault.seconds, setattr, host, "stuck_s", 0.0)
+
+
+def _cancel(world: World, host: Host, fault: Fault) -> None:
+    """Somebody cancels the run."""
+    world.cancel()
+
+
+def _preempt(world: World, host: Host, fault: Fault) -> None:
+    """The scheduler takes the allocation, with some warning, and gives another."""
+    world.preempt(max(fault.seconds, 1.0))
+
+
+def _time_limit(world: World, host: Host, fault: Fault) -> None:
+    """The job's time is nearly over."""
+    if world.supervisor is not None and world.supervisor.alive:
+        world.supervisor.signal(10)
+
+
+def _clock(world: World, host: Host, fault: Fault) -> None:
+    """A machine's wall clock jumps."""
+    host.clock_s += fault.seconds * 100 - 600
+    if host.agent is not None:
+        host.agent.clock_s = host.clock_s
+    if host.name == world.names[0] and world.supervisor is not None:
+        world.supervisor.clock_s = host.clock_s
+
+
+def _excuse(world: World, host: Host, fault: Fault) -> None:
+    if fault.seconds > _EXCUSED_S:
+        world.rules.excused.add(host.name)
+
+
+_KINDS: dict[str, Callable[[World, Host, Fault], None]] = {
+    "cut": _cut,
+    "lose": _cut,
+    "cut_agent": _cut_agent,
+    "cut_supervisor": _cut_supervisor,
+    "hold_to": _way("hold", (True,)),
+    "hold_from": _way("hold", (False,)),
+    "hold": _way("hold", (True, False)),
+    "swallow_to": _way("swallow", (True,)),
+    "swallow_from": _way("swallow", (False,)),
+    "swallow": _way("swallow", (True, False)),
+    "blip": _blip,
+    "delay": _delay,
+    "kill_rank": _kill_rank,
+    "bug": _bug,
+    "kill_agent": _kill_agent,
+    "kill_supervisor": _kill_supervisor,
+    "power_off": _power_off,
+    "pause_agent": _pause_agent,
+    "pause_supervisor": _pause_supervisor,
+    "stuck": _stuck,
+    "cancel": _cancel,
+    "preempt": _preempt,
+    "time_limit": _time_limit,
+    "clock": _clock,
+}
+KINDS = tuple(_KINDS)
+WEIGHTS: Counter[str] = Counter(dict.fromkeys(KINDS, 2))
+WEIGHTS.update({"lose": 6, "cut": 2, "blip": 3, "kill_rank": 2, "kill_supervisor": 2, "stuck": -1, "clock": -1})
+_LASTING = frozenset(
+    kind
+    for kind in KINDS
+    if kind.startswith(("hold", "swallow", "pause")) or kind in ("blip", "delay", "stuck", "preempt", "clock")
+)

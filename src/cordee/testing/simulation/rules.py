@@ -1,0 +1,187 @@
+"""What must hold whatever happens: looked at after each event, and at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cordee.errors import RunFolderError
+from cordee.runs.blocklog import EVENTS, decode_json, iter_records, list_parts, read_blocks
+from cordee.runs.journal import read_journal
+from cordee.runs.state import Replay
+from cordee.testing.simulation.loop import Process
+
+if TYPE_CHECKING:
+    from cordee.testing.simulation.machine import Child
+    from cordee.testing.simulation.world import World
+
+_CANCEL_S = 40.0
+_OF_RANKS = ("crash_loop", "retries", "not_started")
+_PHASES = {
+    "submitted": "queue",
+    "supervisor_started": "connect",
+    "vetting_started": "vet",
+    "attempt_started": "start",
+    "rank_started": "train",
+    "stop_requested": "stop",
+    "attempt_ended": "restart",
+    "segment_ended": "queue",
+    "ended": "end",
+}
+
+
+class Rules:
+    """Watches one world.
+
+    Attributes:
+        violations: (rule, what was seen), each rule once.
+        ended: whether the journal says that the run is over.
+        phase: of the run, as its journal says.
+        rank_faults: how often a rank was made to fail by itself.
+        excused: nodes that were silent for so long that an unknown verdict is right.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.violations: list[tuple[str, str]] = []
+        self.ended = False
+        self.phase = "queue"
+        self.rank_faults = 0
+        self.excused: set[str] = set()
+        self._epoch = 0
+        self._alive: list[tuple[Child, Process]] = []
+        self._cancelled_at: float | None = None
+        self._ended_at = 0.0
+        self.end: dict[str, Any] = {}
+        self._newest_attempt = (0, 0)
+
+    def broken(self, rule: str, seen: str) -> None:
+        """Note that a rule does not hold."""
+        if all(rule != known for known, _ in self.violations):
+            self._world.note(f"BROKEN: {rule}: {seen}")
+            self.violations.append((rule, seen))
+
+    def rank_started(self, child: Child) -> None:
+        """No rank of an older attempt may be there, unless it is held where time does not count."""
+        self._alive = [(other, process) for other, process in self._alive if process.alive]
+        mine = (child.epoch, child.attempt)
+        for other, process in self._alive:
+            theirs = (other.epoch, other.attempt)
+            agent = other.host.agent
+            escaped = process.paused or other.host.stuck_s > 0 or (agent is not None and agent.paused)
+            if theirs != mine and not escaped:
+                self.broken("two attempts at once", f"{process.name} lives as {child.process.name} starts")
+            elif theirs == mine and other.rank == child.rank:
+                self.broken("a rank was started twice", child.process.name)
+        if mine < self._newest_attempt:
+            self.broken("an older attempt was started", f"{child.process.name}, after {self._newest_attempt}")
+        self._newest_attempt = max(mine, self._newest_attempt)
+        self._alive.append((child, child.process))
+
+    def saved(self, child: Child, step: int) -> None:
+        """Only the newest attempt saves."""
+        if (child.epoch, child.attempt) < self._newest_attempt and child.host.stuck_s == 0:
+            self.broken("two attempts write", f"{child.process.name} saves step {step}, after {self._newest_attempt}")
+
+    def cancel_asked(self, at: float) -> None:
+        """Somebody has asked for the run's end."""
+        if not self.ended:
+            self._cancelled_at = at
+
+    def journaled(self, event: dict[str, Any]) -> None:
+        """An event was given to the journal."""
+        name, epoch = event["event"], event["epoch"]
+        self.phase = _PHASES.get(name, self.phase)
+        self._world.note(f"journal {epoch}/{event['seq']} {name} {_brief(event)}")
+        if self.ended and name in ("ended", "attempt_started", "segment_ended"):
+            self.broken("ended is final", f"{name} of epoch {epoch} after {self.end}")
+        if name == "supervisor_started":
+            self._epoch = max(self._epoch, epoch)
+        if name == "attempt_started" and epoch < self._epoch:
+            self.broken("an older epoch leads", f"attempt {event['attempt']} of epoch {epoch}")
+        if name == "node_verdict" and event["verdict"] in ("bad", "unknown") and event["node"] not in self.excused:
+            reasons = [result["evidence"] for result in event["results"] if result["status"] != "pass"]
+            self.broken("a healthy node was judged", f"{event['node']} is {event['verdict']}: {reasons[:2]}")
+        if name == "ended":
+            self.ended, self._ended_at = True, self._world.loop.now
+            self.end = {key: event.get(key) for key in ("state", "reason", "text")}
+            self._judge_end(str(event["state"]), str(event["reason"]))
+
+    def _judge_end(self, state: str, reason: str) -> None:
+        if state == "failed" and reason in _OF_RANKS and self.rank_faults < 2:
+            self.broken("node loss counted as failure", f"{self.end} with {self.rank_faults} failures of ranks")
+        if state == "failed" and reason == "vetting" and not self.excused:
+            self.broken("aborted by vetting", str(self.end))
+        if state == "failed" and reason == "internal":
+            self.broken("an internal error", str(self.end))
+        late = self._cancelled_at is not None and self._ended_at > self._cancelled_at + _CANCEL_S
+        if late and state == "finished":
+            self.broken("a cancel was lost", f"asked for at {self._cancelled_at}, and the run is {state}")
+
+    def at_end(self, in_time: bool) -> None:
+        """Look at what is left when it is over, or should be."""
+        if not in_time:
+            self.broken("the run does not end", f"its phase is {self.phase}: {self._world.trace[-1]}")
+        else:
+            left = [process.name for process in self._world.loop.processes if process.alive]
+            if left:
+                self.broken("something is left behind", ", ".join(left[:5]))
+        for about in self._world.loop.unhandled:
+            error = about.get("exception")
+            if error is not None and not isinstance(error, (OSError, GeneratorExit)):
+                self.broken("a handler raised", f"{about.get('message')}: {error!r}"[:300])
+        self._look_at_the_journal()
+        self._look_at_telemetry()
+
+    def _look_at_the_journal(self) -> None:
+        events = read_journal(self._world.folder.journal)
+        replay, ended = Replay("simulated-run"), 0
+        try:
+            for event in events:
+                replay.feed([event])
+                ended += event["event"] == "ended"
+        except RunFolderError as error:
+            self.broken("the journal does not replay", str(error))
+        if ended > 1:
+            self.broken("ended is unique", f"{ended} of them")
+        if self.ended and ended == 0:
+            self.broken("a durable event was lost", "ended")
+        last: dict[str, int] = {}
+        for event in events:
+            if event["writer"] != "client" and event["seq"] != last.get(event["writer"], -1) + 1:
+                self.broken("a durable event was lost", f"{event['writer']} before {event['seq']}")
+            last[event["writer"]] = event["seq"]
+
+    def _look_at_telemetry(self) -> None:
+        stored: dict[tuple[int, int], set[int]] = {}
+        for _, _, path in list_parts(self._world.folder.telemetry):
+            for _, _, payload in read_blocks(path):
+                for kind, body in iter_records(payload):
+                    if kind == EVENTS:
+                        document = decode_json(body)
+                        steps = stored.setdefault((document["attempt"], document["rank"]), set())
+                        steps.update(event[0] for event in document["events"])
+        for channel in self._world.channels.values():
+            missing = set(channel.logged[: channel.stored]) - stored.get((channel.attempt, channel.rank), set())
+            if missing:
+                self.broken("what was acknowledged is not stored", f"{channel.attempt}-{channel.rank}: {missing}")
+
+
+def _brief(event: dict[str, Any]) -> str:
+    keys = (
+        "node",
+        "rank",
+        "attempt",
+        "outcome",
+        "reason",
+        "code",
+        "signal",
+        "verdict",
+        "state",
+        "text",
+        "finding",
+        "step",
+    )
+    told = {key: event[key] for key in keys if event.get(key) is not None}
+    if "finding" in told:
+        told["finding"] = told["finding"]["text"][:200]
+    return " ".join(f"{key}={value}" for key, value in told.items())

@@ -1,0 +1,465 @@
+"""One run in a simulated allocation: its machines, what its ranks do, and whoever starts what has died."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import random
+import shutil
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from cordee import wire
+from cordee.clock import clocks_of
+from cordee.errors import CordeeError, OwnershipError
+from cordee.node.agent import Agent
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import JournalWriter, client_journal
+from cordee.runs.lane import Inline
+from cordee.supervise.lanes import Lanes
+from cordee.supervise.place import Place
+from cordee.supervise.supervisor import Supervisor
+from cordee.testing.made_journal import made_plan
+from cordee.testing.simulation.loop import Clocks, Process, VirtualLoop
+from cordee.testing.simulation.machine import Channel, Child, Host, SimulatedMachine
+from cordee.testing.simulation.network import Network
+from cordee.testing.simulation.rules import Rules
+
+_RESTART_S = 0.5
+_MOST_STARTS, _STARTS_WINDOW_S = 10, 60.0
+_HUNG_S = 60.0
+_QUEUE_S = 5.0
+_AGENT_START_S = 0.5
+_SRUN_S = 1.0
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a run is and does; times in virtual seconds.
+
+    Attributes:
+        nodes, spares, per_node: its world.
+        steps, step_s, every: of the training, and after how many steps rank 0 saves.
+        setup_s: of the set-up lines, 0: there are none.
+        checks_s, start_s: of the checks, and of a rank before its first step.
+        notice_s: how soon ranks fail that have lost another one.
+        stopping: whether ranks call `cordee.stopping`.
+    """
+
+    nodes: int = 2
+    spares: int = 1
+    per_node: int = 1
+    steps: int = 20
+    step_s: float = 0.5
+    every: int = 5
+    setup_s: float = 2.0
+    checks_s: float = 0.3
+    start_s: float = 0.5
+    notice_s: float = 0.01
+    stopping: bool = True
+
+
+@dataclass
+class Group:
+    """The ranks of one attempt, as they find each other."""
+
+    size: int
+    there: set[int] = field(default_factory=set)
+    broken: bool = False
+
+
+class SimulatedPlace(Place):
+    """The allocation as the supervisor sees it; see Place."""
+
+    chains = True
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.folder, world.plan)
+        self._world = world
+
+    @property
+    def allocation(self) -> dict[str, Any]:
+        return {"job": "1", "requeues": self._world.requeues}
+
+    def identity(self) -> dict[str, Any]:
+        process = Process.here()
+        assert process is not None
+        about = {"pid": process.pid, "start_ticks": 0, "host": self._world.names[0], "boot": "simulated"}
+        return {**about, **self.allocation, "began": None, "node": self._world.names[0], "partition": None}
+
+    def age_s(self) -> float:
+        return self._world.loop.now - self._world.allocated_at
+
+    def node_names(self) -> list[str]:
+        return self._world.names
+
+    def address(self) -> str:
+        return "127.0.0.1"
+
+    def address_of(self, connection: wire.Connection) -> str:
+        return "127.0.0.1"
+
+    async def listen(self, token: bytes, epoch: int, on_connect: Callable[[wire.Connection], None]) -> wire.Server:
+        return cast(wire.Server, self._world.network.listen(token, epoch, on_connect))
+
+    def owner_alive(self, owner: dict[str, Any]) -> bool:
+        return any(process.alive and process.pid == owner["pid"] for process in self._world.loop.processes)
+
+    def fate(self) -> str:
+        return self._world.fate
+
+    def go_on(self, how: str) -> dict[str, Any]:
+        self._world.requeue()
+        return {"job": "1", "how": how}
+
+    def replace_agent(self, node: str, incarnation: int) -> None:
+        self._world.loop.after(_SRUN_S, self._world.replace_agent, node, incarnation, self._world.requeues)
+
+    def agent_gone(self, node: str, incarnation: int) -> bool:
+        agents = self._world.hosts[node].agents
+        on_this_host = node == self._world.names[0]
+        return len(agents) > incarnation or (on_this_host and bool(agents) and not agents[-1].alive)
+
+    def beat(self) -> None:
+        self._world.beaten_at = self._world.loop.now
+
+    def requests(self) -> list[dict[str, Any]]:
+        found, self._world.requests = self._world.requests, []
+        return found
+
+
+class _Rescue:
+    """Has the job requeued when an agent finds no supervisor any more; see `cordee.node.rescue.Rescue`."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._requeues = world, world.requeues
+
+    async def orphaned(self) -> None:
+        if self._requeues == self._world.requeues and not self._world.rules.ended:
+            self._world.requeue()
+
+    async def terminated(self) -> None:
+        """The supervisor is told the same."""
+
+
+class World:
+    """A run from its submission to its end, on a loop of its own.
+
+    Args:
+        seed: of all chance.
+        script: what the run does.
+
+    Attributes:
+        rules: what must hold, and what was seen not to.
+        trace: (virtual second, what happened), for people and for comparing two simulations.
+        happens: called with `event NAME` for each event of the journal, and `message NAME` for each message, as it is sent.
+    """
+
+    def __init__(self, seed: int, script: Script) -> None:
+        self.chance = random.Random(f"world-{seed}")
+        self.script = script
+        self.loop = VirtualLoop()
+        self.clocks = Clocks(self.loop)
+        self.network = Network(self.loop, random.Random(f"network-{seed}"))
+        self.root = Path(tempfile.mkdtemp(prefix="cordee-simulation-", dir=_memory()))
+        self.folder = RunFolder.create(self.root / "runs", "simulated-run")
+        self.plan = _plan(self.folder, script)
+        self.folder.plan.write_text(json.dumps(self.plan))
+        (self.root / "checkpoints").mkdir()
+        self.names = [f"n{index}" for index in range(script.nodes + script.spares)]
+        self.trace: list[tuple[float, str]] = []
+        self.channels: dict[str, Channel] = {}
+        self.groups: dict[tuple[int, int], Group] = {}
+        self.hosts: dict[str, Host] = {}
+        self.requests: list[dict[str, Any]] = []
+        self.bugs: list[tuple[int, int]] = []
+        self.fate = "running"
+        self.requeues = -1
+        self.allocated_at = self.beaten_at = 0.0
+        self.supervisor: Process | None = None
+        self.led: Supervisor | None = None
+        self.over = False
+        self.happens: list[Callable[[str], None]] = []
+        self._starts: deque[float] = deque(maxlen=_MOST_STARTS)
+        self._requeuing = False
+        self.said = io.StringIO()
+        self.rules = Rules(self)
+
+    def note(self, text: str) -> None:
+        """Write what happened into the trace."""
+        self.trace.append((round(self.loop.now, 4), text))
+
+    # The allocation
+
+    def begin(self) -> None:
+        """Submit the run, and give it its first allocation."""
+        client_journal(self.folder.journal).append("submitted", backend="simulated")
+        self._allocate()
+        self._keep()
+
+    def _allocate(self) -> None:
+        self.requeues += 1
+        self._requeuing = False
+        self.fate = "running"
+        self.allocated_at = self.loop.now
+        self.network.dark.clear()
+        self.hosts = {name: Host(name) for name in self.names}
+        self.note(f"allocation {self.requeues} begins")
+        self._start_supervisor()
+        for host in self.hosts.values():
+            self.loop.after(self.chance.uniform(0.1, _AGENT_START_S), self._start_agent, host)
+
+    def requeue(self) -> None:
+        """End the allocation, and begin another one a moment later."""
+        if self._requeuing:
+            return
+        self._requeuing = True
+        self.note("requeued")
+        self.loop.after(1.0, self._end_allocation)
+        self.loop.after(1.0 + _QUEUE_S, self._allocate)
+
+    def _end_allocation(self) -> None:
+        for host in self.hosts.values():
+            self.power_off(host, forever=False)
+        if self.supervisor is not None:
+            self.supervisor.kill()
+
+    def preempt(self, grace_s: float) -> None:
+        """Tell everybody of the allocation to end; it goes after `grace_s`, and comes back."""
+        self.fate = "preempted"
+        if self.supervisor is not None:
+            self.supervisor.signal(signal.SIGTERM)
+        for host in self.hosts.values():
+            if host.agent is not None:
+                host.agent.signal(signal.SIGTERM)
+        self.loop.after(grace_s, self._preempted, self.requeues)
+
+    def _preempted(self, requeues: int) -> None:
+        if requeues == self.requeues and not self.rules.ended:
+            self.requeue()
+
+    def _start_supervisor(self) -> None:
+        async def lead() -> int:
+            self.led = Supervisor(self.folder, SimulatedPlace(self), lanes=Lanes(lambda name: Inline()))
+            return await self.led.serve()
+
+        self._starts.append(self.loop.now)
+        self.beaten_at = self.loop.now
+        process = Process(self.loop, "supervisor", lead, lambda code, number: self._supervisor_ended(process, code))
+        self.supervisor = process
+        self.note("supervisor starts")
+
+    def _supervisor_ended(self, process: Process, code: int | None) -> None:
+        self.note(f"supervisor ended with {code} {process.error or ''}")
+        if process.error is not None and not isinstance(process.error, CordeeError):
+            self.rules.broken("the supervisor raised", repr(process.error))
+        if self._requeuing or self.over or process is not self.supervisor:
+            return
+        if code in (0, 100) or isinstance(process.error, OwnershipError):
+            self.over = self.rules.ended
+            return
+        if not self.hosts[self.names[0]].up:
+            return
+        if len(self._starts) == _MOST_STARTS and self.loop.now - self._starts[0] < _STARTS_WINDOW_S:
+            self.rules.broken("the supervisor ended ten times in a minute", repr(process.error))
+            self.over = True
+            return
+        self.loop.after(_RESTART_S, self._restart_supervisor, self.requeues)
+
+    def _restart_supervisor(self, requeues: int) -> None:
+        if requeues == self.requeues and not self._requeuing and not self.over and self.hosts[self.names[0]].up:
+            self._start_supervisor()
+
+    def _keep(self) -> None:
+        """Kill a supervisor that gives no sign of life, as the batch script does."""
+        process = self.supervisor
+        if process is not None and process.alive and self.loop.now - self.beaten_at > _HUNG_S:
+            self.note("supervisor hangs")
+            process.kill()
+        if not self.over:
+            self.loop.after(5.0, self._keep)
+
+    def _start_agent(self, host: Host) -> None:
+        if self.hosts[host.name] is not host or not host.up or self.over:
+            return
+        incarnation = len(host.agents) + 1
+
+        async def serve() -> int:
+            rescue = cast(Any, _Rescue(self))
+            return await Agent(self.folder, host.name, incarnation, rescue, SimulatedMachine(self, host)).serve()
+
+        def ended(code: int | None, number: int | None) -> None:
+            self.note(
+                f"agent {host.name} {incarnation} ended with {code if number is None else -number} {process.error or ''}"
+            )
+            if process.error is not None and not isinstance(process.error, CordeeError):
+                self.rules.broken("an agent raised", repr(process.error))
+
+        process = Process(self.loop, f"agent {host.name}", serve, ended)
+        process.clock_s = host.clock_s
+        host.agents.append(process)
+        self.note(f"agent {host.name} {incarnation} starts")
+
+    def replace_agent(self, node: str, incarnation: int, requeues: int) -> None:
+        """Start a new agent where the one of this incarnation, or none, is, once the machine is reached; it ends that one."""
+        host = self.hosts[node]
+        if requeues != self.requeues or not host.up or len(host.agents) > incarnation:
+            return
+        if any((node, way) in self.network.ways for way in (True, False)):
+            self.loop.after(_SRUN_S, self.replace_agent, node, incarnation, requeues)
+            return
+        if host.agent is not None:
+            host.agent.kill()
+        self._start_agent(host)
+
+    def power_off(self, host: Host, forever: bool = True) -> None:
+        """End a machine with all that runs there; nobody is told."""
+        host.up = False
+        if forever:
+            self.network.dark.add(host.name)
+        for process in [*host.agents, *host.children.values()]:
+            process.kill()
+        if forever and host.name == self.names[0] and self.supervisor is not None:
+            self.supervisor.kill()
+
+    def signal(self, host: Host, process: Process, number: int) -> None:
+        """Give a signal; what the kernel holds ends later."""
+        if number == signal.SIGKILL and host.stuck_s > 0 and process.alive:
+            self.loop.after(host.stuck_s, process.kill)
+        else:
+            process.signal(number)
+
+    def sweep(self, host: Host) -> None:
+        """Kill all that agents have started on a machine."""
+        for process in list(host.children.values()):
+            if process.alive:
+                self.signal(host, process, signal.SIGKILL)
+
+    # What ranks do
+
+    def memory(self, host: Host) -> Path:
+        """Return a machine's folder in memory."""
+        path = self.root / host.name
+        path.mkdir(exist_ok=True)
+        return path
+
+    def group(self, child: Child) -> Group:
+        """Return the ranks of an attempt."""
+        size = self.script.nodes * self.script.per_node
+        return self.groups.setdefault((child.epoch, child.attempt), Group(size))
+
+    def child_started(self, child: Child) -> None:
+        """A process was started by an agent."""
+        if child.is_rank:
+            self.note(f"rank {child.rank} of attempt {child.attempt} starts on {child.host.name}")
+            self.rules.rank_started(child)
+            self.group(child).there.add(child.rank)
+
+    def child_ended(self, child: Child, code: int | None, number: int | None) -> None:
+        """A process that an agent started has ended."""
+        child.host.children.pop(child.process.pid, None)
+        if child.is_rank:
+            self.note(f"rank {child.rank} of attempt {child.attempt} ended with {code if number is None else -number}")
+            if code != 0:
+                self.group(child).broken = True
+        if child.process.error is not None:
+            self.rules.broken("the simulation itself", repr(child.process.error))
+
+    def bug(self, child: Child, step: int) -> bool:
+        """Return whether the script fails here: each bug does so once."""
+        if child.rank == 0 and (step, 0) in self.bugs:
+            self.bugs.remove((step, 0))
+            return True
+        return False
+
+    def save(self, child: Child, step: int) -> None:
+        """Save a checkpoint."""
+        path = self.root / "checkpoints" / f"step-{step:06d}"
+        path.mkdir(exist_ok=True)
+        (path / "weights").write_text(f"{child.epoch} {child.attempt}")
+        self.rules.saved(child, step)
+
+    def cancel(self) -> None:
+        """Do what `cordee cancel` does."""
+        client_journal(self.folder.journal).append("cancel_requested", by="user")
+        self.requests.append({"request": "cancel", "by": "user"})
+        self.rules.cancel_asked(self.loop.now)
+
+    def ranks(self) -> Iterator[Process]:
+        """Yield the processes of agents and of what they started that are alive."""
+        for process in self.loop.processes:
+            if process.alive and process is not self.supervisor:
+                yield process
+
+    def close(self) -> None:
+        """Forget all of it."""
+        self.loop.bury()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Have the clocks be this world's, and what is said kept, for the time of the block."""
+        append = JournalWriter.append
+        rules = self.rules
+
+        def watched(writer: JournalWriter, event: str, **fields: Any) -> dict[str, Any]:
+            record = append(writer, event, **fields)
+            rules.journaled(record)
+            for happens in list(self.happens):
+                happens(f"event {event}")
+            return record
+
+        JournalWriter.append = watched  # type: ignore[method-assign, assignment]
+        try:
+            with clocks_of(self.clocks), redirect_stderr(self.said):
+                yield
+        finally:
+            JournalWriter.append = append  # type: ignore[method-assign]
+
+
+def _memory() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+_PLANS: dict[str, dict[str, Any]] = {}
+
+
+def _plan(folder: RunFolder, script: Script) -> dict[str, Any]:
+    """Return the run's plan, made as any made run's is."""
+    if not _PLANS:
+        layout = SimpleNamespace(nodes=1, per_node=1, sizes={"tp": 1, "pp": 1})
+        _PLANS["plan"] = made_plan(folder, "simulated", cast(Any, SimpleNamespace(layout=layout))).document()
+    plan = copy.deepcopy(_PLANS["plan"])
+    plan.update(backend="slurm", run=folder.id, folder=str(folder.root), workdir="/", job_folder=str(folder.root))
+    plan["sampling"]["gpus"] = "none"
+    step = plan["steps"][0]
+    step["request"].update(
+        nodes=script.nodes, spare_nodes=script.spares, min_nodes=script.nodes, ranks_per_node=script.per_node
+    )
+    step["tasks"].update(argv=["train"], setup=["true"] if script.setup_s else [])
+    checkpoints = str(folder.root.parent.parent / "checkpoints")
+    step["checkpoint"].update(path=checkpoints, own_folder=True, grace_s=20.0)
+    step["segment"].update(grace_s=20.0, max_segments=3)
+    return plan
+
+
+def script_of(chance: random.Random, nodes: int) -> Script:
+    """Return a script by chance."""
+    return replace(
+        Script(nodes=nodes),
+        spares=chance.choice((0, 1, 1)),
+        per_node=chance.choice((1, 1, 2)),
+        setup_s=chance.choice((0.0, 2.0, 6.0)),
+        every=chance.choice((5, 5, 1000)),
+        notice_s=chance.choice((0.001, 0.01, 1.0, 60.0)),
+        stopping=chance.random() < 0.6,
+        steps=chance.choice((20, 20, 20, 200)),
+    )

@@ -1,0 +1,206 @@
+"""The simulator: the real supervisor and agents in virtual time, the rules that hold, and mutants that it must find."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from cordee.cli import main
+from cordee.errors import EXIT_USAGE
+from cordee.node.lease import Lease
+from cordee.node.telemetry import Telemetry
+from cordee.supervise.attempt import Attempt
+from cordee.supervise.early_end import EarlyEnd
+from cordee.supervise.restart import Decision, RestartPolicy
+from cordee.testing.simulation import KINDS, Case, Fault, Script, campaign, case_of, resumed, shrunk, simulate
+from cordee.testing.simulation.loop import Process, VirtualLoop
+from cordee.wire.session import Outbox
+
+HELD = KINDS
+TWO = Script(nodes=2, spares=0)
+
+
+def case(*faults, script=TWO):
+    return Case(1, script, faults)
+
+
+def run(*words):
+    with pytest.raises(SystemExit) as ended:
+        main(["testing", "simulate", *words])
+    return ended.value.code
+
+
+def events(result):
+    return [text.split()[2] for _, text in result.trace if text.startswith("journal ")]
+
+
+def test_a_run_without_faults_ends_well_in_virtual_time():
+    result = simulate(case())
+    assert (result.end, result.violations) == ("finished", [])
+    assert events(result)[-1] == "ended"
+    assert 10 < result.virtual_s < 20
+
+
+def test_the_same_seed_goes_the_same_way():
+    first, second = simulate(case_of(3)), simulate(case_of(3))
+    assert first.trace == second.trace
+    assert first.trace != simulate(case_of(4)).trace
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_no_rule_is_broken_by_what_is_held(block):
+    done = campaign(range(40 * block, 40 * block + 40), kinds=HELD)
+    assert done.broken == {}
+
+
+@pytest.mark.campaign
+def test_no_rule_is_broken_by_what_is_held_in_many_seeds():
+    assert campaign(range(1000, 3000), kinds=HELD).broken == {}
+
+
+def test_a_rank_that_is_killed_is_restarted_from_the_checkpoint():
+    result = simulate(case(Fault("kill_rank", at=8.0)))
+    assert (result.end, result.violations) == ("finished", [])
+    assert events(result).count("attempt_started") == 2
+    assert any("rank 0 of attempt 2 starts" in text for _, text in result.trace)
+
+
+def test_a_supervisor_that_is_killed_is_followed_by_the_next_epoch():
+    result = simulate(case(Fault("kill_supervisor", at=8.0)))
+    assert (result.end, result.violations) == ("finished", [])
+    assert any(text.startswith("journal 2/0 supervisor_started") for _, text in result.trace)
+
+
+def test_a_preempted_run_comes_back_and_a_cancelled_one_does_not():
+    assert simulate(case(Fault("preempt", at=8.0, seconds=20.0))).end == "finished"
+    assert simulate(case(Fault("cancel", at=8.0))).end == "cancelled"
+
+
+# Defects, put back by a line each: what they break, in which seeds they are looked for, and which kinds of faults show them.
+
+
+def _start_beside(attempt, grace_s, most_s, successor):
+    return asyncio.sleep(0.0, result=[])
+
+
+def _count_losses(policy, failure, progressed):
+    return Decision(False, 0.0, 1, "crash_loop", failure.sentence())
+
+
+def _acknowledge_before_it_is_stored(telemetry, send, **about):
+    send_it(telemetry, send, **about)
+    telemetry.acknowledge(telemetry._sequence)
+    for channel in telemetry._channels._open.values():
+        channel.stored = channel.read
+
+
+send_it = Telemetry.send
+
+
+BREAKS = ("cut", "lose", "blip")
+AWAY = ("swallow", "blip")
+MIXED = ("kill_rank", "kill_supervisor", "cancel", "preempt", "hold", "delay")
+MUTANTS = {
+    "an attempt does not wait for the end of its ranks": (Attempt, "stop", _start_beside, "two attempts at once", MIXED),
+    "any failure ends the run as a crash loop": (
+        RestartPolicy, "decide", _count_losses, "node loss counted as failure", MIXED,
+    ),
+    "a cancel is not taken in": (EarlyEnd, "cancel", lambda *_, **__: None, "a cancel was lost", MIXED),
+    "what is sent counts as stored": (
+        Telemetry, "send", _acknowledge_before_it_is_stored, "what was acknowledged is not stored", MIXED,
+    ),
+    "a lease is never over": (Lease, "over", lambda lease, now: False, "two attempts at once", AWAY),
+    "nothing is sent again": (Outbox, "__iter__", lambda outbox: iter(()), "the run does not end", BREAKS),
+}  # fmt: skip
+
+
+def _longer(case):
+    """Return a case whose faults last longer than a node may be silent."""
+    return replace(case, faults=tuple(replace(fault, seconds=fault.seconds + 30.0) for fault in case.faults))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_defect_that_is_put_back_is_found(mutant, monkeypatch):
+    owner, name, replacement, rule, kinds = MUTANTS[mutant]
+    monkeypatch.setattr(owner, name, replacement)
+    for seed in range(300):
+        case = case_of(seed, kinds=kinds)
+        result = simulate(_longer(case) if kinds is AWAY else case)
+        if rule in dict(result.violations):
+            break
+    assert rule in dict(result.violations)
+
+
+def test_a_node_that_is_away_for_longer_than_its_lease_runs_nothing_beside_the_next_attempt():
+    script = Script(nodes=2, spares=1, steps=200, notice_s=60.0)
+    result = simulate(case(Fault("swallow", at=10.0, node=1, seconds=60.0), script=script))
+    assert (result.end, result.violations) == ("finished", [])
+    assert events(result).count("attempt_started") == 2
+
+
+def test_a_failing_case_is_made_shorter_and_replays(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(EarlyEnd, "cancel", lambda *_, **__: None)
+    step_s = 5.0  # so that the run cannot end by itself before the cancel must have been heard
+    slow = Script(nodes=2, spares=0, steps=40, step_s=step_s)
+    result = simulate(case(Fault("delay", 1.0, seconds=2.0), Fault("cancel", 9.0), Fault("clock", 3.0), script=slow))
+    short = shrunk(result)
+    assert [fault.kind for fault in short.case.faults] == ["cancel"]
+    file = tmp_path / "case.json"
+    file.write_text(json.dumps(short.case.document()))
+    assert run("--case", str(file), "--json") == 1
+    assert json.loads(capsys.readouterr().out)["violations"] == [list(broken) for broken in short.violations]
+
+
+def test_a_campaign_goes_on_where_it_was(tmp_path):
+    kept = tmp_path / "kept.jsonl"
+    *_, first = resumed(kept, range(60), kinds=("clock",))
+    lines = kept.read_text()
+    kept.write_text(lines[:-20])  # killed while the second block was written
+    *_, second = resumed(kept, range(60), kinds=("clock",))
+    assert (
+        (second.seeds, second.met, second.ends) == (first.seeds, first.met, first.ends) == (60, first.met, first.ends)
+    )
+    assert kept.read_text().startswith(lines.splitlines()[0])
+
+
+def test_the_command_says_which_faults_met_which_phase(capsys):
+    assert run("--seeds", "0-4", "--faults", "kill_rank", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["seeds"], document["broken"]) == (4, {})
+    assert {kind for kind, _, _ in document["met"]} == {"kill_rank"}
+
+
+@pytest.mark.parametrize("wrong", [["--seeds", "many"], ["--faults", "rain"], ["--case", "/dev/null"]])
+def test_what_makes_no_sense_is_refused(wrong):
+    assert run(*wrong) == EXIT_USAGE
+
+
+def test_nothing_of_a_process_that_was_killed_runs_and_what_a_paused_one_would_do_waits():
+    loop, seen = VirtualLoop(), []
+
+    async def count(name):
+        for number in range(4):
+            seen.append((name, number, round(loop.now, 3)))
+            await asyncio.sleep(1.0)
+
+    async def main():
+        killed, paused = (Process(loop, name, lambda name=name: count(name)) for name in ("killed", "paused"))
+        await asyncio.sleep(1.5)
+        killed.kill()
+        paused.pause()
+        await asyncio.sleep(10.0)
+        paused.resume()
+        await asyncio.sleep(10.0)
+
+    loop.run_until_complete(main())
+    assert seen == [
+        ("killed", 0, 0.0), ("paused", 0, 0.0), ("killed", 1, 1.0), ("paused", 1, 1.0), ("paused", 2, 11.5), ("paused", 3, 12.5),
+    ]  # fmt: skip
+    loop.bury()
+
+
+def test_each_kind_of_fault_says_what_it_is():
+    assert len(KINDS) == len(set(KINDS)) > 20
