@@ -63,7 +63,7 @@ def test_many_pieces_of_output_that_only_fit_in_part_are_written_as_far_as_there
     real, room = LogWriter._append, 400
 
     def append(self, frame):
-        if self._size + len(frame) > room:
+        if self.size + len(frame) > room:
             raise OSError(28, "No space left on device")
         real(self, frame)
 

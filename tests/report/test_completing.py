@@ -25,7 +25,7 @@ def left(tmp_path, monkeypatch) -> RunFolder:
     folder.plan.write_text(
         '{"run": "left", "backend": "local", "name": "left", "steps": [{"tasks": {}, "request": {}}]}'
     )
-    monkeypatch.setattr("cordee.runs.journal.utc_text", lambda: "2026-11-21T00:00:00.000Z")
+    monkeypatch.setattr("cordee.runs.journal.utc_text", lambda _: "2026-11-21T00:00:00.000Z")
     journal = JournalWriter(folder.journal, "supervisor-1", 1)
     journal.append("submitted", nodes=1)
     journal.append("supervisor_started", segment=1)

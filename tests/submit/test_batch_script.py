@@ -171,7 +171,7 @@ def test_a_job_that_comes_after_the_end_tells_slurm_how_the_run_ended(site, stat
     folder, plan = site.run()
     journal = client_journal(folder.journal)
     journal.append("supervisor_started", epoch=1, segment=1)
-    journal.append("ended", state=state, exit_code=told, reason="test", text="before this job began")
+    journal.append("ended", epoch=1, state=state, exit_code=told, reason="test", text="before this job began")
     before = len(read_journal(folder.journal))
     assert site.batch(folder, plan).returncode == told
     assert len(read_journal(folder.journal)) == before

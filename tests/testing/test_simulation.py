@@ -90,8 +90,8 @@ def _count_losses(policy, failure, progressed):
     return Decision(False, 0.0, 1, "crash_loop", failure.sentence())
 
 
-def _acknowledge_before_it_is_stored(telemetry, send, **about):
-    send_it(telemetry, send, **about)
+def _acknowledge_before_it_is_stored(telemetry, send, *log, **about):
+    send_it(telemetry, send, *log, **about)
     telemetry.acknowledge(telemetry._sequence)
     for channel in telemetry._channels._open.values():
         channel.stored = channel.read

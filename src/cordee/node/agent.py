@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import traceback
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -213,7 +214,10 @@ class Agent:
             if self._rescue is None and now() > next_keeper:
                 next_keeper = now() + _KEEPER_AFTER_S
                 self._start_keeper()
-            await asyncio.sleep(pause * (0.7 + 0.6 * os.urandom(1)[0] / 255))
+            spread = (
+                zlib.crc32(f"{self.node} {pause}".encode()) % 256 / 255
+            )  # nodes that lost one supervisor come at different times
+            await asyncio.sleep(pause * (0.7 + 0.6 * spread))
             pause = min(pause * _CONNECT_SLOWER, self._connect_most_s)
         return True
 

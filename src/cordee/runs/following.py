@@ -114,8 +114,11 @@ class JournalFollower:
                 whole, end, torn = (rest + piece).rpartition(b"\n")
                 rest = torn
                 if whole or end:
+                    events = parse_lines(
+                        whole, path, brief=not self._keep
+                    )  # what cannot be read is complained of again
                     self._offsets[path] = self._offsets.get(path, 0) + len(whole) + 1
-                    yield from sorted(parse_lines(whole, path, brief=not self._keep), key=place)
+                    yield from sorted(events, key=place)
                 if not piece:
                     return
                 if self._keep and self._offsets.get(path, 0) + len(rest) > MOST_BYTES:

@@ -19,7 +19,7 @@ from cordee.runs.news import News, NewsReader, news_file
 SHARED_PER_S, SHARED_BURST = 1.0, 60.0
 LOCAL_PER_S, LOCAL_BURST = 40.0, 200.0
 # A listing, and for each file a look at its size and the way to it.
-JOURNAL_COST = 12.0
+JOURNAL_COST = 14.0
 TELEMETRY_COST = 20.0
 _QUICK_S, _QUICKEST_PAUSE_S = 5.0, 0.1
 _LONGEST_PAUSE_S, _LONGEST_LOCAL_PAUSE_S = 2.0, 0.2

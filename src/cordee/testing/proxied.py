@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cordee.starting import module_argv
 from cordee.testing.runs import LocalRun
 
 # A supervisor that tells the proxy's port in place of its own, and leaves keeper and agents to the test.
@@ -33,9 +34,6 @@ def write(path, address, port, epoch, token):
 wire.write_rendezvous = write
 raise SystemExit(supervisor.main())
 """
-
-
-_AGENT = ("-m", "cordee.node.agent", "--node")
 
 
 class Pair:
@@ -162,7 +160,7 @@ class ProxiedRun:
         marker = {"CORDEE_TASK": f"{self.folder.id}/control"}
         ports = {"REAL_PORT": str(real_port), "PROXY_PORT": str(self.proxy.port)}
         self._env = {**os.environ, **marker, **ports}
-        self.supervisor = self._start("supervisor", "-c", _SUPERVISOR)
+        self.supervisor = self._start("supervisor", [sys.executable, "-s", "-c", _SUPERVISOR])
         while not (real_port.exists() and real_port.read_text()):
             assert self.supervisor.poll() is None
             time.sleep(0.02)
@@ -173,10 +171,12 @@ class ProxiedRun:
 
     def start_agent(self, index: int) -> None:
         """Start the agent of one more node."""
-        self.agents[f"local-{index}"] = self._start(f"agent-{index}", *_AGENT, f"local-{index}")
+        self.agents[f"local-{index}"] = self._start(
+            f"agent-{index}", module_argv("cordee.node.agent", "--node", f"local-{index}")
+        )
 
-    def _start(self, log: str, *command: str) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, "-s", *command, "--folder", str(self.folder.root)]
+    def _start(self, log: str, command: list[str]) -> subprocess.Popen[bytes]:
+        argv = [*command, "--folder", str(self.folder.root)]
         with (self.folder.control / f"{log}.log").open("ab") as file:
             return subprocess.Popen(argv, env=self._env, stdout=file, stderr=file, start_new_session=True)
 

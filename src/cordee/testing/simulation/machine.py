@@ -366,6 +366,7 @@ class _Log:
     """Takes output, and forgets it."""
 
     dropped_bytes = queued_bytes = 0
+    written = ("output.log", 0)
 
     def write(self, *frame: Any) -> None:
         """See OutputLog."""
