@@ -30,7 +30,7 @@ def place(tmp_path, monkeypatch):
 
     def made(requeues):
         monkeypatch.setenv("SLURM_RESTART_COUNT", str(requeues))
-        return SlurmPlace(RunFolder(tmp_path), {})
+        return SlurmPlace(RunFolder(tmp_path), {"steps": [{"tasks": {"launch": "fork"}}]})
 
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ UID = 1000
 AS_USER = ["setpriv", "--reuid", str(UID), "--regid", str(UID), "--clear-groups"]
 ENV = {"PATH": "/bin:/usr/bin:/usr/sbin:/sbin", "HOME": "/home/me"}
 
+_ENDING_S = 3.0
 _NO_USER_NAMESPACES = """
 import os, sys
 from cordee.environment.engines.namespace import kernel
@@ -63,7 +65,17 @@ def mounts(*texts: str) -> tuple[Mount, ...]:
 
 
 def left_behind(marker: str) -> list[str]:
-    """Return what is left of containers whose mounts or command lines hold `marker`: mounts, processes, loop devices."""
+    """Return what is left of containers whose mounts or command lines hold `marker`: mounts, processes, loop devices.
+
+    What is ending has a moment to do so.
+    """
+    deadline = time.monotonic() + _ENDING_S
+    while (found := _left_now(marker)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def _left_now(marker: str) -> list[str]:
     found = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if marker in line]
     for folder in Path("/proc").glob("[0-9]*"):
         if int(folder.name) == os.getpid():
