@@ -157,3 +157,9 @@ def test_a_budget_is_kept_in_the_long_run_and_may_be_saved_up():
     assert bought * 2 == pytest.approx(510.0, abs=2.0)
     assert budget.buy(10.0, 2000.0)
     assert not budget.buy(1.0, 2000.0)
+
+
+def test_a_log_that_was_told_of_and_is_not_made_yet_is_no_trouble(tmp_path):
+    tail = LogTail(tmp_path)
+    assert list(tail.read({"n-1.log"})) == []
+    assert tail.troubles == {}

@@ -90,6 +90,8 @@ class LogTail:
                 self._offsets[name] = frame.end
                 yield frame
             self.troubles.pop(name, None)
+        except FileNotFoundError:
+            pass  # its writer has told of it and not made it yet
         except OSError as error:
             self.troubles[name] = error
 
