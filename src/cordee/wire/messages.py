@@ -1,0 +1,645 @@
+"""Every message between a supervisor, its agents and its clients: its fields with their types, and the one codec for them.
+
+On the wire a message is a JSON object: its kind under `t`, its fields by name, and beside them what the session stamps on
+it (`n`, `seen`: see `cordee.wire.session`; `at`: when an agent said it, on its own clock). What is too long, of another
+type or of an unknown kind is refused; fields that are not known here are passed over, as the other end may be newer. A
+field that has a default is not sent where it has that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Generic, Iterable, Mapping, NamedTuple, Optional, TypeVar, Union
+
+from cordee.errors import WireError
+
+MOST_CHARACTERS = 4 << 20
+MOST_ENTRIES = 1 << 20
+_INTEGERS = 1 << 63
+_SHOWN = 100
+_MISSING = object()
+
+# What messages hold
+
+
+class RankStep(NamedTuple):
+    """The last step that a rank has logged."""
+
+    rank: int
+    step: int
+
+
+class StopAnswer(NamedTuple):
+    """At which step a rank waits to be told where to stop; None while it has not come to ask."""
+
+    rank: int
+    step: Optional[int]
+
+
+class CappedValues(NamedTuple):
+    """How many logged values of a rank were left out, because it uses too many names."""
+
+    rank: int
+    values: int
+
+
+class LogFile(NamedTuple):
+    """The file that holds what a node's ranks print, and the bytes of it that are written."""
+
+    name: str
+    bytes: int
+
+
+class DataSave(NamedTuple):
+    """A position in a data set that was saved: samples given until then, or the step of the checkpoint that holds it."""
+
+    position: int
+    given: Optional[int] = None
+    step: Optional[int] = None
+
+
+class DataRead(NamedTuple):
+    """How far a rank is in a data set; a turn ends where its script loads another position."""
+
+    attempt: int
+    rank: int
+    set: str
+    turn: int
+    size: Optional[int] = None
+    begin: Optional[int] = None
+    position: Optional[int] = None
+    given: Optional[int] = None
+    dropped: Optional[int] = None
+    saves: tuple[DataSave, ...] = ()
+
+
+# What a supervisor says to an agent
+
+
+class Welcome(NamedTuple):
+    """The answer to `Hello`: who leads the run, which session it is, and the moment `of` what it answers."""
+
+    epoch: int
+    segment: int
+    session: str
+    of: float
+
+
+class Lease(NamedTuple):
+    """What the agent said at the moment `of`, on its own clock, was heard: its ranks may run on."""
+
+    of: float
+
+
+class Clear(NamedTuple):
+    """End what earlier attempts left; answered by `Cleared`."""
+
+
+class Bye(NamedTuple):
+    """The agent is to end; `another` one serves its node and uses what it would remove."""
+
+    another: bool = False
+
+
+class Ack(NamedTuple):
+    """Telemetry up to this number is stored."""
+
+    sequence: int
+
+
+class Container(NamedTuple):
+    """Open the container that the plan names; answered by `ContainerDone`."""
+
+    id: str
+    deadline_s: float
+
+
+class Setup(NamedTuple):
+    """Run the plan's set-up lines; answered by `SetupDone`."""
+
+    id: str
+    deadline_s: float
+
+
+class Checks(NamedTuple):
+    """Run checks, as `cordee.checks` takes them; answered by `ChecksOutput` and `ChecksDone`."""
+
+    id: str
+    request: dict[str, Any]
+    deadline_s: float
+
+
+class Port(NamedTuple):
+    """Find free ports of the address `host`; answered by `FreePorts`."""
+
+    id: str
+    host: str
+    count: int  # type: ignore[assignment]  # every tuple has a function of that name, which nobody needs here
+
+
+class Clock(NamedTuple):
+    """Tell what time it is; answered by `Time`."""
+
+    id: str
+
+
+class Ranks(NamedTuple):
+    """Start the ranks of an attempt; which nodes it has is in the body: see `cordee.node.world`."""
+
+    attempt: int
+    launch: str
+    ranks_per_node: int
+    node: str
+    node_rank: int
+    master_address: str
+    master_port: int
+    coordinator_port: int
+    resume_from: Optional[str]
+    epoch: int
+
+
+class Stop(NamedTuple):
+    """End the ranks of this group: SIGTERM, and SIGKILL after `grace_s`."""
+
+    group: str
+    grace_s: float
+
+
+class Signal(NamedTuple):
+    """Send the ranks of this group a signal, named without `SIG`."""
+
+    group: str
+    signal: str
+
+
+class StopRequest(NamedTuple):
+    """Ask the ranks at which step they can stop; answered by `StopAnswers`."""
+
+    attempt: int
+
+
+class StopAt(NamedTuple):
+    """Tell the ranks at which step they stop."""
+
+    attempt: int
+    step: int
+
+
+class Shell(NamedTuple):
+    """Open a shell, or run a command, on a terminal; answered by `ShellOutput` and `ShellExit`."""
+
+    id: str
+    argv: tuple[str, ...]
+    term: Optional[str]
+    rows: int
+    columns: int
+
+
+class ShellInput(NamedTuple):
+    """What was typed is in the body; `closed` when its client has gone. Only the supervisor gives the `id`."""
+
+    id: str = ""
+    closed: bool = False
+
+
+class ShellResize(NamedTuple):
+    """A shell's terminal has another size now. Only the supervisor gives the `id`."""
+
+    rows: int
+    columns: int
+    id: str = ""
+
+
+# What an agent says to a supervisor
+
+
+class Hello(NamedTuple):
+    """The first message on a connection: which process this is, what it has of a session, and what runs there."""
+
+    incarnation: int
+    pid: int
+    start_ticks: int
+    host: str
+    python: str
+    cores: int
+    epoch: int
+    attempt: int
+    living: tuple[int, ...]
+    session: str = ""
+    seen: int = 0
+    at: float = 0.0
+
+
+class Alive(NamedTuple):
+    """Nothing but a sign of life."""
+
+
+class Cleared(NamedTuple):
+    """Nothing that earlier attempts left runs any more."""
+
+
+class ContainerDone(NamedTuple):
+    """Whether the container is open: `pass`, `fail` or `unknown`, and why not."""
+
+    id: str
+    status: str
+    text: str
+    seconds: float
+
+
+class ContainerLost(NamedTuple):
+    """The container has ended by itself."""
+
+    text: str
+
+
+class SetupDone(NamedTuple):
+    """How the set-up lines ended: `pass` or `fail`, and why."""
+
+    id: str
+    status: str
+    text: str
+    seconds: float
+
+
+class ChecksOutput(NamedTuple):
+    """What checks print is in the body: a part of JSON lines, one result each."""
+
+    id: str
+
+
+class ChecksDone(NamedTuple):
+    """How the checks' process ended."""
+
+    id: str
+    code: Optional[int]
+    signal: Optional[str]
+    reason: str
+    text: str
+
+
+class FreePorts(NamedTuple):
+    """Ports that were free a moment ago; none, and why, where there are not enough."""
+
+    id: str
+    ports: tuple[int, ...]
+    text: str
+
+
+class Time(NamedTuple):
+    """What time it is on the node."""
+
+    id: str
+    unix_s: float
+
+
+class RankStarted(NamedTuple):
+    """A rank runs."""
+
+    attempt: int
+    rank: int
+    pid: int
+
+
+class RankExit(NamedTuple):
+    """A rank has ended, `status` being `ended`: exit code or signal, the reason as tasks have it, and its last words."""
+
+    attempt: int
+    rank: int
+    status: str
+    code: Optional[int]
+    signal: Optional[str]
+    reason: str
+    seconds: float
+    message: Optional[str]
+
+
+class StopAnswers(NamedTuple):
+    """What the ranks of this node have answered to `StopRequest` so far."""
+
+    attempt: int
+    answers: tuple[StopAnswer, ...]
+
+
+class Telemetry(NamedTuple):
+    """What was measured and logged is in the body; `sequence` where that is kept until `Ack`. What is None is not told."""
+
+    sequence: Optional[int]
+    steps: tuple[RankStep, ...]
+    total: Optional[int] = None
+    now: Optional[float] = None
+    capped_values: tuple[CappedValues, ...] = ()
+    data: tuple[DataRead, ...] = ()
+    damaged: tuple[str, ...] = ()
+    unread_bytes: Optional[int] = None
+    dropped_log_bytes: Optional[int] = None
+    queued_log_bytes: Optional[int] = None
+    log: Optional[LogFile] = None
+    lost_samples: int = 0
+    troubles: tuple[str, ...] = ()
+
+
+class ShellOutput(NamedTuple):
+    """What a shell prints is in the body."""
+
+    id: str
+
+
+class ShellExit(NamedTuple):
+    """A shell has ended, or was refused."""
+
+    id: str
+    code: int
+    text: str
+
+
+# What a client says to a supervisor
+
+
+class Requests(NamedTuple):
+    """There is a request in the run's folder."""
+
+
+class ClientShell(NamedTuple):
+    """A client wants a shell, on `node` or on any."""
+
+    argv: tuple[str, ...] = ()
+    node: Optional[str] = None
+    term: Optional[str] = None
+    rows: int = 24
+    columns: int = 80
+
+
+FromSupervisor = Union[
+    Welcome, Lease, Clear, Bye, Ack, Container, Setup, Checks, Port, Clock, Ranks, Stop, Signal, StopRequest, StopAt,
+    Shell, ShellInput, ShellResize,
+]  # fmt: skip
+FromAgent = Union[
+    Hello, Alive, Cleared, ContainerDone, ContainerLost, SetupDone, ChecksOutput, ChecksDone, FreePorts, Time,
+    RankStarted, RankExit, StopAnswers, Telemetry, ShellOutput, ShellExit,
+]  # fmt: skip
+FromClient = Union[Requests, ClientShell, ShellInput, ShellResize]
+ToClient = Union[ShellOutput, ShellExit]
+Message = Union[FromSupervisor, FromAgent, FromClient, ToClient]
+M = TypeVar("M")
+
+
+# The codec
+
+
+class _Form(NamedTuple):
+    """How values of one type are read: types that JSON gives, what reads one of them (None: as it is), and in words."""
+
+    types: frozenset[type]
+    read: Optional[Callable[[Any], Any]]
+    words: str
+
+
+class _Field(NamedTuple):
+    name: str
+    types: frozenset[type]
+    read: Optional[Callable[[Any], Any]]
+    words: str
+    default: Any
+
+
+class _Refused(ValueError):
+    """A value is not as it should be; says how it should be."""
+
+
+_NONE = type(None)
+
+
+def _integer(value: int) -> int:
+    if not -_INTEGERS <= value < _INTEGERS:
+        raise _Refused("a number of at most 64 bits")
+    return value
+
+
+def _number(value: Union[int, float]) -> Union[int, float]:
+    if type(value) is int:
+        return _integer(value)
+    if not math.isfinite(value):
+        raise _Refused("a finite number")
+    return value
+
+
+def _text(value: str) -> str:
+    if len(value) > MOST_CHARACTERS:
+        raise _Refused(f"at most {MOST_CHARACTERS} characters")
+    return value
+
+
+def _object(value: dict[str, Any]) -> dict[str, Any]:
+    if len(value) > MOST_ENTRIES:
+        raise _Refused(f"at most {MOST_ENTRIES} entries")
+    return value
+
+
+def _one(form: _Form, value: Any) -> Any:
+    if type(value) not in form.types:
+        raise _Refused(form.words)
+    return value if form.read is None else form.read(value)
+
+
+def _or_none(form: _Form) -> _Form:
+    read = form.read
+
+    def read_some(value: Any) -> Any:
+        return value if value is None or read is None else read(value)
+
+    return _Form(form.types | {_NONE}, read_some, f"{form.words} or null")
+
+
+def _each(form: _Form, words: str) -> _Form:
+    def read_each(values: list[Any]) -> tuple[Any, ...]:
+        if len(values) > MOST_ENTRIES:
+            raise _Refused(f"at most {MOST_ENTRIES} entries")
+        return tuple([_one(form, value) for value in values])
+
+    return _Form(frozenset((list, tuple)), read_each, words)
+
+
+def _row(cls: Callable[..., Any], words: str, *forms: _Form) -> _Form:
+    """Return the form of what is sent as a list of fixed length."""
+
+    def read_row(values: list[Any]) -> Any:
+        if len(values) != len(forms):
+            raise _Refused(words)
+        return cls(*[_one(form, value) for form, value in zip(forms, values)])
+
+    return _Form(frozenset((list, tuple)), read_row, words)
+
+
+def _record(cls: Any, words: str) -> _Form:
+    """Return the form of what is sent as an object."""
+    fields = _fields(cls)
+    return _Form(frozenset((dict,)), lambda value: cls(*_values(fields, value, words)), words)
+
+
+def _fields(cls: Any) -> tuple[_Field, ...]:
+    """Return how the fields of a message are read, by what their annotations say."""
+    names = {name: getattr(hint, "__forward_arg__", hint) for name, hint in cls.__annotations__.items()}
+    defaults = cls._field_defaults
+    return tuple(_Field(name, *_FORMS[hint], defaults.get(name, _MISSING)) for name, hint in names.items())
+
+
+_INT = _Form(frozenset((int,)), _integer, "a whole number")
+_FLOAT = _Form(frozenset((float, int)), _number, "a number")
+_STR = _Form(frozenset((str,)), _text, "a text")
+_FORMS: dict[str, _Form] = {
+    "int": _INT,
+    "float": _FLOAT,
+    "str": _STR,
+    "bool": _Form(frozenset((bool,)), None, "true or false"),
+    "Optional[int]": _or_none(_INT),
+    "Optional[float]": _or_none(_FLOAT),
+    "Optional[str]": _or_none(_STR),
+    "dict[str, Any]": _Form(frozenset((dict,)), _object, "an object"),
+    "tuple[int, ...]": _each(_INT, "a list of whole numbers"),
+    "tuple[str, ...]": _each(_STR, "a list of texts"),
+    "tuple[RankStep, ...]": _each(_row(RankStep, "[rank, step]", _INT, _INT), "a list of [rank, step]"),
+    "tuple[StopAnswer, ...]": _each(
+        _row(StopAnswer, "[rank, step or null]", _INT, _or_none(_INT)), "a list of [rank, step or null]"
+    ),
+    "tuple[CappedValues, ...]": _each(_row(CappedValues, "[rank, values]", _INT, _INT), "a list of [rank, values]"),
+    "Optional[LogFile]": _or_none(_row(LogFile, "[name, bytes]", _STR, _INT)),
+}
+_FORMS["tuple[DataSave, ...]"] = _each(_record(DataSave, "a position that was saved"), "a list of saved positions")
+_FORMS["tuple[DataRead, ...]"] = _each(_record(DataRead, "a data set's state"), "a list of data sets' states")
+
+
+class Kinds(Generic[M]):
+    """The messages that one side may send, by what they are called on the wire."""
+
+    def __init__(self, **classes: Any) -> None:
+        self.classes: Mapping[str, Any] = classes
+        self.fields = {kind: _fields(cls) for kind, cls in classes.items()}
+
+
+FROM_SUPERVISOR: Kinds[FromSupervisor] = Kinds(
+    welcome=Welcome,
+    lease=Lease,
+    clear=Clear,
+    bye=Bye,
+    ack=Ack,
+    container=Container,
+    setup=Setup,
+    checks=Checks,
+    port=Port,
+    clock=Clock,
+    ranks=Ranks,
+    stop=Stop,
+    signal=Signal,
+    stop_request=StopRequest,
+    stop_at=StopAt,
+    shell=Shell,
+    shell_input=ShellInput,
+    shell_resize=ShellResize,
+)
+FROM_AGENT: Kinds[FromAgent] = Kinds(
+    hello=Hello,
+    alive=Alive,
+    cleared=Cleared,
+    container_done=ContainerDone,
+    container_lost=ContainerLost,
+    setup_done=SetupDone,
+    checks_output=ChecksOutput,
+    checks_done=ChecksDone,
+    port=FreePorts,
+    clock=Time,
+    rank_started=RankStarted,
+    rank_exit=RankExit,
+    stop_answers=StopAnswers,
+    telemetry=Telemetry,
+    shell_output=ShellOutput,
+    shell_exit=ShellExit,
+)
+FROM_CLIENT: Kinds[FromClient] = Kinds(
+    requests=Requests, shell=ClientShell, shell_input=ShellInput, shell_resize=ShellResize
+)
+TO_CLIENT: Kinds[ToClient] = Kinds(shell_output=ShellOutput, shell_exit=ShellExit)
+
+_SENT: dict[type, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
+    cls: (kind, cls._fields, cls._field_defaults)
+    for kinds in (FROM_SUPERVISOR, FROM_AGENT, FROM_CLIENT)
+    for kind, cls in kinds.classes.items()
+}
+
+
+def encode(message: Message) -> dict[str, Any]:
+    """Return a message as it is sent; its parts that are tuples become lists there."""
+    kind, names, defaults = _SENT[type(message)]
+    document: dict[str, Any] = dict(zip(names, message))
+    if defaults:
+        _leave_out(document, defaults)
+        if isinstance(message, Telemetry) and message.data:
+            document["data"] = [_plain(said) for said in message.data]
+    document["t"] = kind
+    return document
+
+
+def decode(document: Mapping[str, Any], kinds: Kinds[M]) -> M:
+    """Return the message that was sent.
+
+    Args:
+        document: the JSON object.
+        kinds: what the other end may send.
+
+    Raises:
+        WireError: it is of an unknown kind, or a field is missing, too long or of another type.
+    """
+    kind = document.get("t")
+    fields = kinds.fields.get(kind) if type(kind) is str else None
+    if fields is None:
+        raise WireError(
+            "a message is of a kind that is not known here",
+            given=_shown(kind),
+            allowed=", ".join(kinds.classes),
+            next="use the same version of Cordée on both ends",
+        )
+    message: M = kinds.classes[str(kind)](*_values(fields, document, f"the message {kind!r}"))
+    return message
+
+
+def _values(fields: Iterable[_Field], document: Mapping[str, Any], what: str) -> list[Any]:
+    values = []
+    for name, types, read, words, default in fields:
+        value = document.get(name, default)
+        if value is default and default is not _MISSING:
+            values.append(value)
+            continue
+        try:
+            if type(value) not in types:
+                raise _Refused(words)
+            values.append(value if read is None else read(value))
+        except _Refused as refused:
+            given = "nothing" if value is _MISSING else _shown(value)
+            raise WireError(f"{name!r} of {what} is not right", given=given, allowed=str(refused)) from None
+    return values
+
+
+def _leave_out(document: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+    for name, default in defaults.items():
+        if document[name] == default:
+            del document[name]
+
+
+def _plain(said: DataRead) -> dict[str, Any]:
+    """Return what is sent as an object within a message."""
+    document = said._asdict()
+    _leave_out(document, DataRead._field_defaults)
+    if said.saves:
+        saves = document["saves"] = [save._asdict() for save in said.saves]
+        for save in saves:
+            _leave_out(save, DataSave._field_defaults)
+    return document
+
+
+def _shown(value: Any) -> str:
+    """Return what was given, in few words whatever it is."""
+    if isinstance(value, (list, tuple, dict)):
+        return f"{type(value).__name__} of {len(value)}"
+    if isinstance(value, int) and abs(value) >= _INTEGERS:
+        return "a number of more than 64 bits"
+    return repr(value[:_SHOWN] if isinstance(value, str) else value)
