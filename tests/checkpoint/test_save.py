@@ -411,7 +411,11 @@ def test_a_training_killed_and_resumed_ends_bit_identical(tmp_path):
             *more,
         ]
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"},
         )
 
     undisturbed = run(tmp_path / "a")
