@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
+
+from cordee.node import processes
+from cordee.slurm import job_record
 
 pytestmark = pytest.mark.slow
 CHAIN = '[need]\nnodes = 2\ntime = "2h"\n[on.slurm.need]\npartition = "debug"'
@@ -56,16 +62,28 @@ def test_a_chain_is_seen_between_its_segments_and_after_its_end(job, start, slur
 def test_time_after_a_lost_batch_script_is_no_training(job, start, slurm, training):
     run = start(job(training.run, "[need]\nnodes = 1"))
     run.wait(lambda state: state.step is not None and state.step > 20)
-    slurm.command("scontrol", "requeue", run.job)
+    # Nobody is left who could write the end: while the script stands still it cannot start another supervisor.
+    script = run.pid("script")
+    os.kill(script, signal.SIGSTOP)
     run.kill("supervisor")
-    run.wait(lambda state: state.segments == 2, 120)
+    os.kill(script, signal.SIGKILL)
+    slurm.command("scontrol", "requeuehold", run.job)
+    patience = time.monotonic() + 60
+    while (job_record(run.job)["JobState"], run.processes()) != ("PENDING", []):
+        assert time.monotonic() < patience, (job_record(run.job), run.processes())
+        processes.sweep(f"{run.folder.id}/")
+        time.sleep(0.1)
+    gone_at = time.time()
+    time.sleep(1.5)
+    slurm.command("scontrol", "release", run.job)
     training.may_end()
     state = run.wait_end(120)
     assert (state.state, state.segments) == ("finished", 2), state.text
     first, second = state.segment_states
-    assert first.ended_at < second.started_at
+    assert first.reason == "lost"
+    assert first.ended_at < gone_at < gone_at + 1.5 < second.started_at
     queued = [phase for phase in state.phases if phase.name == "queue" and phase.segment == 2]
-    assert sum(phase.end - phase.start for phase in queued) > 1
+    assert [(phase.start, phase.end) for phase in queued] == [(first.ended_at, second.started_at)]
 
 
 def test_a_run_that_waits_says_why_and_a_cancelled_one_holds_nobody_up(job, start, slurm, cordee, training):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional
+from pathlib import Path
+from typing import Any, Iterator, Optional
 
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.errors import RunFolderError
+from cordee.opening import parse_json, regular_below
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
@@ -15,7 +17,7 @@ from cordee.runs.state import RunState
 from cordee.supervise.chain import BY_SCHEDULER
 from cordee.supervise.ends import SegmentOver
 from cordee.supervise.place import Place
-from cordee.units import utc_text
+from cordee.units import parse_utc, utc_text
 
 
 def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, checkpoints: RunCheckpoints) -> RunState:
@@ -31,7 +33,7 @@ def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, chec
     if state.state == "running" and place.allocation and state.allocation not in (None, place.allocation):
         newest = checkpoints.newest()
         progressed = newest is not None and newest.name != state.segment_checkpoint
-        seen = last_sign(folder)
+        seen = last_sign(folder, place.identity().get("began"))
         write_end(journal, state.segments, "lost", newest, progressed, BY_SCHEDULER, seen=seen and utc_text(seen))
         state = _read_again(journal, folder)
     return state
@@ -78,14 +80,39 @@ def write_end(
     )
 
 
-def last_sign(folder: RunFolder) -> Optional[float]:
-    """Return when the run last wrote journal, output or samples, in epoch seconds; None when nothing is there."""
-    times = []
+def last_sign(folder: RunFolder, until: Optional[float] = None) -> Optional[float]:
+    """Return when the run last wrote journal, output or samples, in UTC epoch seconds; None when nothing is there.
+
+    Args:
+        until: when the next allocation began. What is written later is no sign of the one before, but of the next one, or of
+            a process that was left behind: of a file that grew after that, its events count that are older, and only a
+            journal has such. Where all is later, as with clocks that do not agree, the answer is `until`.
+    """
+    signs = []
     for place in (folder.journal, folder.logs, folder.telemetry):
         try:
             with os.scandir(place) as entries:
                 files = [entry for entry in entries if entry.is_file() and entry.name != "client.jsonl"]
-                times += [file.stat().st_mtime for file in files]
+                for file in files:
+                    changed = file.stat().st_mtime
+                    signs.append(changed)
+                    if until is not None and changed > until and place == folder.journal:
+                        signs += _times(Path(file.path), folder.root)
         except OSError:
             continue
-    return max(times, default=None)
+    if until is None or not signs:
+        return max(signs, default=None)
+    return max((sign for sign in signs if sign <= until), default=until)
+
+
+def _times(journal: Path, root: Path) -> Iterator[float]:
+    """Yield when the events of one journal were written; what cannot be read is passed over."""
+    try:
+        with open(journal, "rb", opener=regular_below(root)) as lines:
+            for line in lines:
+                try:
+                    yield parse_utc(str(parse_json(line)["time"]))
+                except (ValueError, TypeError, KeyError):
+                    continue
+    except OSError:
+        return
