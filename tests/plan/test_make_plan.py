@@ -145,6 +145,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
         },
         "python": None,
         "network_interface": None,
+        "network_trusted": False,
     }
 
 

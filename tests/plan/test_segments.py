@@ -14,6 +14,7 @@ scheduler = "slurm"
 requeue = "resubmit"
 python = "/opt/python3.11"
 network_interface = "hsn0"
+network_trusted = true
 [partitions.normal]
 default = true
 max_time = "24h"
@@ -217,6 +218,7 @@ gpus = 8
 def test_what_the_profile_says_of_nodes_reaches_the_node_side(site: Make) -> None:
     _, plan, _ = site("", SITE)
     assert (plan.backend, plan.python, plan.network_interface) == ("slurm", "/opt/python3.11", "hsn0")
+    assert plan.network_trusted
 
 
 def test_a_plan_for_this_machine_knows_nothing_of_segments(make: Make) -> None:

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from cordee.node import processes
+from cordee.node.identity import agent_file
 from cordee.slurm import job_record
 
 pytestmark = pytest.mark.slow
@@ -34,6 +35,12 @@ def test_a_chain_is_seen_between_its_segments_and_after_its_end(job, start, slur
     run = start(job(training.run, CHAIN))
     node = run.wait(lambda state: state.step is not None and state.step > 20).nodes[1].node
     assert cordee("shell", "last", "--node", node, "--", "sh", "-c", "echo $SLURMD_NODENAME").stdout.split() == [node]
+    record = agent_file(run.folder, node)
+    known = record.read_text()
+    record.write_text(json.dumps({**json.loads(known), "host": "nid000009"}))
+    refused = cordee("shell", "last", "--node", node, "--", "true")
+    record.write_text(known)
+    assert (refused.returncode, "network_trusted = true" in refused.stderr) == (2, True)
     # The next segment begins when all has been looked at.
     for name in slurm.node_names:
         slurm.drain(name, "test")

@@ -15,6 +15,7 @@ from cordee.spec.machine import this_machine
 SITE = """
 scheduler = "slurm"
 network_interface = "hsn0"
+network_trusted = true
 requeue = "forbidden"
 [partitions.normal]
 max_time = "24h"
@@ -51,6 +52,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def test_a_profile_is_read_with_all_its_tables(environ: dict[str, str]) -> None:
     profile = load_cluster("alps", environ)
     assert (profile.name, profile.scheduler, profile.network_interface) == ("alps", "slurm", "hsn0")
+    assert profile.network_trusted
     assert profile.partitions["normal"].max_time == 86400
     assert profile.gpu_models["gh200"].memory == 96_000_000_000
     assert profile.storage["scratch"].purge == 30 * 86400

@@ -154,6 +154,17 @@ def test_a_supervisor_whose_heart_stands_still_makes_room_for_the_next(site):
     assert len(starts.read_text()) == 2
 
 
+def test_a_silent_supervisor_is_not_killed_while_the_disk_does_not_answer(site, tmp_path):
+    (tmp_path / "bin" / "sync").write_text("#!/bin/bash\nsleep 4\n")
+    (tmp_path / "bin" / "sync").chmod(0o755)
+    folder, plan = site.run()
+    starts = folder.control / "starts"
+    waits = f"echo >>{starts}\nsleep 2\nexit 0"
+    done = site.batch(folder, plan, waits, lambda text: text.replace("-t 5 ", "-t 0.02 "))
+    assert done.returncode == 0
+    assert len(starts.read_text()) == 1
+
+
 @pytest.mark.parametrize(
     ("code", "starts", "told"),
     [(0, 1, 0), (EXIT_ENDED, 1, 1), (EXIT_NOT_OURS, 1, 0), (5, 10, 1), (137, 10, 1)],

@@ -95,3 +95,53 @@ def test_a_run_on_a_disk_that_takes_nothing_can_be_cancelled(job, tmp_path, faul
         faults[1].unlink()
         assert subprocess.run(command, capture_output=True, text=True, check=False).returncode == 0
         assert run.state.state == "cancelled"
+
+
+def test_a_supervisor_that_begins_while_the_disk_stands_still_waits_and_is_not_killed(
+    job, tmp_path, faults, monkeypatch
+):
+    gate = tmp_path / "gate"
+    run = made(job, tmp_path / "runs", gate)
+    monkeypatch.setenv("FAULT_STILL_IN", str(run.folder.control / "epochs"))
+    with run:
+        run.wait_training()
+        faults[0].touch()
+        before = run.pid("supervisor")
+        run.kill("supervisor")
+        run.wait(lambda _: living(run, "supervisor") not in (0, before))
+        begins = run.pid("supervisor")
+        time.sleep(STALL_S)
+        assert run.pid("supervisor") == begins
+        faults[0].unlink()
+        run.wait_training(2)
+        gate.touch()
+        state = run.wait_end()
+    assert (state.state, state.epoch, state.attempt) == ("finished", 2, 2)
+    assert "cannot begin yet" in (run.folder.control / "supervisor.log").read_text()
+    assert [one.rule for one in state.findings] == ["disk-stalled"]
+    assert "a supervisor could not begin" in state.findings[0].text
+
+
+def test_a_stall_that_holds_up_the_keeper_as_well_is_not_held_against_the_supervisor(job, tmp_path, faults):
+    gate = tmp_path / "gate"
+    with made(job, tmp_path / "runs", gate) as run:
+        run.wait_training()
+        before = run.pid("supervisor")
+        run.kill("supervisor")
+        run.wait(lambda _: living(run, "supervisor") not in (0, before))
+        faults[0].touch()
+        begins = run.pid("supervisor")
+        time.sleep(STALL_S)
+        faults[0].unlink()
+        state = run.wait_training(2)
+        assert (run.pid("supervisor"), state.epoch) == (begins, 2)
+        gate.touch()
+        assert run.wait_end().state == "finished"
+
+
+def living(run, part):
+    """Return the pid of a part of the run, 0 while it does not live."""
+    try:
+        return run.pid(part)
+    except ProcessLookupError:
+        return 0

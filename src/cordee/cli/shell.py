@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import sys
 import termios
 import tty
@@ -19,6 +20,10 @@ from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import runs_option
 from cordee.cli.standing import stand, words
 from cordee.errors import CordeeError, UsageError
+from cordee.node.identity import agent_file, on_this_host, read_record
+from cordee.runs.folder import RunFolder
+from cordee.submit import plan_of
+from cordee.supervise.ownership import Ownership
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -29,7 +34,8 @@ from cordee.errors import CordeeError, UsageError
 def command(run: str, argv: tuple[str, ...], node: str | None, runs: str | None) -> None:
     """Open a shell inside RUN (default: the last one), on one of its nodes, in the ranks' environment.
 
-    A command after RUN is run there instead, and its exit code is returned.
+    A command after RUN is run there instead, and its exit code is returned. What is typed and shown is not encrypted on its way:
+    where that way leads to another host, the cluster's profile must say `network_trusted = true`.
 
     \b
     Example:
@@ -43,7 +49,41 @@ def command(run: str, argv: tuple[str, ...], node: str | None, runs: str | None)
     if state.state == "queued":
         text = f"this run has no nodes now: {words(standing)}" if standing else "this run has not started yet"
         raise UsageError(text, given=folder.id, next=f"`cordee watch {folder.id}` shows when it does")
+    node = way_to(folder, [one.node for one in state.nodes], node)
     raise click.exceptions.Exit(asyncio.run(Session(folder.rendezvous, list(argv), node).run()))
+
+
+def way_to(folder: RunFolder, nodes: list[str], node: str | None) -> str | None:
+    """Return the node to open a shell on; None leaves it to the supervisor.
+
+    What is typed goes from here to the supervisor, and from there to the node, where others may read it between hosts.
+
+    Args:
+        folder: the run's.
+        nodes: the names of its nodes.
+        node: the one that was asked for.
+
+    Raises:
+        UsageError: a part of the way leads to another host, or nobody knows, and the profile does not trust the network.
+    """
+    plan = plan_of(folder)
+    if plan["backend"] == "local" or plan.get("network_trusted"):
+        return node
+    here = [name for name in nodes if on_this_host(read_record(agent_file(folder, name)))]
+    epochs = Ownership(folder.control / "epochs")
+    newest = epochs.newest()
+    leads_here = bool(newest) and on_this_host(epochs.owner(newest or 0) or {})
+    asked = node or next(iter(here), None)
+    if leads_here and asked in here:
+        return asked
+    allowed = ", ".join(here) if leads_here and here else "none from here"
+    raise UsageError(
+        "what is typed into this shell would cross the network, where others may read it",
+        given=f"from {socket.gethostname()} to {node or 'a node of the run'}, through the run's supervisor",
+        allowed=f"nodes on this host, if the supervisor is here, too ({allowed}); all nodes with network_trusted in the profile",
+        next="where nobody else can read the cluster's network, set `network_trusted = true` in its profile before the next run;"
+        f" else `ssh {node or 'NODE'}`, if your site allows that",
+    )
 
 
 class Session:

@@ -87,6 +87,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         metrics=_metrics(loaded),
         python=cluster.python,
         network_interface=cluster.network_interface,
+        network_trusted=cluster.network_trusted,
     )
     return plan, examine(loaded, plan, placement, [*remarks, *found])
 

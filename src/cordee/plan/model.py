@@ -221,7 +221,8 @@ class Plan(Frozen):
     """Everything that will happen, decided before anything is submitted.
 
     `python` is the interpreter of the node side on compute nodes (None: this one); `network_interface` is where the
-    supervisor listens and ranks meet (None: where the node's own name leads).
+    supervisor listens and ranks meet (None: where the node's own name leads); `network_trusted` is the profile's word that
+    nobody else reads there.
     """
 
     schema_: Literal["cordee.plan/1"] = "cordee.plan/1"
@@ -239,6 +240,7 @@ class Plan(Frozen):
     metrics: Metrics = Metrics.model_construct()
     python: str | None = None
     network_interface: str | None = None
+    network_trusted: bool = False
 
     @property
     def step(self) -> Step:

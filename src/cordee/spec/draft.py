@@ -71,6 +71,7 @@ def _hints(facts: dict[str, Any]) -> list[str]:
     shown = ", ".join(names) or "none"
     return [
         f"# network_interface = {_text(names[0] if names else 'hsn0')}  # the fast one of the nodes; here there are {shown}",
+        "# network_trusted = true  # only where nobody else can read the network: lets `cordee shell` cross it",
         '# python = "/usr/bin/python3"  # of the nodes, at least 3.9; only where it is another than here',
     ]
 

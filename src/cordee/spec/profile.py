@@ -165,7 +165,8 @@ class ClusterProfile(Document):
 
     `slurm_cluster` is Slurm's own name of the cluster, and `answering` the name of the Slurm that answers here: its facts
     lie under the profile's files; `nodes_elsewhere` says whether it has nodes on other machines than this one, and `runs`
-    is where runs go that are given no other folder. `accounts`, `qos` and `reservations` are None where nothing is known of them.
+    is where runs go that are given no other folder. `network_trusted`: nobody else can read what its nodes and login nodes
+    send each other. `accounts`, `qos` and `reservations` are None where nothing is known of them.
     """
 
     name: Name = LOCAL
@@ -176,6 +177,7 @@ class ClusterProfile(Document):
     python: str | None = None
     runs: str | None = None
     network_interface: str | None = None
+    network_trusted: bool = False
     requeue: Requeue = "requeue"
     slurm_cluster: str | None = None
     slurm_version: str | None = None

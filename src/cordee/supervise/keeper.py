@@ -36,6 +36,7 @@ _MOST_STARTS = 10
 _STARTS_WINDOW_S = 60.0
 _AGENT_END_S = 10.0
 _REFUSED_S = 5.0
+_AT_ONCE_S = 1.0
 _MOST_REFUSED_S = 3600.0
 
 
@@ -159,6 +160,7 @@ class Keeper:
         code, ended, next_ended = 0, False, 0.0
         while True:
             self._reap()
+            began = time.monotonic()
             called, due = self._waking.called, time.monotonic() >= self._next_look
             need = self._somebody_ended() or self._supervisor_hangs()
             look = called or due or need
@@ -172,6 +174,10 @@ class Keeper:
                 if not self.supervisor.alive():
                     return self._leave(code)
             elif look:
+                if (
+                    time.monotonic() - began > _AT_ONCE_S
+                ):  # what held this process up may have held the supervisor up, too
+                    self._heartbeat = (self._heartbeat[0], time.monotonic())
                 try:
                     code = code if self._keep() else 5
                 except (OSError, CordeeError) as error:
@@ -239,7 +245,22 @@ class Keeper:
         beat = heartbeat(self.folder)
         if beat != self._heartbeat[0]:
             self._heartbeat = (beat, time.monotonic())
-        return bool(time.monotonic() - self._heartbeat[1] > self.lost_s)
+        if time.monotonic() - self._heartbeat[1] <= self.lost_s:
+            return False
+        if self._disk_answers():
+            return True
+        self._heartbeat = (beat, time.monotonic())
+        return False
+
+    def _disk_answers(self) -> bool:
+        """Return whether the run's disk does what it is asked for, at once: else a supervisor may have stood still for its sake."""
+        asked = time.monotonic()
+        try:
+            with open(self.supervisor.log, "ab") as log:
+                os.fsync(log.fileno())
+        except OSError as error:
+            return not may_pass(error)
+        return time.monotonic() - asked < _AT_ONCE_S
 
     def _give_up(self) -> None:
         for agent in self.agents.values():

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -15,16 +14,16 @@ from cordee import wire
 from cordee.errors import CordeeError
 from cordee.node import processes
 from cordee.node.identity import agent_file, alive_here, identity, living_record, read_record
-from cordee.node.memory import IN_USE, NodeFolder, folders_of, memory_places, remove_folder
+from cordee.node.memory import IN_USE, folders_of, remove_folder
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.state import RunState
 from cordee.starting import module_argv
 from cordee.supervise.ownership import Ownership
+from cordee.supervise.starting import SUPERVISOR, MemoryHeart
 
 # What a supervisor exits with that the disk does not let begin: whoever starts it waits, and does not count that as a crash.
 EXIT_REFUSED = 102
 _KEEPER_PAUSE_S = 1.0
-_SUPERVISOR = ".supervisor"
 # Looks at the time of the folder of requests; some file systems show a time that is a while old, and a listing never.
 _LISTED_EVERY = 5
 
@@ -145,7 +144,7 @@ class LocalPlace(Place):
         super().__init__(folder, plan)
         self._keeper: Optional[dict[str, Any]] = None
         self._next_keeper = 0.0
-        self._heart: Optional[NodeFolder] = None
+        self._heart = MemoryHeart(folder)
 
     def node_names(self) -> list[str]:
         """Return `local-0`, `local-1` and so on."""
@@ -178,16 +177,8 @@ class LocalPlace(Place):
         return record["incarnation"] > incarnation or not alive_here(record)
 
     def beat(self) -> None:
-        """Touch the heartbeat that the keeper watches: in this machine's memory, which no other disk holds up."""
-        try:
-            if self._heart is None:
-                self._heart = NodeFolder(memory_places()[0], self.folder.id, _SUPERVISOR)
-            self._heart.renew()
-            self._heart.touch()
-        except OSError:  # no room in memory: what is left is the run's folder
-            self._heart = None
-            with suppress(OSError):
-                (self.folder.control / "heartbeat").touch()
+        """Touch the heartbeat that the keeper watches."""
+        self._heart.beat()
 
     def look_after(self) -> None:
         """Start a new keeper when the old one died."""
@@ -203,13 +194,13 @@ class LocalPlace(Place):
 
 def heartbeat(folder: RunFolder) -> int:
     """Return when the run's supervisor on this machine showed last that it lives, in ns of a clock of its own; 0: never."""
-    hearts = [path / IN_USE for path in folders_of(folder.id, _SUPERVISOR)]
+    hearts = [path / IN_USE for path in folders_of(folder.id, SUPERVISOR)]
     return max(_mtime_ns(path) for path in hearts or [folder.control / "heartbeat"])
 
 
 def forget_heartbeat(folder: RunFolder) -> None:
     """Remove the heartbeat from this machine's memory: the run is over."""
-    for path in list(folders_of(folder.id, _SUPERVISOR)):
+    for path in list(folders_of(folder.id, SUPERVISOR)):
         remove_folder(path)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
-import stat
 import time
 from typing import Any, Optional
 
@@ -19,6 +17,7 @@ from cordee.runs.state import RunState
 from cordee.slurm import expand_nodes, job_record, patiently
 from cordee.supervise.place import Place
 from cordee.supervise.starters import Starters
+from cordee.supervise.starting import PipeHeart
 
 AGENT_SRUN = (
     "srun",
@@ -65,7 +64,7 @@ class SlurmPlace(Place):
         processes.be_told_when_parent_dies(signal.SIGTERM)
         self._starters = Starters(folder, agent_srun(plan), os.environ.get("CORDEE_CORES"))
         self._next_beat = 0.0
-        self._heartbeat = _pipe(os.environ.pop("CORDEE_HEARTBEAT", ""))
+        self._heart = PipeHeart(os.environ.pop("CORDEE_HEARTBEAT", ""))
 
     @property
     def allocation(self) -> dict[str, Any]:
@@ -148,25 +147,11 @@ class SlurmPlace(Place):
         if time.monotonic() < self._next_beat:
             return
         self._next_beat = time.monotonic() + _BEAT_S
-        if self._heartbeat is not None:
-            try:
-                # A full pipe, which nobody reads, must not hold the supervisor up.
-                if select.select([], [self._heartbeat], [], 0)[1]:
-                    os.write(self._heartbeat, b"\n")
-            except OSError:
-                pass
+        self._heart.beat()
 
     def look_after(self) -> None:
         """Look after agents that are being started."""
         self._starters.look()
-
-
-def _pipe(number: str) -> Optional[int]:
-    """Return the descriptor of the pipe that this process was given; None where there is none."""
-    try:
-        return int(number) if stat.S_ISFIFO(os.fstat(int(number)).st_mode) else None
-    except (OSError, ValueError):
-        return None
 
 
 def _earlier_start(owner: dict[str, Any], here: dict[str, Any]) -> bool:

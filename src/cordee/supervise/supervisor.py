@@ -42,6 +42,7 @@ from cordee.supervise.progress import ProgressPace
 from cordee.supervise.restart import Failure, RestartPolicy
 from cordee.supervise.shells import Shells
 from cordee.supervise.stalls import Stalls
+from cordee.supervise.starting import Starting
 from cordee.supervise.telling import Telling
 from cordee.supervise.vetting import Vetting
 
@@ -158,8 +159,11 @@ class Supervisor:
             "in use": look("saying that checkpoints are in use", checkpoints, self.checkpoints.beat, lambda _: None),
         }
 
-    async def serve(self) -> int:
+    async def serve(self, begun: Callable[[], str] = str) -> int:
         """Lead the run to the end of its segment.
+
+        Args:
+            begun: called as soon as this supervisor beats by itself; returns what is to be found about its start, or nothing.
 
         Returns:
             0 when the run finished or goes on in another segment, EXIT_ENDED when it is over in another way.
@@ -187,6 +191,9 @@ class Supervisor:
             for finding in await self.lanes.looking.run(lambda: remarks.changed_code(self.folder, self.plan)):
                 self.journal.append("finding", finding=finding.document())
         wire.write_rendezvous(self.folder.rendezvous, address, self.server.port, self.epoch, token)
+        late = begun()
+        if late:
+            self.journal.append("finding", finding=remarks.stalled(late).document())
         ticker = asyncio.ensure_future(self._tick())
         clock = asyncio.ensure_future(self.early.watch_clock())
         clock.add_done_callback(self._clock_ended)
@@ -798,8 +805,10 @@ def main() -> int:
     aside = Aside(sys.stderr, Lane("cordee-saying"))
     sys.stderr = cast(TextIO, aside)
 
+    starting = Starting(RunFolder(options.folder))
+
     async def serve() -> int:
-        return await Supervisor(RunFolder(options.folder)).serve()
+        return await Supervisor(RunFolder(options.folder)).serve(starting.over)
 
     try:
         return asyncio.run(serve())
@@ -812,6 +821,7 @@ def main() -> int:
         traceback.print_exc()
         return EXIT_REFUSED if may_pass(error) else EXIT_INTERNAL
     finally:
+        starting.over()
         aside.drain(_SAY_S)
 
 

@@ -54,7 +54,14 @@ watch() {{
     elif (( $? <= 128 )); then
       return  # there is no pipe: nothing is known
     elif (( (silent_s += 5) >= {hung} )); then
-      kill -KILL "$1"
+      # A disk that stands still may hold up a supervisor that begins: it is asked first, and waited for.
+      local asked=$SECONDS
+      : >>"$run/control/supervisor.log" && sync "$run/control/supervisor.log"
+      if (( SECONDS - asked > 2 )); then
+        silent_s=0
+      else
+        kill -KILL "$1"
+      fi
     fi
   done
 }}
