@@ -18,7 +18,8 @@ from cordee.environment.engines._base import CONTAINER_SCHEMA, Engine, Missing
 from cordee.node.container import Container, ContainerDown
 from cordee.node.container_mounts import with_own_mounts
 from cordee.node.tasks import Task, TaskExit, TaskRunner
-from cordee.node.watchers import Watcher, Watchers
+from cordee.node.watchers import Watched
+from cordee.wire import messages
 
 ENTER = ["/bin/sh", "-c", 'cd "$2" && shift 3 && exec "$@"', "enter"]
 UP = f"""
@@ -57,10 +58,10 @@ class NodeUnderTest:
     """A container with the parts of an agent that it needs."""
 
     def __init__(self, tmp_path: Path, argv: list[str], **environment: Any) -> None:
-        self.sent: list[dict[str, Any]] = []
+        self.sent: list[Any] = []
         self.gone = 0
-        self._watchers = Watchers()
-        self.tasks = TaskRunner("run/node/1", 4, self._watchers.output, self._watchers.ended, self._watchers.started)
+        watched = Watched(lambda **told: TaskRunner("run/node/1", 4, **told))
+        self.tasks, self.start = watched.tasks, watched.run_task
         self.folder = tmp_path / "runs/r"
         (tmp_path / "job").mkdir()
         self.folder.mkdir(parents=True)
@@ -78,25 +79,21 @@ class NodeUnderTest:
             ],
         }
         own = [str(self.folder)]
-        self.container = Container(plan, own, self.tasks, self.start, self.sent.append, lambda *said: None, self._lost)
+        self.container = Container(plan, own, watched, self.sent.append, lambda *said: None, self._lost)
 
     def _lost(self) -> None:
         self.gone += 1
 
-    def start(self, task: Task, ended: Any, *, started: Any = None, output: Any = None) -> None:
-        self._watchers.add(task, Watcher(ended, started, output))
-        self.tasks.start(task)
+    async def open(self, deadline_s: float = 20.0) -> messages.ContainerDone:
+        self.container.handlers[messages.Container](messages.Container("1", deadline_s), b"")
+        return await self.told(messages.ContainerDone)
 
-    async def open(self, deadline_s: float = 20.0) -> dict[str, Any]:
-        self.container.handlers["container"]({"id": "1", "deadline_s": deadline_s}, b"")
-        return await self.told("container_done")
-
-    async def told(self, kind: str) -> dict[str, Any]:
+    async def told(self, kind: type) -> Any:
         deadline = time.monotonic() + 20
-        while not any(message["t"] == kind for message in self.sent):
+        while not any(isinstance(message, kind) for message in self.sent):
             assert time.monotonic() < deadline, self.sent
             await asyncio.sleep(0.01)
-        found = next(message for message in self.sent if message["t"] == kind)
+        found = next(message for message in self.sent if isinstance(message, kind))
         self.sent.remove(found)
         return found
 
@@ -126,7 +123,7 @@ def test_commands_run_inside_from_the_moment_the_engine_says_that_it_is_up(tmp_p
         with pytest.raises(ContainerDown):
             node.container.inside(["pwd"])
         done = await node.open()
-        assert (done["status"], done["text"]) == ("pass", "")
+        assert (done.status, done.text) == ("pass", "")
         argv = node.container.inside(["sh", "-c", "pwd"])
         assert argv[-6:-3] == ("--workdir", str(tmp_path / "job"), "--")
         ended: asyncio.Future[TaskExit] = asyncio.get_running_loop().create_future()
@@ -167,7 +164,7 @@ def test_a_container_that_does_not_come_up_is_told_with_its_reason(tmp_path, mon
 
     async def during(node):
         done = await node.open(0.5 if script == HANGING else 20)
-        assert (done["status"], done["text"]) == ("fail", words)
+        assert (done.status, done.text) == ("fail", words)
 
     with_node(tmp_path, during)
 
@@ -179,7 +176,7 @@ def test_a_machine_that_lacks_something_is_told_before_anything_starts(tmp_path,
     async def during(node):
         done = await node.open()
         text = "the engine script cannot run here: user-namespaces: they are switched off (engine = podman)"
-        assert (done["status"], done["text"], script_engine.held) == ("fail", text, [])
+        assert (done.status, done.text, script_engine.held) == ("fail", text, [])
 
     with_node(tmp_path, during)
 
@@ -187,16 +184,16 @@ def test_a_machine_that_lacks_something_is_told_before_anything_starts(tmp_path,
 def test_a_container_that_ends_by_itself_is_told_and_opened_again_at_most_three_times(tmp_path):
     async def during(node):
         for count in (1, 2, 3):
-            assert (await node.open())["status"] == "pass"
+            assert (await node.open()).status == "pass"
             os.kill(node.tasks.pid("container"), 9)
-            lost = await node.told("container_lost")
-            assert lost["text"] == "its container ended: ended by SIGKILL" == node.container.lost
+            lost = await node.told(messages.ContainerLost)
+            assert lost.text == "its container ended: ended by SIGKILL" == node.container.lost
             assert node.gone == count
             with pytest.raises(ContainerDown, match="SIGKILL"):
                 node.container.inside(["true"])
         done = await node.open()
-        assert done["status"] == "fail"
-        assert "3 times within an hour" in done["text"]
+        assert done.status == "fail"
+        assert "3 times within an hour" in done.text
 
     with_node(tmp_path, during)
 
@@ -220,7 +217,7 @@ def test_without_an_environment_nothing_stands_in_front_of_a_command(tmp_path):
         assert node.container.rank(["python", "x"]) == ("python", "x")
         assert node.container.inside(["a"]) == ("a",)
         assert node.container.cwd == node.container.workdir == str(tmp_path / "job")
-        assert (await node.open())["status"] == "pass"
+        assert (await node.open()).status == "pass"
 
     with_node(tmp_path, during)
 
@@ -262,6 +259,6 @@ sys.stdin.read()
     monkeypatch.setattr(ScriptEngine, "script", noisy)
 
     async def during(node):
-        assert (await node.open())["status"] == "pass"
+        assert (await node.open()).status == "pass"
 
     with_node(tmp_path, during)

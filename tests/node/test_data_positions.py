@@ -5,6 +5,8 @@ from __future__ import annotations
 from cordee.node.data_positions import DataPositions
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.supervise.data_read import DataRead
+from cordee.wire import messages
+from cordee.wire.messages import DataSave
 
 
 def event(step=None, **values):
@@ -19,11 +21,11 @@ def test_totals_are_kept_by_set_and_other_events_are_passed_over():
     positions = DataPositions()
     positions.take(1, 3, [event(4, loss=1.0), event(other=2.0), told(position=8, begin=0, samples=4, bytes=99)])
     positions.take(1, 3, [told("a/b", position=16, begin=0), event(**{"cordee/data/corpus/position": float("nan")})])
-    assert positions.news() == [
-        {"attempt": 1, "rank": 3, "set": "corpus", "turn": 1, "begin": 0, "position": 8, "given": 4, "saves": []},
-        {"attempt": 1, "rank": 3, "set": "a/b", "turn": 1, "begin": 0, "position": 16, "saves": []},
-    ]
-    assert positions.news() == []
+    assert positions.news() == (
+        messages.DataRead(1, 3, "corpus", 1, begin=0, position=8, given=4),
+        messages.DataRead(1, 3, "a/b", 1, begin=0, position=16),
+    )
+    assert positions.news() == ()
 
 
 def test_every_saved_position_is_told_and_then_which_checkpoint_it_is_of():
@@ -33,7 +35,7 @@ def test_every_saved_position_is_told_and_then_which_checkpoint_it_is_of():
         2, 0, [event(1, **{"cordee/checkpoint_seconds": 0.5}), told(position=24, begin=0, samples=12, saved=24)]
     )
     (news,) = positions.news()
-    assert news["saves"] == [{"position": 16, "given": 8}, {"position": 16, "step": 1}, {"position": 24, "given": 12}]
+    assert news.saves == (DataSave(16, given=8), DataSave(16, step=1), DataSave(24, given=12))
 
 
 def test_samples_given_before_a_position_is_loaded_are_not_counted_from_it():
@@ -41,16 +43,16 @@ def test_samples_given_before_a_position_is_loaded_are_not_counted_from_it():
     positions.take(1, 0, [told(position=40, begin=0, samples=20), told(position=16, samples=20)])
     positions.take(1, 0, [told(position=32, begin=16, samples=28, saved=32)])
     first, second = positions.news()
-    assert (first["turn"], first["begin"], first["position"], first["given"]) == (1, 0, 40, 20)
-    assert (second["turn"], second["begin"], second["position"], second["given"]) == (2, 16, 32, 8)
-    assert second["saves"] == [{"position": 32, "given": 8}]
+    assert (first.turn, first.begin, first.position, first.given) == (1, 0, 40, 20)
+    assert (second.turn, second.begin, second.position, second.given) == (2, 16, 32, 8)
+    assert second.saves == (DataSave(32, given=8),)
 
 
 def test_a_position_that_is_loaded_before_the_first_batch_begins_no_turn():
     positions = DataPositions()
     positions.take(1, 0, [told(position=40, samples=0), told(position=48, begin=40, samples=4)])
     (news,) = positions.news()
-    assert (news["turn"], news["begin"], news["given"]) == (1, 40, 4)
+    assert (news.turn, news.begin, news.given) == (1, 40, 4)
 
 
 def journal(tmp_path):

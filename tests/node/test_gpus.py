@@ -21,7 +21,7 @@ from cordee.node.recording_child import whole_records
 from cordee.node.samplers.gpu._base import GpuSource
 from cordee.node.samplers.gpu.attribution import Seen, View
 from cordee.node.tasks import Task, TaskRunner
-from cordee.node.watchers import Watcher, Watchers
+from cordee.node.watchers import Watched
 from cordee.node.world import World
 from cordee.runs.blocklog import FACTS, GRID, SCHEMA, decode_json, encode_record, iter_records, merge_facts
 from cordee.testing.nvml import FakeGpus
@@ -37,18 +37,12 @@ def facts_of(records):
     return known
 
 
-class Host:
+class Host(Watched):
     """An agent, as far as the sampling of GPUs knows it; what comes is in `records`."""
 
     def __init__(self, name):
-        self.watchers = Watchers()
-        told = self.watchers.output, self.watchers.ended, self.watchers.started
-        self.tasks = TaskRunner(f"{name}/n/1", 1, *told, kill_s=5.0)
+        super().__init__(lambda **told: TaskRunner(f"{name}/n/1", 1, kill_s=5.0, **told))
         self.records = b""
-
-    def run_task(self, task: Task, ended, *, started=None, output=None):
-        assert self.watchers.add(task, Watcher(ended, started, output))
-        self.tasks.start(task)
 
     def add(self, records):
         self.records += records

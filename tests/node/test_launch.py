@@ -17,8 +17,8 @@ import pytest
 from cordee.node import processes
 from cordee.node.launching import RankCommand, make_launch
 from cordee.node.memory import NodeFolder, name_of_user
-from cordee.node.tasks import Task, TaskExit, TaskRunner
-from cordee.node.watchers import Watcher, Watchers
+from cordee.node.tasks import TaskExit, TaskRunner
+from cordee.node.watchers import Watched
 from cordee.node.world import World
 
 pytestmark = pytest.mark.slow
@@ -29,21 +29,15 @@ SRUN = -1
 FAKE_SRUN = Path(__file__).parent / "fake_srun.py"
 
 
-class Host:
+class Host(Watched):
     """An agent, as far as a launch knows it."""
 
     def __init__(self, run: str, node: str, folder: Path) -> None:
         self.meeting_place = NodeFolder(folder, run, node).path
-        self.watchers = Watchers()
-        told = self.watchers.output, self.watchers.ended, self.watchers.started
-        self.tasks = TaskRunner(f"{run}/{node}/1", 4, *told, kill_s=5.0)
+        super().__init__(lambda **told: TaskRunner(f"{run}/{node}/1", 4, kill_s=5.0, **told))
         self.started: dict[int, int] = {}
         self.output: dict[tuple[int, int], bytes] = {}
         self.ended: dict[int, TaskExit] = {}
-
-    def run_task(self, task: Task, ended: Any, *, started: Any = None, output: Any = None) -> None:
-        assert self.watchers.add(task, Watcher(ended, started, output))
-        self.tasks.start(task)
 
     def rank_started(self, world: World, rank: int, pid: int) -> None:
         self.started[rank] = pid

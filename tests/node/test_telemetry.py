@@ -90,7 +90,7 @@ def test_while_nobody_acknowledges_samples_are_dropped_and_counted_and_facts_kep
     telemetry.add(b"".join(of_gpus(121.0)))
     telemetry.sample(1)
     telemetry.send(supervisor.send)
-    assert supervisor.messages[-1][0]["lost_samples"] == 2
+    assert supervisor.messages[-1][0].lost_samples == 2
     assert supervisor.kinds() == [SCHEMA, FACTS]
 
 
@@ -109,10 +109,10 @@ def test_full_rings_of_many_ranks_arrive_whole_in_messages_that_the_wire_takes(t
     telemetry.resend(supervisor.send)
     telemetry.send(supervisor.send)
     assert 0 < len(supervisor.messages) < 30  # more than the wire may hold is not sent before something is stored
-    assert supervisor.messages[-1][0]["unread_bytes"] > 0
-    while telemetry.acknowledge(supervisor.messages[-1][0]["sequence"]):
+    assert supervisor.messages[-1][0].unread_bytes > 0
+    while telemetry.acknowledge(supervisor.messages[-1][0].sequence):
         telemetry.send(supervisor.send)
-    assert supervisor.messages[-1][0]["unread_bytes"] == 0
+    assert supervisor.messages[-1][0].unread_bytes == 0
     assert max(len(body) for _, body in supervisor.messages) < MAX_FRAME_BYTES - (1 << 20)
     stored = [
         decode_json(body) for _, whole in supervisor.messages for kind, body in iter_records(whole) if kind == EVENTS

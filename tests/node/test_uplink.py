@@ -8,7 +8,9 @@ import pytest
 
 from cordee.errors import WireError
 from cordee.node.lease import Lease
-from cordee.node.uplink import Uplink
+from cordee.node.uplink import Uplink, begins_anew
+from cordee.wire import messages
+from cordee.wire.session import Outbox
 
 
 class Wire:
@@ -25,19 +27,29 @@ class Wire:
 
 
 def welcome(session="1.1", epoch=1, seen=0, of=0.0):
-    return {"t": "welcome", "epoch": epoch, "segment": 1, "session": session, "seen": seen, "of": of}
+    return messages.Welcome(epoch, 1, session, of), {"seen": seen}
 
 
-def met(uplink, message):
+def met(uplink, answer):
     wire = Wire()
     uplink.connected(wire)
-    uplink.greet({"t": "hello"})
-    return wire, uplink.welcome(message)
+    uplink.greet(messages.Hello(1, 2, 3, "host", "3.11", 8, uplink.epoch, 0, ()))
+    return wire, uplink.welcome(*answer)
+
+
+def started(rank):
+    return messages.RankStarted(1, rank, 100 + rank)
+
+
+def numbered(number):
+    return {"t": "clear", "n": number, "seen": 0}
 
 
 def run(test):
     async def body():
-        test(Uplink(lease_s=8.0, heartbeat_s=1.0))
+        full = []
+        test(Uplink(8.0, 1.0, full.append))
+        assert full == []
 
     asyncio.run(body())
 
@@ -54,13 +66,13 @@ def test_a_lease_counts_from_what_the_agent_said_and_not_from_when_the_answer_ca
 
 def test_news_waits_for_the_welcome_and_is_sent_again_until_it_is_acknowledged():
     def test(uplink):
-        uplink.news({"t": "rank_exit", "rank": 7})  # nobody has asked for anything yet
+        uplink.news(started(7))  # nobody has asked for anything yet
         first, fresh = met(uplink, welcome())
         assert fresh
         for rank in range(3):
-            uplink.news({"t": "rank_exit", "rank": rank})
+            uplink.news(started(rank))
         uplink.closed()
-        uplink.news({"t": "rank_exit", "rank": 3})
+        uplink.news(started(3))
         second, fresh = met(uplink, welcome(seen=2))
         assert not fresh
         assert [message.get("rank") for message, _ in first.sent] == [None, 0, 1, 2]
@@ -73,9 +85,9 @@ def test_news_waits_for_the_welcome_and_is_sent_again_until_it_is_acknowledged()
 def test_what_comes_twice_is_handled_once_and_acknowledged():
     def test(uplink):
         wire, _ = met(uplink, welcome())
-        handled = [uplink.take({"t": "ranks", "n": number, "seen": 0}, b"") for number in (1, 1, 2)]
+        handled = [uplink.take(numbered(number), b"") for number in (1, 1, 2)]
         assert handled == [True, False, True]
-        uplink.say({"t": "telemetry"})
+        uplink.say(messages.Telemetry(None, ()))
         assert wire.sent[-1][0]["seen"] == 2
 
     run(test)
@@ -86,14 +98,14 @@ def test_another_session_begins_with_nothing_of_the_one_before(session, epoch):
     def test(uplink):
         met(uplink, welcome())
         tell = uplink.teller()
-        uplink.news({"t": "rank_exit", "rank": 0})
-        uplink.take({"t": "ranks", "n": 1, "seen": 0}, b"")
+        uplink.news(started(0))
+        uplink.take(numbered(1), b"")
         wire, fresh = met(uplink, welcome(session=session, epoch=epoch))
-        tell({"t": "setup_done"})  # of what the earlier supervisor had asked for
+        tell(messages.SetupDone("1", "pass", "", 0.1))  # of what the earlier supervisor had asked for
         assert fresh
         assert len(wire.sent) == 1
         assert (uplink.seen, uplink.epoch) == (0, epoch)
-        assert uplink.take({"t": "ranks", "n": 1, "seen": 0}, b"")
+        assert uplink.take(numbered(1), b"")
 
     run(test)
 
@@ -103,8 +115,8 @@ def test_a_lower_epoch_is_never_obeyed():
         met(uplink, welcome(session="2.1", epoch=2))
         uplink.connected(Wire())
         with pytest.raises(WireError, match="an older supervisor"):
-            uplink.welcome(welcome(session="1.1", epoch=1))
-        assert not uplink.take({"t": "ranks", "n": 1, "seen": 0}, b"")
+            uplink.welcome(*welcome(session="1.1", epoch=1))
+        assert not uplink.take(numbered(1), b"")
 
     run(test)
 
@@ -124,3 +136,30 @@ def test_a_connection_over_which_nothing_is_heard_is_given_up_before_the_lease_i
         assert not uplink.lease_is_over()
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "session", "anew"), [(1, "1.1", False), (1, "1.2", True), (2, "2.1", True), (2, "1.1", False)]
+)
+def test_a_welcome_begins_another_session_unless_it_names_the_one_that_there_is(epoch, session, anew):
+    assert begins_anew(messages.Welcome(epoch, 1, session, 0.0), 1, "1.1") is anew
+
+
+def test_an_older_supervisors_welcome_is_refused_whatever_it_names():
+    for session in ("2.1", "1.1", ""):
+        with pytest.raises(WireError, match="an older supervisor"):
+            begins_anew(messages.Welcome(1, 1, session, 0.0), 2, "2.1")
+
+
+def test_where_too_much_news_waits_it_is_said_and_nothing_is_raised_at_whoever_tells():
+    async def body():
+        full = []
+        uplink = Uplink(8.0, 1.0, full.append)
+        met(uplink, welcome())
+        uplink.session.outbox = Outbox(most=2)
+        for rank in range(3):
+            uplink.teller()(started(rank))
+        (error,) = full
+        assert "waiting to be acknowledged" in error.text
+
+    asyncio.run(body())

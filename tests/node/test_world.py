@@ -5,18 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cordee.node.world import World, encode_places
+from cordee.wire.messages import Ranks
 
-MESSAGE = {
-    "attempt": 2,
-    "ranks_per_node": 4,
-    "node": "b",
-    "node_rank": 1,
-    "master_address": "::1",
-    "master_port": 1,
-    "coordinator_port": 2,
-    "resume_from": None,
-    "epoch": 3,
-}
+ORDER = Ranks(2, "fork", 4, "b", 1, "::1", 1, 2, None, 3)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +21,7 @@ MESSAGE = {
     ids=["nodes of a cluster", "one machine", "odd names", "in no order"],
 )
 def test_a_world_is_read_as_it_was_written(nodes, addresses):
-    world = World.from_message(MESSAGE, encode_places(nodes, addresses))
+    world = World.from_order(ORDER, encode_places(nodes, addresses))
     assert world.nodes == tuple(nodes)
     assert world.addresses == tuple(addresses)
     assert (world.attempt, world.node_rank, world.resume_from, world.epoch) == (2, 1, None, 3)

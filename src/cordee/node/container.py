@@ -20,8 +20,12 @@ from cordee.environment.engines._base import CONTAINER_SCHEMA, Engine, enter_arg
 from cordee.errors import CordeeError
 from cordee.node import processes
 from cordee.node.container_mounts import with_own_mounts
+from cordee.node.orders import Handlers
 from cordee.node.output import Tail
-from cordee.node.tasks import STDOUT, Task, TaskExit, TaskRunner
+from cordee.node.tasks import STDOUT, Task, TaskExit
+from cordee.node.watchers import Watched
+from cordee.wire.messages import Container as OpenContainer
+from cordee.wire.messages import ContainerDone, ContainerLost
 
 STEP_ENGINE = "step"
 _TASK = "container"
@@ -47,14 +51,13 @@ class Container:
     Args:
         plan: of plan.json.
         own: folders and files that every rank must see: the run's folder, the channels' folder.
-        tasks: the agent's tasks.
-        run_task: starts one of them: `run_task(task, ended, output=...)`.
-        send: sends a message to the supervisor.
+        watched: starts processes.
+        send: tells the supervisor.
         said: takes what the engine prints beside its answer: `said(stream, bytes)`.
         gone: called when an open container has ended by itself; whatever ran in it is to be killed.
 
     Attributes:
-        handlers: the messages that are meant for it.
+        handlers: what takes the orders that are meant for it, by their type.
         lost: why the container that was open has ended by itself; empty when it has not, or another one was asked for.
     """
 
@@ -62,8 +65,7 @@ class Container:
         self,
         plan: Mapping[str, Any],
         own: Sequence[str],
-        tasks: TaskRunner,
-        run_task: Callable[..., None],
+        watched: Watched,
         send: Callable[..., None],
         said: Callable[[int, bytes], None],
         gone: Callable[[], None],
@@ -79,7 +81,8 @@ class Container:
         checkpoint = step["checkpoint"]
         begin = (checkpoint.get("begin") or {}).get("checkpoints", {})
         self._checkpoints = list(dict.fromkeys([checkpoint["path"], *map(os.path.dirname, begin)]))
-        self._tasks, self._run_task, self._send, self._said, self._gone = tasks, run_task, send, said, gone
+        self._tasks, self._run_task = watched.tasks, watched.run_task
+        self._send, self._said, self._gone = send, said, gone
         self._enter: Optional[tuple[str, ...]] = None
         self._opening: Optional[asyncio.Task[None]] = None
         self._has_python = True
@@ -88,7 +91,7 @@ class Container:
         self._left: set[int] = set()
         self._asked_for = ""
         self.lost = ""
-        self.handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {"container": self._asked}
+        self.handlers: Handlers = {OpenContainer: self._asked}
 
     @property
     def workdir(self) -> str:
@@ -148,10 +151,10 @@ class Container:
 
     # Opening
 
-    def _asked(self, message: dict[str, Any], body: bytes) -> None:
-        self._asked_for = message["id"]
+    def _asked(self, order: OpenContainer, body: bytes) -> None:
+        self._asked_for = order.id
         if self._opening is None or self._opening.done():
-            self._opening = asyncio.ensure_future(self._answer(message["deadline_s"]))
+            self._opening = asyncio.ensure_future(self._answer(order.deadline_s))
 
     async def _answer(self, deadline_s: float) -> None:
         began = monotonic()
@@ -167,8 +170,7 @@ class Container:
             if status != "pass":
                 await self._drop()
         self.lost = ""
-        done = {"t": "container_done", "id": self._asked_for, "status": status, "text": text}
-        self._send({**done, "seconds": round(monotonic() - began, 3)})
+        self._send(ContainerDone(self._asked_for, status, text, round(monotonic() - began, 3)))
 
     async def _open(self, environment: Environment, deadline_s: float) -> None:
         self._ends = [moment for moment in self._ends if monotonic() - moment < _FORGET_S]
@@ -230,7 +232,7 @@ class Container:
         self._enter = None
         self._ends.append(monotonic())
         self.lost = f"its container ended: {_how(ended)}"
-        self._send({"t": "container_lost", "text": self.lost})
+        self._send(ContainerLost(self.lost))
         self._gone()
 
 

@@ -11,6 +11,7 @@ from typing import Any, Iterable
 
 from cordee.checkpoint.timing import SECONDS
 from cordee.client.channel import Event
+from cordee.wire.messages import DataRead, DataSave
 
 PREFIX = "cordee/data/"
 _TOTALS = ("size", "begin", "position", "dropped")
@@ -24,11 +25,11 @@ class _Turn:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.totals: dict[str, int] = {}
+        self.totals: dict[str, Any] = {}
         self.before = 0
         self.saved = -1
         self.step = -1
-        self.saves: list[dict[str, int]] = []
+        self.saves: list[DataSave] = []
         self.changed = False
 
     def take(self, numbers: dict[str, int]) -> None:
@@ -40,15 +41,14 @@ class _Turn:
         saved = numbers.get("saved", self.saved)
         if saved != self.saved:
             self.saved = saved
-            given = {"given": self.totals["given"]} if "given" in self.totals else {}
-            self.saves.append({"position": saved, **given})
+            self.saves.append(DataSave(saved, given=self.totals.get("given")))
         self.changed = True
 
     def saved_as(self, step: int) -> None:
         """Say that the position that was told last is that of the checkpoint of this step."""
         if self.saved >= 0 and self.step != step:
             self.step, self.changed = step, True
-            self.saves.append({"position": self.saved, "step": step})
+            self.saves.append(DataSave(self.saved, step=step))
 
 
 class DataPositions:
@@ -68,17 +68,17 @@ class DataPositions:
                     if key[:2] == (attempt, rank):
                         turns[-1].saved_as(step)
 
-    def news(self) -> list[dict[str, Any]]:
+    def news(self) -> tuple[DataRead, ...]:
         """Return what changed since the last call, one entry for each rank, set and turn: its totals, and positions saved."""
-        news = []
+        news: list[DataRead] = []
         for (attempt, rank, data_set), turns in self._turns.items():
             for turn in turns:
                 if turn.changed:
-                    about = {"attempt": attempt, "rank": rank, "set": data_set, "turn": turn.number}
-                    news.append({**about, **turn.totals, "saves": turn.saves})
+                    read = DataRead(attempt, rank, data_set, turn.number, saves=tuple(turn.saves))
+                    news.append(read._replace(**turn.totals))
                     turn.saves, turn.changed = [], False
             del turns[:-1]
-        return news
+        return tuple(news)
 
     def _take_set(self, key: _Key, numbers: dict[str, int]) -> None:
         turns = self._turns.get(key)

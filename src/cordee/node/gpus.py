@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Callable, Mapping
 
 from cordee.hardware.presence import gpu_device_file, gpu_variables
-from cordee.node.launching import LaunchHost
 from cordee.node.recording_child import Kind, RecordingChild
+from cordee.node.watchers import Watched
 from cordee.runs.blocklog import encode_facts
 from cordee.starting import module_argv
 
@@ -23,7 +23,7 @@ class GpuSampling:
     """Runs `cordee.node.gpu_sampler` where there are GPUs and passes its records on.
 
     Args:
-        host: the agent, whose Task the child is.
+        watched: starts the child.
         node: the node's name.
         sampling, step: of plan.json: `interval_s` between samples; `gpus`: `auto` (only where the node shows GPUs), `none`,
             or a source by name; what the job's variables say of GPUs holds for the child too.
@@ -34,7 +34,7 @@ class GpuSampling:
 
     def __init__(
         self,
-        host: LaunchHost,
+        watched: Watched,
         node: str,
         sampling: Mapping[str, Any],
         step: Mapping[str, Any],
@@ -58,7 +58,7 @@ class GpuSampling:
             silent_s=max(_SILENT_S, 5 * interval_s),
             first_s=_FIRST_S,
         )
-        self._child = RecordingChild(host, kind, command, self._env, add, self._remark)
+        self._child = RecordingChild(watched, kind, command, self._env, add, self._remark)
 
     def start(self) -> None:
         """Start the child, if the node shows GPUs or a source is asked for."""

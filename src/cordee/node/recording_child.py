@@ -7,8 +7,8 @@ import struct
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 from cordee.clock import monotonic
-from cordee.node.launching import LaunchHost
 from cordee.node.tasks import STDERR, Task, TaskExit
+from cordee.node.watchers import Watched
 
 NOTHING_TO_DO = 3
 _PAUSES_S = (1.0, 5.0, 30.0, 60.0)
@@ -41,7 +41,7 @@ class RecordingChild:
     """Runs a command and passes on what it writes to its standard output.
 
     Args:
-        host: the agent, whose Task the child is.
+        watched: starts the child.
         kind: what it is.
         command, env: what runs; exit code 3 means that there is nothing to do, and a record has said why.
         add: takes whole records.
@@ -51,7 +51,7 @@ class RecordingChild:
 
     def __init__(
         self,
-        host: LaunchHost,
+        watched: Watched,
         kind: Kind,
         command: Sequence[str],
         env: Mapping[str, str],
@@ -59,7 +59,7 @@ class RecordingChild:
         remark: Callable[[str], None],
         stdin: Optional[bytes] = None,
     ) -> None:
-        self._host, self._kind, self._add, self._remark = host, kind, add, remark
+        self._watched, self._kind, self._add, self._remark = watched, kind, add, remark
         self._command, self._env, self._stdin = tuple(command), dict(env), stdin
         self._loop = asyncio.get_running_loop()
         self._buffer = b""
@@ -77,18 +77,18 @@ class RecordingChild:
         self._heard = 0.0
         name = self._kind.name
         task = Task(f"{name}-{self._starts}", self._command, self._env, "/", group=name, stdin=self._stdin)
-        self._host.run_task(task, self._ended, output=self._output)
+        self._watched.run_task(task, self._ended, output=self._output)
         if self._kind.silent_s is not None:
             self._watch = self._loop.call_later(self._kind.silent_s, self._look, self._kind.silent_s)
 
     def _look(self, silent_s: float) -> None:
         """Kill a child that has been silent for too long."""
-        if self._host.tasks.output_paused:
+        if self._watched.tasks.output_paused:
             self._heard = monotonic()
         silence_s = monotonic() - (self._heard or self._began)
         if silence_s > (silent_s if self._heard else self._kind.first_s):
             self._over = f"it was silent for {silence_s:.0f} s: {self._kind.hangs}"
-            self._host.tasks.stop(self._kind.name, 0.0)
+            self._watched.tasks.stop(self._kind.name, 0.0)
             return
         self._watch = self._loop.call_later(silent_s, self._look, silent_s)
 
@@ -102,7 +102,7 @@ class RecordingChild:
         if whole < 0:
             self._over = "it wrote what is no record"
             self._buffer = b""
-            self._host.tasks.stop(self._kind.name, 0.0)
+            self._watched.tasks.stop(self._kind.name, 0.0)
             return
         self._add(self._buffer[:whole])
         self._buffer = self._buffer[whole:]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Callable
 
 from cordee.errors import EXIT_INTERNAL
 from cordee.node.container import Container, ContainerDown
-from cordee.node.tasks import Task, TaskExit, TaskRunner
+from cordee.node.orders import Handlers
+from cordee.node.tasks import Task, TaskExit
 from cordee.node.uplink import Uplink
+from cordee.node.watchers import Watched
+from cordee.wire.messages import Shell, ShellExit, ShellInput, ShellOutput, ShellResize
 
 _MOST_ON_ITS_WAY = 4 << 20
 # What an image has is not known before it is entered.
@@ -18,32 +21,26 @@ class Shells:
     """The shells of one node.
 
     Args:
-        tasks: the agent's tasks.
-        run_task: starts one of them: `run_task(task, ended, output=...)`.
+        watched: starts them.
         uplink: what they print goes there; they wait while much of that has not arrived.
         environment: returns what a shell finds set.
         container: where it opens, and in which folder.
 
     Attributes:
-        handlers: the messages that are meant for shells.
+        handlers: what takes the orders that are meant for shells, by their type.
     """
 
     def __init__(
         self,
-        tasks: TaskRunner,
-        run_task: Callable[..., None],
+        watched: Watched,
         uplink: Uplink,
         environment: Callable[[], dict[str, str]],
         container: Container,
     ) -> None:
-        self._tasks, self._run_task, self._uplink = tasks, run_task, uplink
+        self._tasks, self._run_task, self._uplink = watched.tasks, watched.run_task, uplink
         self._environment, self._container = environment, container
         self._waiting: set[str] = set()
-        self.handlers: dict[str, Callable[[dict[str, Any], bytes], None]] = {
-            "shell": self._open,
-            "shell_input": self._input,
-            "shell_resize": self._resize,
-        }
+        self.handlers: Handlers = {Shell: self._open, ShellInput: self._input, ShellResize: self._resize}
 
     def go_on(self) -> None:
         """Read again what shells print that had to wait, if there is room now."""
@@ -52,26 +49,25 @@ class Shells:
                 self._tasks.pause_one(session, False)
             self._waiting.clear()
 
-    def _open(self, message: dict[str, Any], body: bytes) -> None:
+    def _open(self, order: Shell, body: bytes) -> None:
         env = self._environment()
-        env["TERM"] = message.get("term") or "xterm"
+        env["TERM"] = order.term or "xterm"
         own = (env.get("SHELL") or "/bin/sh", "-i") if self._container.environment is None else _SHELL_INSIDE
-        size = (message["rows"], message["columns"])
-        session = message["id"]
+        size, session = (order.rows, order.columns), order.id
         tell = self._uplink.teller()
         try:
-            argv = self._container.inside(tuple(message["argv"]) or own)
+            argv = self._container.inside(order.argv or own)
         except ContainerDown as error:
-            tell({"t": "shell_exit", "id": session, "code": EXIT_INTERNAL, "text": error.text})
+            tell(ShellExit(session, EXIT_INTERNAL, error.text))
             return
 
         def finished(ended: TaskExit) -> None:
             code = ended.code if ended.code is not None else 128
             self._waiting.discard(session)
-            tell({"t": "shell_exit", "id": session, "code": code, "text": ended.text})
+            tell(ShellExit(session, code, ended.text))
 
         def printed(stream: int, data: bytes) -> None:
-            tell({"t": "shell_output", "id": session}, data)
+            tell(ShellOutput(session), data)
             if self._uplink.unacknowledged_bytes > _MOST_ON_ITS_WAY:
                 self._waiting.add(session)
                 self._tasks.pause_one(session, True)
@@ -79,11 +75,11 @@ class Shells:
         task = Task(session, argv, env, self._container.cwd, group="shell", terminal=size)
         self._run_task(task, finished, output=printed)
 
-    def _input(self, message: dict[str, Any], body: bytes) -> None:
-        if message.get("closed"):
-            self._tasks.hang_up(message["id"])
+    def _input(self, order: ShellInput, body: bytes) -> None:
+        if order.closed:
+            self._tasks.hang_up(order.id)
         else:
-            self._tasks.write(message["id"], body)
+            self._tasks.write(order.id, body)
 
-    def _resize(self, message: dict[str, Any], body: bytes) -> None:
-        self._tasks.resize(message["id"], message["rows"], message["columns"])
+    def _resize(self, order: ShellResize, body: bytes) -> None:
+        self._tasks.resize(order.id, order.rows, order.columns)

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from cordee.clock import unix_s
 from cordee.node.channels import RankChannels
 from cordee.node.samplers._base import Sampler
 from cordee.node.samplers.told import ToldFacts
 from cordee.runs.blocklog import GRID, SCHEMA, decode_json, encode_grid, encode_record, encode_schema, iter_records
+from cordee.wire.messages import CappedValues, LogFile, RankStep
+from cordee.wire.messages import Telemetry as Told
 
 _MOST_UNACKNOWLEDGED = 120
 # The wire takes messages of 16 MiB, and gives up a peer that leaves 64 MiB unread: what ranks logged is below 10 MiB in a
 # message (see READ_BYTES), all else below this, and what is sent again to a new supervisor is little more than twice this.
 _MOST_BODY_BYTES = 4 << 20
 _MOST_UNACKNOWLEDGED_BYTES = 24 << 20
-_MOST_TROUBLES = 20
 
-Send = Callable[[dict[str, Any], bytes], None]
+Send = Callable[[Told, bytes], None]
+
+
+class _Kept(NamedTuple):
+    """A message that is not acknowledged, and how far it was read for it, by channel."""
+
+    message: Told
+    body: bytes
+    cursors: dict[str, int]
 
 
 class Telemetry:
@@ -31,6 +40,7 @@ class Telemetry:
         sampling: of plan.json: `interval_s`, the seconds between samples.
         samplers: of the node, and of its ranks.
         about_ranks: returns facts of the global ranks that run.
+        troubles: sentences about this node that are told along; there may be more of them later.
     """
 
     def __init__(
@@ -41,6 +51,7 @@ class Telemetry:
         sampling: Mapping[str, Any],
         samplers: tuple[Sampler, Sampler],
         about_ranks: Callable[[], dict[str, dict[str, Any]]] = dict,
+        troubles: Sequence[str] = (),
     ) -> None:
         self.connected = False
         self._cadence_s = float(sampling["interval_s"])
@@ -52,19 +63,12 @@ class Telemetry:
         self._told = {group: ToldFacts(node, group) for group in ("node", "rank")}
         self._records: list[bytes] = []
         self._schemas: dict[int, bytes] = {}
-        self._unacknowledged: deque[tuple[int, dict[str, Any], bytes]] = deque()
+        self._unacknowledged: deque[_Kept] = deque()
         self._unacknowledged_bytes = 0
         self._sequence = 0
         self._lost_samples = 0
         self._held_back = False
-        self._troubles: list[str] = []
-
-    def trouble(self, text: str) -> bool:
-        """Have a sentence about this node become a finding of the run; return whether it is new."""
-        new = text not in self._troubles and len(self._troubles) < _MOST_TROUBLES
-        if new:
-            self._troubles.append(text)
-        return new
+        self._troubles = troubles
 
     def sample(self, attempt: int) -> None:
         """Take one sample of every source."""
@@ -97,9 +101,9 @@ class Telemetry:
             return
         about: dict[str, Any] = {
             **of_output,
-            "log": log,
+            "log": None if log is None else LogFile(*log),
             "lost_samples": self._lost_samples,
-            "troubles": self._troubles,
+            "troubles": tuple(self._troubles),
         }
         bodies = list(_packed(self._records)) or [b""]
         self._records.clear()
@@ -119,26 +123,23 @@ class Telemetry:
         if not self._is_full:
             records, cursors, steps = self._channels.read()
             body += records
-        message = {
-            "t": "telemetry",
-            "sequence": self._sequence,
-            "cursors": cursors,
-            "steps": list(steps.items()),
-            "total": self._channels.total,
-            "now": unix_s(),
-            "capped_values": self._channels.capped_values,
-            "data": self._channels.data.news(),
-            "damaged": self._channels.damaged,
-            "unread_bytes": self._channels.unread_bytes,
+        kept = bool(body or cursors)
+        message = Told(
+            sequence=self._sequence if kept else None,
+            steps=tuple(RankStep(*step) for step in steps.items()),
+            total=self._channels.total,
+            now=unix_s(),
+            capped_values=tuple(CappedValues(*capped) for capped in self._channels.capped_values),
+            data=self._channels.data.news(),
+            damaged=tuple(self._channels.damaged),
+            unread_bytes=self._channels.unread_bytes,
             **about,
-        }
+        )
         self._channels.damaged = []
-        if body or cursors:
-            self._unacknowledged.append((self._sequence, message, body))
+        if kept:
+            self._unacknowledged.append(_Kept(message, body, cursors))
             self._unacknowledged_bytes += len(body)
             self._sequence += 1
-        else:
-            message["sequence"] = None
         send(message, body)
 
     @property
@@ -152,16 +153,16 @@ class Telemetry:
         """A supervisor (perhaps a new one) is there: tell it all schemas again and everything not acknowledged."""
         self.connected = True
         for body in _packed(self._schemas.values()):
-            send({"t": "telemetry", "sequence": None, "steps": []}, body)
-        for _, message, body in self._unacknowledged:
-            send(message, body)
+            send(Told(None, ()), body)
+        for kept in self._unacknowledged:
+            send(kept.message, kept.body)
 
     def acknowledge(self, sequence: int) -> bool:
         """Forget the messages up to `sequence`: they are stored. Return whether there is room for what was held back."""
-        while self._unacknowledged and self._unacknowledged[0][0] <= sequence:
-            _, message, body = self._unacknowledged.popleft()
-            self._unacknowledged_bytes -= len(body)
-            self._channels.acknowledge(message["cursors"])
+        while self._unacknowledged and (self._unacknowledged[0].message.sequence or 0) <= sequence:
+            kept = self._unacknowledged.popleft()
+            self._unacknowledged_bytes -= len(kept.body)
+            self._channels.acknowledge(kept.cursors)
         return self._held_back and not self._is_full
 
     def _take(self, group: str, sampler: Sampler, moment: float, more: dict[str, dict[str, Any]]) -> None:

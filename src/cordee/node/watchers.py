@@ -1,45 +1,58 @@
-"""Who is told of which task: its start, its output and its end."""
+"""Tasks, each of them watched by whoever started it."""
 
 from __future__ import annotations
 
 from typing import Callable, NamedTuple, Optional
 
-from cordee.node.tasks import Task, TaskExit
+from cordee.node.tasks import Task, TaskExit, TaskRunner
 
 
-class Watcher(NamedTuple):
-    """What is called for one task: `ended(exit)` once, `started(pid)`, `output(stream, data)`."""
+class _Watcher(NamedTuple):
+    """What is called for one task."""
 
     ended: Callable[[TaskExit], None]
-    started: Optional[Callable[[int], None]] = None
-    output: Optional[Callable[[int, bytes], None]] = None
+    started: Optional[Callable[[int], None]]
+    output: Optional[Callable[[int, bytes], None]]
 
 
-class Watchers:
-    """The watchers of the tasks of one TaskRunner, by task."""
+class Watched:
+    """Starts tasks, and tells whoever started one of its start, its output and its end.
 
-    def __init__(self) -> None:
-        self._of: dict[str, Watcher] = {}
+    Args:
+        make: returns the TaskRunner, given `on_output`, `on_exit` and `on_start`.
 
-    def add(self, task: Task, watcher: Watcher) -> bool:
-        """Watch a task that is about to start; False when one of its id runs already."""
-        if task.id in self._of:
-            return False
-        self._of[task.id] = watcher
-        return True
+    Attributes:
+        tasks: that TaskRunner.
+    """
 
-    def started(self, task: Task, pid: int) -> None:
-        """Pass on that a task runs."""
-        started = self._of[task.id].started
+    def __init__(self, make: Callable[..., TaskRunner]) -> None:
+        self._watchers: dict[str, _Watcher] = {}
+        self.tasks = make(on_output=self._output, on_exit=self._ended, on_start=self._started)
+
+    def run_task(
+        self,
+        task: Task,
+        ended: Callable[[TaskExit], None],
+        *,
+        started: Optional[Callable[[int], None]] = None,
+        output: Optional[Callable[[int, bytes], None]] = None,
+    ) -> None:
+        """Start a task: `started(pid)`, `output(stream, data)` and, once, `ended(exit)` are called."""
+        if task.id in self._watchers:
+            ended(TaskExit(task.id, None, None, "not_started", 0.0, f"a task {task.id!r} runs already"))
+            return
+        self._watchers[task.id] = _Watcher(ended, started, output)
+        self.tasks.start(task)
+
+    def _started(self, task: Task, pid: int) -> None:
+        started = self._watchers[task.id].started
         if started is not None:
             started(pid)
 
-    def output(self, task: Task, stream: int, data: bytes) -> None:
-        """Pass on what a task printed."""
-        output = self._of[task.id].output
+    def _output(self, task: Task, stream: int, data: bytes) -> None:
+        output = self._watchers[task.id].output
         if output is not None:
             output(stream, data)
 
-    def ended(self, task: Task, ended: TaskExit) -> None:
-        """Pass on how a task ended, and forget it."""
-        self._of.pop(task.id).ended(ended)
+    def _ended(self, task: Task, ended: TaskExit) -> None:
+        self._watchers.pop(task.id).ended(ended)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Optional, Sequence, Union
 
 from cordee.errors import CordeeError
 from cordee.slurm import expand_nodes, fold_nodes
+from cordee.wire.messages import Ranks
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class World:
         return range(first, first + self.ranks_per_node)
 
     @classmethod
-    def from_message(cls, message: Mapping[str, Any], body: bytes) -> World:
-        """Rebuild a world from a `ranks` message, whose body is of `encode_places`."""
+    def from_order(cls, order: Ranks, body: bytes) -> World:
+        """Rebuild a world from the order to start ranks, whose body is of `encode_places`."""
         nodes, addresses = json.loads(zlib.decompress(body))
         values: dict[str, Any] = {"nodes": _names(nodes), "addresses": _names(addresses)}
-        return cls(**{name: values.get(name) or message[name] for name in cls.__dataclass_fields__})
+        return cls(**{name: values.get(name) or getattr(order, name) for name in cls.__dataclass_fields__})
 
 
 def encode_places(nodes: Sequence[str], addresses: Sequence[str]) -> bytes:

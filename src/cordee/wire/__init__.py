@@ -15,7 +15,7 @@ from __future__ import annotations
 from cordee.wire.connecting import connect
 from cordee.wire.connection import Connection
 from cordee.wire.handshake import PROTOCOL, ROLES
-from cordee.wire.ports import pick_port
+from cordee.wire.ports import pick_port, pick_ports
 from cordee.wire.rendezvous import Rendezvous, new_token, read_rendezvous, write_rendezvous
 from cordee.wire.serving import Server, serve
 
@@ -28,6 +28,7 @@ __all__ = [
     "connect",
     "new_token",
     "pick_port",
+    "pick_ports",
     "read_rendezvous",
     "serve",
     "write_rendezvous",

@@ -567,6 +567,11 @@ _SENT: dict[type, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
 }
 
 
+def kind_of(message: Message) -> str:
+    """Return what a message is called on the wire."""
+    return _SENT[type(message)][0]
+
+
 def encode(message: Message) -> dict[str, Any]:
     """Return a message as it is sent; its parts that are tuples become lists there."""
     kind, names, defaults = _SENT[type(message)]

@@ -21,6 +21,16 @@ def pick_port(host: str, low: int = PORTS[0], high: int = PORTS[1]) -> int:
         return int(probe.getsockname()[1])
 
 
+def pick_ports(host: str, count: int) -> tuple[int, ...]:
+    """Return so many different ports as by `pick_port`, and for the same errors."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = pick_port(host)
+        if port not in ports:
+            ports.append(port)
+    return tuple(ports)
+
+
 def bind(host: str, port: Union[int, tuple[int, int], None]) -> socket.socket:
     """Return a socket bound to the port, or to a free one of the range."""
     low, high = (port, port) if isinstance(port, int) else port or PORTS

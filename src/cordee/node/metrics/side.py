@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional
 
-from cordee.node.launching import LaunchHost
 from cordee.node.logged_names import GROUP
 from cordee.node.recording_child import Kind, RecordingChild
+from cordee.node.watchers import Watched
 from cordee.runs.blocklog import encode_facts
 from cordee.starting import module_argv
 from cordee.wire.ports import PORTS
@@ -30,7 +30,7 @@ class OfferedMetrics:
     """What the ranks of a node offer to others, where the job asks for it.
 
     Args:
-        host: the agent, whose Task the child is.
+        watched: starts the child.
         node: the node's name.
         metrics: of plan.json: `scrape` and `otlp`.
         node_zip: where the child finds this package.
@@ -40,7 +40,7 @@ class OfferedMetrics:
 
     def __init__(
         self,
-        host: LaunchHost,
+        watched: Watched,
         node: str,
         metrics: Mapping[str, Any],
         node_zip: Path,
@@ -56,7 +56,7 @@ class OfferedMetrics:
         self._needed = bool(asked["scrape"] or metrics.get("otlp"))
         env = {**os.environ, "PYTHONPATH": str(node_zip), "CORDEE_NODE": node}
         command = module_argv("cordee.node.metrics")
-        self._child = RecordingChild(host, _KIND, command, env, add, self._remark, json.dumps(asked).encode())
+        self._child = RecordingChild(watched, _KIND, command, env, add, self._remark, json.dumps(asked).encode())
         if metrics.get("otlp") and self._reserved is None:
             self._remark("OTLP is not received: no port of this node is free")
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 from cordee import wire
 from cordee.errors import CordeeError
 from cordee.node.tasks import STDERR, Task, TaskExit, TaskRunner
-from cordee.node.watchers import Watcher, Watchers
+from cordee.node.watchers import Watched
 from cordee.runs.folder import say
 from cordee.starting import module_argv
 
@@ -46,15 +46,7 @@ class Hands:
         self._count = 0
         self._runs: dict[str, _Run] = {}
         self._earlier: dict[str, _Run] = {}
-        self._watchers = Watchers()
-        self._tasks = TaskRunner(
-            owner,
-            slots=os.cpu_count() or 1,
-            on_output=self._watchers.output,
-            on_exit=self._watchers.ended,
-            on_start=self._watchers.started,
-            kill_s=_KILL_S,
-        )
+        self._watched = Watched(lambda **told: TaskRunner(owner, slots=os.cpu_count() or 1, kill_s=_KILL_S, **told))
 
     def answer_to(self, reply: Optional[Reply]) -> None:
         """Send answers to this conductor from now on; None drops them."""
@@ -73,8 +65,8 @@ class Hands:
 
     def end(self) -> None:
         """Kill whatever runs; what has ended has left nothing behind."""
-        if self._tasks.running():
-            self._tasks.kill_everything()
+        if self._watched.tasks.running():
+            self._watched.tasks.kill_everything()
 
     def _say(self, message: dict[str, Any], body: bytes = b"") -> None:
         if self._reply is not None:
@@ -127,16 +119,11 @@ class Hands:
             }
             self._say({**run.done, "id": run.identifier})
 
-        if self._watchers.add(task, Watcher(finished, None, printed)):
-            self._tasks.start(task)
+        self._watched.run_task(task, finished, output=printed)
 
     def _port(self, message: dict[str, Any]) -> None:
-        ports: list[int] = []
         try:
-            while len(ports) < message["count"]:
-                port = wire.pick_port(message["host"])
-                if port not in ports:
-                    ports.append(port)
+            ports = list(wire.pick_ports(message["host"], message["count"]))
         except CordeeError as error:
             self._say({"t": "port", "id": message["id"], "ports": [], "text": str(error)})
             return

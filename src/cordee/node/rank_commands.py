@@ -1,0 +1,64 @@
+"""What the ranks of an attempt run on this node: commands, environments, channels, cores."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Mapping
+
+from cordee.node.binding import bound
+from cordee.node.channels import RankChannels
+from cordee.node.container import Container
+from cordee.node.launching import RankCommand
+from cordee.node.ranks import base_environment, rank_command, rank_environment
+from cordee.node.world import World
+
+
+class RankEnvironment:
+    """The environment that ranks, checks and shells of this node begin with.
+
+    Attributes:
+        base: before the set-up lines.
+        now: as these left it, if they ran.
+    """
+
+    def __init__(self, base: dict[str, str]) -> None:
+        self.base, self.now = base, dict(base)
+
+
+class RankCommands:
+    """Makes the commands of ranks.
+
+    Args:
+        plan: of plan.json.
+        container: that they run in.
+        channels: of which each rank gets one.
+        environment: that they begin with.
+        offer: adds to one rank's environment where it can send metrics to: `offer(env, rank)`.
+    """
+
+    def __init__(
+        self,
+        plan: Mapping[str, Any],
+        container: Container,
+        channels: RankChannels,
+        environment: RankEnvironment,
+        offer: Callable[[dict[str, str], int], dict[str, str]],
+    ) -> None:
+        self._plan, self._step = plan, plan["steps"][0]
+        self._container, self._channels, self._environment, self._offer = container, channels, environment, offer
+
+    def of(self, world: World) -> list[RankCommand]:
+        """Return the commands of this node's ranks, whose channels are made.
+
+        Raises:
+            ContainerDown: what they are to run in is not there.
+            NoRoom: for a channel.
+        """
+        argv = self._container.rank(rank_command(self._step, world))
+        outside = base_environment(os.environ, {"env": {}}) if self._container.environment is not None else None
+        ranks = []
+        for rank in world.local_ranks:
+            channel = self._channels.create(world.attempt, rank)
+            env = rank_environment(self._environment.now, self._plan, self._step, world, rank, channel)
+            ranks.append(RankCommand(rank, argv, self._offer(env, rank), self._container.cwd, outside))
+        return bound(ranks, self._step)

@@ -1,0 +1,111 @@
+"""What this node measures and its ranks log, sent every few seconds: also when there is nothing, as a sign of life."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Callable, Mapping, Sequence
+
+from cordee.clock import unix_s
+from cordee.node.channels import RankChannels
+from cordee.node.gpus import GpuSampling
+from cordee.node.launching import RankCommand
+from cordee.node.machine import Machine
+from cordee.node.metrics.side import OfferedMetrics
+from cordee.node.node_log import NodeLog
+from cordee.node.placing import places_of_command
+from cordee.node.rank_facts import RankFacts
+from cordee.node.ranks import rank_command
+from cordee.node.telemetry import Telemetry
+from cordee.node.troubles import Troubles, words_of
+from cordee.node.uplink import Uplink
+from cordee.node.watchers import Watched
+from cordee.node.world import World
+from cordee.runs.folder import RunFolder
+from cordee.wire.messages import Ack
+
+
+class Reporting:
+    """Samples the node and its ranks, and reports that and what the ranks log.
+
+    Args:
+        plan: of plan.json.
+        folder: the run's.
+        node: the node's name.
+        machine, watched: the samplers, and what starts those that are processes.
+        channels, log: of the ranks.
+        uplink: where it is told.
+        troubles: told along; gets those of the measuring itself.
+        pids: returns the main pid of each rank that runs.
+
+    Attributes:
+        offered: what ranks are told of the receiver of their metrics.
+    """
+
+    def __init__(
+        self,
+        plan: Mapping[str, Any],
+        folder: RunFolder,
+        node: str,
+        machine: Machine,
+        watched: Watched,
+        channels: RankChannels,
+        log: NodeLog,
+        uplink: Uplink,
+        troubles: Troubles,
+        pids: Callable[[], dict[int, int]],
+    ) -> None:
+        self._step, sampling = plan["steps"][0], plan["sampling"]
+        self._interval_s: float = sampling["interval_s"]
+        self._channels, self._log, self._uplink, self._troubles = channels, log, uplink, troubles
+        self._pids = pids
+        sharing = self._step["request"]["nodes"] if plan["backend"] == "local" else 1
+        self._about = RankFacts(channels.folder / "ranks.json")
+        samplers = machine.samplers(node, pids, sampling, sharing)
+        self._telemetry = Telemetry(node, channels, pids, sampling, samplers, self._about.facts, troubles.texts)
+        path, add = self._about.path, self._telemetry.add
+        self._gpus = GpuSampling(watched, node, sampling, self._step, folder.node_zip, path, add)
+        self.offered = OfferedMetrics(watched, node, plan.get("metrics", {}), folder.node_zip, path, add)
+
+    def start(self) -> None:
+        """Start the samplers that are processes."""
+        self._gpus.start()
+        self.offered.start()
+
+    def begin(self, world: World, ranks: Sequence[RankCommand]) -> None:
+        """Say what is known of ranks that are about to start."""
+        self._about.begin(world, ranks)
+        self._channels.say_first(places_of_command(world, rank_command(self._step, world), unix_s()))
+
+    def connected(self) -> None:
+        """Tell a supervisor, perhaps a new one, everything that is not stored yet."""
+        self._telemetry.resend(self._uplink.say)
+
+    def closed(self) -> None:
+        """Nobody can be told for now."""
+        self._telemetry.connected = False
+
+    def stored(self, ack: Ack, body: bytes) -> None:
+        """Forget what the supervisor has stored, and send what had to wait for that."""
+        if self._telemetry.acknowledge(ack.sequence):
+            self.send()
+
+    def send(self) -> None:
+        """Send what was measured and logged since the last time."""
+        log = self._log
+        counts = {"dropped_log_bytes": log.dropped_bytes, "queued_log_bytes": log.queued_bytes}
+        self._telemetry.send(self._uplink.say, log.written, **counts)
+
+    async def run(self, attempt: Callable[[], int]) -> None:
+        """Sample and send, in step with the clock, for ever; `attempt` returns the number of the one that runs."""
+        while True:
+            await asyncio.sleep(self._interval_s - unix_s() % self._interval_s)
+            for work in (
+                self._channels.touch,
+                lambda: self._about.write(self._pids()),
+                lambda: self._telemetry.sample(attempt()),
+                self.send,
+            ):
+                try:
+                    work()
+                except Exception as error:  # whatever it is: an agent that says nothing any more is taken for dead
+                    self._troubles.tell(f"what this node measures is not complete: {words_of(error)}")
