@@ -126,7 +126,7 @@ def test_a_run_begins_from_another_ones_checkpoint_when_told_to_and_says_so(job,
     first = start(job(toml=SHARED, run="python train.py 40 0"))
     first.wait_end()
     folder = job(toml=SHARED, run="python train.py 60 0")
-    second = start(folder, checkpoint__begin="existing")
+    second = start(folder, reported=True, checkpoint__begin="existing")
     state = second.wait_end()
     assert b"from 40\n" in second.output(0)
     document = run_document(second.folder, state)

@@ -15,7 +15,7 @@ TWO = "[need]\nnodes = 2"
 
 
 def test_two_nodes_run_and_finish_and_leave_nothing(job, start):
-    run = start(job(toml=TWO))
+    run = start(job(toml=TWO), reported=True)
     state = run.wait_end()
     assert (state.state, state.exit_code, state.restarts, state.segments) == ("finished", 0, 0, 1)
     assert [node.verdict for node in state.nodes] == ["healthy", "healthy"]

@@ -24,7 +24,7 @@ if rank != 3:
 @pytest.mark.slow
 def test_places_are_those_of_the_command_unless_a_rank_tells_its_own(job, start):
     folder = job(SCRIPT, "[need]\nranks_per_node = 4", "python train.py --tensor-model-parallel-size 2")
-    run = start(folder)
+    run = start(folder, reported=True)
     run.wait_end()
     opened = open_run(run.folder.root)
     places = placement(opened)
