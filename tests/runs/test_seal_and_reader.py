@@ -145,7 +145,6 @@ def test_a_seal_that_breaks_off_leaves_the_truth_and_the_next_one_finishes(known
     assert_rollups(known)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.8])
 def test_a_seal_killed_at_any_moment_leaves_the_truth(known, fraction):
     known.write(max_bytes=3_000)

@@ -15,8 +15,6 @@ import pytest
 from cordee.errors import DocumentError
 from cordee.node.processes import Process, read_process
 
-pytestmark = pytest.mark.slow
-
 PROGRAMS = Path(__file__).parent / "programs"
 NODES, PER_NODE = 2, 2
 WORLD = NODES * PER_NODE

@@ -9,8 +9,6 @@ import pytest
 
 from cordee.slurm import job_record
 
-pytestmark = pytest.mark.slow
-
 
 def counted(run) -> list[str]:
     return [line for line in run.output(0).decode().splitlines() if not line.startswith("from")]

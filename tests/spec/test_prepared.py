@@ -56,7 +56,6 @@ def version_seen_by(python: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.mark.slow
 def test_an_environment_is_made_once_and_found_from_then_on(index: Path, tmp_path: Path) -> None:
     into = tmp_path / "environments"
     assert prepared(["tiny-check-tool>=1"], into=into) is None
@@ -72,7 +71,6 @@ def test_an_environment_is_made_once_and_found_from_then_on(index: Path, tmp_pat
 
 
 @pytest.mark.campaign
-@pytest.mark.slow
 def test_an_entry_may_bring_options_of_pip(tmp_path: Path) -> None:
     write_wheel(tmp_path)
     into = tmp_path / "environments"
@@ -80,7 +78,6 @@ def test_an_entry_may_bring_options_of_pip(tmp_path: Path) -> None:
     assert version_seen_by(prepare([entry], into=into, index_url="http://127.0.0.1:9/simple")) == "1.2"
 
 
-@pytest.mark.slow
 def test_what_pip_cannot_install_is_an_error_with_its_words_and_leaves_nothing(index: Path, tmp_path: Path) -> None:
     into = tmp_path / "environments"
     with pytest.raises(PrepareError, match="pip cannot install no-such-thing") as caught:
@@ -89,7 +86,6 @@ def test_what_pip_cannot_install_is_an_error_with_its_words_and_leaves_nothing(i
     assert [path.name for path in into.iterdir() if path.suffix != ".lock"] == []
 
 
-@pytest.mark.slow
 def test_a_preparation_that_is_killed_is_made_anew(index: Path, tmp_path: Path) -> None:
     into, made = tmp_path / "environments", tmp_path / "made"
     slow = tmp_path / "python3"
@@ -121,7 +117,6 @@ def test_a_preparation_that_is_killed_is_made_anew(index: Path, tmp_path: Path) 
     assert not abandoned.exists()
 
 
-@pytest.mark.slow
 def test_two_that_prepare_at_once_make_one_environment(index: Path, tmp_path: Path) -> None:
     into = tmp_path / "environments"
     program = (

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 import os
 
-import pytest
-
 from cordee.cli.cancel import cancel
 from cordee.report.run_document import run_document
 from cordee.runs.journal import client_journal
 from cordee.testing.runs import LocalRun
-
-pytestmark = pytest.mark.slow
 
 SHARED = '[checkpoint]\npath = "checkpoints"'
 LONG = "python train.py 100000 0.02"

@@ -19,8 +19,6 @@ from cordee.testing.images import busybox_root, squashfs_of
 from cordee.testing.programs import COUNTING
 from cordee.testing.runs import LocalRun
 
-pytestmark = pytest.mark.slow
-
 TELLING = """
 import os, pathlib
 name = pathlib.Path("/etc/os-release").read_text().split()[0]

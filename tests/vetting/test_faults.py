@@ -26,8 +26,6 @@ from cordee.testing.nvml import build
 from cordee.testing.preloading import build_faults, faulty
 from cordee.testing.simulated_nodes import SimulatedNode, SimulatedNodes, Vetted
 
-pytestmark = pytest.mark.slow
-
 SOURCE = str(Path(checks.__file__).parents[2])
 BAD = "n3"
 GPUS = 4

@@ -20,8 +20,6 @@ from cordee.node.processes import is_same_process, read_process
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 
-pytestmark = pytest.mark.slow
-
 
 def test_exit_code_input_and_output_pass_through_byte_for_byte(record, recording):
     process = record("--", "sh", "-c", "cat; echo words >&2; exit 42")
