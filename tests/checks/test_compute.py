@@ -222,8 +222,12 @@ def test_a_program_that_is_stuck_says_where(tmp_path: Path) -> None:
     stuck = (
         "import array, time\ndef wait_for_ever(*words):\n    while True: time.sleep(600)\narray.array = wait_for_ever\n"
     )
-    result = one("gpu.cuda", {"device": "cpu"}, env=with_fault(tmp_path, stuck), deadline_s=8.0)
-    assert (result["status"], result["cause"]) == ("unknown", "timeout")
+    env = with_fault(tmp_path, stuck)
+    for deadline_s in (5.0, 20.0, 80.0):  # it may take a busy machine a while to get there
+        result = one("gpu.cuda", {"device": "cpu"}, env=env, deadline_s=deadline_s)
+        assert (result["status"], result["cause"]) == ("unknown", "timeout")
+        if "while at CPU" in result["evidence"]:
+            break
     assert "while at CPU; it was at: File" in result["evidence"]
     assert any("wait_for_ever" in frame for frame in result["facts"]["stack"])
 
