@@ -249,7 +249,6 @@ def matches(output: str, shown: list[str]) -> list[int] | None:
 FOLLOWED = [page for page in PAGES if any(block.language == "console" for block in blocks_of(page))]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", FOLLOWED, ids=lambda page: page.name)
 def test_a_page_can_be_followed_from_top_to_bottom(page, tmp_path, compiled):
     reader = Reader(tmp_path, compiled)
@@ -377,7 +376,6 @@ def test_links_between_files_lead_somewhere():
             assert rendered or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_site_builds_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(ROOT / "docs"), str(tmp_path / "html")]

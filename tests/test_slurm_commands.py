@@ -6,6 +6,7 @@ import pytest
 
 from cordee.errors import CordeeError
 from cordee.slurm import Job, SlurmError, expand_nodes, parse_records, patiently, run_command, submission_environment
+from cordee.testing.clocks import give_clock
 
 SCRIPT = "#!/bin/bash\n#SBATCH --partition=normal\n#SBATCH --time=60\n"
 
@@ -67,7 +68,7 @@ def test_a_command_without_an_answer_is_busy():
 
 
 def test_patience_is_for_busy_controllers_only(monkeypatch):
-    monkeypatch.setattr("cordee.slurm.time.sleep", lambda seconds: None)
+    give_clock(monkeypatch, "cordee.slurm", sleep=lambda seconds: None)
     answers = [SlurmError(["squeue"], "socket timed out", busy=True), SlurmError(["squeue"], "Invalid user")]
     waited = []
 

@@ -393,7 +393,6 @@ for _ in sys.stdin:
 """
 
 
-@pytest.mark.slow
 def test_a_writer_killed_at_any_moment_leaves_the_older_complete(tmp_path):
     rng = random.Random(5)
     newest = 0

@@ -222,8 +222,12 @@ def test_a_program_that_is_stuck_says_where(tmp_path: Path) -> None:
     stuck = (
         "import array, time\ndef wait_for_ever(*words):\n    while True: time.sleep(600)\narray.array = wait_for_ever\n"
     )
-    result = one("gpu.cuda", {"device": "cpu"}, env=with_fault(tmp_path, stuck), deadline_s=8.0)
-    assert (result["status"], result["cause"]) == ("unknown", "timeout")
+    env = with_fault(tmp_path, stuck)
+    for deadline_s in (5.0, 20.0, 80.0):  # it may take a busy machine a while to get there
+        result = one("gpu.cuda", {"device": "cpu"}, env=env, deadline_s=deadline_s)
+        assert (result["status"], result["cause"]) == ("unknown", "timeout")
+        if "while at CPU" in result["evidence"]:
+            break
     assert "while at CPU; it was at: File" in result["evidence"]
     assert any("wait_for_ever" in frame for frame in result["facts"]["stack"])
 
@@ -289,7 +293,6 @@ def test_modules_beside_the_ranks_do_not_hide_the_library(tmp_path: Path) -> Non
     assert one("gpu.gemm", QUICK["gpu.gemm"], workdir=str(tmp_path))["status"] == "pass"
 
 
-@pytest.mark.slow
 def test_torch_on_the_cpu_goes_the_way_of_the_gpus() -> None:
     numpy = one("gpu.gemm", {"device": "cpu", "size": 512, "seconds": 0.05})
     for dtype in ("fp32", "bf16"):
@@ -307,7 +310,6 @@ def test_torch_on_the_cpu_goes_the_way_of_the_gpus() -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.slow
 def test_torch_sums_over_processes_with_gloo() -> None:
     result = one(
         "gpu.allreduce",
@@ -319,7 +321,6 @@ def test_torch_sums_over_processes_with_gloo() -> None:
     assert result["facts"]["source"] == "gloo"
 
 
-@pytest.mark.slow
 def test_a_rank_that_dies_in_a_sum_is_named_and_does_not_hold_up_the_others(tmp_path: Path) -> None:
     fault = "import sys, os\nif 'allreduce_rank' in ' '.join(sys.orig_argv):\n    os.set_inheritable(0, True)\n" + (
         "    import json\n    words = sys.stdin.read()\n    json.loads(words)['rank'] == 1 and os._exit(9)\n"

@@ -60,7 +60,6 @@ class TestOurs(CheckContract):
         return case
 
 
-@pytest.mark.slow
 def test_the_template_fulfils_the_contract(tmp_path: Path) -> None:
     written = write_template(tmp_path / "checks")
     assert [path.name for path in written] == ["README.md", "disk_speed.py", "test_disk_speed.py", "protocol.yaml"]

@@ -11,7 +11,6 @@ import pytest
 from cordee.checks import run_checks
 from cordee.testing.simulated_gpus import SimulatedGpus
 
-pytestmark = pytest.mark.slow
 UUIDS = [f"GPU-{index:08d}-0000-0000-0000-000000000000" for index in range(2)]
 QUICK: dict[str, dict[str, Any]] = {
     "gpu.gemm": {"seconds": 0.02, "size": 64},

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytestmark = pytest.mark.slow
-
 NO_RETRIES = "[restart]\nretries = 0"
 
 

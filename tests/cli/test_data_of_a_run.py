@@ -9,14 +9,11 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from cordee.data.shards.index import Shard, write_index
 from cordee.runs.folder import RunFolder
 
 from .conftest import Cordee
-
-pytestmark = pytest.mark.slow
 
 SAMPLES, BYTES = 64, 512
 SCRIPT = """

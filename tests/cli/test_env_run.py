@@ -13,8 +13,6 @@ import pytest
 from cordee.environment.engines._base import EXIT_ENGINE
 from cordee.testing.images import busybox_root
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):

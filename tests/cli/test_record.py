@@ -9,8 +9,6 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def call(tmp_path):

@@ -14,8 +14,6 @@ from cordee.cli import main as cordee_main
 
 from .conftest import Cordee
 
-pytestmark = pytest.mark.slow
-
 Call = Callable[..., tuple[object, str, str]]
 
 SCRIPT = """

@@ -10,9 +10,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
-pytestmark = pytest.mark.slow
 COMMAND = [sys.executable, "-m", "cordee.cli"]
 
 

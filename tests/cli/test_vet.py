@@ -62,7 +62,6 @@ def test_an_unknown_cluster_is_refused(cordee, quiet):
     assert "there is no cluster nowhere" in done.stderr
 
 
-@pytest.mark.slow
 def test_this_machine_is_vetted(cordee, quiet):
     (cordee.folder / "p.yaml").write_text(PROTOCOL)
     document = cordee.json("vet", "p.yaml", "--dir", "out", "--deadline", "20s")
@@ -73,7 +72,6 @@ def test_this_machine_is_vetted(cordee, quiet):
     assert cordee.json("vet", "p.yaml", code=4)["verdict"] == "abort"
 
 
-@pytest.mark.slow
 def test_results_are_kept_where_history_says(cordee, quiet):
     (cordee.folder / "p.yaml").write_text(PROTOCOL)
     assert cordee("vet", "p.yaml", "--history", "kept").returncode == 0
@@ -82,7 +80,6 @@ def test_results_are_kept_where_history_says(cordee, quiet):
 
 
 @pytest.mark.campaign
-@pytest.mark.slow
 def test_what_is_required_is_prepared_once_and_then_used(cordee, quiet, tmp_path, monkeypatch):
     package = tmp_path / "tiny"
     package.mkdir()
@@ -124,7 +121,6 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """
 
 
-@pytest.mark.slow
 def test_the_template_is_a_check_that_works(cordee, quiet):
     assert len(cordee.json("vet", "--template", "mine")["files"]) == 4
     document = cordee.json("vet", "mine/protocol.yaml")

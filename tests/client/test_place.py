@@ -103,7 +103,6 @@ def test_integers_of_numpy_are_integers(channel):
     assert events[0]["cordee/place/dp/size"] == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["call", "hook"])
 def test_a_device_mesh_tells_the_coordinate_of_each_of_four_ranks(tmp_path, how):
     for rank in range(4):

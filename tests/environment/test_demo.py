@@ -17,7 +17,6 @@ from cordee.environment.engines import ENGINES, find_engine
 from cordee.testing.corpora import pack_corpus
 from cordee.testing.runs import LocalRun
 
-pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"
 SOURCE = Path(cordee.__file__).parents[1]
 TRAIN = ["python", "-B", "train.py", "--steps", "6"]

@@ -21,7 +21,6 @@ from cordee.testing.slurm import DisposableSlurm
 
 from .conftest import broken, clean, slow
 
-pytestmark = pytest.mark.slow
 Act = Callable[..., dict[str, Any]]
 
 

@@ -29,7 +29,6 @@ from cordee.vetting.record import write
 from .conftest import broken, slow, vetting
 
 WRITE, READ = "w" * 24, "r" * 24
-pytestmark = pytest.mark.slow
 
 
 class Server(NamedTuple):

@@ -16,6 +16,7 @@ from cordee.node.samplers.gpu import SOURCES, GpuSource, _gpm, nvml_gpm, open_gp
 from cordee.node.samplers.gpu._sharing import Sharing
 from cordee.node.samplers.gpu.nvml_basic import NvmlSource
 from cordee.node.samplers.gpu.nvml_gpm import NvmlGpmSource
+from cordee.testing.clocks import give_clock
 from cordee.testing.nvml import FakeGpus
 from cordee.testing.samplers import GpuSourceContract
 
@@ -120,7 +121,7 @@ def test_what_cannot_be_is_missing_and_a_little_over_one_is_one(gpus, library):
 def test_a_tick_that_comes_early_is_compared_with_the_one_before_the_last(gpus, library, monkeypatch):
     source = opened(NvmlGpmSource(library=library))
     began, at = time.monotonic(), [0.0]
-    monkeypatch.setattr("cordee.node.samplers.gpu.nvml_basic.time.monotonic", lambda: began + at[0])
+    give_clock(monkeypatch, "cordee.node.samplers", monotonic=lambda: began + at[0])
     monkeypatch.setattr(_gpm, "_EARLY_S", 0.09)
     for now, known in [(1.0, True), (1.05, True), (1.1, True), (1.17, True), (1.2, True), (1.21, False), (1.3, True)]:
         at[0] = now
@@ -142,7 +143,7 @@ def test_a_gpu_that_is_lost_is_missing_while_the_others_go_on_and_comes_back(gpu
     assert values(source, 1)["gpu_sm_ratio"] == 0.8
     gpus.error("*", None, device=0)
     assert math.isnan(values(source, 0)["gpu_sm_ratio"]), "a lost GPU is not asked at every tick"
-    monkeypatch.setattr("cordee.node.samplers.gpu.nvml_basic.time.monotonic", lambda: time.perf_counter() + 1e6)
+    give_clock(monkeypatch, "cordee.node.samplers", monotonic=lambda: time.perf_counter() + 1e6)
     values(source, 0)
     assert values(source, 0)["gpu_sm_ratio"] == 0.8
     assert source.facts()[gpus.uuid(0)]["lost"] == ""

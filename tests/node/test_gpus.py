@@ -80,7 +80,6 @@ def sample(tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.slow
 def test_gpus_are_sampled_by_a_child_and_told_whose_they_are(sample, fake_nvml, tmp_path):
     fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml)
     for gpu in range(2):
@@ -105,7 +104,6 @@ def test_gpus_are_sampled_by_a_child_and_told_whose_they_are(sample, fake_nvml, 
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_where_slurm_names_no_gpus_only_a_job_of_whole_nodes_has_all(sample, fake_nvml, tmp_path, exclusive):
     fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml).gpm(0, {1: 5.0}).gpm(1, {1: 5.0})
@@ -119,7 +117,6 @@ def test_where_slurm_names_no_gpus_only_a_job_of_whole_nodes_has_all(sample, fak
     assert ("not sampled" in said) is not exclusive
 
 
-@pytest.mark.slow
 def test_a_driver_that_hangs_is_killed_tried_again_and_given_up_with_words(sample, fake_nvml, tmp_path, monkeypatch):
     monkeypatch.setattr(gpus, "_FIRST_S", 0.5)
     monkeypatch.setattr(gpus, "_SILENT_S", 0.1)
@@ -131,7 +128,6 @@ def test_a_driver_that_hangs_is_killed_tried_again_and_given_up_with_words(sampl
     assert host.tasks.running() == []
 
 
-@pytest.mark.slow
 def test_a_source_that_is_not_there_is_said_once_and_not_tried_again(sample):
     host = sample(lambda host: host.remarks() and not host.tasks.running(), "nvml-gmp")
     assert len(host.remarks()) == 1
@@ -256,7 +252,6 @@ def test_ranks_that_are_not_to_be_bound_say_why_and_others_where(tmp_path, monke
         assert [(rank.cpus, rank.bound) for rank in bound(ranks, {"tasks": tasks})] == [(None, words)] * 2
 
 
-@pytest.mark.slow
 def test_a_bound_task_and_its_children_run_on_their_cpus_alone(tmp_path):
     last = max(os.sched_getaffinity(0))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cordee.hardware.cgroups import groups_of, job_group, quota_cores
-from cordee.node.samplers import _base, perf
+from cordee.node.samplers import perf
 from cordee.node.samplers.fabric import FabricSampler
 from cordee.node.samplers.host import node_sampler, rank_sampler
 from cordee.node.samplers.perf import SOFTWARE, Counter, NotAllowed
@@ -22,6 +22,7 @@ from cordee.node.samplers.told import ToldFacts
 from cordee.node.samplers.tree import Busy, Look
 from cordee.runs.blocklog import decode_json, iter_records
 from cordee.runs.catalogue import GROUPS
+from cordee.testing.clocks import give_clock
 
 PRESSURE = "some avg10=1.00 avg60=1.00 avg300=1.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n"
 
@@ -51,7 +52,7 @@ class Kernel:
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
     kernel = Kernel(tmp_path)
-    monkeypatch.setattr(_base.time, "monotonic", lambda: kernel.now)
+    give_clock(monkeypatch, "cordee.node.samplers", monotonic=lambda: kernel.now)
     return kernel
 
 

@@ -21,8 +21,6 @@ from cordee.node.tasks import TaskExit, TaskRunner
 from cordee.node.watchers import Watched
 from cordee.node.world import World
 
-pytestmark = pytest.mark.slow
-
 WAIT_S = 30.0
 SIZE = 4
 SRUN = -1

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from cordee.hardware.memory import MemorySource
-from cordee.node.samplers import proc as proc_module
 from cordee.node.samplers.proc import NodeSampler, RankSampler
+from cordee.testing.clocks import give_clock
 
 DISKS = """   7       0 loop0 9 0 999 0 9 0 999 0 0 0 0
  259       0 nvme0n1 10 0 {read} 5 20 0 {written} 7 0 9 12 0 0 0 0
@@ -45,7 +45,7 @@ class Machine:
         (self.proc / "self").mkdir()
         self.write("self/cgroup", "")
         self.write("self/mountinfo", "")
-        monkeypatch.setattr(proc_module.time, "monotonic", lambda: self.now)
+        give_clock(monkeypatch, "cordee.node.samplers", monotonic=lambda: self.now)
         self.set()
 
     def write(self, name: str, text: str) -> None:
@@ -418,7 +418,7 @@ def test_new_processes_may_be_looked_for_less_often_than_the_known_ones_are_samp
     from cordee.node.samplers import tree
 
     now = [100.0]
-    monkeypatch.setattr(tree.time, "monotonic", lambda: now[0])
+    give_clock(monkeypatch, tree.__name__, monotonic=lambda: now[0])
 
     def process(pid: int, parent: int) -> None:
         (tmp_path / str(pid)).mkdir()

@@ -7,10 +7,11 @@ import os
 
 import pytest
 
-from cordee.node.samplers import _base, storage, storage_mounts
+from cordee.node.samplers import _base
 from cordee.node.samplers.storage import StorageSampler
 from cordee.node.samplers.storage_disks import JobDiskSampler
 from cordee.runs.catalogue import METRICS
+from cordee.testing.clocks import give_clock
 from cordee.testing.storage_tree import COUNTS, LUSTRE_2_12, LUSTRE_2_15, StorageTree
 
 LUSTRE = ("10.1.0.1@o2ib:10.1.0.2@o2ib:/scratch", "/scratch")
@@ -20,8 +21,7 @@ LUSTRE = ("10.1.0.1@o2ib:10.1.0.2@o2ib:/scratch", "/scratch")
 def kernel(tmp_path, monkeypatch):
     kernel = StorageTree(tmp_path)
     kernel.now = 100.0
-    for module in (_base, storage, storage_mounts):
-        monkeypatch.setattr(module.time, "monotonic", lambda: kernel.now)
+    give_clock(monkeypatch, "cordee.node.samplers", monotonic=lambda: kernel.now)
     return kernel
 
 

@@ -16,8 +16,6 @@ from cordee.testing.slurm import DisposableSlurm
 
 from .conftest import HEAD, Make
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def cluster(slurm: DisposableSlurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DisposableSlurm:

@@ -18,7 +18,6 @@ from cordee.testing.slurm.daemons import wait_until
 
 from .conftest import HEAD, Make
 
-pytestmark = pytest.mark.slow
 H = 3600
 SET_UP = (
     ("sacctmgr", "-i", "add", "qos", "short", "set", "MaxWall=01:00:00"),

@@ -14,6 +14,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.reader import Run
 from cordee.runs.state import replay
+from cordee.testing.clocks import give_clock
 
 METRICS = [{"name": "memory_rss_bytes", "unit": "bytes", "source": "test"}]
 
@@ -58,7 +59,7 @@ def test_who_reads_a_run_that_was_left_unsealed_seals_and_reports_it_once(left):
 
 def test_a_run_that_has_just_ended_is_left_to_its_supervisor(left, monkeypatch):
     now = state(left)
-    monkeypatch.setattr("cordee.report.completing.time.time", lambda: now.ended_at + 5.0)
+    give_clock(monkeypatch, "cordee.report.completing", time=lambda: now.ended_at + 5.0)
     assert not complete(left, now)
     assert complete(left, now, owner_is_gone=True)
 

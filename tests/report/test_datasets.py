@@ -111,7 +111,6 @@ def made(things):
     return found
 
 
-@pytest.mark.slow
 def test_a_real_run_leaves_nothing_that_the_catalogue_does_not_know(tmp_path):
     (tmp_path / "train.py").write_text(COUNTING)
     (tmp_path / "cordee.toml").write_text('name = "t"\nrun = "python train.py 20 0.1"\nvet.max_load = 1000.0\n')

@@ -25,6 +25,7 @@ from cordee.runs.reader import open_run
 from cordee.runs.seal import drop_sealed_parts, seal
 from cordee.runs.sealed import read_commit, write_commit
 from cordee.runs.turn import turn
+from cordee.testing.clocks import give_clock
 
 T0 = 1_700_000_000.0
 METRICS = [f"metric_{i}_ratio" for i in range(3)]
@@ -144,7 +145,6 @@ def test_a_seal_that_breaks_off_leaves_the_truth_and_the_next_one_finishes(known
     assert_rollups(known)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.2, 0.5, 0.8])
 def test_a_seal_killed_at_any_moment_leaves_the_truth(known, fraction):
     known.write(max_bytes=3_000)
@@ -205,7 +205,7 @@ def test_all_that_was_sealed_is_durable_before_the_commit_whatever_the_clock_say
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(sealing, "write_commit", commit)
-    monkeypatch.setattr("time.time", lambda: 4_000_000_000.0)  # the file server's clock is far behind
+    give_clock(monkeypatch, "cordee.runs", time=lambda: 4_000_000_000.0)  # the file server's clock is far behind
     seal(known.folder.root, final=True)
 
 

@@ -19,8 +19,6 @@ from cordee.runs.journal import JournalWriter, client_journal
 from cordee.runs.reader import Run
 from cordee.testing.made_runs import MadeRun, write_run
 
-pytestmark = pytest.mark.slow
-
 EVENT = {
     "schema": "cordee.journal/1",
     "epoch": 0,

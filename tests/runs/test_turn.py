@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from cordee.runs.turn import STALE_S, Turn, turn
+from cordee.testing.clocks import give_clock
 from cordee.testing.disks import FaultyDisk
 
 GONE = 2**22 - 3  # no process has this number
@@ -80,7 +81,7 @@ def test_the_lock_of_a_living_holder_stays(tmp_path):
 
 def test_a_holder_on_another_host_is_gone_when_it_is_silent_by_the_clock_of_the_file_system(tmp_path, monkeypatch):
     path = left_behind(tmp_path, host="another")
-    monkeypatch.setattr("time.time", lambda: 4_000_000_000.0)  # this host's clock is ahead
+    give_clock(monkeypatch, "cordee.runs", time=lambda: 4_000_000_000.0)  # this host's clock is ahead
     with turn(tmp_path, ".lock") as mine:
         assert mine is None
     os.utime(path, ns=(0, path.stat().st_mtime_ns - int((STALE_S + 10) * 1e9)))

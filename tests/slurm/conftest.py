@@ -53,14 +53,14 @@ def job(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def start(tmp_path: Path, slurm: DisposableSlurm) -> Iterator[Callable[..., SlurmRun]]:
-    """Submit a job folder; whatever is left of the run is ended after the test."""
+    """Submit a job folder; `reported` at its end or not; whatever is left of the run is ended after the test."""
     started: list[SlurmRun] = []
 
-    def begin(folder: Path, **flags: Any) -> SlurmRun:
+    def begin(folder: Path, *, reported: bool = False, **flags: Any) -> SlurmRun:
         flags.setdefault("vet__max_load", 1000.0)
         flags.setdefault("timeouts__lost", 5.0)
         flags.setdefault("timeouts__orphan", 10.0)
-        run = SlurmRun(folder, tmp_path / "runs", **flags)
+        run = SlurmRun(folder, tmp_path / "runs", reported=reported, **flags)
         started.append(run)
         run.start()
         return run

@@ -29,8 +29,6 @@ from cordee.submit.prepare import create_run, prepare
 from cordee.submit.situation import collect_situation
 from cordee.testing.slurm import DisposableSlurm
 
-pytestmark = pytest.mark.slow
-
 _SETTINGS = {
     "AccountingStorageEnforce": "limits,qos,associations",
     "JobAcctGatherParams": "OverMemoryKill",

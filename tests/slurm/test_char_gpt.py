@@ -16,7 +16,7 @@ from cordee.runs.state import RunState
 from cordee.testing.corpora import pack_corpus
 from cordee.testing.runs import LocalRun
 
-pytestmark = [pytest.mark.slow, pytest.mark.campaign, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(400)]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char-gpt"
 RUN = "python train.py --steps 150"
 # Whether nodes can import torch is not asked: it takes as long as the training.

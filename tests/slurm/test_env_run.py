@@ -10,7 +10,6 @@ import pytest
 
 from cordee.testing.images import busybox_root
 
-pytestmark = pytest.mark.slow
 SCRIPT = """#!/bin/bash
 export LEVEL=host
 srun cordee env run env.toml -- sh -c 'echo "task $SLURM_PROCID of $SLURM_NTASKS on $SLURMD_NODENAME: $LEVEL $(cat /where)"'

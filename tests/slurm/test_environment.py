@@ -20,7 +20,6 @@ from cordee.testing.runs import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
 
-pytestmark = pytest.mark.slow
 TELLING = """
 import os, pathlib
 name = pathlib.Path("/etc/os-release").read_text().split()[0]

@@ -15,7 +15,6 @@ from cordee.node import processes
 from cordee.node.identity import agent_file
 from cordee.slurm import job_record
 
-pytestmark = pytest.mark.slow
 CHAIN = '[need]\nnodes = 2\ntime = "2h"\n[on.slurm.need]\npartition = "debug"'
 HELD = '[need]\nnodes = 1\n[slurm]\noptions = ["--hold"]'
 

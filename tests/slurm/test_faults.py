@@ -19,7 +19,6 @@ from cordee.submit.settling import settle
 from cordee.testing.runs import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 
-pytestmark = pytest.mark.slow
 SPARE = "[need]\nnodes = 2\nspare_nodes = 1"
 
 

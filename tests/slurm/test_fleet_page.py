@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cordee.web.fleet import fleet_document
 from cordee.web.site import Site
 from cordee.web.summaries import summarise
-
-pytestmark = pytest.mark.slow
 
 
 def test_the_fleet_has_this_run_what_else_there_is_and_why_a_node_is_drained(job, start, slurm, training):

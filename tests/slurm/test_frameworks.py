@@ -15,8 +15,6 @@ import pytest
 from cordee.errors import DocumentError
 from cordee.node.processes import Process, read_process
 
-pytestmark = pytest.mark.slow
-
 PROGRAMS = Path(__file__).parent / "programs"
 NODES, PER_NODE = 2, 2
 WORLD = NODES * PER_NODE
@@ -66,13 +64,17 @@ def finish(run) -> None:
     )
 
 
-@pytest.mark.parametrize("launch", ["fork", pytest.param("srun", marks=pytest.mark.campaign)])
-def test_torch_ddp_averages_over_all_ranks(program, start, launch: str) -> None:
-    run = start(program("ddp.py", launch=launch))
+@pytest.mark.parametrize(
+    ("launch", "per_node"),
+    [("fork", 1), *(pytest.param(launch, PER_NODE, marks=pytest.mark.campaign) for launch in ("fork", "srun"))],
+)
+def test_torch_ddp_averages_over_all_ranks(program, start, launch: str, per_node: int) -> None:
+    toml = f"[need]\nnodes = {NODES}\nranks_per_node = {per_node}\n"
+    run = start(program("ddp.py", toml=toml, launch=launch))
     finish(run)
-    mean = (WORLD + 1) / 2
-    for rank in RANKS:
-        assert said(run, rank, "ddp") == [str(rank), str(WORLD), str(rank % PER_NODE), str(mean)]
+    world = NODES * per_node
+    for rank in range(world):
+        assert said(run, rank, "ddp") == [str(rank), str(world), str(rank % per_node), str((world + 1) / 2)]
 
 
 @pytest.mark.campaign

@@ -14,7 +14,6 @@ import cordee
 from cordee.runs.folder import RunFolder
 from cordee.runs.recording import read_recorders
 
-pytestmark = pytest.mark.slow
 SCRIPT = f"""#!/bin/bash
 srun --nodes=2 --ntasks-per-node=2 cordee record --interval 200ms -- {sys.executable} train.py
 echo "code $?"

@@ -9,8 +9,6 @@ import pytest
 
 from cordee.slurm import job_record
 
-pytestmark = pytest.mark.slow
-
 
 def counted(run) -> list[str]:
     return [line for line in run.output(0).decode().splitlines() if not line.startswith("from")]
@@ -27,7 +25,7 @@ def end_in_segment(run, training, segment: int) -> None:
 
 
 def test_a_run_ends_as_it_does_on_a_laptop(job, start):
-    run = start(job("python train.py 10 0.05"))
+    run = start(job("python train.py 10 0.05"), reported=True)
     state = run.wait_end()
     assert (state.state, state.exit_code, state.segments, state.restarts) == ("finished", 0, 1, 0), state.text
     assert counted(run) == ["counted to 10"]

@@ -21,7 +21,7 @@ from cordee.testing.open_python import OpenPython
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 NAMESPACE = "readlink /proc/self/ns/mnt"
 
 

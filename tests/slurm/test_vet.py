@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
 PAGE = Path(__file__).parents[2] / "docs" / "vetting-in-a-script.md"
 OPTIONS = "--kill-on-bad-exit=0 --no-kill --wait=30"
 PROTOCOL = """

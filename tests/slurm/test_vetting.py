@@ -12,7 +12,6 @@ import pytest
 
 from cordee.testing.preloading import build_faults, faulty
 
-pytestmark = pytest.mark.slow
 NEED = "[need]\nnodes = 3\nspare_nodes = 1\n\n[vet]\nprotocol = 'protocol.yaml'\n"
 PAIRS = """
 name: pairs

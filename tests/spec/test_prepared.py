@@ -56,11 +56,23 @@ def version_seen_by(python: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-@pytest.mark.slow
-def test_an_environment_is_made_once_and_found_from_then_on(index: Path, tmp_path: Path) -> None:
+def test_an_environment_that_two_prepare_at_once_is_made_once_and_found_from_then_on(
+    index: Path, tmp_path: Path
+) -> None:
     into = tmp_path / "environments"
     assert prepared(["tiny-check-tool>=1"], into=into) is None
-    python = prepare(["tiny-check-tool>=1"], into=into)
+    program = (
+        "import sys; from pathlib import Path; from cordee.spec.prepared import prepare; "
+        "print(prepare(['tiny-check-tool>=1'], into=Path(sys.argv[1])))"
+    )
+    command = [sys.executable, "-c", program, str(into)]
+    env = {**os.environ, "PYTHONPATH": SOURCE}
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(2)]
+    answers = {process.communicate()[0] for process in both}
+    assert [process.returncode for process in both] == [0, 0]
+    assert len(answers) == 1
+    assert len([path for path in into.iterdir() if path.is_dir() and not path.is_symlink()]) == 1
+    python = Path(answers.pop().strip())
     assert version_seen_by(python) == "1.2"
     before = python.stat().st_ino, sorted(into.iterdir())
     (index / "tiny_check_tool-1.2-py3-none-any.whl").unlink()
@@ -72,7 +84,6 @@ def test_an_environment_is_made_once_and_found_from_then_on(index: Path, tmp_pat
 
 
 @pytest.mark.campaign
-@pytest.mark.slow
 def test_an_entry_may_bring_options_of_pip(tmp_path: Path) -> None:
     write_wheel(tmp_path)
     into = tmp_path / "environments"
@@ -80,7 +91,6 @@ def test_an_entry_may_bring_options_of_pip(tmp_path: Path) -> None:
     assert version_seen_by(prepare([entry], into=into, index_url="http://127.0.0.1:9/simple")) == "1.2"
 
 
-@pytest.mark.slow
 def test_what_pip_cannot_install_is_an_error_with_its_words_and_leaves_nothing(index: Path, tmp_path: Path) -> None:
     into = tmp_path / "environments"
     with pytest.raises(PrepareError, match="pip cannot install no-such-thing") as caught:
@@ -89,7 +99,6 @@ def test_what_pip_cannot_install_is_an_error_with_its_words_and_leaves_nothing(i
     assert [path.name for path in into.iterdir() if path.suffix != ".lock"] == []
 
 
-@pytest.mark.slow
 def test_a_preparation_that_is_killed_is_made_anew(index: Path, tmp_path: Path) -> None:
     into, made = tmp_path / "environments", tmp_path / "made"
     slow = tmp_path / "python3"
@@ -119,22 +128,6 @@ def test_a_preparation_that_is_killed_is_made_anew(index: Path, tmp_path: Path) 
     os.utime(abandoned, (0, 0))
     module._sweep(into, abandoned.name.partition("-")[0])
     assert not abandoned.exists()
-
-
-@pytest.mark.slow
-def test_two_that_prepare_at_once_make_one_environment(index: Path, tmp_path: Path) -> None:
-    into = tmp_path / "environments"
-    program = (
-        "import sys; from pathlib import Path; from cordee.spec.prepared import prepare; "
-        "print(prepare(['tiny-check-tool'], into=Path(sys.argv[1])))"
-    )
-    command = [sys.executable, "-c", program, str(into)]
-    env = {**os.environ, "PYTHONPATH": SOURCE}
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(2)]
-    answers = {process.communicate()[0] for process in both}
-    assert [process.returncode for process in both] == [0, 0]
-    assert len(answers) == 1
-    assert len([path for path in into.iterdir() if path.is_dir() and not path.is_symlink()]) == 1
 
 
 @pytest.mark.parametrize("requirements", [[""], [[]], ["-r requirements.txt"], [["--index-url", "x"]], [[1]]])

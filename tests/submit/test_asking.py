@@ -7,6 +7,7 @@ import pytest
 from cordee.slurm import Job, SlurmError
 from cordee.submit.slurm import asking
 from cordee.submit.slurm.asking import JobStatus, SlurmAsking
+from cordee.testing.clocks import give_clock
 
 
 class Site:
@@ -17,7 +18,7 @@ class Site:
         self.jobs = [Job("1", "RUNNING", "None", "cordee:a")]
         self.accounting: dict[str, JobStatus] | None = None
         self.away = False
-        monkeypatch.setattr(asking.time, "time", lambda: self.now)
+        give_clock(monkeypatch, asking.__name__, time=lambda: self.now)
         monkeypatch.setattr(asking, "my_jobs", self._squeue)
         monkeypatch.setattr(asking, "_from_sacct", self._sacct)
 

@@ -22,8 +22,6 @@ from cordee.submit import submitter
 from cordee.submit.prepare import create_run, prepare
 from cordee.supervise.supervisor import EXIT_ENDED, EXIT_NOT_OURS
 
-pytestmark = pytest.mark.slow
-
 SRUN = """#!/bin/bash
 while [[ $1 == --* ]]; do shift; done
 exec "$@"

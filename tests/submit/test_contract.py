@@ -16,7 +16,6 @@ from cordee.testing.submitting import SchedulerContract, SubmitterContract, wait
 from .sites import FakeSlurmSite, LocalSite, RealSlurmSite
 
 
-@pytest.mark.slow
 class TestLocal(SubmitterContract):
     @pytest.fixture
     def site(self, tmp_path: Path) -> Iterator[LocalSite]:
@@ -64,7 +63,6 @@ class TestFakeSlurm(SchedulerContract):
         assert state == ("running" if site.accounting == "works" else "unknown")
 
 
-@pytest.mark.slow
 class TestRealSlurm(SchedulerContract):
     @pytest.fixture
     def site(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: DisposableSlurm) -> Iterator[RealSlurmSite]:

@@ -33,7 +33,6 @@ def recorded(command: str, case: str, words: dict[str, str]) -> dict[str, object
     return json.loads(json.dumps(found).replace("JOB", words["JOB"]))
 
 
-@pytest.mark.slow
 class TestRecordings:
     @pytest.fixture
     def words(self, slurm: DisposableSlurm, tmp_path: Path) -> dict[str, str]:

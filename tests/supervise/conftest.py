@@ -28,12 +28,12 @@ def job(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., LocalRun]]:
-    """Start a run of a job folder; whatever is left of it is killed after the test."""
+    """Start a run of a job folder, `reported` at its end or not; whatever is left of it is killed after the test."""
     started: list[LocalRun] = []
 
-    def begin(folder: Path, **flags: Any) -> LocalRun:
+    def begin(folder: Path, *, reported: bool = False, **flags: Any) -> LocalRun:
         flags.setdefault("vet__max_load", 1000.0)
-        run = LocalRun(folder, tmp_path / "runs", **flags)
+        run = LocalRun(folder, tmp_path / "runs", reported=reported, **flags)
         started.append(run)
         run.start()
         return run

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 import os
 
-import pytest
-
 from cordee.cli.cancel import cancel
 from cordee.report.run_document import run_document
 from cordee.runs.journal import client_journal
 from cordee.testing.runs import LocalRun
-
-pytestmark = pytest.mark.slow
 
 SHARED = '[checkpoint]\npath = "checkpoints"'
 LONG = "python train.py 100000 0.02"
@@ -126,7 +122,7 @@ def test_a_run_begins_from_another_ones_checkpoint_when_told_to_and_says_so(job,
     first = start(job(toml=SHARED, run="python train.py 40 0"))
     first.wait_end()
     folder = job(toml=SHARED, run="python train.py 60 0")
-    second = start(folder, checkpoint__begin="existing")
+    second = start(folder, reported=True, checkpoint__begin="existing")
     state = second.wait_end()
     assert b"from 40\n" in second.output(0)
     document = run_document(second.folder, state)

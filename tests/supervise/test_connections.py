@@ -9,7 +9,6 @@ import pytest
 
 from cordee.testing.proxied import ProxiedRun, proxied
 
-pytestmark = pytest.mark.slow
 ORDERS = ("setup", "checks", "port", "ranks")
 NEWS = ("setup_done", "checks_output", "checks_done", "port", "rank_started", "rank_exit")
 ONCE = """

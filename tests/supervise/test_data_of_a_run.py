@@ -106,7 +106,6 @@ def go_on(run, nodes: int, ranks_per_node: int) -> None:
     run.start()
 
 
-@pytest.mark.slow
 def test_every_sample_is_trained_on_once_whatever_is_killed_and_with_however_many_ranks_it_goes_on(reading, start):
     chance = random.Random(8)
     run = start(reading, need__nodes=2, need__ranks_per_node=1)

@@ -13,7 +13,6 @@ import pytest
 from cordee.testing.preloading import build_faults, faulty
 from cordee.testing.runs import LocalRun
 
-pytestmark = pytest.mark.slow
 WAITS = """
 import os, sys, time, cordee
 for step in range(100_000):

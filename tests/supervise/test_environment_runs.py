@@ -19,8 +19,6 @@ from cordee.testing.images import busybox_root, squashfs_of
 from cordee.testing.programs import COUNTING
 from cordee.testing.runs import LocalRun
 
-pytestmark = pytest.mark.slow
-
 TELLING = """
 import os, pathlib
 name = pathlib.Path("/etc/os-release").read_text().split()[0]
@@ -59,7 +57,7 @@ def test_ranks_setup_lines_checks_and_shells_are_inside_with_one_container_per_n
         monkeypatch.setenv(name, "host")
     toml = 'setup = ["export D=setup-$C", "test -e /etc/os-release"]\n[env]\nC = "job"\n' + NEED
     toml += '[vet]\ncommands = ["busybox"]\nmodules = ["json"]\n'
-    run = start(inside("python train.py 9000 0.03", toml, 'B = "edf"\nC = "edf"\nGONE = ""\n'))
+    run = start(inside("python train.py 9000 0.03", toml, 'B = "edf"\nC = "edf"\nGONE = ""\n'), reported=True)
     run.wait_training()
     assert [len(holders(run, node)) > 0 for node in ("local-0", "local-1")] == [True, True]
     shell = [sys.executable, "-m", "cordee.cli", "shell", run.folder.id, "--runs", str(tmp_path / "runs"), "--"]

@@ -20,7 +20,6 @@ from cordee.supervise.ownership import Ownership
 from cordee.testing.preloading import build_faults, faulty
 from cordee.testing.runs import LocalRun
 
-pytestmark = pytest.mark.slow
 TWO = "[need]\nnodes = 2\n"
 LONG = "python train.py 150 0.02"
 

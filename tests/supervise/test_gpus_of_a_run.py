@@ -11,7 +11,6 @@ import cordee
 from cordee.testing.nvml import FakeGpus
 
 
-@pytest.mark.slow
 def test_a_run_has_the_samples_of_its_gpus_and_of_its_cores(job, start, fake_nvml, tmp_path, monkeypatch):
     fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml)
     for gpu in range(2):

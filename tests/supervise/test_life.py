@@ -7,15 +7,13 @@ import json
 import os
 import time
 
-import pytest
-
 from cordee.testing.runs import LocalRun
 
 TWO = "[need]\nnodes = 2"
 
 
 def test_two_nodes_run_and_finish_and_leave_nothing(job, start):
-    run = start(job(toml=TWO))
+    run = start(job(toml=TWO), reported=True)
     state = run.wait_end()
     assert (state.state, state.exit_code, state.restarts, state.segments) == ("finished", 0, 0, 1)
     assert [node.verdict for node in state.nodes] == ["healthy", "healthy"]
@@ -25,7 +23,6 @@ def test_two_nodes_run_and_finish_and_leave_nothing(job, start):
     assert run.processes() == []
 
 
-@pytest.mark.slow
 def test_ranks_see_the_whole_world(job, start):
     script = "import json, os; print(json.dumps(dict(os.environ)))"
     run = start(job(script, TWO, run="python train.py"), need__ranks_per_node=2)
@@ -44,7 +41,6 @@ def test_ranks_see_the_whole_world(job, start):
     assert "token" not in json.dumps(worlds)
 
 
-@pytest.mark.slow
 def test_of_128_ranks_on_a_node_each_ends_in_its_own_time(job, start, tmp_path):
     waits = f'[ "$RANK" -lt 10 ] || flock -s {tmp_path}/gate true; echo done'
     with open(tmp_path / "gate", "wb") as gate:
@@ -67,7 +63,6 @@ def test_a_failing_rank_ends_the_run_with_its_code_and_message(job, start):
     assert "rank 1 on local-1" in state.text
 
 
-@pytest.mark.slow
 def test_the_same_failure_twice_is_a_crash_loop_and_not_repeated(job, start):
     run = start(job("raise ValueError('step 17 is bad')", run="python train.py"), restart__retries=50)
     state = run.wait_end()
@@ -77,7 +72,6 @@ def test_the_same_failure_twice_is_a_crash_loop_and_not_repeated(job, start):
     assert run.events("crash_loop")[0]["rank"] == 0
 
 
-@pytest.mark.slow
 def test_a_command_that_vanishes_before_it_starts_says_so(job, start, tmp_path):
     folder = job()
     tool = folder / "tool"
@@ -101,7 +95,6 @@ def test_a_command_that_vanishes_before_it_starts_says_so(job, start, tmp_path):
     assert "cannot start './tool'" in state.text
 
 
-@pytest.mark.slow
 def test_set_up_lines_reach_the_ranks(job, start):
     script = "import os; print(os.environ['FROM_SETUP'], os.environ['MULTI'])"
     lines = 'setup = ["export FROM_SETUP=yes", "MULTI=$(printf \'a b\')\\nexport MULTI"]'
@@ -110,7 +103,6 @@ def test_set_up_lines_reach_the_ranks(job, start):
     assert run.output(0) == b"yes a b\n"
 
 
-@pytest.mark.slow
 def test_a_failing_set_up_line_ends_the_run_by_vetting_with_its_words(job, start):
     run = start(job(toml='setup = ["echo ready", "nonexistent-module load cuda"]'))
     state = run.wait_end()
@@ -118,7 +110,6 @@ def test_a_failing_set_up_line_ends_the_run_by_vetting_with_its_words(job, start
     assert "set-up line 2 ended with exit code 127" in state.text
 
 
-@pytest.mark.slow
 def test_a_node_that_lacks_a_module_is_bad_and_the_run_is_aborted(job, start):
     run = start(job(toml='[vet]\nmodules = ["json", "no_such_module"]\ncommands = ["bash"]'))
     state = run.wait_end()
@@ -127,7 +118,6 @@ def test_a_node_that_lacks_a_module_is_bad_and_the_run_is_aborted(job, start):
     assert {result["check"] for result in state.nodes[0].results} >= {"host.modules", "host.commands", "host.disk"}
 
 
-@pytest.mark.slow
 def test_ten_megabytes_in_one_line_and_binary_output_are_kept(job, start):
     script = (
         "import os, sys\nout = sys.stdout.buffer\n"
@@ -142,7 +132,6 @@ def test_ten_megabytes_in_one_line_and_binary_output_are_kept(job, start):
     assert b"\xff\xfe bad \x00 utf-8\n" in output
 
 
-@pytest.mark.slow
 def test_ranks_that_ignore_sigterm_and_fork_daemons_leave_nothing(job, start):
     script = """
 import os, signal, subprocess, sys, time
@@ -165,7 +154,6 @@ sys.exit(3)
     assert "sleep 613" not in table
 
 
-@pytest.mark.slow
 def test_a_kill_is_told_as_one_whatever_the_rank_printed_before(job, start):
     script = (
         "import os, sys\nprint('wandb: Syncing run calm-sea-3', file=sys.stderr, flush=True)\nos.kill(os.getpid(), 9)"
@@ -174,7 +162,6 @@ def test_a_kill_is_told_as_one_whatever_the_rank_printed_before(job, start):
     assert state.text.endswith("rank 0 on local-0 was ended by SIGKILL")
 
 
-@pytest.mark.slow
 def test_cancel_lets_ranks_stop_at_one_agreed_step(job, start):
     run = start(job(toml=TWO, run="python train.py 100000 0.01"))
     run.wait(lambda state: (state.step or 0) > 5)
@@ -189,7 +176,6 @@ def test_cancel_lets_ranks_stop_at_one_agreed_step(job, start):
     assert state.checkpoint == f"step-{agreed + 1:06d}"
 
 
-@pytest.mark.slow
 def test_a_time_limit_stops_in_time_and_resume_goes_on(job, start):
     run = start(job(run="python train.py 100000 0.01"), need__time="4s", checkpoint__grace="2s")
     state = run.wait_end()
@@ -197,7 +183,6 @@ def test_a_time_limit_stops_in_time_and_resume_goes_on(job, start):
     assert state.checkpoint is not None
 
 
-@pytest.mark.slow
 def test_resume_goes_on_from_the_newest_checkpoint_in_a_new_segment(job, start):
     folder = job(run="python train.py 60 0.01")
     run = start(folder)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import cordee
 from cordee.runs.logged import LoggedFacts, logged_facts, logged_findings
 from cordee.wire import pick_port
@@ -57,7 +55,6 @@ send(21.5)  # the last thing that it does is not lost
 """
 
 
-@pytest.mark.slow
 def test_metrics_of_every_kind_are_among_a_runs_events(job, start, tmp_path):
     port = pick_port("127.0.0.1")
     toml = f"""[metrics]
@@ -100,7 +97,6 @@ OTEL_RESOURCE_ATTRIBUTES = "team=me"
     assert {name: len(found) for name, found in cordee.open_run(run.folder.root).events().items()} == before
 
 
-@pytest.mark.slow
 def test_what_ranks_log_in_their_last_moment_is_stored_to_the_last_value(job, start):
     script = "import cordee\nfor step in range(18_000):\n    cordee.log(step, x=step)\n"
     run = start(job(script, "[need]\nranks_per_node = 2", run="python train.py"))

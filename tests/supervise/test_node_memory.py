@@ -7,12 +7,9 @@ import shutil
 import tempfile
 import time
 
-import pytest
-
 from cordee.node.memory import NodeFolder, folders_of, memory_places
 from cordee.testing.preloading import build_faults, faulty
 
-pytestmark = pytest.mark.slow
 TMP = tempfile.gettempdir()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cordee.runs.placement import placement, placement_findings
 from cordee.runs.reader import open_run
 
@@ -21,10 +19,9 @@ if rank != 3:
 """
 
 
-@pytest.mark.slow
 def test_places_are_those_of_the_command_unless_a_rank_tells_its_own(job, start):
     folder = job(SCRIPT, "[need]\nranks_per_node = 4", "python train.py --tensor-model-parallel-size 2")
-    run = start(folder)
+    run = start(folder, reported=True)
     run.wait_end()
     opened = open_run(run.folder.root)
     places = placement(opened)

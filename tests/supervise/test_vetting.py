@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
 NEED = "[need]\nnodes = {nodes}\nspare_nodes = {spares}\n\n[vet]\nprotocol = 'protocol.yaml'\n"
 ON_NODE_1 = '[sh, -c, "test $CORDEE_NODE != local-1 || {}"]'
 MEASURED = """[sh, -c, 'case $CORDEE_NODE in local-2) v=50;; *) v=100;; esac; echo "{\\"status\\": \\"pass\\", \\"value\\": $v}"']"""

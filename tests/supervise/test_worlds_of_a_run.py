@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-pytestmark = pytest.mark.slow
-
 WORLD = """
 import json, os, sys
 from pathlib import Path

@@ -25,7 +25,6 @@ from cordee.testing.slurm.configuration import Shape, slurm_conf
 from cordee.testing.slurm.daemons import wait_until
 from cordee.testing.slurm.ports import HIGHEST, LOWEST, free_ports
 
-slow = pytest.mark.slow
 SHAPE = {
     "nodes": 2,
     "cpus": 8,
@@ -82,7 +81,6 @@ def running(job: str) -> bool:
     return (job_record(job) or {}).get("JobState") == "RUNNING"
 
 
-@slow
 def test_a_person_puts_it_up_uses_it_and_takes_it_down(folder):
     assert cordee("testing", "slurm", "up", folder, "--nodes", 2, "--gpus", 2).returncode == 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -103,7 +101,6 @@ def test_a_person_puts_it_up_uses_it_and_takes_it_down(folder):
     assert processes_of(folder.parent) == {}
 
 
-@slow
 def test_without_a_folder_it_lies_in_the_cache_folder(folder):
     cache = {"XDG_CACHE_HOME": str(folder)}
     document = json.loads(cordee("testing", "slurm", "up", "--nodes", 1, "--json", **cache).stdout)
@@ -122,7 +119,6 @@ def test_where_none_is_up_env_and_down_say_so(folder):
         assert "no disposable Slurm lies here" in (done.stdout if "--json" in words else done.stderr)
 
 
-@slow
 def test_two_are_up_at_once_and_know_nothing_of_each_other(folder):
     with DisposableSlurm(folder, nodes=1) as one, DisposableSlurm(folder.with_name("other"), nodes=2) as other:
         assert one.command("sbatch", "--output=/dev/null", "--hold", "--wrap", "true")
@@ -141,7 +137,6 @@ def test_ports_that_one_has_chosen_no_other_gets():
             assert abs(first - second) >= 3
 
 
-@slow
 def test_an_ordinary_user_can_have_one(folder):
     def use() -> None:
         cluster = DisposableSlurm(folder, nodes=2, gpus=2)
@@ -180,7 +175,6 @@ def as_ordinary_user(use: Callable[[], None]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@slow
 def test_a_controller_that_cannot_start_shows_its_log_and_leaves_nothing(folder):
     with pytest.raises(DisposableSlurmError) as caught:
         DisposableSlurm(folder, nodes=1, settings={"SelectType": "select/none_such"}).up()
@@ -189,7 +183,6 @@ def test_a_controller_that_cannot_start_shows_its_log_and_leaves_nothing(folder)
     assert not folder.exists()
 
 
-@slow
 def test_what_is_not_ready_in_time_shows_its_logs(folder):
     honest = {"SlurmdParameters": "numa_node_as_socket"}  # slurmd tells what this machine has, which is less
     with pytest.raises(DisposableSlurmError, match="not all nodes became idle in time") as caught:
@@ -199,7 +192,6 @@ def test_what_is_not_ready_in_time_shows_its_logs(folder):
     assert not folder.exists()
 
 
-@slow
 def test_what_a_killed_up_has_left_is_cleaned_by_down(folder):
     command = [sys.executable, "-m", "cordee.cli", "testing", "slurm", "up", str(folder), "--nodes", "4"]
     starting = subprocess.Popen(command)
@@ -213,7 +205,6 @@ def test_what_a_killed_up_has_left_is_cleaned_by_down(folder):
     assert not folder.exists()
 
 
-@slow
 def test_one_that_a_process_has_put_up_for_itself_goes_with_it_even_when_that_is_killed(folder):
     program = "import sys, time; from pathlib import Path; from cordee.testing.slurm import DisposableSlurm\n"
     program += "with DisposableSlurm(Path(sys.argv[1]), nodes=1): print('up', flush=True); time.sleep(1000)"
@@ -224,7 +215,6 @@ def test_one_that_a_process_has_put_up_for_itself_goes_with_it_even_when_that_is
     assert wait_until(lambda: processes_of(folder) == {}, 10)
 
 
-@slow
 def test_a_dead_one_is_replaced(folder):
     first = DisposableSlurm(folder, nodes=1)
     first.up()
@@ -279,7 +269,6 @@ def test_settings_replace_lines_and_partitions_are_as_given(tmp_path):
     ]
 
 
-@slow
 class TestFaults:
     """On the cluster that tests share."""
 
@@ -376,7 +365,6 @@ class TestFaults:
                 method("n9")
 
 
-@slow
 def test_with_accounting_sacct_knows_a_job_and_sacctmgr_the_account(folder):
     with DisposableSlurm(folder, nodes=1, gpus=1, accounting=True) as cluster:
         cluster.command("srun", "-A", "research", "--comment=cordee:x", "--gpus-per-node=1", "true")
@@ -387,7 +375,6 @@ def test_with_accounting_sacct_knows_a_job_and_sacctmgr_the_account(folder):
         assert "research" in cluster.command("sacctmgr", "-n", "-P", "show", "assoc", "format=account")
 
 
-@slow
 def test_further_files_lie_beside_slurm_conf(folder):
     switches = {
         "topology.conf": "SwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n2\nSwitchName=top Switches=leaf[1-2]\n"

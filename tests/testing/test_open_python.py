@@ -5,14 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from cordee.testing import open_python as module
 from cordee.testing.containers import AS_USER
 from cordee.testing.open_python import open_python
 
 
-@pytest.mark.slow
 def test_another_user_runs_a_copy_of_a_closed_python_with_the_modules_that_cordee_needs(monkeypatch):
     monkeypatch.setattr(module, "_is_open", lambda path: False)
     ask = "import os, sys, ctypes, ssl, pydantic, cordee.cli; print(os.getuid(), *{m.__file__ for m in (os, pydantic, cordee)})"

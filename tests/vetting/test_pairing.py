@@ -23,8 +23,6 @@ from cordee.vetting.pairs import PairOutcome, PairTest
 from cordee.vetting.verdict import decide
 from cordee.wire.ports import pick_port
 
-pytestmark = pytest.mark.slow
-
 HOST = "127.0.0.1"
 HEALTHY_BYTES_PER_S = 1e6
 # Rates are set by relays, far apart, so low that nobody is short of cores for them, and measured for so long that a moment

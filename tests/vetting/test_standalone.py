@@ -147,7 +147,6 @@ def test_after_an_abort_only_nodes_that_were_found_well_can_be_used():
 # Together
 
 
-@pytest.mark.slow
 def test_all_tasks_end_with_the_verdict_and_one_of_them_tells_it(tmp_path):
     with Tasks(tmp_path, 3, 2) as tasks:
         assert set(tasks.end().values()) == {0}
@@ -159,7 +158,6 @@ def test_all_tasks_end_with_the_verdict_and_one_of_them_tells_it(tmp_path):
     assert not tasks.meeting.exists()
 
 
-@pytest.mark.slow
 def test_only_the_task_that_conducts_imports_what_reads_a_protocol(tmp_path):
     with Tasks(tmp_path, 2, 2) as tasks:
         tasks.end()
@@ -167,7 +165,6 @@ def test_only_the_task_that_conducts_imports_what_reads_a_protocol(tmp_path):
     assert heavy == {(1, 0): ["pydantic", "yaml"], (1, 1): [], (2, 0): [], (2, 1): []}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_tenth_of_the_nodes_dead_or_silent_is_named_and_left_out(tmp_path, number):
     with Tasks(tmp_path, 20, gate=True, deadline_s=20.0) as tasks:
@@ -182,14 +179,12 @@ def test_a_tenth_of_the_nodes_dead_or_silent_is_named_and_left_out(tmp_path, num
     assert {result["cause"] for result in tasks.results(7).values() if result["status"] == "unknown"} == {"silent"}
 
 
-@pytest.mark.slow
 def test_a_node_that_never_comes_is_named(tmp_path):
     with Tasks(tmp_path, 4, deadline_s=12.0, absent=((3, 0),)) as tasks:
         assert set(tasks.end().values()) == {3}
     assert tasks.document["exclude"] == ["s3"]
 
 
-@pytest.mark.slow
 def test_a_task_that_never_comes_makes_its_node_unknown(tmp_path):
     with Tasks(tmp_path, 4, 2, deadline_s=12.0, absent=((3, 1),)) as tasks:
         assert set(tasks.end().values()) == {3}
@@ -198,7 +193,6 @@ def test_a_task_that_never_comes_makes_its_node_unknown(tmp_path):
     assert "1 (never came)" in tasks.results(3)["ranks"]["evidence"]
 
 
-@pytest.mark.slow
 def test_a_task_that_hangs_makes_its_node_unknown(tmp_path):
     with Tasks(tmp_path, 4, 2, gate=True) as tasks:
         tasks.wait_at_the_gate()
@@ -208,7 +202,6 @@ def test_a_task_that_hangs_makes_its_node_unknown(tmp_path):
     assert "1 (gave no sign of life)" in tasks.results(3)["ranks"]["evidence"]
 
 
-@pytest.mark.slow
 def test_what_was_stuck_is_said_with_its_stack(tmp_path):
     with Tasks(tmp_path, 1, gate=True, deadline_s=8.0) as tasks:
         assert set(tasks.end().values()) == {4}
@@ -218,7 +211,6 @@ def test_what_was_stuck_is_said_with_its_stack(tmp_path):
     assert "gate.py" in gate["evidence"]
 
 
-@pytest.mark.slow
 def test_the_next_node_conducts_when_the_first_dies_and_no_check_runs_twice(tmp_path):
     with Tasks(tmp_path, 4, gate=True) as tasks:
         tasks.wait_at_the_gate()
@@ -234,7 +226,6 @@ def test_the_next_node_conducts_when_the_first_dies_and_no_check_runs_twice(tmp_
 
 
 @pytest.mark.campaign
-@pytest.mark.slow
 def test_the_third_node_conducts_when_two_have_died(tmp_path):
     with Tasks(tmp_path, 8, gate=True) as tasks:
         tasks.wait_at_the_gate()
@@ -247,7 +238,6 @@ def test_the_third_node_conducts_when_two_have_died(tmp_path):
     assert tasks.document["exclude"] == ["s1", "s2"]
 
 
-@pytest.mark.slow
 def test_a_conductor_that_hung_for_a_while_ends_with_the_others_verdict(tmp_path):
     with Tasks(tmp_path, 4, gate=True) as tasks:
         tasks.wait_at_the_gate()
@@ -261,14 +251,12 @@ def test_a_conductor_that_hung_for_a_while_ends_with_the_others_verdict(tmp_path
 
 
 @pytest.mark.campaign
-@pytest.mark.slow
 def test_the_next_node_conducts_when_the_first_never_comes(tmp_path):
     with Tasks(tmp_path, 4, deadline_s=12.0, absent=((1, 0),)) as tasks:
         assert set(tasks.end().values()) == {3}
     assert tasks.document["exclude"] == ["s1"]
 
 
-@pytest.mark.slow
 def test_a_node_that_is_cut_off_does_not_take_the_others_away(tmp_path):
     with Tasks(tmp_path, 4, gate=True) as tasks:
         tasks.wait_at_the_gate()
@@ -279,7 +267,6 @@ def test_a_node_that_is_cut_off_does_not_take_the_others_away(tmp_path):
         assert set(tasks.end().values()) == {0}
 
 
-@pytest.mark.slow
 def test_a_wrong_protocol_ends_all_tasks_and_is_said_once(tmp_path):
     with Tasks(tmp_path, 3, checks=None) as tasks:
         assert set(tasks.end().values()) == {2}
@@ -288,7 +275,6 @@ def test_a_wrong_protocol_ends_all_tasks_and_is_said_once(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_vetting_that_is_told_to_end_leaves_nothing(tmp_path, number):
     identity = f"told-to-end-{number}"
@@ -302,7 +288,6 @@ def test_a_vetting_that_is_told_to_end_leaves_nothing(tmp_path, number):
     assert not (tmp_path / "vet.json").exists()
 
 
-@pytest.mark.slow
 def test_what_an_earlier_vetting_of_the_same_name_left_does_no_harm(tmp_path):
     meeting = Meeting(tmp_path, "v")
     meeting.open()
@@ -321,7 +306,6 @@ def test_what_an_earlier_vetting_of_the_same_name_left_does_no_harm(tmp_path):
     assert not meeting.root.exists()
 
 
-@pytest.mark.slow
 def test_two_vettings_in_one_folder_do_not_mix(tmp_path):
     with Tasks(tmp_path, 2, gate=True) as one, Tasks(tmp_path, 3, gate=True, identity="w") as other:
         wait_for(lambda: all((tmp_path / f"came-s{node}").exists() for node in (1, 2, 3)))
@@ -332,14 +316,12 @@ def test_two_vettings_in_one_folder_do_not_mix(tmp_path):
     assert [found["vetting"] for found in told] == ["v", "w"]
 
 
-@pytest.mark.slow
 def test_too_few_nodes_end_in_abort(tmp_path):
     with Tasks(tmp_path, 4, deadline_s=8.0, absent=((4, 0),), min_nodes=4) as tasks:
         assert set(tasks.end().values()) == {4}
     assert tasks.document["verdict"] == "abort"
 
 
-@pytest.mark.slow
 def test_a_task_that_finds_nobody_ends_with_words(tmp_path):
     program = (
         "import sys\n"
@@ -355,14 +337,12 @@ def test_a_task_that_finds_nobody_ends_with_words(tmp_path):
     assert "--dir" in done.stderr
 
 
-@pytest.mark.slow
 def test_one_process_needs_no_meeting(tmp_path):
     with Tasks(tmp_path, 1) as tasks:
         assert tasks.end() == {(1, 0): 0}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exclude.txt", "nodes.txt", "vet.env", "vet.json"]
 
 
-@pytest.mark.slow
 def test_tasks_of_the_command_import_nothing_heavy_but_where_it_conducts(tmp_path):
     program = (
         "import sys\n"
@@ -385,7 +365,6 @@ def test_tasks_of_the_command_import_nothing_heavy_but_where_it_conducts(tmp_pat
     assert other == ""
 
 
-@pytest.mark.slow
 def test_a_protocol_that_cannot_be_read_in_time_keeps_nobody(tmp_path):
     program = (
         "import sys, time\n"

@@ -34,7 +34,6 @@ BOUNDED = settings(
 
 
 @pytest.mark.campaign
-@pytest.mark.slow
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_whatever_is_asked_is_answered_in_the_shape_of_the_document(
     served: ServedRuns, made_folder: RunFolder, label: str

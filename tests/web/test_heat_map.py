@@ -21,7 +21,7 @@ from cordee.testing.made_runs import MadeRun, follow_run, write_run
 from cordee.testing.recordings import gpu_uuid
 from cordee.testing.serving import ServedRuns
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 GPUS, SECONDS = 10_752, 300
 MARKUP = "<img src=x onerror=alert(1)>"

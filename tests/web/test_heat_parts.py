@@ -13,7 +13,7 @@ from cordee.testing.browsing import Watched, chromium
 from cordee.testing.made_runs import MadeRun, write_run
 from cordee.testing.serving import ServedRuns
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 SOURCE = """
 const {{ Source }} = await import("/static/heat/source.js");

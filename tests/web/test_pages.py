@@ -18,7 +18,7 @@ from playwright.sync_api import expect
 from cordee.testing.browsing import Watched, chromium
 from cordee.testing.made_runs import MadeRun, write_run
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 MARKUP = "<img src=x onerror=alert(3)>"
 ODD = f"{MARKUP}-20261121T204927Z-abcd"

@@ -10,6 +10,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lookout import SHARED_PER_S
 from cordee.runs.news import News, NewsWriter, news_file
+from cordee.testing.clocks import give_clock
 from cordee.testing.operations import counted
 from cordee.web import shelf as shelves
 from cordee.web.shelf import Shelf
@@ -89,7 +90,7 @@ def test_what_matters_changes_the_stamp_at_once(tmp_path):
 
 def test_a_list_of_many_runs_asks_a_bounded_number_of_operations(tmp_path, monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(shelves.time, "monotonic", clock)
+    give_clock(monkeypatch, shelves.__name__, monotonic=clock)
     for number in range(200):
         made(tmp_path, f"r{number}-20261122T000000Z-bbbb", ended=number >= 10)
     shelf = Shelf([tmp_path], per_s=20.0)
@@ -106,7 +107,7 @@ def test_a_list_of_many_runs_asks_a_bounded_number_of_operations(tmp_path, monke
 
 def test_runs_that_go_on_are_looked_at_before_those_that_have_ended(tmp_path, monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(shelves.time, "monotonic", clock)
+    give_clock(monkeypatch, shelves.__name__, monotonic=clock)
     for number in range(200):
         made(tmp_path, f"r{number}-20261122T000000Z-bbbb", ended=number > 0)
     shelf = Shelf([tmp_path], per_s=20.0)
@@ -125,7 +126,7 @@ def test_runs_that_go_on_are_looked_at_before_those_that_have_ended(tmp_path, mo
 @pytest.mark.parametrize("kind", ["new", "gone"])
 def test_runs_that_come_and_go_are_seen_within_seconds(tmp_path, monkeypatch, kind):
     clock = Clock()
-    monkeypatch.setattr(shelves.time, "monotonic", clock)
+    give_clock(monkeypatch, shelves.__name__, monotonic=clock)
     for number in range(20):
         made(tmp_path, f"r{number}-20261122T000000Z-bbbb")
     shelf = Shelf([tmp_path], per_s=20.0)

@@ -48,7 +48,6 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, ob
     return error
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_ends_at_once_when_told_to_though_streams_are_open(made_folder: RunFolder, number: signal.Signals) -> None:
     parent = made_folder.root.parent
@@ -68,7 +67,6 @@ def test_it_ends_at_once_when_told_to_though_streams_are_open(made_folder: RunFo
         assert server.returncode in (0, -number)
 
 
-@pytest.mark.slow
 def test_a_stream_goes_on_with_a_server_that_was_killed_and_started_again(made_folder: RunFolder) -> None:
     parent = made_folder.root.parent
     with serving("--runs", str(parent), cwd=parent) as (server, said):
@@ -88,7 +86,6 @@ def test_a_stream_goes_on_with_a_server_that_was_killed_and_started_again(made_f
                 assert next(answer.iter_lines()).startswith("retry")
 
 
-@pytest.mark.slow
 def test_a_run_is_shown_first_wherever_it_lies_and_with_tokens_others_may_look(
     made_folder: RunFolder, tmp_path: Path
 ) -> None:

@@ -13,7 +13,6 @@ from cordee.testing.serving import ServedRuns
 
 SECRET = "0123456789abcdef+/=0123456789abc"
 NOBODY = 4_000_000
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

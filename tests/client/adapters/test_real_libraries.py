@@ -18,7 +18,7 @@ from cordee.wire import pick_port
 
 from .conftest import Rank
 
-pytestmark = [pytest.mark.slow, pytest.mark.campaign]
+pytestmark = pytest.mark.campaign
 
 WANDB = """
 import json, os, struct, numpy, wandb

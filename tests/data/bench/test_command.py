@@ -12,7 +12,6 @@ from cordee.data.read.token_index import write_token_index
 from cordee.errors import DataError
 from cordee.testing.shards import packed as pack
 
-pytestmark = pytest.mark.slow
 MINE = """
 import os, signal, sys, time
 

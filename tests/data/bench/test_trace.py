@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from cordee.data.bench.child import MARKER
 from cordee.data.bench.trace import front, read_trace
 
@@ -57,7 +55,6 @@ def test_the_reads_of_a_list_are_counted_one_by_one() -> None:
     assert found.sizes == [42380, 9000]
 
 
-@pytest.mark.slow
 def test_a_real_trace_shows_the_lists_of_the_packed_reader(packed: Path, tmp_path: Path) -> None:
     command = front(tmp_path / "calls")
     assert command is not None

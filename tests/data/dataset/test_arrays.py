@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 PROGRAM = """
 import sys
 import jax, numpy
@@ -37,7 +35,6 @@ except UsageError as error:
 """
 
 
-@pytest.mark.slow
 def test_columns_of_numbers_are_jax_arrays_and_a_sharding_makes_them_parts_of_global_ones(packed):
     command = [sys.executable, "-c", PROGRAM, str(packed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)

@@ -58,7 +58,6 @@ def test_columns_that_cannot_be_stacked_are_lists_of_tensors(numbers):
     assert batch["b"] == ["x", "x", "x"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("context", ["fork", "forkserver", "spawn"])
 def test_worker_processes_give_the_exact_order_and_their_counts(packed, context):
     expected = labels(cordee.dataset(packed, batch=8, seed=2))
@@ -86,7 +85,6 @@ def test_workers_are_forked_unless_the_program_says_otherwise(monkeypatch, chose
     assert _way_to_start() == way
 
 
-@pytest.mark.slow
 def test_workers_are_forked_while_other_loops_read_and_skip(numbers, packed):
     """Threads are alive, and what they lock is held, when workers start."""
     other = iter(cordee.dataset(packed, batch=8, decode={"txt": int}, threads=2))
@@ -117,7 +115,6 @@ def test_a_fork_waits_until_no_thread_holds_what_its_child_needs():
     assert codes == [0]
 
 
-@pytest.mark.slow
 def test_a_spawned_worker_that_dies_at_its_end_is_not_missed(packed, monkeypatch):
     ended = _MultiProcessingDataLoaderIter._shutdown_workers
 
@@ -135,7 +132,6 @@ def test_a_spawned_worker_that_dies_at_its_end_is_not_missed(packed, monkeypatch
     assert ds.position == 8
 
 
-@pytest.mark.slow
 def test_ranks_and_workers_change_at_every_restart_and_no_sample_is_repeated_or_missed(numbers):
     """Real worker processes; the state counts what the loops were given, not what workers had made ahead."""
     whole = [label for part in labels(cordee.dataset(numbers(219), batch=16, seed=3)) for label in part]
@@ -175,7 +171,6 @@ def test_what_workers_make_is_the_same_union_for_any_ranks_and_workers(numbers, 
     assert all(next(batches, None) is None for rank in made for batches in rank)
 
 
-@pytest.mark.slow
 def test_errors_of_workers_come_with_the_samples_key(numbers):
     ds = cordee.dataset(numbers(100), batch=10, shuffle=False, decode=fails_at_seventy)
     given = []
@@ -187,7 +182,6 @@ def test_errors_of_workers_come_with_the_samples_key(numbers):
     assert ds.position == 70
 
 
-@pytest.mark.slow
 def test_a_worker_that_is_killed_ends_the_loop_with_an_error(numbers):
     ds = cordee.dataset(
         numbers(1000), batch=10, transform=lambda s: os.kill(os.getpid(), 9) if s["label"] == 500 else s
@@ -219,7 +213,6 @@ def test_a_loader_that_would_batch_the_batches_is_refused(numbers):
         next(iter(DataLoader(ds.iterable(), batch_size=4)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_an_iterable_set_in_workers_of_ones_own_counts_by_advance(packed, context):
     expected = labels(cordee.dataset(packed, batch=8, seed=1))

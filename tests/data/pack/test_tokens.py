@@ -157,7 +157,6 @@ def slowly(text):
 slowly.vocabulary, slowly.end_of_document = 1 << 16, 0
 
 
-@pytest.mark.slow
 def test_a_packing_that_is_killed_again_and_again_ends_with_the_same_set(tmp_path, monkeypatch):
     folder = tmp_path / "many"
     folder.mkdir()

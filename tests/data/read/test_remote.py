@@ -20,8 +20,6 @@ from cordee.data.read.tokens import TokenSource
 from cordee.errors import CorruptDataError, DataError, UsageError
 from cordee.testing.object_store import DisposableS3, FailingWay
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def store():

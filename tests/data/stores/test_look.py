@@ -17,8 +17,6 @@ from cordee.data.pack.packing import pack, plan_of
 from cordee.data.stores import Patience, open_store
 from cordee.testing.object_store import DisposableS3, FailingWay
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def packed(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> str:

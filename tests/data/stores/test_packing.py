@@ -21,7 +21,6 @@ from cordee.data.stores import open_store
 from cordee.errors import DataError, UsageError
 from cordee.testing.object_store import DisposableS3, FailingWay
 
-pytestmark = pytest.mark.slow
 OPTIONS = Options(shard_bytes=60_000, workers=2, name="x")
 
 # Packs and is killed while its third shard is on its way to the store.

@@ -32,7 +32,6 @@ def way(server: DisposableS3, s3: str, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield way
 
 
-@pytest.mark.slow
 def test_what_is_written_is_listed_and_read_in_ranges(store: Store) -> None:
     content = os.urandom(100_000)
     for name in ("b", "a/x", "a.b/é %41", "a/b/c"):
@@ -49,7 +48,6 @@ def test_what_is_written_is_listed_and_read_in_ranges(store: Store) -> None:
         store.read("b", 99_999, 2)
 
 
-@pytest.mark.slow
 def test_an_object_is_replaced_removed_and_may_be_gone_or_empty(store: Store) -> None:
     first = store.write("x", iter([b"first"]))
     second = store.write("x", iter([b"again"]))
@@ -68,7 +66,6 @@ def test_an_object_is_replaced_removed_and_may_be_gone_or_empty(store: Store) ->
     assert store.read("empty") == b""
 
 
-@pytest.mark.slow
 def test_a_file_of_many_requests_goes_there_and_back(store: Store, tmp_path: Path) -> None:
     content = os.urandom(1 << 20) * 40
     (tmp_path / "large").write_bytes(content)
@@ -77,7 +74,6 @@ def test_a_file_of_many_requests_goes_there_and_back(store: Store, tmp_path: Pat
     assert store.read("large") == content
 
 
-@pytest.mark.slow
 def test_content_that_fails_on_its_way_leaves_what_was_there(store: Store) -> None:
     def failing() -> Iterator[bytes]:
         yield bytes(REQUEST_BYTES + 1)
@@ -90,7 +86,6 @@ def test_content_that_fails_on_its_way_leaves_what_was_there(store: Store) -> No
     assert [each.name for each in store.list()] == ["x"]
 
 
-@pytest.mark.slow
 def test_many_objects_are_listed_page_by_page(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cordee.data.stores.s3.PAGE", 3)
     store = open_store(s3)
@@ -100,7 +95,6 @@ def test_many_objects_are_listed_page_by_page(s3: str, monkeypatch: pytest.Monke
     assert [each.name for each in store.list()] == names
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["failures", "cut", "silent", "broken"])
 def test_what_passes_is_tried_again(s3: str, way: FailingWay, fault: str) -> None:
     content = os.urandom(50_000)
@@ -124,7 +118,6 @@ ASKED: dict[str, Callable[[Store], object]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("request_", ASKED)
 @pytest.mark.parametrize(
     ("fault", "said"), [("failures", "503 Service Unavailable"), ("silent", "did not answer in time")]
@@ -144,7 +137,6 @@ def test_a_store_that_does_not_serve_is_given_up_with_the_request_the_tries_and_
     assert not any(value in str(error) for value in list(CREDENTIALS.values())[:2])
 
 
-@pytest.mark.slow
 def test_no_bucket_and_no_server_are_told_apart(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for request in ("list", "read 5 bytes at 7 of", "write"):
         with pytest.raises(DataError, match="no such bucket") as caught:

@@ -14,7 +14,6 @@ from cordee.errors import UsageError
 from cordee.spec.profile import ClusterProfile
 
 
-@pytest.mark.slow
 def test_objects_are_counted_and_their_formats_told(s3: str) -> None:
     store = open_store(s3)
     for number in range(5):
@@ -42,7 +41,6 @@ def test_objects_are_counted_and_their_formats_told(s3: str) -> None:
     assert judged.document()["folders"] is None
 
 
-@pytest.mark.slow
 def test_an_empty_prefix_is_said(s3: str) -> None:
     with pytest.raises(UsageError, match="nothing is at this address"):
         survey(s3)

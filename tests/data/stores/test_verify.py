@@ -14,8 +14,6 @@ from cordee.data.pack._base import Options
 from cordee.data.pack.packing import pack, plan_of
 from cordee.data.stores import open_store
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def tokens(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -471,7 +471,6 @@ def test_a_cache_that_cannot_be_written_is_told_and_the_survey_goes_on(tree, tmp
     assert "file/cordee" in found.unsaved
 
 
-@pytest.mark.slow
 def test_a_survey_killed_at_any_moment_goes_on_and_counts_everything_once(tree):
     make(tree, 60, 3)
     os.link(tree / "class-0" / "part-0" / "0.jpg", tree / "linked")

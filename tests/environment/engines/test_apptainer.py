@@ -59,7 +59,6 @@ def test_what_it_cannot_be_told_is_missing(apptainer, environment):
     assert find_engine("apptainer").missing(environment) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how", ["closed", "killed"])
 def test_an_instance_is_held_entered_and_stopped_with_its_holder(apptainer, environment, how):
     argv = find_engine("apptainer").hold(environment)

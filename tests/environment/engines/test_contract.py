@@ -8,7 +8,6 @@ from cordee.environment.engines import find_engine
 from cordee.testing.engines import EngineCase, EngineContract
 
 
-@pytest.mark.slow
 class TestNamespaceEngine(EngineContract):
     @pytest.fixture(params=["folder as root", "squashfs as user"])
     def case(self, request, images):
@@ -17,7 +16,6 @@ class TestNamespaceEngine(EngineContract):
         return EngineCase(find_engine("namespace"), images, kind, prefix)
 
 
-@pytest.mark.slow
 class TestPodmanEngine(EngineContract):
     @pytest.fixture(params=["folder as root", "squashfs as user"])
     def case(self, request, images):

@@ -128,7 +128,6 @@ def test_a_hook_that_is_not_known_is_refused_by_name(host):
     assert caught.value.given == "do-something --now"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("writable", [True, False])
 def test_devices_and_the_drivers_files_are_inside(run, host, writable):
     script = f"cat /dev/nvidia1 /dev/nvidia-caps/nvidia-cap1 {LIBRARIES}/libcuda.so.1; echo; nvidia-smi; echo $LD_LIBRARY_PATH"
@@ -138,14 +137,12 @@ def test_devices_and_the_drivers_files_are_inside(run, host, writable):
     assert longer.stdout == f"/mine:{LIBRARIES}\n"
 
 
-@pytest.mark.slow
 def test_a_device_that_is_not_there_ends_the_start_with_words(run, host):
     done = run("true", env={**ENV, HOST_ROOT: str(host)}, devices=("nvidia.com/gpu=9",))
     assert done.returncode == EXIT_ENGINE
     assert "nvidia.com/gpu=9" in done.stderr
 
 
-@pytest.mark.slow
 def test_the_usual_devices_work_inside(run):
     script = (
         "echo x > /dev/null && head -c 3 /dev/zero | wc -c && head -c 4 /dev/urandom | wc -c && ls -d /dev/shm /dev/pts /dev/fd"

@@ -20,7 +20,6 @@ from cordee.environment.engines import find_engine
 from cordee.environment.engines._base import EXIT_ENGINE, enter_argv
 from cordee.testing.containers import ENV, environment_in, left_behind, mounts
 
-pytestmark = pytest.mark.slow
 KINDS = ["folder", "squashfs"]
 
 

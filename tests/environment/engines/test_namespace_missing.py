@@ -13,7 +13,6 @@ from cordee.environment.engines import find_engine
 from cordee.environment.engines._base import EXIT_ENGINE, Launch
 from cordee.testing.containers import ENV, environment_in, mounts, without_user_namespaces
 
-pytestmark = pytest.mark.slow
 ASK = """
 import json, sys
 from cordee.environment.document import environment_of

@@ -15,8 +15,6 @@ from cordee.environment.engines._base import EXIT_ENGINE, Launch
 from cordee.testing.containers import ENV, left_behind, mounts
 from cordee.testing.images import squashfs_of
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.mark.parametrize("writable", [True, False])
 @pytest.mark.parametrize("kind", ["folder", "squashfs"])

@@ -18,7 +18,6 @@ from cordee.environment.engines import find_engine
 from cordee.environment.engines._base import EXIT_ENGINE, EngineError, Launch
 from cordee.testing.containers import ENV, UID, environment_in, left_behind, mounts
 
-pytestmark = pytest.mark.slow
 KINDS = ["folder", "squashfs"]
 
 

@@ -60,7 +60,6 @@ def test_an_environment_without_an_image_is_for_another_engine(images):
     assert (missing.capability, missing.next) == ("image", "take the engine namespace")
 
 
-@pytest.mark.slow
 class TestForReal:
     @pytest.fixture(params=["root", "user"])
     def case(self, request, images):

@@ -58,7 +58,6 @@ def test_what_docker_save_writes_is_read(tmp_path: Path) -> None:
     assert contents(image, tmp_path) == {"a": DATA, "b": b"2"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", ["oci-archive", "docker-archive"])
 def test_what_skopeo_writes_is_read(form: str, layout: OciLayout, tmp_path: Path) -> None:
     layout.add(LAYERS, config=CONFIG, tag="made")

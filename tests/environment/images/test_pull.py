@@ -26,7 +26,6 @@ from cordee.testing.registry import LoopbackRegistry
 
 from .conftest import wait_for_no_process
 
-pytestmark = pytest.mark.slow
 Pull = Callable[..., Pulled]
 
 

@@ -6,8 +6,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from cordee.environment.pack.interpreter import interpreter_of
 from cordee.environment.pack.packing import pack, verified
 from cordee.environment.pack.verify import largest_packages
@@ -25,7 +23,6 @@ def test_the_packages_with_most_modules_are_tried(venv):
     assert largest_packages(interpreter_of(venv.folder), most=2) == ["big", "small"]
 
 
-@pytest.mark.slow
 def test_what_is_mounted_is_imported_by_its_own_interpreter(venv, tmp_path):
     venv.add("site/thing/__init__.py", "import sys\nassert not sys.flags.isolated\n")
     said = verified(pack(venv.folder, tmp_path / "train.sqsh")).verified
@@ -33,7 +30,6 @@ def test_what_is_mounted_is_imported_by_its_own_interpreter(venv, tmp_path):
     assert (said.tried, said.text, said.imports) == (True, None, {"thing": None})
 
 
-@pytest.mark.slow
 def test_a_package_that_works_in_the_folder_only_is_an_error(venv, tmp_path):
     venv.add("site/thing/__init__.py", "open(__file__ + '.lock', 'w')\n")
     venv.add("site/bad/__init__.py", "raise SystemExit('nowhere')\n")

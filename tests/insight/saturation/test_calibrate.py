@@ -123,7 +123,6 @@ def test_the_command_takes_caps_from_recordings(calibrated, tmp_path):
     assert json.loads(done.output)["caps"][H100].keys() == {"tensor", "dram", "fp64", "fp32"}
 
 
-@pytest.mark.slow
 def test_without_a_gpu_nothing_is_calibrated_and_the_reason_is_torchs(tmp_path):
     with pytest.raises(UsageError) as raised:
         CliRunner().invoke(command.command, ["--output", str(tmp_path / "no.toml")], catch_exceptions=False)
@@ -150,7 +149,6 @@ else:
 """
 
 
-@pytest.mark.slow
 def test_kernels_are_recorded_one_gpu_at_a_time_and_what_fails_is_told(tmp_path, fake_nvml, monkeypatch):
     fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml).gpm(
         1, {1: 99.0, 2: 98.0, 5: 92.0, 11: 97.0, 12: 96.0}

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cordee
 from cordee.runs.folder import RunFolder
+from cordee.runs.reader import Grid
 from cordee.runs.recording import Recorder, read_recorders
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 
 
 class Recording:
@@ -39,11 +41,18 @@ class Recording:
 
     def sampled(self, group: str, count: int = 3) -> None:
         """Wait until there are so many samples of a group."""
+        self._grid(group, None, lambda grid: len(grid.times) >= count)
+
+    def measured(self, group: str, metric: str) -> Grid:
+        """Wait until a value of a metric is above zero, and return all there are."""
+        return self._grid(group, [metric], lambda grid: np.nan_to_num(grid.values).max(initial=0) > 0)
+
+    def _grid(self, group: str, metrics: list[str] | None, enough: Callable[[Grid], Any]) -> Grid:
         deadline = time.monotonic() + WAIT_S
         while True:
             run = cordee.open_run(self.root) if self.root.is_dir() else None
-            if run is not None and group in run.groups() and len(run.grid(group).times) >= count:
-                return
+            if run is not None and group in run.groups() and enough(grid := run.grid(group, metrics)):
+                return grid
             assert time.monotonic() < deadline, self.recorders()
             time.sleep(0.02)
 

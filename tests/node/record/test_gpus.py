@@ -26,7 +26,6 @@ def fake(tmp_path, fake_nvml) -> FakeGpus:
     return FakeGpus(tmp_path / "fake", count=2, library=fake_nvml).gpm(0, BUSY).gpm(1, BUSY)
 
 
-@pytest.mark.slow
 def test_gpus_are_sampled_by_uuid_and_only_those_of_the_command(record, recording, fake):
     mine = fake.uuid(1)
     env = {**fake.env, "CUDA_VISIBLE_DEVICES": mine}
@@ -44,7 +43,6 @@ def test_gpus_are_sampled_by_uuid_and_only_those_of_the_command(record, recordin
     assert facts["devices"][mine]["ranks"] == [0]
 
 
-@pytest.mark.slow
 def test_gpus_that_nobody_can_attribute_are_not_sampled_and_the_recording_says_why(record, recording, fake):
     env = {**fake.env, "SLURM_JOB_ID": "7"}
     process = record("-q", "--", *UNTIL_TOLD, env=env)
@@ -56,7 +54,6 @@ def test_gpus_that_nobody_can_attribute_are_not_sampled_and_the_recording_says_w
     assert recorder.remarks[0].startswith(f"GPUs of {recorder.node} were not sampled: whose they are cannot be told")
 
 
-@pytest.mark.slow
 def test_a_source_that_was_asked_for_and_cannot_measure_is_told_in_the_score(record, recording):
     process = record("-q", "--source", "dcgm", "--", *UNTIL_TOLD)
     recording.until(lambda found: found and found[0].remarks)
@@ -65,7 +62,6 @@ def test_a_source_that_was_asked_for_and_cannot_measure_is_told_in_the_score(rec
     assert [text.partition(": dcgm: ")[0] for text in recorder.remarks] == [f"GPUs of {recorder.node} were not sampled"]
 
 
-@pytest.mark.slow
 def test_a_recording_is_played_again_as_a_source(record, recording, tmp_path):
     used = np.full((5, 1), 0.7)
     write_recording(tmp_path / "old", [made_node(0, 1, {"gpu_sm_ratio": used, "gpu_graphics_ratio": used})])
@@ -79,7 +75,6 @@ def test_a_recording_is_played_again_as_a_source(record, recording, tmp_path):
     assert grid.values[0, 0, 0] == pytest.approx(0.7)
 
 
-@pytest.mark.slow
 def test_a_recording_made_by_something_else_is_not_added_to(record, tmp_path):
     write_recording(tmp_path / "old", [made_node(0, 1, {"gpu_sm_ratio": np.full((5, 1), 0.7)})])
     process = record("-o", str(tmp_path / "old"), "--", "true")
@@ -88,7 +83,6 @@ def test_a_recording_made_by_something_else_is_not_added_to(record, tmp_path):
     assert not (tmp_path / "old/recorders/start.json").exists()
 
 
-@pytest.mark.slow
 def test_a_driver_that_hangs_holds_up_no_other_sample(record, recording, fake):
     fake.hang("nvmlDeviceGetCount_v2")
     process = record("-q", "--interval", "200ms", "--", *UNTIL_TOLD, env=fake.env)

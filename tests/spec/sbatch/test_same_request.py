@@ -148,7 +148,6 @@ def options_of(folder: Path) -> list[str]:
     return shlex.split(" ".join(given))
 
 
-@pytest.mark.slow
 def test_the_document_asks_for_what_the_script_asked_for(script, controller, tmp_path):
     (tmp_path / "job.sbatch").write_text(_without_plugins(script.read_text()))
     write_draft(tmp_path, tmp_path / "job.sbatch")

@@ -81,7 +81,6 @@ def ran(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return dict(zip(CASES, zip(told, seen, strict=True), strict=True))
 
 
-@pytest.mark.slow
 def test_blocks_are_held_by_as_many_sms_as_are_told_and_no_two_by_one(ran):
     told, launches = ran["quarter"]
     assert told == {"sm_ratio": 33 / 132, "occupancy_ratio": 33 / 132 / 64}
@@ -91,7 +90,6 @@ def test_blocks_are_held_by_as_many_sms_as_are_told_and_no_two_by_one(ran):
     assert 2 * int(shared) > 233472
 
 
-@pytest.mark.slow
 def test_64_warps_are_two_blocks_of_which_an_sm_holds_no_third(ran):
     told, launches = ran["warps"]
     assert told == {"sm_ratio": 1.0, "occupancy_ratio": 1.0}
@@ -100,14 +98,12 @@ def test_64_warps_are_two_blocks_of_which_an_sm_holds_no_third(ran):
     assert 2 * shared <= 233472 < 3 * shared
 
 
-@pytest.mark.slow
 def test_multiply_adds_and_chases_are_started_on_every_sm(ran):
     assert ran["fma64"][0]["operations_per_second"] > 0
     assert ran["fma64"][1][-1][:3] == ["fma64", "264", "1024"]
     assert ran["chase"][1][-1][:3] == ["chase", "132", "128"]
 
 
-@pytest.mark.slow
 def test_bursts_keep_their_duty_cycle_and_the_other_workloads_tell_what_they_moved(ran):
     assert 0.0 < ran["bursts"][0]["duty"] <= 0.5
     assert ran["gemm"][0]["flops"] > 0
@@ -116,7 +112,6 @@ def test_bursts_keep_their_duty_cycle_and_the_other_workloads_tell_what_they_mov
     assert ran["tiny"][0]["launches_per_second"] > 0
 
 
-@pytest.mark.slow
 def test_an_architecture_that_nvrtc_does_not_know_is_told_with_its_words(libraries):
     program = (
         "from cordee.insight.saturation.validation.programs.kernels import SOURCE, compile_source\n"

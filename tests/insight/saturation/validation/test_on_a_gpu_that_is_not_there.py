@@ -48,7 +48,6 @@ def validate(target: Path, capsys: pytest.CaptureFixture[str], *options: str) ->
     return int(ended.value.code or 0), json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.slow
 def test_a_workload_of_one_of_two_gpus_is_recorded_through_nvml_scored_and_judged(
     tmp_path: Path, fake_nvml, monkeypatch, capsys
 ):
@@ -69,7 +68,6 @@ def test_a_workload_of_one_of_two_gpus_is_recorded_through_nvml_scored_and_judge
     assert (kept["half"], kept["place"]["cuda"]) == ("tuned", "12.8")
 
 
-@pytest.mark.slow
 def test_without_a_gpu_the_command_says_what_to_do_and_runs_nothing(tmp_path: Path, monkeypatch, capsys):
     stand_in(tmp_path, "import types\n__version__, version = '2.13.0', types.SimpleNamespace(cuda=None)", monkeypatch)
     code, document = validate(tmp_path / "validation", capsys)
@@ -79,7 +77,6 @@ def test_without_a_gpu_the_command_says_what_to_do_and_runs_nothing(tmp_path: Pa
     assert not (tmp_path / "validation").exists()
 
 
-@pytest.mark.slow
 def test_a_workload_that_fails_is_unknown_with_its_last_words(tmp_path: Path, fake_nvml, monkeypatch, capsys):
     for name, value in FakeGpus(tmp_path / "nvml", 1, library=fake_nvml).gpm(0, GEMM).env.items():
         monkeypatch.setenv(name, value)
@@ -93,7 +90,6 @@ def test_a_workload_that_fails_is_unknown_with_its_last_words(tmp_path: Path, fa
     assert document["accuracy"] == {"tuned": None, "held out": None}
 
 
-@pytest.mark.slow
 def test_a_gpu_whose_counters_are_closed_is_refused_with_the_reason_before_anything_runs(
     tmp_path: Path, fake_nvml, monkeypatch, capsys
 ):

@@ -9,7 +9,6 @@ import pytest
 from cordee.cli import main
 
 
-@pytest.mark.slow
 def test_workloads_of_cores_are_recorded_scored_and_judged_by_what_they_know_of_themselves(tmp_path, capsys):
     target = tmp_path / "validation"
     options = ["--device", "cpu", "--only", "core-duty-25,core-idle", "--interval", "250ms", "--minutes", "0.3"]
