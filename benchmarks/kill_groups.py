@@ -275,7 +275,8 @@ def scene_of(options: argparse.Namespace, parent: Path) -> Iterator[Scene]:
         yield Scene(parent, lambda job, runs: LocalRun(job, runs, **patient), ["keeper", "supervisor"])
         return
     patient["timeouts__orphan"] = 10.0
-    settings = {"SlurmdTimeout": "60", "MessageTimeout": "30"}
+    # Agents that are told to end need a moment to have the job requeued; Slurm gives 30 s where a site has not changed it.
+    settings = {"SlurmdTimeout": "60", "MessageTimeout": "30", "KillWait": "15"}
     with DisposableSlurm(parent / "c", nodes=options.slurm, settings=settings) as cluster, led_to(cluster, parent):
         yield Scene(parent, lambda job, runs: SlurmRun(job, runs, **patient), ["script", "srun", "supervisor"])
 
