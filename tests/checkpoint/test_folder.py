@@ -8,7 +8,8 @@ import struct
 
 import pytest
 
-from cordee.checkpoint.folder import MANIFEST, SCHEMA, find_checkpoints, newest_complete
+from cordee.checkpoint.folder import MANIFEST, SCHEMA, Known, find_checkpoints, newest_complete
+from cordee.testing.operations import counted
 
 
 def names(folder, pattern="step-*", ignore=None):
@@ -109,8 +110,48 @@ def test_what_was_looked_into_and_is_unchanged_is_not_looked_into_again(tmp_path
     (tmp_path / "step-1").mkdir()
     (tmp_path / "step-1" / "data").write_bytes(b"12345")
     (tmp_path / "step-1" / MANIFEST).write_text(json.dumps({"schema": SCHEMA, "step": 1, "files": {"data": 5}}))
-    known: dict[str, int] = {}
+    known = Known()
     assert newest_complete(tmp_path, known=known).step == 1
     (tmp_path / "step-1" / "data").write_bytes(b"123")
     assert newest_complete(tmp_path, known=known).step == 1
     assert newest_complete(tmp_path) is None
+
+
+def of_many_ranks(folder, step, ranks):
+    """Write a checkpoint as `cordee.checkpointer` does, two files a rank."""
+    place = folder / f"step-{step}"
+    place.mkdir()
+    files = {name: 1 for rank in range(ranks) for name in (f"__{rank}_0.distcp", f"rank-{rank}.pt")}
+    for name in files:
+        (place / name).write_bytes(b"x")
+    (place / MANIFEST).write_text(json.dumps({"schema": SCHEMA, "step": step, "files": files}))
+    return place
+
+
+@pytest.mark.parametrize("ranks", [2, 1500])
+def test_a_glance_costs_the_same_for_any_number_of_ranks_and_of_checkpoints(tmp_path, ranks):
+    for step in range(1, 40):
+        (tmp_path / f"step-{step}").mkdir()
+    of_many_ranks(tmp_path, 50, ranks)
+    known = Known()
+    with counted(tmp_path) as first:
+        assert newest_complete(tmp_path, known=known, thorough=False).step == 50
+    assert (first.total() <= 6, known.operations) == (True, 5)
+    with counted(tmp_path) as steady:
+        for _ in range(100):
+            assert newest_complete(tmp_path, known=known, thorough=False).step == 50
+    assert steady.total() <= 200
+    assert known.operations == 2
+
+
+def test_a_glance_misses_no_file_and_does_not_believe_in_what_was_found_damaged(tmp_path):
+    of_many_ranks(tmp_path, 1, 2)
+    newer = of_many_ranks(tmp_path, 2, 2)
+    known = Known()
+    (newer / "rank-1.pt").write_bytes(b"")
+    assert newest_complete(tmp_path, known=known, thorough=False).step == 2
+    assert newest_complete(tmp_path, known=known).step == 1
+    assert newest_complete(tmp_path, known=known, thorough=False).step == 1
+    known.forget()
+    (newer / "rank-1.pt").unlink()
+    assert newest_complete(tmp_path, known=known, thorough=False).step == 1

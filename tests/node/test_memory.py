@@ -141,3 +141,32 @@ def test_an_order_that_is_no_plain_file_is_refused_at_once(places, made):
     made(folder.path / "1-0.order")
     with pytest.raises(OSError):
         Handover(folder.path, 1, 0).read_order()
+
+
+def test_what_others_remove_meanwhile_does_not_end_a_sweep(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "memory_places", lambda: [tmp_path])
+    kept, going = NodeFolder(tmp_path, "stays", "n1"), tmp_path / name_of_user() / "goes"
+    going.mkdir()
+    real = os.scandir
+
+    def scandir(path="."):
+        if str(path).endswith(name_of_user()) and going.is_dir():
+            entries = list(real(path))
+            going.rmdir()
+            return _Entries(entries)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert sweep_abandoned() == []
+    assert not going.exists()
+    kept.remove()
+
+
+class _Entries(list):
+    """What `os.scandir` returned."""
+
+    def __enter__(self):
+        return iter(self)
+
+    def __exit__(self, *error):
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import stat
 import sys
@@ -11,14 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from cordee.checkpoint.folder import MANIFEST, SCHEMA
+from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
 from cordee.node import rescue
 from cordee.runs import logtail, lookout
 from cordee.runs.folder import RunFolder, write_atomically
+from cordee.runs.journal import JournalWriter
 from cordee.submit.slurm import asking
 from cordee.supervise import remarks, supervisor, telling
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.paces import LOCAL, SHARED, Paces
 from cordee.supervise.place import LocalPlace
+from cordee.supervise.progress import ProgressPace
 from cordee.supervise.waking import Waking
 from cordee.testing.operations import counted
 from cordee.web import shelf, stamps
@@ -31,20 +36,69 @@ def folder(tmp_path) -> RunFolder:
     return RunFolder.create(tmp_path, "t-20261121T000000Z-aaaa")
 
 
-def test_a_supervisor_on_a_shared_file_system_looks_at_most_once_a_second(folder):
-    place, ownership = LocalPlace(folder, PLAN), Ownership(folder.control / "epochs")
-    ownership.claim()
-    paces, now, seconds = Paces(SHARED, 0.0), 0.0, 3600.0
-    with counted() as operations:
-        while now < seconds:
-            if paces.due("requests", now):
-                assert place.requests() == []
-            if paces.due("owner", now):
-                assert ownership.look() == "ours"
-            if paces.due("checkpoints", now):
-                os.listdir(folder.root)
-            now += 0.2
-    assert operations.total() / seconds <= 1.0
+class Asking:
+    """All that a supervisor on a shared file system asks of it while its ranks train: looks, its journal, its checkpoints."""
+
+    def __init__(self, folder: RunFolder, checkpoints: Path) -> None:
+        self.place, self.ownership = LocalPlace(folder, PLAN), Ownership(folder.control / "epochs")
+        self.ownership.claim()
+        self.paces, self.progress, self.clock = Paces(SHARED, 0.0), ProgressPace(supervisor._SHARED_PROGRESS_S), 0.0
+        self.journal = JournalWriter(folder.journal, "supervisor-1", 1, mono=lambda: self.clock)
+        policy = {"path": str(checkpoints), "pattern": "step-*", "ignore": {}}
+        self.checkpoints = RunCheckpoints(policy, folder.id, folder.control, 60.0, 5.0)
+        self.checkpoints.begin_training()
+        self.seen = None
+
+    def tick(self) -> None:
+        """A fifth of a second, as the supervisor's ticker has it."""
+        self.clock = round(self.clock + 0.2, 1)
+        if self.paces.due("requests", self.clock):
+            assert self.place.requests() == []
+        if self.paces.due("owner", self.clock):
+            assert self.ownership.look() == "ours"
+        if self.paces.due("checkpoints", self.clock):
+            newest = self.checkpoints.glance()
+            if newest != self.seen:
+                self.seen = newest
+                self.paces.news("checkpoints", self.clock)
+                self.journal.append("checkpoint_seen", durable=False, name=newest.name)
+            self.paces.cost("checkpoints", self.checkpoints.operations, self.clock)
+        if self.clock % BEAT_S == 0:
+            self.checkpoints.beat()
+        if self.clock % 2.0 == 0:
+            if self.progress.due(self.clock, int(self.clock), None):
+                self.journal.append("progress", durable=False, waits=True, step=int(self.clock))
+            self.journal.flush()
+
+
+def saves(checkpoints: Path, run: str, step: int, ranks: int) -> None:
+    """Write a checkpoint as `cordee.checkpointer` does, two files a rank, the manifest last."""
+    place = checkpoints / f"step-{step:09d}"
+    place.mkdir(parents=True)
+    files = {name: 0 for rank in range(ranks) for name in (f"__{rank}_0.distcp", f"rank-{rank}.pt")}
+    for name in files:
+        (place / name).touch()
+    manifest = {"schema": SCHEMA, "step": step, "run": run, "files": files}
+    (place / MANIFEST).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("ranks", [1, 2000])
+def test_a_supervisor_on_a_shared_file_system_asks_at_most_two_operations_a_second_whatever_its_ranks_save(
+    folder, tmp_path, ranks
+):
+    checkpoints = tmp_path / "checkpoints"
+    asking = Asking(folder, checkpoints)
+    rates = []
+    for step in range(4):
+        saves(checkpoints, folder.id, step, ranks)
+        until = asking.clock + 1800.0
+        with counted() as operations:
+            while asking.clock < until:
+                asking.tick()
+        rates.append(operations.total() / 1800.0)
+        assert asking.seen.step == step
+    assert rates[0] <= 2.0  # progress is written often at first
+    assert rates[3] <= 1.3
 
 
 @pytest.mark.parametrize("paces", [SHARED, LOCAL])

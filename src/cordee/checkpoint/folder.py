@@ -9,7 +9,9 @@ import re
 import stat
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import Any, BinaryIO, Callable, Optional, Union
 
 from cordee.opening import regular
@@ -44,6 +46,28 @@ class Checkpoint:
     mtime_ns: int
 
 
+@dataclass
+class Known:
+    """What earlier looks at a checkpoint folder have found, so that what is unchanged is not looked into again.
+
+    Attributes:
+        whole: entries whose files were all seen in full, by path, with their mtime_ns; `there`: all files of which were there.
+        faulty: entries that were looked into thoroughly and are not whole.
+        operations: metadata operations of the last look.
+    """
+
+    whole: dict[str, int] = field(default_factory=dict)
+    there: dict[str, int] = field(default_factory=dict)
+    faulty: dict[str, int] = field(default_factory=dict)
+    operations: int = 0
+
+    def forget(self) -> None:
+        """Look anew at everything."""
+        self.whole.clear()
+        self.there.clear()
+        self.faulty.clear()
+
+
 def find_checkpoints(
     path: Path,
     pattern: str = PATTERN,
@@ -70,24 +94,36 @@ def newest_complete(
     ignore: Optional[Mapping[str, int]] = None,
     problems: Optional[list[str]] = None,
     accept: Optional[Callable[[Checkpoint], bool]] = None,
-    known: Optional[dict[str, int]] = None,
+    known: Optional[Known] = None,
+    *,
+    thorough: bool = True,
 ) -> Optional[Checkpoint]:
-    """Return the last of `find_checkpoints`, or None; looks into no more entries than it must.
+    """Return the last of `find_checkpoints`, or None; looks at no more entries than it must.
 
     Args:
         accept: whether an entry may be it, asked before the entry is looked into.
-        known: complete ones by path, with their mtime_ns: as long as that stays they are not looked into again.
+        known: of earlier looks; this one adds to it.
+        thorough: look at the size of each file, one question a file; otherwise a list of names is enough, unless it was
+            looked into thoroughly before and not whole.
     """
-    for found in reversed(candidates(path, pattern, ignore, problems)):
-        if accept is not None and not accept(found):
+    known = known or Known()
+    known.operations = 0
+    for found in _newest_first(path, pattern, problems, known):
+        if (ignore and ignore.get(found.name) == found.mtime_ns) or (accept is not None and not accept(found)):
             continue
-        if known is not None and known.get(found.path) == found.mtime_ns:
+        if known.whole.get(found.path) == found.mtime_ns:
             return found
-        if _is_complete(found, problems):
-            if known is not None:
-                known.clear()
-                known[found.path] = found.mtime_ns
+        if not thorough and known.faulty.get(found.path) == found.mtime_ns:
+            continue
+        if not thorough and known.there.get(found.path) == found.mtime_ns:
             return found
+        if _is_complete(found, problems, known, thorough=thorough):
+            seen = known.whole if thorough else known.there
+            seen.clear()
+            seen[found.path] = found.mtime_ns
+            return found
+        if thorough:
+            known.faulty[found.path] = found.mtime_ns
     return None
 
 
@@ -148,30 +184,38 @@ def candidates(
     problems: Optional[list[str]] = None,
 ) -> list[Checkpoint]:
     """Return what `find_checkpoints` would look into, in its order: entries by name, whole or not."""
+    found = list(_newest_first(path, pattern, problems, Known()))
+    return [one for one in reversed(found) if not ignore or ignore.get(one.name) != one.mtime_ns]
+
+
+def _newest_first(path: Path, pattern: str, problems: Optional[list[str]], known: Known) -> Iterator[Checkpoint]:
+    """Yield what matches, the newest first; what is not asked for costs nothing but its name in a listing."""
     root = os.path.abspath(path)
     last_part = pattern.rstrip("/").rpartition("/")[2]
     keyed = []
-    for name in _matches(root, [part for part in pattern.split("/") if part], "", problems):
-        full = os.path.join(root, name)
-        try:
-            mtime_ns = os.stat(full).st_mtime_ns
-        except OSError as error:
-            _say(problems, f"{name} cannot be read: {error.strerror}")
-            continue
-        if ignore and ignore.get(name) == mtime_ns:
-            continue
+    for name in _matches(root, [part for part in pattern.split("/") if part], "", problems, known):
         step = _step_of(name.rpartition("/")[2], last_part)
-        keyed.append(((-1 if step is None else step, _natural(name), mtime_ns), Checkpoint(full, name, step, mtime_ns)))
-    keyed.sort(key=lambda item: item[0])
-    return [checkpoint for _, checkpoint in keyed]
+        keyed.append(((-1 if step is None else step, _natural(name)), name, step))
+    keyed.sort(reverse=True)
+    for _, same in groupby(keyed, key=itemgetter(0)):
+        there = []
+        for _, name, step in same:
+            full = os.path.join(root, name)
+            known.operations += 1
+            try:
+                there.append(Checkpoint(full, name, step, os.stat(full).st_mtime_ns))
+            except OSError as error:
+                _say(problems, f"{name} cannot be read: {error.strerror}")
+        yield from sorted(there, key=attrgetter("mtime_ns"), reverse=True)
 
 
-def _matches(root: str, parts: list[str], below: str, problems: Optional[list[str]]) -> Iterator[str]:
+def _matches(root: str, parts: list[str], below: str, problems: Optional[list[str]], known: Known) -> Iterator[str]:
     """Yield the names below `root` that match the pattern's parts."""
     if not parts:
         return
     part, rest = parts[0], parts[1:]
     folder = os.path.join(root, below)
+    known.operations += 1
     if not _WILDCARD.search(part):
         names = [part] if os.path.lexists(os.path.join(folder, part)) else []
     else:
@@ -187,7 +231,7 @@ def _matches(root: str, parts: list[str], below: str, problems: Optional[list[st
     for name in names:
         here = f"{below}/{name}" if below else name
         if rest:
-            yield from _matches(root, rest, here, problems)
+            yield from _matches(root, rest, here, problems, known)
         else:
             yield here
 
@@ -210,9 +254,14 @@ def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((1, int(part), "") if at % 2 else (0, 0, part) for at, part in enumerate(parts) if part)
 
 
-def _is_complete(found: Checkpoint, problems: Optional[list[str]]) -> bool:
+def _is_complete(
+    found: Checkpoint, problems: Optional[list[str]], known: Optional[Known] = None, *, thorough: bool = True
+) -> bool:
+    known = known or Known()
+    known.operations += 1
     try:
-        reason = _folder_fault(found.path) if os.path.isdir(found.path) else _file_fault(found.path)
+        is_folder = os.path.isdir(found.path)
+        reason = _folder_fault(found.path, known, thorough=thorough) if is_folder else _file_fault(found.path, known)
     except Exception as error:  # whatever lies there, by whomever: it must not end the run
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if reason is not None:
@@ -220,11 +269,17 @@ def _is_complete(found: Checkpoint, problems: Optional[list[str]]) -> bool:
     return reason is None
 
 
-def _folder_fault(path: str) -> Optional[str]:
+def _folder_fault(path: str, known: Known, *, thorough: bool) -> Optional[str]:
     """Return why a folder is no complete checkpoint, or None."""
-    names = os.listdir(path)
+    names = frozenset(os.listdir(path))
+    known.operations += 2  # the listing, and what is read of it
     if MANIFEST in names:
-        for name, size in read_manifest(path)["files"].items():
+        files = read_manifest(path)["files"]
+        if not thorough:
+            missing = next((name for name in files if name not in names), None)
+            return None if missing is None else f"{missing} is missing"
+        for name, size in files.items():
+            known.operations += 1
             try:
                 actual = os.stat(os.path.join(path, name)).st_size
             except FileNotFoundError:
@@ -239,8 +294,9 @@ def _folder_fault(path: str) -> Optional[str]:
     return None
 
 
-def _file_fault(path: str) -> Optional[str]:
+def _file_fault(path: str, known: Known) -> Optional[str]:
     """Return why a file is no complete checkpoint, or None; formats that tell their length are looked at."""
+    known.operations += 2
     status = os.stat(path)
     size = status.st_size
     if stat.S_ISREG(status.st_mode) and size == 0:

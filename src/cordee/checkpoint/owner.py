@@ -15,6 +15,7 @@ from typing import Any, Mapping, Optional
 
 from cordee.checkpoint.folder import (
     Checkpoint,
+    Known,
     Path,
     candidates,
     checkpoint_at,
@@ -99,20 +100,36 @@ class RunCheckpoints:
         self._silent_s = BEAT_S + orphan_s + kill_s + _MARGIN_S
         self._file = os.path.join(owners_folder(self._path), f"{run}.json")
         self._spare = os.path.join(control, "checkpoint-owner.json")
-        self._complete: dict[str, int] = {}
+        self._known = Known()
+        self._asked = 0
         self._owners: dict[str, tuple[int, Optional[str]]] = {}
         self._training = False
         before = [] if self._own_folder else [_read(self._file), _read(self._spare)]
         self._stretches = [list(stretch) for mine in before if mine is not None for stretch in mine.stretches]
 
     def newest(self, problems: Optional[list[str]] = None) -> Optional[Checkpoint]:
-        """Return this run's newest complete checkpoint, None when there is none."""
+        """Return this run's newest complete checkpoint, None when there is none; all its files are looked at, once."""
+        return self._newest(problems, thorough=True)
+
+    def glance(self) -> Optional[Checkpoint]:
+        """Return this run's newest checkpoint whose files are all there: for looks that are repeated."""
+        return self._newest(None, thorough=False)
+
+    def _newest(self, problems: Optional[list[str]], *, thorough: bool) -> Optional[Checkpoint]:
         ignore = None if self._own_folder else self._ignore
-        return newest_complete(self._path, self._pattern, ignore, problems, self._is_mine, self._complete)
+        self._asked = 0
+        return newest_complete(
+            self._path, self._pattern, ignore, problems, self._is_mine, self._known, thorough=thorough
+        )
+
+    @property
+    def operations(self) -> int:
+        """Metadata operations of the last look."""
+        return self._known.operations + self._asked
 
     def forget(self) -> None:
         """Look anew at what was seen before."""
-        self._complete.clear()
+        self._known.forget()
         self._owners.clear()
 
     def beginning(self, problems: list[str]) -> Optional[tuple[Checkpoint, Optional[str]]]:
@@ -180,9 +197,11 @@ class RunCheckpoints:
         return known[1]
 
     def _find_owner(self, found: Checkpoint) -> Optional[str]:
+        self._asked += 1
         _, run = run_of(found.path)
         if run is not None:
             return run
+        self._asked += 1
         others = [trainer for trainer in trainers(self._path) if trainer.run != self._run]
         makers = [trainer.run for trainer in others if trainer.trained_at(found.mtime_ns)]
         if self._trained_at(found.mtime_ns):

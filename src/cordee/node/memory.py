@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import os
 import shutil
 import time
@@ -120,9 +121,10 @@ def sweep_abandoned(older_s: float = _ABANDONED_S) -> list[Path]:
     swept = []
     for place in memory_places():
         for parent in private_folders(place, name_of_user()):
-            for lock in sorted(parent.glob(f"*/*/{IN_USE}")):
-                if _sweep(lock, older_s):
-                    swept.append(lock.parent)
+            # Others remove theirs meanwhile, which `Path.glob` does not take.
+            for name in sorted(glob.glob(os.path.join(glob.escape(str(parent)), "*", "*", IN_USE))):
+                if _sweep(Path(name), older_s):
+                    swept.append(Path(name).parent)
     return swept
 
 

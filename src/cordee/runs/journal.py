@@ -168,8 +168,8 @@ class JournalWriter:
         self._queued = False
         self._needs_newline: Optional[bool] = None
 
-    def append(self, event: str, *, durable: bool = True, **fields: Any) -> dict[str, Any]:
-        """Have one event written and return it; from any thread.
+    def append(self, event: str, *, durable: bool = True, waits: bool = False, **fields: Any) -> dict[str, Any]:
+        """Have one event written and return it; from any thread. One that `waits` is written with the next, or by `flush`.
 
         Without a thread that writes, a `durable` event is on the disk when this returns, unless the disk refuses; with one,
         whoever needs that waits for `durable()`.
@@ -188,7 +188,8 @@ class JournalWriter:
             data = json.dumps(record, separators=(",", ":"), default=str).encode() + b"\n"
             self._waiting.add(Line(data, self.sequence, event, durable))
             self.sequence += 1
-        self._begin_writing()
+        if not waits:
+            self._begin_writing()
         return record
 
     @property

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
@@ -37,6 +38,8 @@ _STARTS_WINDOW_S = 60.0
 _AGENT_END_S = 10.0
 _REFUSED_S = 5.0
 _AT_ONCE_S = 1.0
+# Waits for a line, and ends where none comes: a process that nobody has recorded must not begin.
+_GATE = ("/bin/sh", "-c", 'read -r go && exec "$@" </dev/null', "sh")
 _MOST_REFUSED_S = 3600.0
 
 
@@ -82,17 +85,24 @@ class Kept:
         self.next_start = now + _REFUSED_S
 
     def _start(self, env: dict[str, str]) -> None:
+        """Start it behind a gate, which opens once its record is on the disk: else the next keeper would not know of it."""
         incarnation = self.incarnation + 1
         with open(self.log, "ab") as log:
             process = subprocess.Popen(
-                [*self.argv, *(["--incarnation", str(incarnation)] if "agent" in self.name else [])],
-                stdin=subprocess.DEVNULL,
+                [*_GATE, *self.argv, *(["--incarnation", str(incarnation)] if "agent" in self.name else [])],
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd="/",
                 env=env,
                 start_new_session=True,
             )
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin as gate:
+            self._record(process, incarnation)
+            gate.write(b"go\n")
+
+    def _record(self, process: subprocess.Popen[bytes], incarnation: int) -> None:
         seen = processes.read_process(process.pid)
         self.known = {
             **identity(),

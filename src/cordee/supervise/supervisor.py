@@ -52,7 +52,7 @@ EXIT_NOT_OURS = 101
 _TICK_S = 0.2
 _LATE_S = 1.0
 _SECOND_S = 1.0
-_PROGRESS_S = 2.0
+_PROGRESS_S, _SHARED_PROGRESS_S = 2.0, 4.0
 _CONNECT_PER_NODE_S = 0.1
 _CANCEL_GRACE_S = 5.0
 _RANK_GRACE_S = 5.0
@@ -114,8 +114,9 @@ class Supervisor:
         self.vetting = Vetting(self.plan, str(folder.root), self.nodes, self.journal, job, self._prepared)
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._attempts = self.before.attempt
-        self._progress = ProgressPace()
-        self._paces = Paces(SHARED if is_shared(str(folder.root)) else LOCAL, monotonic())
+        shared = is_shared(str(folder.root))
+        self._progress = ProgressPace(_SHARED_PROGRESS_S if shared else 0.0)
+        self._paces = Paces(SHARED if shared else LOCAL, monotonic())
         self._stalls = Stalls(str(folder.root))
         self._owned = "ours"
         self._departed: list[tuple[str, int]] = []
@@ -155,7 +156,7 @@ class Supervisor:
             "owner": look("looking for a newer owner", looking, self.ownership.look, self._owner_seen),
             "others": look("looking after others", looking, self.place.look_after, lambda _: None),
             "gone": look("looking for ended agents", looking, self._find_gone, self._lose_gone),
-            "newest": look("looking for checkpoints", checkpoints, self.checkpoints.newest, self._note_checkpoint),
+            "newest": look("looking for checkpoints", checkpoints, self.checkpoints.glance, self._glanced),
             "in use": look("saying that checkpoints are in use", checkpoints, self.checkpoints.beat, lambda _: None),
         }
 
@@ -708,7 +709,11 @@ class Supervisor:
         now = (self.intake.step, self.intake.total)
         if self._progress.due(monotonic(), *now, last=last):
             self.telling.unmarked += 1
-            self.journal.append("progress", durable=False, step=now[0], total=now[1])
+            self.journal.append("progress", durable=False, waits=True, step=now[0], total=now[1])
+
+    def _glanced(self, newest: Optional[Checkpoint]) -> None:
+        self._note_checkpoint(newest)
+        self._paces.cost("checkpoints", self.checkpoints.operations, monotonic())
 
     def _note_checkpoint(self, newest: Optional[Checkpoint]) -> None:
         if newest is not None and newest.name != self.before.checkpoint:
