@@ -74,6 +74,7 @@ NODE_MODULES_OF_SHARED_ROOMS = {
         "news",
         "catalogue",
         "recording",
+        "plan",
     },
     "insight": {"__init__", "peers"},
     "data": {"__init__", "shards", "read"},

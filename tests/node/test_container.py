@@ -19,6 +19,7 @@ from cordee.node.container import Container, ContainerDown
 from cordee.node.container_mounts import with_own_mounts
 from cordee.node.tasks import Task, TaskExit, TaskRunner
 from cordee.node.watchers import Watched
+from cordee.runs.plan import Checkpoints, EnvironmentPlan, Plan, Sampling, Step, Tasks, Timeouts
 from cordee.wire import messages
 
 ENTER = ["/bin/sh", "-c", 'cd "$2" && shift 3 && exec "$@"', "enter"]
@@ -66,18 +67,10 @@ class NodeUnderTest:
         (tmp_path / "job").mkdir()
         self.folder.mkdir(parents=True)
         document = Environment("e", root=Root("folder", "/"), **environment).document()
-        plan = {
-            "job_folder": str(tmp_path / "job"),
-            "workdir": str(tmp_path / "job"),
-            "folder": str(self.folder),
-            "steps": [
-                {
-                    "environment": {"engine": "script", "document": document},
-                    "tasks": {"argv": argv},
-                    "checkpoint": {"path": str(tmp_path / "job/checkpoints")},
-                }
-            ],
-        }
+        job, checkpoints = str(tmp_path / "job"), Checkpoints(str(tmp_path / "job/checkpoints"))
+        step = Step(Tasks(tuple(argv), {}), checkpoints, environment=EnvironmentPlan("script", document))
+        timeouts = Timeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
+        plan = Plan("r", "local", job, job, str(self.folder), (step,), timeouts, Sampling(1.0))
         own = [str(self.folder)]
         self.container = Container(plan, own, watched, self.sent.append, lambda *said: None, self._lost)
 

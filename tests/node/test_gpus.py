@@ -24,6 +24,7 @@ from cordee.node.tasks import Task, TaskRunner
 from cordee.node.watchers import Watched
 from cordee.node.world import World
 from cordee.runs.blocklog import FACTS, GRID, SCHEMA, decode_json, encode_record, iter_records, merge_facts
+from cordee.runs.plan import Checkpoints, Request, Sampling, Scheduler, Step, Tasks
 from cordee.testing.nvml import FakeGpus
 
 SOURCES = Path(gpus.__file__).parents[2]
@@ -35,6 +36,10 @@ def facts_of(records):
         if kind == FACTS:
             merge_facts(known, decode_json(body))
     return known
+
+
+def step_of(tasks, request=Request()):  # noqa: B008 - it cannot be changed
+    return Step(tasks, Checkpoints("/run/checkpoints"), request)
 
 
 class Host(Watched):
@@ -60,13 +65,11 @@ def sample(tmp_path, monkeypatch):
         (tmp_path / "ranks.json").write_text(ranks)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        step = {"tasks": {"env": {}}, "request": {"scheduler": {"exclusive": exclusive}}}
+        step = step_of(Tasks((), {}), Request(scheduler=Scheduler(exclusive)))
 
         async def until():
             host = Host(tmp_path.name)
-            sampling = GpuSampling(
-                host, "n", {"interval_s": 0.1, "gpus": source}, step, SOURCES, tmp_path / "ranks.json", host.add
-            )
+            sampling = GpuSampling(host, "n", Sampling(0.1, source), step, SOURCES, tmp_path / "ranks.json", host.add)
             sampling.start()
             try:
                 while not condition(host):
@@ -245,11 +248,11 @@ def test_ranks_that_are_not_to_be_bound_say_why_and_others_where(tmp_path, monke
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(f"{text}\n")
     ranks = [RankCommand(rank, (), {}, "/") for rank in range(2)]
-    placed = bound(ranks, {"tasks": {"launch": "fork", "bind": "gpu"}}, str(tmp_path))
+    placed = bound(ranks, step_of(Tasks((), {}, bind="gpu")), str(tmp_path))
     assert [rank.cpus for rank in placed] == [{0, 1}, {2, 3}]
     assert placed[1].bound == "near GPU 0000:20:00: NUMA node 1, CPUs 2-3"
-    for tasks, words in (({"launch": "fork"}, "not bound: bind is none"), ({"launch": "srun"}, "by srun")):
-        assert [(rank.cpus, rank.bound) for rank in bound(ranks, {"tasks": tasks})] == [(None, words)] * 2
+    for tasks, words in ((Tasks((), {}), "not bound: bind is none"), (Tasks((), {}, "srun"), "by srun")):
+        assert [(rank.cpus, rank.bound) for rank in bound(ranks, step_of(tasks))] == [(None, words)] * 2
 
 
 def test_a_bound_task_and_its_children_run_on_their_cpus_alone(tmp_path):

@@ -20,6 +20,7 @@ from cordee.node.memory import NodeFolder, name_of_user
 from cordee.node.tasks import TaskExit, TaskRunner
 from cordee.node.watchers import Watched
 from cordee.node.world import World
+from cordee.runs.plan import Checkpoints, Plan, Request, Sampling, Step, Tasks, Timeouts
 
 WAIT_S = 30.0
 SIZE = 4
@@ -53,14 +54,17 @@ class Party:
 
     def __init__(self, kind: str, folder: Path, argv: tuple[str, ...], env: dict[str, str], **more: Any) -> None:
         names = ("n1",) if kind == "fork" else ("n1", "n2")
-        step = {"tasks": {"launch": kind, "mpi": more.get("mpi")}, "request": {"cpus_per_rank": 2}}
-        plan = {"folder": str(folder), "timeouts": {"connect_s": more.get("connect_s", WAIT_S)}}
+        step = Step(
+            Tasks(argv, env, kind, mpi=more.get("mpi")), Checkpoints(str(folder)), Request(len(names), cpus_per_rank=2)
+        )
+        timeouts = Timeouts(more.get("connect_s", WAIT_S), 1.0, 10.0, 60.0, 2.0, 6.0)
+        plan = Plan("r", "slurm", str(folder), str(folder), str(folder), (step,), timeouts, Sampling(1.0))
         hosts = [Host(folder.name, name, folder) for name in reversed(names)]
         self.hosts = hosts[::-1]
         self.launches, self.commands = [], []
         for index, host in enumerate(self.hosts):
             world = World(1, names, ("::1",) * len(names), SIZE // len(names), names[index], index, "::1", 1, 2)
-            self.launches.append(make_launch(kind, host, plan, step, world))
+            self.launches.append(make_launch(kind, host, plan, world))
             self.commands.append(
                 [RankCommand(rank, argv, {**env, "RANK": str(rank)}, str(folder)) for rank in world.local_ranks]
             )

@@ -6,6 +6,7 @@ import pytest
 
 from cordee.node.ranks import base_environment, rank_environment
 from cordee.node.world import World
+from cordee.runs.plan import Checkpoints, Plan, Request, Sampling, Step, Tasks, Timeouts
 
 
 def environment(
@@ -13,10 +14,11 @@ def environment(
 ) -> dict[str, str]:
     names = tuple(f"local-{index}" for index in range(nodes))
     world = World(1, names, ("10.0.0.1",) * nodes, 1, names[-1], nodes - 1, "10.0.0.1", 23456, 23457)
-    tasks = {"env": {}, "launch": "fork", "argv": argv, **more}
-    step = {"tasks": tasks, "request": {"cpus_per_rank": 1}, "checkpoint": {"path": "/run/checkpoints"}}
-    plan = {"backend": "local", "run": "r", "folder": "/run"}
-    return rank_environment(base_environment(inherited or {}, tasks), plan, step, world, nodes - 1, "/channel")
+    tasks = Tasks(tuple(argv), {})._replace(**more)
+    step = Step(tasks, Checkpoints("/run/checkpoints"), Request(nodes, cpus_per_rank=1))
+    timeouts = Timeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
+    plan = Plan("r", "local", "/job", "/job", "/run", (step,), timeouts, Sampling(1.0))
+    return rank_environment(base_environment(inherited or {}, tasks), plan, world, nodes - 1, "/channel")
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,11 @@ from cordee.node.identity import agent_file, identity, read_record
 from cordee.node.rescue import Rescue, claim_node
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter
+from cordee.runs.plan import Checkpoints, Plan, Sampling, Segment, Step, Tasks, Timeouts
 
 HERE = Allocation("7", 0, "n1")
-PLAN = {"steps": [{"segment": {"next": "requeue"}}]}
+STEP = Step(Tasks(("true",), {}), Checkpoints("/run/checkpoints"), segment=Segment("requeue"))
+PLAN = Plan("r", "slurm", "/", "/", "/run", (STEP,), Timeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0), Sampling(1.0))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from cordee.client.variables import SLURM_WORLD
 from cordee.node.ranks import base_environment, rank_environment
 from cordee.node.slurm_world import fold_counts, slurm_environment
 from cordee.node.world import World
+from cordee.runs.plan import Checkpoints, Plan, Request, Sampling, Step, Tasks, Timeouts
 from cordee.slurm import expand_nodes, fold_nodes
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -44,10 +45,11 @@ def recorded(name: str) -> dict[str, str]:
 
 
 def environment(inherited: dict[str, str], launch: str = "fork", **request: Any) -> dict[str, str]:
-    tasks = {"env": {}, "launch": launch, "argv": ["python", "train.py"]}
-    step = {"tasks": tasks, "request": {"cpus_per_rank": 2, **request}, "checkpoint": {"path": "/run/checkpoints"}}
-    plan = {"backend": "slurm", "run": "r", "folder": "/run"}
-    env = rank_environment(base_environment(inherited, tasks), plan, step, WORLD, 3, "/channel")
+    tasks = Tasks(("python", "train.py"), {}, launch)
+    step = Step(tasks, Checkpoints("/run/checkpoints"), Request(**{"cpus_per_rank": 2, **request}))
+    timeouts = Timeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
+    plan = Plan("r", "slurm", "/job", "/job", "/run", (step,), timeouts, Sampling(1.0))
+    env = rank_environment(base_environment(inherited, tasks), plan, WORLD, 3, "/channel")
     return {key: value for key, value in env.items() if key.startswith("SLURM")}
 
 

@@ -20,9 +20,10 @@ from cordee.runs.blocklog import (
     encode_schema,
     iter_records,
 )
+from cordee.runs.plan import Sampling
 from cordee.wire.connection import MAX_FRAME_BYTES
 
-SAMPLING = {"interval_s": 1.0}
+SAMPLING = Sampling(1.0)
 METRICS = [{"name": "gpu_sm_ratio", "unit": "ratio", "source": "x"}]
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from cordee.errors import WireError
-from cordee.wire import messages
+from cordee.wire import codec, messages
 from cordee.wire.messages import FROM_AGENT, FROM_CLIENT, FROM_SUPERVISOR, TO_CLIENT, decode, encode
 
 # What is on the wire, as JSON has it, one of each kind and of each of its shapes. Another version of either end reads it.
@@ -300,8 +300,8 @@ def test_what_a_message_holds_inside_is_looked_at_too(change):
 
 
 def test_what_is_too_long_is_refused(monkeypatch):
-    monkeypatch.setattr(messages, "MOST_CHARACTERS", 10)
-    monkeypatch.setattr(messages, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(codec, "MOST_CHARACTERS", 10)
+    monkeypatch.setattr(codec, "MOST_ENTRIES", 3)
     for document in (
         {"t": "container_lost", "text": "x" * 11},
         {"t": "port", "id": "a", "ports": [1, 2, 3, 4], "text": ""},

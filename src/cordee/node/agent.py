@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Optional
 
 from cordee import wire
 from cordee.errors import CordeeError
@@ -37,6 +36,7 @@ from cordee.node.uplink import Uplink
 from cordee.node.watchers import Watched
 from cordee.node.world import World
 from cordee.runs.folder import RunFolder, say
+from cordee.runs.plan import Plan, read_plan
 from cordee.wire.messages import Ack, Bye, Hello, Lease, Welcome
 
 _SUPERVISOR_FIRST_S = 5.0
@@ -64,18 +64,18 @@ class Agent:
     ) -> None:
         self._folder, self._node, self._incarnation, self._rescue = folder, node, incarnation, rescue
         self._machine = machine = machine or Machine()
-        plan: dict[str, Any] = json.loads(folder.plan.read_text())
-        self._timeouts: dict[str, float] = plan["timeouts"]
+        plan = read_plan(folder)
+        self._timeouts = plan.timeouts
         self._loop = asyncio.get_running_loop()
         self._ending, self._disconnected = asyncio.Event(), asyncio.Event()
         self._last_act: Optional[asyncio.Task[None]] = None
         self._another = False
         self._troubles = Troubles(node)
-        self._uplink = Uplink(self._timeouts["lease_s"], self._timeouts["heartbeat_s"], self._give_up)
-        owner = f"{plan['run']}/{node}/"
+        self._uplink = Uplink(self._timeouts.lease_s, self._timeouts.heartbeat_s, self._give_up)
+        owner = f"{plan.run}/{node}/"
         machine.take_over(owner)
-        self._channels = machine.channels(plan["run"], node, self._troubles.tell)
-        kill_s = self._timeouts["kill_s"]
+        self._channels = machine.channels(plan.run, node, self._troubles.tell)
+        kill_s = self._timeouts.kill_s
         self._watched = Watched(lambda **told: machine.tasks(f"{owner}{incarnation}", kill_s=kill_s, **told))
         self._present = Present()
         self._log = NodeLog(folder.logs, node, machine, self._pause_output)
@@ -94,20 +94,19 @@ class Agent:
         self._seeking = self._make_seeking(plan)
         self._orders = self._make_orders(plan)
 
-    def _make_seeking(self, plan: Mapping[str, Any]) -> Seeking:
-        request = plan["steps"][0]["request"]
-        nodes = request["nodes"] + request["spare_nodes"]
+    def _make_seeking(self, plan: Plan) -> Seeking:
+        request = plan.step.request
+        nodes = request.nodes + request.spare_nodes
         keeper = self._start_keeper if self._rescue is None else None
-        return Seeking(self._folder, self._node, nodes, self._machine, self._timeouts["orphan_s"], keeper)
+        return Seeking(self._folder, self._node, nodes, self._machine, self._timeouts.orphan_s, keeper)
 
-    def _make_orders(self, plan: Mapping[str, Any]) -> Orders:
+    def _make_orders(self, plan: Plan) -> Orders:
         """Make the parts that do what is ordered, and the table of them."""
         watched, channels, uplink, log = self._watched, self._channels, self._uplink, self._log
         own = [str(self._folder.root), str(channels.folder)]
         container = Container(plan, own, watched, uplink.news, log.write_own, self._present.kill)
         self._container = container
-        tasks = plan["steps"][0]["tasks"]
-        environment = RankEnvironment(base_environment(os.environ, tasks, container.environment))
+        environment = RankEnvironment(base_environment(os.environ, plan.step.tasks, container.environment))
         offer = self._reporting.offered.environment
         commands = RankCommands(plan, container, channels, environment, offer)
 
@@ -118,7 +117,7 @@ class Agent:
         self._preparation = Preparation(
             plan, self._folder, self._node, watched, container, environment, channels, log, uplink
         )
-        about = {"CORDEE_RUN_ID": plan["run"], "CORDEE_RUN_DIR": str(self._folder.root), "CORDEE_NODE": self._node}
+        about = {"CORDEE_RUN_ID": plan.run, "CORDEE_RUN_DIR": str(self._folder.root), "CORDEE_NODE": self._node}
         self._shells = Shells(watched, uplink, lambda: {**environment.now, **about}, container)
         handlers: Handlers = {
             Lease: uplink.renew,
@@ -212,7 +211,7 @@ class Agent:
 
     async def _watch_lease(self) -> None:
         """Show the supervisor several times in a lease that the agent lives; end the ranks when the lease is over."""
-        pause = min(self._timeouts["heartbeat_s"], self._timeouts["lease_s"] / _LEASE_LOOKS)
+        pause = min(self._timeouts.heartbeat_s, self._timeouts.lease_s / _LEASE_LOOKS)
         while True:
             await asyncio.sleep(pause)
             try:
@@ -276,8 +275,7 @@ def main() -> int:
     if incarnation is None:
         say(f"cordee agent {here.node}: another agent serves this node")
         return 0
-    plan = json.loads(folder.plan.read_text())
-    return asyncio.run(_serve(folder, here.node, incarnation, Rescue(folder, plan, here)))
+    return asyncio.run(_serve(folder, here.node, incarnation, Rescue(folder, read_plan(folder), here)))
 
 
 async def _serve(folder: RunFolder, node: str, incarnation: int, rescue: Optional[Rescue]) -> int:

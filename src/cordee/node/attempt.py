@@ -6,7 +6,7 @@ import signal
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Optional
 
 from cordee.node.channels import RankChannels
 from cordee.node.container import Container, ContainerDown
@@ -22,6 +22,7 @@ from cordee.node.uplink import Uplink
 from cordee.node.watchers import Watched
 from cordee.node.world import World
 from cordee.runs.folder import say
+from cordee.runs.plan import Plan
 from cordee.wire.messages import RankExit, RankStarted
 
 STARTING, RUNNING, ENDED = "starting", "running", "ended"
@@ -72,12 +73,12 @@ class NodeAttempt:
         """The name by which the supervisor stops and signals the ranks; empty before they are started."""
         return self.launch.group if self.launch is not None else ""
 
-    def start(self, kind: str, plan: Mapping[str, Any], commands: RankCommands, paused: bool) -> None:
+    def start(self, kind: str, plan: Plan, commands: RankCommands, paused: bool) -> None:
         """Start the ranks; those that cannot be started have ended, and it is told why.
 
         Args:
             kind: how they are started, `fork` or `srun`.
-            plan: of plan.json.
+            plan: the run's.
             commands: what they run.
             paused: whether what they print is to wait.
         """
@@ -85,7 +86,7 @@ class NodeAttempt:
             self._channels.renew()
             ranks = commands.of(self.world)
             self._reporting.begin(self.world, ranks)
-            self.launch = make_launch(kind, self, plan, plan["steps"][0], self.world)
+            self.launch = make_launch(kind, self, plan, self.world)
             self.launch.pause_output(paused)
             self.launch.start(ranks)
         except ContainerDown as down:

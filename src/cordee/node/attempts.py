@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import Any, Callable, Mapping, Optional
+from typing import Callable, Optional
 
 from cordee.node.attempt import NodeAttempt, Present
 from cordee.node.channels import RankChannels
@@ -15,6 +15,7 @@ from cordee.node.rank_commands import RankCommands
 from cordee.node.uplink import Tell, Uplink
 from cordee.node.watchers import Watched
 from cordee.node.world import World
+from cordee.runs.plan import Plan
 from cordee.wire.messages import Clear, Cleared, Ranks, Signal, Stop, StopAnswer, StopAnswers, StopAt, StopRequest
 
 _STOP_POLL_S = 0.02
@@ -26,7 +27,7 @@ class Attempts:
     """What becomes of a node's ranks.
 
     Args:
-        plan: of plan.json.
+        plan: the run's.
         machine: knows which ranks live.
         watched: starts processes.
         channels: ask ranks where to stop.
@@ -41,7 +42,7 @@ class Attempts:
 
     def __init__(
         self,
-        plan: Mapping[str, Any],
+        plan: Plan,
         machine: Machine,
         watched: Watched,
         channels: RankChannels,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any, Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 from cordee.hardware.affinity import gpu_addresses, places
 from cordee.node.launching import RankCommand
+from cordee.runs.plan import Step
 
 
-def bound(ranks: Sequence[RankCommand], step: Mapping[str, Any], root: str = "/") -> list[RankCommand]:
+def bound(ranks: Sequence[RankCommand], step: Step, root: str = "/") -> list[RankCommand]:
     """Return the ranks of a node with the CPUs that they are bound to, and words on why.
 
     Args:
@@ -18,9 +19,9 @@ def bound(ranks: Sequence[RankCommand], step: Mapping[str, Any], root: str = "/"
         step: of plan.json.
         root: where /sys and /proc are seen.
     """
-    tasks = step["tasks"]
-    if tasks.get("bind", "none") != "gpu":
-        by_srun = tasks["launch"] != "fork"
+    tasks = step.tasks
+    if tasks.bind != "gpu":
+        by_srun = tasks.launch != "fork"
         return [replace(rank, bound="by srun" if by_srun else "not bound: bind is none") for rank in ranks]
     found = places(addresses_of(ranks, gpu_addresses(root)), os.sched_getaffinity(0), root)
     return [replace(rank, cpus=place.cpus, bound=place.words) for rank, place in zip(ranks, found)]

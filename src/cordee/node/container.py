@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from cordee.clock import monotonic
 from cordee.environment.document import Environment, environment_of
@@ -24,6 +24,7 @@ from cordee.node.orders import Handlers
 from cordee.node.output import Tail
 from cordee.node.tasks import STDOUT, Task, TaskExit
 from cordee.node.watchers import Watched
+from cordee.runs.plan import Plan
 from cordee.wire.messages import Container as OpenContainer
 from cordee.wire.messages import ContainerDone, ContainerLost
 
@@ -49,7 +50,7 @@ class Container:
     """The container of one node, or nothing at all where the job has no environment.
 
     Args:
-        plan: of plan.json.
+        plan: the run's.
         own: folders and files that every rank must see: the run's folder, the channels' folder.
         watched: starts processes.
         send: tells the supervisor.
@@ -63,7 +64,7 @@ class Container:
 
     def __init__(
         self,
-        plan: Mapping[str, Any],
+        plan: Plan,
         own: Sequence[str],
         watched: Watched,
         send: Callable[..., None],
@@ -71,16 +72,14 @@ class Container:
         gone: Callable[[], None],
     ) -> None:
         self._plan, self._own = plan, own
-        step = plan["steps"][0]
-        planned = step.get("environment")
-        self.engine_name: Optional[str] = planned["engine"] if planned else None
+        planned, checkpoint = plan.step.environment, plan.step.checkpoint
+        self.engine_name: Optional[str] = planned.engine if planned else None
         self.environment: Optional[Environment] = None
         if planned and self.engine_name != STEP_ENGINE:
-            self.environment = environment_of(planned["document"])
-        self._wants_python = step["tasks"]["argv"][0] == "python"
-        checkpoint = step["checkpoint"]
-        begin = (checkpoint.get("begin") or {}).get("checkpoints", {})
-        self._checkpoints = list(dict.fromkeys([checkpoint["path"], *map(os.path.dirname, begin)]))
+            self.environment = environment_of(planned.document)
+        self._wants_python = plan.step.tasks.argv[0] == "python"
+        begin = checkpoint.begin.checkpoints if checkpoint.begin is not None else {}
+        self._checkpoints = list(dict.fromkeys([checkpoint.path, *map(os.path.dirname, begin)]))
         self._tasks, self._run_task = watched.tasks, watched.run_task
         self._send, self._said, self._gone = send, said, gone
         self._enter: Optional[tuple[str, ...]] = None
@@ -97,12 +96,12 @@ class Container:
     def workdir(self) -> str:
         """Where commands begin, as they see it."""
         begins = self.environment.workdir if self.environment is not None else None
-        return begins or str(self._plan["workdir"])
+        return begins or self._plan.workdir
 
     @property
     def cwd(self) -> str:
         """Where their processes begin on the host."""
-        return str(self._plan["workdir"] if self.environment is None else self._plan["folder"])
+        return self._plan.workdir if self.environment is None else self._plan.folder
 
     def inside(self, argv: Sequence[str]) -> tuple[str, ...]:
         """Return the command line that runs `argv` in the container; `argv` itself where there is none.
@@ -177,7 +176,7 @@ class Container:
         if len(self._ends) >= _MOST_ENDS:
             raise CordeeError(f"the container ended by itself {len(self._ends)} times within an hour: {self.lost}")
         engine = find_engine(str(self.engine_name))
-        complete = with_own_mounts(environment, [*self._own, str(self._plan["job_folder"]), *self._checkpoints])
+        complete = with_own_mounts(environment, [*self._own, self._plan.job_folder, *self._checkpoints])
         argv = await asyncio.get_running_loop().run_in_executor(None, _prepared, engine, complete)
         self._enter = await self._hold(argv, deadline_s)
         self._left = processes.strays(os.getpid(), f"{self._tasks.owner}/", processes.all_processes())

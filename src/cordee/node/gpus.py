@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Callable
 
 from cordee.hardware.presence import gpu_device_file, gpu_variables
 from cordee.node.recording_child import Kind, RecordingChild
 from cordee.node.watchers import Watched
 from cordee.runs.blocklog import encode_facts
+from cordee.runs.plan import Sampling, Step
 from cordee.starting import module_argv
 
 _AUTO, _OFF = "auto", "none"
@@ -36,19 +37,19 @@ class GpuSampling:
         self,
         watched: Watched,
         node: str,
-        sampling: Mapping[str, Any],
-        step: Mapping[str, Any],
+        sampling: Sampling,
+        step: Step,
         node_zip: Path,
         ranks: Path,
         add: Callable[[bytes], None],
     ) -> None:
         self._node, self._add = node, add
-        interval_s: float = sampling["interval_s"]
-        self._env = {**os.environ, **gpu_variables(step["tasks"]["env"])}
-        self._source: str = sampling["gpus"]
+        interval_s: float = sampling.interval_s
+        self._env = {**os.environ, **gpu_variables(step.tasks.env)}
+        self._source: str = sampling.gpus
         command = module_argv("cordee.node.gpu_sampler", "--node", node)
         command += ["--interval", f"{interval_s:g}", "--ranks", str(ranks), "--source", self._source]
-        command += ["--whole-node"] if step["request"]["scheduler"]["exclusive"] else []
+        command += ["--whole-node"] if step.request.scheduler.exclusive else []
         self._env.update(PYTHONPATH=str(node_zip), CORDEE_NODE=node)
         kind = Kind(
             name="gpu-sampler",

@@ -20,6 +20,7 @@ from cordee.node.samplers.host import node_sampler, rank_sampler
 from cordee.node.tasks import TaskRunner
 from cordee.runs.folder import RunFolder
 from cordee.runs.logframes import LogWriter
+from cordee.runs.plan import Sampling
 from cordee.starting import module_argv
 
 
@@ -58,11 +59,11 @@ class Machine:
         return RankChannels(run, node, tell)
 
     def samplers(
-        self, node: str, pids: Callable[[], dict[int, int]], sampling: dict[str, Any], sharing: int
+        self, node: str, pids: Callable[[], dict[int, int]], sampling: Sampling, sharing: int
     ) -> tuple[Sampler, Sampler]:
         """Return what samples the node, and what samples its ranks; arguments as Telemetry has them."""
-        deep = sampling.get("threads")
-        return node_sampler(node), rank_sampler(pids, float(sampling["interval_s"]), sharing=sharing, deep=deep)
+        deep = sampling.threads
+        return node_sampler(node), rank_sampler(pids, sampling.interval_s, sharing=sharing, deep=deep)
 
     def log(self, path: Path, pressure: Callable[[bool], None]) -> OutputLog:
         """Return what writes the ranks' output into a file."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Mapping
 
 from cordee import wire
 from cordee.clock import monotonic, unix_s
@@ -20,6 +19,7 @@ from cordee.node.tasks import STDERR, Task, TaskExit
 from cordee.node.uplink import Uplink
 from cordee.node.watchers import Watched
 from cordee.runs.folder import RunFolder
+from cordee.runs.plan import Plan
 from cordee.starting import module_argv
 from cordee.wire.messages import Checks, ChecksDone, ChecksOutput, Clock, FreePorts, Port, Setup, SetupDone, Time
 
@@ -30,7 +30,7 @@ class Preparation:
     """Does it; each answer goes to the session that asked.
 
     Args:
-        plan: of plan.json.
+        plan: the run's.
         folder: the run's.
         node: the node's name.
         watched: starts processes.
@@ -45,7 +45,7 @@ class Preparation:
 
     def __init__(
         self,
-        plan: Mapping[str, Any],
+        plan: Plan,
         folder: RunFolder,
         node: str,
         watched: Watched,
@@ -55,7 +55,7 @@ class Preparation:
         log: NodeLog,
         uplink: Uplink,
     ) -> None:
-        self._lines = plan["steps"][0]["tasks"]["setup"]
+        self._lines = plan.step.tasks.setup
         self._folder, self._node, self._watched, self._container = folder, node, watched, container
         self._environment, self._channels, self._log, self._uplink = environment, channels, log, uplink
         self.handlers: Handlers = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Mapping
+from typing import Callable
 
 from cordee.node.binding import bound
 from cordee.node.channels import RankChannels
@@ -11,6 +11,7 @@ from cordee.node.container import Container
 from cordee.node.launching import RankCommand
 from cordee.node.ranks import base_environment, rank_command, rank_environment
 from cordee.node.world import World
+from cordee.runs.plan import Plan
 
 
 class RankEnvironment:
@@ -29,7 +30,7 @@ class RankCommands:
     """Makes the commands of ranks.
 
     Args:
-        plan: of plan.json.
+        plan: the run's.
         container: that they run in.
         channels: of which each rank gets one.
         environment: that they begin with.
@@ -38,13 +39,13 @@ class RankCommands:
 
     def __init__(
         self,
-        plan: Mapping[str, Any],
+        plan: Plan,
         container: Container,
         channels: RankChannels,
         environment: RankEnvironment,
         offer: Callable[[dict[str, str], int], dict[str, str]],
     ) -> None:
-        self._plan, self._step = plan, plan["steps"][0]
+        self._plan, self._step = plan, plan.step
         self._container, self._channels, self._environment, self._offer = container, channels, environment, offer
 
     def of(self, world: World) -> list[RankCommand]:
@@ -55,10 +56,10 @@ class RankCommands:
             NoRoom: for a channel.
         """
         argv = self._container.rank(rank_command(self._step, world))
-        outside = base_environment(os.environ, {"env": {}}) if self._container.environment is not None else None
+        outside = base_environment(os.environ) if self._container.environment is not None else None
         ranks = []
         for rank in world.local_ranks:
             channel = self._channels.create(world.attempt, rank)
-            env = rank_environment(self._environment.now, self._plan, self._step, world, rank, channel)
+            env = rank_environment(self._environment.now, self._plan, world, rank, channel)
             ranks.append(RankCommand(rank, argv, self._offer(env, rank), self._container.cwd, outside))
         return bound(ranks, self._step)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Mapping, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 from cordee.client.variables import WORLD
 from cordee.environment.document import Environment
 from cordee.node.slurm_world import slurm_environment
 from cordee.node.world import World
+from cordee.runs.plan import Plan, Step, Tasks
 
 _TF_CONFIG_MOST_RANKS = 512
 _STALE_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "PALS_", "HYDI_", "TORCHELASTIC_", "SLURM_PMIX")
@@ -53,7 +54,7 @@ _STALE = frozenset(
 
 
 def base_environment(
-    inherited: Mapping[str, str], tasks: Mapping[str, Any], environment: Optional[Environment] = None
+    inherited: Mapping[str, str], tasks: Optional[Tasks] = None, environment: Optional[Environment] = None
 ) -> dict[str, str]:
     """Return the environment that set-up lines and ranks begin with.
 
@@ -66,16 +67,16 @@ def base_environment(
     }
     if environment is not None:
         env = environment.variables(env)
-    if tasks.get("path_prepend"):
-        env["PATH"] = os.pathsep.join([*tasks["path_prepend"], env.get("PATH", os.defpath)])
-    env.update(tasks["env"])
+    if tasks is not None:
+        if tasks.path_prepend:
+            env["PATH"] = os.pathsep.join([*tasks.path_prepend, env.get("PATH", os.defpath)])
+        env.update(tasks.env)
     return env
 
 
 def rank_environment(
     base: Mapping[str, str],
-    plan: Mapping[str, Any],
-    step: Mapping[str, Any],
+    plan: Plan,
     world: World,
     rank: int,
     channel: str,
@@ -84,28 +85,29 @@ def rank_environment(
 
     Args:
         base: what the set-up lines left, or `base_environment`.
-        plan, step: of plan.json.
+        plan: the run's.
         world: this attempt's world on this node.
         rank: the global rank.
         channel: path of the rank's channel file.
     """
-    untold = step["tasks"].get("untold", ()) if world.size == 1 else ()
+    step = plan.step
+    untold = step.tasks.untold if world.size == 1 else ()
     told = _world_environment(world, rank)
     env = {**base, **{name: value for name, value in told.items() if name not in untold}}
-    if "SLURM_JOB_ID" in env and plan["backend"] == "slurm" and step["tasks"]["launch"] == "fork":
-        env.update(slurm_environment(base, world, rank, step["request"]["cpus_per_rank"]))
+    if "SLURM_JOB_ID" in env and plan.backend == "slurm" and step.tasks.launch == "fork":
+        env.update(slurm_environment(base, world, rank, step.request.cpus_per_rank))
     if len(world.nodes) > 1:
-        env.update({**_torchrun_environment(step["tasks"]["argv"], world), **_own_torchrun(step)})
-    env.update(_cordee_environment(plan, step, world, channel, base))
+        env.update({**_torchrun_environment(step.tasks.argv, world), **_own_torchrun(step)})
+    env.update(_cordee_environment(plan, world, channel, base))
     env.setdefault("PYTHONUNBUFFERED", "1")
-    env.setdefault("OMP_NUM_THREADS", str(_threads(plan, step, world)))
+    env.setdefault("OMP_NUM_THREADS", str(_threads(plan, world)))
     return env
 
 
-def rank_command(step: Mapping[str, Any], world: World) -> tuple[str, ...]:
+def rank_command(step: Step, world: World) -> tuple[str, ...]:
     """Return argv of a rank, with the resume arguments when there is a checkpoint to go on from."""
-    argv = list(step["tasks"]["argv"])
-    resume = step["checkpoint"].get("resume")
+    argv = list(step.tasks.argv)
+    resume = step.checkpoint.resume
     if resume and resume != "self" and world.resume_from:
         argv += [part.replace("{checkpoint}", world.resume_from) for part in resume]
     return tuple(argv)
@@ -132,29 +134,27 @@ def _world_environment(world: World, rank: int) -> dict[str, str]:
     return told
 
 
-def _cordee_environment(
-    plan: Mapping[str, Any], step: Mapping[str, Any], world: World, channel: str, base: Mapping[str, str]
-) -> dict[str, str]:
-    node_zip = os.path.join(plan["folder"], "node.zip")
+def _cordee_environment(plan: Plan, world: World, channel: str, base: Mapping[str, str]) -> dict[str, str]:
+    node_zip = os.path.join(plan.folder, "node.zip")
     previous = base.get("PYTHONPATH", "").split(os.pathsep)
     paths = [node_zip] + [path for path in previous if path and path != node_zip]
     env = {
-        "CORDEE_RUN_ID": plan["run"],
-        "CORDEE_RUN_DIR": plan["folder"],
+        "CORDEE_RUN_ID": plan.run,
+        "CORDEE_RUN_DIR": plan.folder,
         "CORDEE_NODE": world.node,
         "CORDEE_ATTEMPT": str(world.attempt),
         "CORDEE_EPOCH": str(world.epoch),
         "CORDEE_CHANNEL": channel,
-        "CORDEE_CHECKPOINT_DIR": step["checkpoint"]["path"],
+        "CORDEE_CHECKPOINT_DIR": plan.step.checkpoint.path,
         "PYTHONPATH": os.pathsep.join(paths),
     }
-    adapters = plan.get("metrics", {}).get("adapters")
+    adapters = plan.metrics.adapters
     if adapters:
         env["CORDEE_ADAPTERS"] = ",".join(adapters)
     if world.resume_from:
         env["CORDEE_RESUME_FROM"] = world.resume_from
-    if step["checkpoint"].get("every_s"):
-        env["CORDEE_CHECKPOINT_EVERY"] = str(step["checkpoint"]["every_s"])
+    if plan.step.checkpoint.every_s:
+        env["CORDEE_CHECKPOINT_EVERY"] = str(plan.step.checkpoint.every_s)
     return env
 
 
@@ -172,9 +172,9 @@ def _torchrun_environment(argv: Sequence[str], world: World) -> dict[str, str]:
     }
 
 
-def _own_torchrun(step: Mapping[str, Any]) -> dict[str, str]:
+def _own_torchrun(step: Step) -> dict[str, str]:
     """Return what the job itself tells torchrun."""
-    return {name: value for name, value in step["tasks"]["env"].items() if name.startswith("PET_")}
+    return {name: value for name, value in step.tasks.env.items() if name.startswith("PET_")}
 
 
 def _tf_config(world: World, rank: int) -> str:
@@ -186,9 +186,9 @@ def _tf_config(world: World, rank: int) -> str:
     return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
 
 
-def _threads(plan: Mapping[str, Any], step: Mapping[str, Any], world: World) -> int:
-    if step["request"].get("cpus_per_rank"):
-        return int(step["request"]["cpus_per_rank"])
+def _threads(plan: Plan, world: World) -> int:
+    if plan.step.request.cpus_per_rank:
+        return plan.step.request.cpus_per_rank
     cores = len(os.sched_getaffinity(0))
-    sharing = world.ranks_per_node * (len(world.nodes) if plan["backend"] == "local" else 1)
+    sharing = world.ranks_per_node * (len(world.nodes) if plan.backend == "local" else 1)
     return max(1, cores // sharing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Callable, Mapping, Sequence
+from typing import Callable, Sequence
 
 from cordee.clock import unix_s
 from cordee.node.channels import RankChannels
@@ -21,6 +21,7 @@ from cordee.node.uplink import Uplink
 from cordee.node.watchers import Watched
 from cordee.node.world import World
 from cordee.runs.folder import RunFolder
+from cordee.runs.plan import Plan
 from cordee.wire.messages import Ack
 
 
@@ -28,7 +29,7 @@ class Reporting:
     """Samples the node and its ranks, and reports that and what the ranks log.
 
     Args:
-        plan: of plan.json.
+        plan: the run's.
         folder: the run's.
         node: the node's name.
         machine, watched: the samplers, and what starts those that are processes.
@@ -43,7 +44,7 @@ class Reporting:
 
     def __init__(
         self,
-        plan: Mapping[str, Any],
+        plan: Plan,
         folder: RunFolder,
         node: str,
         machine: Machine,
@@ -54,17 +55,17 @@ class Reporting:
         troubles: Troubles,
         pids: Callable[[], dict[int, int]],
     ) -> None:
-        self._step, sampling = plan["steps"][0], plan["sampling"]
-        self._interval_s: float = sampling["interval_s"]
+        self._step, sampling = plan.step, plan.sampling
+        self._interval_s = sampling.interval_s
         self._channels, self._log, self._uplink, self._troubles = channels, log, uplink, troubles
         self._pids = pids
-        sharing = self._step["request"]["nodes"] if plan["backend"] == "local" else 1
+        sharing = self._step.request.nodes if plan.backend == "local" else 1
         self._about = RankFacts(channels.folder / "ranks.json")
         samplers = machine.samplers(node, pids, sampling, sharing)
         self._telemetry = Telemetry(node, channels, pids, sampling, samplers, self._about.facts, troubles.texts)
         path, add = self._about.path, self._telemetry.add
         self._gpus = GpuSampling(watched, node, sampling, self._step, folder.node_zip, path, add)
-        self.offered = OfferedMetrics(watched, node, plan.get("metrics", {}), folder.node_zip, path, add)
+        self.offered = OfferedMetrics(watched, node, plan.metrics, folder.node_zip, path, add)
 
     def start(self) -> None:
         """Start the samplers that are processes."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import time
-from typing import Any, Optional
+from typing import Optional
 
 from cordee.errors import CordeeError
 from cordee.node import processes
@@ -14,6 +14,7 @@ from cordee.node.allocation import Allocation
 from cordee.node.identity import agent_file, alive_here, identity, read_record
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.journal import read_journal
+from cordee.runs.plan import Plan
 from cordee.runs.state import replay
 from cordee.slurm import expand_nodes, run_command
 
@@ -62,9 +63,9 @@ class Rescue:
         here: the allocation that this agent runs in.
     """
 
-    def __init__(self, folder: RunFolder, plan: dict[str, Any], here: Allocation) -> None:
+    def __init__(self, folder: RunFolder, plan: Plan, here: Allocation) -> None:
         self._folder, self._here = folder, here
-        self._next = plan["steps"][0]["segment"].get("next", "requeue")
+        self._next = plan.step.segment.next
 
     async def terminated(self) -> None:
         """Slurm told this agent to end: when that is because the batch script was killed, the run must come back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Sequence
 
 _HEAD = """\
 if ! command -v module >/dev/null 2>&1; then
@@ -14,13 +15,13 @@ fi
 _CHOOSE = 'command -v bash >/dev/null && exec bash -c "$1"; eval "$1"'
 
 
-def setup_shell(lines: list[str], output: Path, in_image: bool) -> tuple[str, ...]:
+def setup_shell(lines: Sequence[str], output: Path, in_image: bool) -> tuple[str, ...]:
     """Return the command that runs set-up lines: bash, or the shell of an image that has no bash."""
     script = setup_script(lines, output)
     return ("/bin/sh", "-c", _CHOOSE, "sh", script) if in_image else ("/bin/bash", "-c", script)
 
 
-def setup_script(lines: list[str], output: Path) -> str:
+def setup_script(lines: Sequence[str], output: Path) -> str:
     """Return a bash script that runs each line, stops at the first that fails, and writes its environment to `output`."""
     parts = [_HEAD]
     for number, line in enumerate(lines, start=1):

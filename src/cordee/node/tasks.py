@@ -7,23 +7,20 @@ Nothing that a task started is left behind when it ends, and the runner never wa
 from __future__ import annotations
 
 import asyncio
-import errno
-import fcntl
 import os
 import signal
-import struct
 import subprocess
-import termios
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Callable, Iterable, Optional, Sequence
 
 from cordee.node import processes
-from cordee.node.commands import find_command, not_started, signal_name
+from cordee.node.commands import not_started, signal_name
+from cordee.node.task_streams import STDERR, STDOUT, TaskStreams, spawn
 
-STDOUT, STDERR = 0, 1
-_CHUNK = 65536
+__all__ = ["STDERR", "STDOUT", "Task", "TaskExit", "TaskRunner"]
 _LONG_LOOK_S, _LOOKS_SHARE = 0.02, 0.1
 _DRAIN_S = 0.5
 
@@ -79,13 +76,10 @@ class _Running:
     marker: str
     process: subprocess.Popen[bytes]
     started: float
-    readers: dict[int, int] = field(default_factory=dict)
-    terminal: Optional[int] = None
+    streams: TaskStreams
     reason: str = "exited"
     status: Optional[int] = None
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
-    writing: bytes = b""
-    stdin: Optional[int] = None
     ended: bool = False
 
 
@@ -165,9 +159,8 @@ class TaskRunner:
     def write(self, task_id: str, data: bytes) -> None:
         """Send bytes to a task that runs on a pseudo terminal; a task that is gone swallows them."""
         entry = self._running.get(task_id)
-        if entry is not None and entry.terminal is not None:
-            entry.writing += data
-            self._loop.add_writer(entry.terminal, self._write, entry, entry.terminal)
+        if entry is not None:
+            entry.streams.type(data)
 
     def hang_up(self, task_id: str) -> None:
         """End one task at once, as when its terminal is closed."""
@@ -178,14 +171,14 @@ class TaskRunner:
     def close_stdin(self, task_id: str) -> None:
         """Close the standard input that was kept open for a task: for many programs the sign to end."""
         entry = self._running.get(task_id)
-        if entry is not None and entry.process.stdin is not None:
-            self._close_stdin(entry)
+        if entry is not None:
+            entry.streams.close_stdin()
 
     def resize(self, task_id: str, rows: int, columns: int) -> None:
         """Tell a pseudo terminal its size in characters."""
         entry = self._running.get(task_id)
-        if entry is not None and entry.terminal is not None:
-            fcntl.ioctl(entry.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        if entry is not None:
+            entry.streams.resize(rows, columns)
 
     @property
     def output_paused(self) -> bool:
@@ -198,22 +191,13 @@ class TaskRunner:
             return
         self._paused = paused
         for entry in self._running.values():
-            for descriptor, stream in entry.readers.items():
-                if paused:
-                    self._loop.remove_reader(descriptor)
-                else:
-                    self._loop.add_reader(descriptor, self._read, entry, descriptor, stream)
+            entry.streams.pause(paused)
 
     def pause_one(self, task_id: str, paused: bool) -> None:
         """Stop or go on reading the output of one task, while that of all is not paused."""
         entry = self._running.get(task_id)
-        if entry is None or self._paused:
-            return
-        for descriptor, stream in entry.readers.items():
-            if paused:
-                self._loop.remove_reader(descriptor)
-            else:
-                self._loop.add_reader(descriptor, self._read, entry, descriptor, stream)
+        if entry is not None and not self._paused:
+            entry.streams.pause(paused)
 
     def kill_everything(self) -> None:
         """Kill all tasks at once without waiting, for the end of the agent."""
@@ -233,107 +217,32 @@ class TaskRunner:
 
     def _launch(self, task: Task) -> None:
         marker = f"{self.owner}/{task.id}"
-        env = dict(task.env)
-        env[processes.MARKER] = marker
-        parent = os.getpid()
-        stdin: int = subprocess.DEVNULL if task.stdin is None and not task.open_stdin else subprocess.PIPE
-        stdout = stderr = subprocess.PIPE
-        master = slave = None
         started = time.monotonic()
+        env = {**task.env, processes.MARKER: marker}
+        reads = task.stdin is not None or task.open_stdin
         try:
-            if task.terminal is not None:
-                master, slave = os.openpty()
-                fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *task.terminal, 0, 0))
-                stdin = stdout = stderr = slave
-
-            def prepare() -> None:
-                processes.die_with_parent(parent)
-                if task.cpus:
-                    os.sched_setaffinity(0, task.cpus)
-                if slave is not None:
-                    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-            process = subprocess.Popen(
-                find_command(task.argv, env, task.cwd),
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                env=env,
-                cwd=task.cwd,
-                start_new_session=True,
-                preexec_fn=prepare,
-            )
+            spawned = spawn(task.argv, env, task.cwd, reads=reads, terminal=task.terminal, cpus=task.cpus)
         except (OSError, subprocess.SubprocessError, ValueError) as error:
-            for descriptor in (master, slave):
-                if descriptor is not None:
-                    os.close(descriptor)
             code, text = not_started(error, task.argv[0], task.cwd)
             self._on_exit(task, TaskExit(task.id, code, None, "not_started", 0.0, text))
             return
-        if slave is not None:
-            os.close(slave)
         self._free -= task.slots
-        entry = _Running(task, marker, process, started, terminal=master)
-        self._running[task.id] = entry
-        self._attach(entry)
+        streams = TaskStreams(
+            spawned, task.stdin, task.open_stdin, partial(self._on_output, task), partial(self._silent, task.id)
+        )
+        entry = self._running[task.id] = _Running(task, marker, spawned.process, started, streams)
+        if not self._paused:
+            streams.pause(False)
         if task.deadline_s is not None:
             entry.timers.append(self._loop.call_later(task.deadline_s, self._end, [entry], "deadline", 0.0))
         if self._on_start is not None:
-            self._on_start(task, process.pid)
+            self._on_start(task, spawned.process.pid)
 
-    def _attach(self, entry: _Running) -> None:
-        if entry.terminal is not None:
-            streams = {entry.terminal: STDOUT}
-        else:
-            assert entry.process.stdout is not None
-            assert entry.process.stderr is not None
-            streams = {entry.process.stdout.fileno(): STDOUT, entry.process.stderr.fileno(): STDERR}
-        for descriptor, stream in streams.items():
-            os.set_blocking(descriptor, False)
-            entry.readers[descriptor] = stream
-            if not self._paused:
-                self._loop.add_reader(descriptor, self._read, entry, descriptor, stream)
-        if entry.process.stdin is not None:
-            entry.stdin = entry.process.stdin.fileno()
-            os.set_blocking(entry.stdin, False)
-            entry.writing = entry.task.stdin or b""
-            self._loop.add_writer(entry.stdin, self._write, entry, entry.stdin)
-
-    def _read(self, entry: _Running, descriptor: int, stream: int) -> None:
-        try:
-            data = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            data = b""
-        if data:
-            self._on_output(entry.task, stream, data)
-            return
-        self._loop.remove_reader(descriptor)
-        entry.readers.pop(descriptor, None)
-        if not entry.readers and entry.status is not None:
+    def _silent(self, task_id: str) -> None:
+        """Nothing more will be printed: the task has ended if its process has."""
+        entry = self._running.get(task_id)
+        if entry is not None and entry.status is not None:
             self._finish(entry)
-
-    def _write(self, entry: _Running, descriptor: int) -> None:
-        try:
-            entry.writing = entry.writing[os.write(descriptor, entry.writing) :]
-        except BlockingIOError:
-            return
-        except OSError:
-            entry.writing = b""
-        if not entry.writing:
-            self._loop.remove_writer(descriptor)
-            if descriptor == entry.stdin and not entry.task.open_stdin:
-                self._close_stdin(entry)
-
-    def _close_stdin(self, entry: _Running) -> None:
-        assert entry.process.stdin is not None
-        if entry.stdin is not None:
-            self._loop.remove_writer(entry.stdin)
-            entry.stdin = None
-        entry.process.stdin.close()
 
     def _end(self, entries: Sequence[_Running], reason: str, grace_s: float) -> None:
         living = [entry for entry in entries if entry.status is None and not entry.ended]
@@ -395,7 +304,7 @@ class TaskRunner:
             took_s = self._loop.time() - now
             self._next_reap = now + took_s / _LOOKS_SHARE if took_s > _LONG_LOOK_S else 0.0
             for entry in ended:
-                if entry.readers:
+                if entry.streams.open:
                     entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
                 else:
                     self._finish(entry)
@@ -414,18 +323,13 @@ class TaskRunner:
     def _finish(self, entry: _Running) -> None:
         if entry.ended:
             return
-        if self._paused and entry.readers and entry.status is not None:
+        if self._paused and entry.streams.open and entry.status is not None:
             entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
             return
         entry.ended = True
         for timer in entry.timers:
             timer.cancel()
-        self._drain(entry)
-        for stream in (entry.process.stdin, entry.process.stdout, entry.process.stderr):
-            if stream is not None:
-                stream.close()
-        if entry.terminal is not None:
-            os.close(entry.terminal)
+        entry.streams.close(drain=entry.status is not None)
         del self._running[entry.task.id]
         self._free += entry.task.slots
         code, name = None, None
@@ -436,22 +340,6 @@ class TaskRunner:
         seconds = time.monotonic() - entry.started
         self._on_exit(entry.task, TaskExit(entry.task.id, code, name, entry.reason, seconds))
         self._start_waiting()
-
-    def _drain(self, entry: _Running) -> None:
-        for descriptor, stream in list(entry.readers.items()):
-            self._loop.remove_reader(descriptor)
-            while entry.status is not None:
-                try:
-                    data = os.read(descriptor, _CHUNK)
-                except OSError:
-                    break
-                if not data:
-                    break
-                self._on_output(entry.task, stream, data)
-        entry.readers.clear()
-        for writing in (entry.stdin, entry.terminal):
-            if writing is not None:
-                self._loop.remove_writer(writing)
 
 
 def _markers(entries: Iterable[_Running]) -> dict[int, str]:

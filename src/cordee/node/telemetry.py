@@ -10,6 +10,7 @@ from cordee.node.channels import RankChannels
 from cordee.node.samplers._base import Sampler
 from cordee.node.samplers.told import ToldFacts
 from cordee.runs.blocklog import GRID, SCHEMA, decode_json, encode_grid, encode_record, encode_schema, iter_records
+from cordee.runs.plan import Sampling
 from cordee.wire.messages import CappedValues, LogFile, RankStep
 from cordee.wire.messages import Telemetry as Told
 
@@ -37,7 +38,7 @@ class Telemetry:
         node: the node's name.
         channels: the ranks' channels.
         pids: returns the main pid of each running global rank.
-        sampling: of plan.json: `interval_s`, the seconds between samples.
+        sampling: how often samples are taken.
         samplers: of the node, and of its ranks.
         about_ranks: returns facts of the global ranks that run.
         troubles: sentences about this node that are told along; there may be more of them later.
@@ -48,13 +49,13 @@ class Telemetry:
         node: str,
         channels: RankChannels,
         pids: Callable[[], dict[int, int]],
-        sampling: Mapping[str, Any],
+        sampling: Sampling,
         samplers: tuple[Sampler, Sampler],
         about_ranks: Callable[[], dict[str, dict[str, Any]]] = dict,
         troubles: Sequence[str] = (),
     ) -> None:
         self.connected = False
-        self._cadence_s = float(sampling["interval_s"])
+        self._cadence_s = sampling.interval_s
         self._node = node
         self._channels = channels
         self._pids = pids

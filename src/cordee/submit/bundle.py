@@ -52,6 +52,7 @@ NODE_SIDE = (
     "runs/state.py",
     "runs/blocklog.py",
     "runs/catalogue.py",
+    "runs/plan.py",
     "runs/recording.py",
     "runs/logframes.py",
     "runs/news.py",

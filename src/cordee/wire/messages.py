@@ -8,16 +8,10 @@ field that has a default is not sent where it has that.
 
 from __future__ import annotations
 
-import math
-from typing import Any, Callable, Generic, Iterable, Mapping, NamedTuple, Optional, TypeVar, Union
+from typing import Any, Generic, Mapping, NamedTuple, Optional, TypeVar, Union
 
 from cordee.errors import WireError
-
-MOST_CHARACTERS = 4 << 20
-MOST_ENTRIES = 1 << 20
-_INTEGERS = 1 << 63
-_SHOWN = 100
-_MISSING = object()
+from cordee.wire.codec import FORMS, INTEGER, TEXT, each, fields_of, leave_out, or_none, read_fields, record, row, shown
 
 # What messages hold
 
@@ -383,130 +377,20 @@ ToClient = Union[ShellOutput, ShellExit]
 Message = Union[FromSupervisor, FromAgent, FromClient, ToClient]
 M = TypeVar("M")
 
-
-# The codec
-
-
-class _Form(NamedTuple):
-    """How values of one type are read: types that JSON gives, what reads one of them (None: as it is), and in words."""
-
-    types: frozenset[type]
-    read: Optional[Callable[[Any], Any]]
-    words: str
-
-
-class _Field(NamedTuple):
-    name: str
-    types: frozenset[type]
-    read: Optional[Callable[[Any], Any]]
-    words: str
-    default: Any
-
-
-class _Refused(ValueError):
-    """A value is not as it should be; says how it should be."""
-
-
-_NONE = type(None)
-
-
-def _integer(value: int) -> int:
-    if not -_INTEGERS <= value < _INTEGERS:
-        raise _Refused("a number of at most 64 bits")
-    return value
-
-
-def _number(value: Union[int, float]) -> Union[int, float]:
-    if type(value) is int:
-        return _integer(value)
-    if not math.isfinite(value):
-        raise _Refused("a finite number")
-    return value
-
-
-def _text(value: str) -> str:
-    if len(value) > MOST_CHARACTERS:
-        raise _Refused(f"at most {MOST_CHARACTERS} characters")
-    return value
-
-
-def _object(value: dict[str, Any]) -> dict[str, Any]:
-    if len(value) > MOST_ENTRIES:
-        raise _Refused(f"at most {MOST_ENTRIES} entries")
-    return value
-
-
-def _one(form: _Form, value: Any) -> Any:
-    if type(value) not in form.types:
-        raise _Refused(form.words)
-    return value if form.read is None else form.read(value)
-
-
-def _or_none(form: _Form) -> _Form:
-    read = form.read
-
-    def read_some(value: Any) -> Any:
-        return value if value is None or read is None else read(value)
-
-    return _Form(form.types | {_NONE}, read_some, f"{form.words} or null")
-
-
-def _each(form: _Form, words: str) -> _Form:
-    def read_each(values: list[Any]) -> tuple[Any, ...]:
-        if len(values) > MOST_ENTRIES:
-            raise _Refused(f"at most {MOST_ENTRIES} entries")
-        return tuple([_one(form, value) for value in values])
-
-    return _Form(frozenset((list, tuple)), read_each, words)
-
-
-def _row(cls: Callable[..., Any], words: str, *forms: _Form) -> _Form:
-    """Return the form of what is sent as a list of fixed length."""
-
-    def read_row(values: list[Any]) -> Any:
-        if len(values) != len(forms):
-            raise _Refused(words)
-        return cls(*[_one(form, value) for form, value in zip(forms, values)])
-
-    return _Form(frozenset((list, tuple)), read_row, words)
-
-
-def _record(cls: Any, words: str) -> _Form:
-    """Return the form of what is sent as an object."""
-    fields = _fields(cls)
-    return _Form(frozenset((dict,)), lambda value: cls(*_values(fields, value, words)), words)
-
-
-def _fields(cls: Any) -> tuple[_Field, ...]:
-    """Return how the fields of a message are read, by what their annotations say."""
-    names = {name: getattr(hint, "__forward_arg__", hint) for name, hint in cls.__annotations__.items()}
-    defaults = cls._field_defaults
-    return tuple(_Field(name, *_FORMS[hint], defaults.get(name, _MISSING)) for name, hint in names.items())
-
-
-_INT = _Form(frozenset((int,)), _integer, "a whole number")
-_FLOAT = _Form(frozenset((float, int)), _number, "a number")
-_STR = _Form(frozenset((str,)), _text, "a text")
-_FORMS: dict[str, _Form] = {
-    "int": _INT,
-    "float": _FLOAT,
-    "str": _STR,
-    "bool": _Form(frozenset((bool,)), None, "true or false"),
-    "Optional[int]": _or_none(_INT),
-    "Optional[float]": _or_none(_FLOAT),
-    "Optional[str]": _or_none(_STR),
-    "dict[str, Any]": _Form(frozenset((dict,)), _object, "an object"),
-    "tuple[int, ...]": _each(_INT, "a list of whole numbers"),
-    "tuple[str, ...]": _each(_STR, "a list of texts"),
-    "tuple[RankStep, ...]": _each(_row(RankStep, "[rank, step]", _INT, _INT), "a list of [rank, step]"),
-    "tuple[StopAnswer, ...]": _each(
-        _row(StopAnswer, "[rank, step or null]", _INT, _or_none(_INT)), "a list of [rank, step or null]"
-    ),
-    "tuple[CappedValues, ...]": _each(_row(CappedValues, "[rank, values]", _INT, _INT), "a list of [rank, values]"),
-    "Optional[LogFile]": _or_none(_row(LogFile, "[name, bytes]", _STR, _INT)),
+_RANK_STEP = row(RankStep, "[rank, step]", INTEGER, INTEGER)
+_STOP_ANSWER = row(StopAnswer, "[rank, step or null]", INTEGER, or_none(INTEGER))
+_CAPPED = row(CappedValues, "[rank, values]", INTEGER, INTEGER)
+_FORMS = {
+    **FORMS,
+    "tuple[RankStep, ...]": each(_RANK_STEP, "a list of [rank, step]"),
+    "tuple[StopAnswer, ...]": each(_STOP_ANSWER, "a list of [rank, step or null]"),
+    "tuple[CappedValues, ...]": each(_CAPPED, "a list of [rank, values]"),
+    "Optional[LogFile]": or_none(row(LogFile, "[name, bytes]", TEXT, INTEGER)),
 }
-_FORMS["tuple[DataSave, ...]"] = _each(_record(DataSave, "a position that was saved"), "a list of saved positions")
-_FORMS["tuple[DataRead, ...]"] = _each(_record(DataRead, "a data set's state"), "a list of data sets' states")
+_FORMS["tuple[DataSave, ...]"] = each(
+    record(DataSave, _FORMS, "a position that was saved"), "a list of saved positions"
+)
+_FORMS["tuple[DataRead, ...]"] = each(record(DataRead, _FORMS, "a data set's state"), "a list of data sets' states")
 
 
 class Kinds(Generic[M]):
@@ -514,7 +398,7 @@ class Kinds(Generic[M]):
 
     def __init__(self, **classes: Any) -> None:
         self.classes: Mapping[str, Any] = classes
-        self.fields = {kind: _fields(cls) for kind, cls in classes.items()}
+        self.fields = {kind: fields_of(cls, _FORMS) for kind, cls in classes.items()}
 
 
 FROM_SUPERVISOR: Kinds[FromSupervisor] = Kinds(
@@ -577,7 +461,7 @@ def encode(message: Message) -> dict[str, Any]:
     kind, names, defaults = _SENT[type(message)]
     document: dict[str, Any] = dict(zip(names, message))
     if defaults:
-        _leave_out(document, defaults)
+        leave_out(document, defaults)
         if isinstance(message, Telemetry) and message.data:
             document["data"] = [_plain(said) for said in message.data]
     document["t"] = kind
@@ -599,52 +483,20 @@ def decode(document: Mapping[str, Any], kinds: Kinds[M]) -> M:
     if fields is None:
         raise WireError(
             "a message is of a kind that is not known here",
-            given=_shown(kind),
+            given=shown(kind),
             allowed=", ".join(kinds.classes),
             next="use the same version of Cordée on both ends",
         )
-    message: M = kinds.classes[str(kind)](*_values(fields, document, f"the message {kind!r}"))
+    message: M = kinds.classes[str(kind)](*read_fields(fields, document, f"the message {kind!r}"))
     return message
-
-
-def _values(fields: Iterable[_Field], document: Mapping[str, Any], what: str) -> list[Any]:
-    values = []
-    for name, types, read, words, default in fields:
-        value = document.get(name, default)
-        if value is default and default is not _MISSING:
-            values.append(value)
-            continue
-        try:
-            if type(value) not in types:
-                raise _Refused(words)
-            values.append(value if read is None else read(value))
-        except _Refused as refused:
-            given = "nothing" if value is _MISSING else _shown(value)
-            raise WireError(f"{name!r} of {what} is not right", given=given, allowed=str(refused)) from None
-    return values
-
-
-def _leave_out(document: dict[str, Any], defaults: Mapping[str, Any]) -> None:
-    for name, default in defaults.items():
-        if document[name] == default:
-            del document[name]
 
 
 def _plain(said: DataRead) -> dict[str, Any]:
     """Return what is sent as an object within a message."""
     document = said._asdict()
-    _leave_out(document, DataRead._field_defaults)
+    leave_out(document, DataRead._field_defaults)
     if said.saves:
         saves = document["saves"] = [save._asdict() for save in said.saves]
         for save in saves:
-            _leave_out(save, DataSave._field_defaults)
+            leave_out(save, DataSave._field_defaults)
     return document
-
-
-def _shown(value: Any) -> str:
-    """Return what was given, in few words whatever it is."""
-    if isinstance(value, (list, tuple, dict)):
-        return f"{type(value).__name__} of {len(value)}"
-    if isinstance(value, int) and abs(value) >= _INTEGERS:
-        return "a number of more than 64 bits"
-    return repr(value[:_SHOWN] if isinstance(value, str) else value)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
-
 from cordee.node.launching._base import Launch, LaunchHost, RankCommand
 from cordee.node.launching.fork import ForkLaunch
 from cordee.node.launching.srun import SrunLaunch
 from cordee.node.world import World
+from cordee.runs.plan import Plan
 
 __all__ = ["ForkLaunch", "Launch", "LaunchHost", "RankCommand", "SrunLaunch", "make_launch"]
 
 
-def make_launch(kind: str, host: LaunchHost, plan: Mapping[str, Any], step: Mapping[str, Any], world: World) -> Launch:
+def make_launch(kind: str, host: LaunchHost, plan: Plan, world: World) -> Launch:
     """Return the launch of one attempt on this node; `kind` is what `launch` says in the job document."""
-    return SrunLaunch(host, plan, step, world) if kind == "srun" else ForkLaunch(host, world)
+    return SrunLaunch(host, plan, world) if kind == "srun" else ForkLaunch(host, world)

@@ -14,7 +14,7 @@ import signal
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from cordee.node import processes
 from cordee.node.handover import ERR, OUT, WORD, Handover
@@ -23,6 +23,7 @@ from cordee.node.launching.srun_command import srun_command, srun_environment
 from cordee.node.output import Tail
 from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit
 from cordee.node.world import World
+from cordee.runs.plan import Plan
 
 LAUNCHER = -1
 _CHUNK = 65536
@@ -54,13 +55,13 @@ class SrunLaunch(Launch):
 
     Args:
         host: the agent.
-        plan, step: of plan.json.
+        plan: the run's.
         world: the attempt's world as this node sees it.
     """
 
-    def __init__(self, host: LaunchHost, plan: Mapping[str, Any], step: Mapping[str, Any], world: World) -> None:
+    def __init__(self, host: LaunchHost, plan: Plan, world: World) -> None:
         super().__init__(host, world)
-        self._plan, self._step = plan, step
+        self._step, self._connect_s = plan.step, plan.timeouts.connect_s
         self._loop = asyncio.get_running_loop()
         self._ranks: dict[int, _Rank] = {}
         self._abandoned = self._over = self._paused = False
@@ -71,7 +72,7 @@ class SrunLaunch(Launch):
         """Prepare the ranks of this node, and start srun if this is the first one."""
         for command in ranks:
             self._prepare(command)
-        self._later(self._plan["timeouts"]["connect_s"], self._nobody_came)
+        self._later(self._connect_s, self._nobody_came)
         if self.world.node_rank == 0 and ranks:
             first = ranks[0]
             environment = srun_environment(first.env if first.outside is None else first.outside)
@@ -277,7 +278,7 @@ class SrunLaunch(Launch):
     def _nobody_came(self) -> None:
         late = [entry for entry in self._living() if entry.pid is None and entry.last_word is None]
         words = self._said.message()
-        text = f"srun brought no rank to {self.world.node} within {self._plan['timeouts']['connect_s']:.0f} s"
+        text = f"srun brought no rank to {self.world.node} within {self._connect_s:.0f} s"
         self._never_came(late, 1, text + (f": {words}" if words else ""), "exited")
 
     def _never_came(self, entries: list[_Rank], code: Optional[int], text: str, reason: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Mapping
 
 from cordee.node.world import World
+from cordee.runs.plan import Step
 from cordee.slurm import fold_nodes
 from cordee.starting import module_argv
 
@@ -38,7 +39,7 @@ _OPTIONS_OF_OTHERS = frozenset(
 )
 
 
-def srun_command(step: Mapping[str, Any], world: World, meeting_places: Path) -> tuple[str, ...]:
+def srun_command(step: Step, world: World, meeting_places: Path) -> tuple[str, ...]:
     """Return argv of the one srun that places all ranks of an attempt.
 
     It shares the allocation with the agents (`--overlap`), and it neither ends the other ranks when one fails nor gives
@@ -63,10 +64,10 @@ def srun_command(step: Mapping[str, Any], world: World, meeting_places: Path) ->
         "--input=none",
         "--export=ALL",
     ]
-    if step["tasks"]["mpi"]:
-        options.append(f"--mpi={step['tasks']['mpi']}")
-    if step["request"]["cpus_per_rank"]:
-        options.append(f"--cpus-per-task={step['request']['cpus_per_rank']}")
+    if step.tasks.mpi:
+        options.append(f"--mpi={step.tasks.mpi}")
+    if step.request.cpus_per_rank:
+        options.append(f"--cpus-per-task={step.request.cpus_per_rank}")
     rank = module_argv("cordee.node.srun_rank", str(meeting_places), str(world.attempt))
     return ("srun", *options, *rank)
 

@@ -8,12 +8,13 @@ import secrets
 import socket
 import time
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Optional
 
 from cordee.node.logged_names import GROUP
 from cordee.node.recording_child import Kind, RecordingChild
 from cordee.node.watchers import Watched
 from cordee.runs.blocklog import encode_facts
+from cordee.runs.plan import Metrics
 from cordee.starting import module_argv
 from cordee.wire.ports import PORTS
 
@@ -42,7 +43,7 @@ class OfferedMetrics:
         self,
         watched: Watched,
         node: str,
-        metrics: Mapping[str, Any],
+        metrics: Metrics,
         node_zip: Path,
         ranks: Path,
         add: Callable[[bytes], None],
@@ -50,14 +51,14 @@ class OfferedMetrics:
         self._node, self._add = node, add
         self._said: set[str] = set()
         self._secret = secrets.token_urlsafe(24)
-        self._reserved: Optional[socket.socket] = _reserved_port() if metrics.get("otlp") else None
-        asked = {"node": node, "ranks": str(ranks), "scrape": metrics.get("scrape", ()), "secret": self._secret}
+        self._reserved: Optional[socket.socket] = _reserved_port() if metrics.otlp else None
+        asked: dict[str, Any] = {"node": node, "ranks": str(ranks), "scrape": metrics.scrape, "secret": self._secret}
         asked["port"] = self._port
-        self._needed = bool(asked["scrape"] or metrics.get("otlp"))
+        self._needed = bool(asked["scrape"] or metrics.otlp)
         env = {**os.environ, "PYTHONPATH": str(node_zip), "CORDEE_NODE": node}
         command = module_argv("cordee.node.metrics")
         self._child = RecordingChild(watched, _KIND, command, env, add, self._remark, json.dumps(asked).encode())
-        if metrics.get("otlp") and self._reserved is None:
+        if metrics.otlp and self._reserved is None:
             self._remark("OTLP is not received: no port of this node is free")
 
     def start(self) -> None:

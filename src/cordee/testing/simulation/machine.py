@@ -17,6 +17,7 @@ from cordee.node.machine import Machine
 from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit
 from cordee.runs.blocklog import encode_events
 from cordee.runs.folder import RunFolder
+from cordee.runs.plan import Sampling
 from cordee.testing.simulation.loop import Process
 
 if TYPE_CHECKING:
@@ -415,7 +416,7 @@ class SimulatedMachine(Machine):
         """Return the channels of this node."""
         return Channels(self._world, self._host)
 
-    def samplers(self, node: str, pids: Any, sampling: dict[str, Any], sharing: int) -> Any:
+    def samplers(self, node: str, pids: Any, sampling: Sampling, sharing: int) -> Any:
         """Return what samples nothing."""
         return _NoSampler(), _NoSampler()
 
