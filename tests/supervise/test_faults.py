@@ -29,7 +29,7 @@ def living(pids: list[int]) -> list[int]:
     return [pid for pid in pids if pid in table and table[pid].state != "Z"]
 
 
-@pytest.mark.parametrize("part", ["rank 0", "rank 1", "agent local-1", "supervisor", "keeper"])
+@pytest.mark.parametrize("part", ["rank 1", "agent local-1", "supervisor", "keeper"])
 def test_killing_a_part_does_not_end_the_run(job, start, part):
     run = start(job(toml=TWO, run=LONG))
     run.wait(lambda state: state.checkpoint is not None)
