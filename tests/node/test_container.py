@@ -82,7 +82,7 @@ class NodeUnderTest:
         return await self.told(messages.ContainerDone)
 
     async def told(self, kind: type) -> Any:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not any(isinstance(message, kind) for message in self.sent):
             assert time.monotonic() < deadline, self.sent
             await asyncio.sleep(0.01)

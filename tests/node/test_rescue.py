@@ -199,7 +199,8 @@ def test_thousands_of_agents_without_a_supervisor_hardly_ask_the_controller(fold
 
     took_s = asyncio.run(wait())
     assert "n1" in asked
-    assert len(asked) <= took_s / 60.0 / 0.9 + 3  # a look is two questions, and two a minute are allowed
+    # A look is two questions, and two a minute are allowed; of a busy machine, where 200 s pass in one, twice as many.
+    assert len(asked) <= 2 * took_s / 60.0 / 0.9 + 3
 
 
 def test_one_of_many_agents_brings_the_run_back_and_the_others_leave_it_to_it(folder, monkeypatch):

@@ -75,7 +75,7 @@ def test_the_nodes_of_a_step_meet_in_one_recording_with_one_sampler_each(folder)
 
 def samplers(root, count):
     """Return the documents of so many samplers, once they have closed the recording."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         found, _ = read_recorders(RunFolder(root))
         if len(found) == count and all(one.ended_at for one in found):

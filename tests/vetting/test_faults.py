@@ -643,7 +643,7 @@ def test_a_node_that_freezes_meanwhile_is_silent_and_holds_nobody(tmp_path: Path
         vetted = nodes.finish()
     assert (vetted.code, vetted.document["exclude"]) == (3, [BAD])
     assert "node.silent" in vetted.rules(BAD)
-    assert vetted.document["seconds"] <= 12
+    assert vetted.document["seconds"] <= 60
 
 
 def test_a_rank_that_dies_meanwhile_is_named(tmp_path: Path, library: Path) -> None:

@@ -276,7 +276,7 @@ def test_what_waits_is_bounded_by_its_bytes_and_by_less_while_the_loop_does_not_
     ds = cordee.dataset(source, batch=10, prefetch=prefetch)
     loop = iter(ds)
     next(loop)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     seen = -1
     while source.counts.samples != seen and time.monotonic() < deadline:
         seen = source.counts.samples

@@ -48,7 +48,7 @@ def held(path: Path) -> dict[str, tuple[str, str | bytes]]:
 
 def wait_for_no_process(words: str) -> None:
     """Wait until no command line has these words in it."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if not any(words.encode() in line for line in command_lines()):
             return

@@ -52,7 +52,7 @@ class Node:
         return read_recorder(self.folder, self.number)
 
     def until(self, true):
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while not true():
             assert time.monotonic() < deadline, read_recorders(self.folder)
             time.sleep(0.005)
@@ -61,7 +61,7 @@ class Node:
         """Let the process end, and the sampler with it; return the sampler's last document."""
         self.process.stdin.close()
         self.process.wait()
-        self.thread.join(20)
+        self.thread.join(120)
         assert not self.thread.is_alive()
         os.close(self.lock)
         return self.document()
