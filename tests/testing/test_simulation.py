@@ -74,6 +74,13 @@ def test_a_supervisor_that_is_killed_is_followed_by_the_next_epoch():
     assert any(text.startswith("journal 2/0 supervisor_started") for _, text in result.trace)
 
 
+@pytest.mark.parametrize("at", [1.0, 3.0, 5.0, 6.0])
+def test_an_agent_that_dies_while_its_node_is_vetted_is_replaced_and_nobody_is_judged_without_it(at):
+    result = simulate(case(Fault("kill_agent", at=at), script=replace(TWO, checks_s=4.0)))
+    assert (result.end, result.violations) == ("finished", [])
+    assert events(result).count("attempt_started") == 1
+
+
 def test_a_preempted_run_comes_back_and_a_cancelled_one_does_not():
     assert simulate(case(Fault("preempt", at=8.0, seconds=20.0))).end == "finished"
     assert simulate(case(Fault("cancel", at=8.0))).end == "cancelled"

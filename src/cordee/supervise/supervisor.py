@@ -260,8 +260,18 @@ class Supervisor:
         while self._preparing:
             await self._wait_change(None)
 
+    async def _hear_of_replaced(self) -> None:
+        """Wait for the next agents of nodes that were lost while they were prepared, if there are too few without them."""
+        deadline = monotonic() + self.timeouts["connect_s"]
+        while sum(node.ready for node in self.nodes.values()) < int(self.request["min_nodes"]):
+            comes = any(node.incarnation and not node.ready for node in self.nodes.values())
+            if not comes or (monotonic() >= deadline and not self._preparing):
+                return
+            await self._wait_change(_SECOND_S)
+
     async def _judge(self) -> None:
         """Judge the nodes that are new, with all there of which something may be heard."""
+        await self._hear_of_replaced()
         await self._hear_of_nodes()
         refusal = await self.vetting.conclude()
         self.early.raise_if_over()
