@@ -220,8 +220,7 @@ class Supervisor:
             await self._gather()
             while True:
                 await self._judge()
-                if self._too_few and any(node.incarnation and not node.ready for node in self.nodes.values()):
-                    await self._wait_for_nodes()  # one was lost while it was prepared, and may be replaced
+                while self._may_be_replaced:
                     await self._judge()
                 nodes = self._choose()
                 ports = await self._free_ports(nodes[0])
@@ -263,6 +262,8 @@ class Supervisor:
     async def _judge(self) -> None:
         """Judge the nodes that are new, with all there of which something may be heard."""
         await self._hear_of_nodes()
+        if self._may_be_replaced:
+            await self._wait_for_nodes()
         refusal = await self.vetting.conclude()
         self.early.raise_if_over()
         if refusal is not None:
@@ -273,6 +274,11 @@ class Supervisor:
     def _too_few(self) -> bool:
         """Whether there are fewer nodes than the run can do with."""
         return len(usable(list(self.nodes.values()))) < int(self.request["min_nodes"])
+
+    @property
+    def _may_be_replaced(self) -> bool:
+        """Whether a node that is needed was lost while it was prepared: another agent may come for it."""
+        return self._too_few and any(node.incarnation and not node.ready for node in self.nodes.values())
 
     async def _hear_of_nodes(self) -> None:
         """Wait until nodes that are needed and whose connection has just broken are heard of again, or lost."""

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from cordee.testing.simulation.disk import TROUBLES
+
 if TYPE_CHECKING:
     from cordee.testing.simulation.machine import Host
     from cordee.testing.simulation.world import World
@@ -21,6 +23,7 @@ _SAME = 0.25
 _MESSAGES = (
     "hello", "welcome", "setup", "setup_done", "checks", "checks_output", "checks_done", "port", "ranks",
     "rank_started", "rank_exit", "stop", "stop_request", "stop_answers", "stop_at", "ack", "telemetry", "bye",
+    "lease", "alive", "clear", "cleared",
 )  # fmt: skip
 _EVENTS = (
     "supervisor_started", "node_connected", "node_verdict", "nodes_chosen", "attempt_started", "rank_started",
@@ -63,9 +66,15 @@ def schedule(chance: random.Random, nodes: int, kinds: tuple[str, ...]) -> list[
     faults = []
     for _ in range(chance.choice((1, 1, 2, 2, 3, 4))):
         kind = chance.choices(kinds, weights)[0]
-        seconds = chance.choice((0.5, 2.0, 6.0, round(chance.uniform(0.1, _LONGEST_S), 1))) if kind in _LASTING else 0.0
-        faults.append(Fault(kind, *_moment(chance), chance.randrange(nodes), seconds))
+        faults.append(Fault(kind, *_moment(chance), chance.randrange(nodes), _lasts_s(kind, chance)))
     return faults
+
+
+def _lasts_s(kind: str, chance: random.Random) -> float:
+    if kind not in _LASTING:
+        return 0.0
+    longer = (20.0, 70.0, 180.0) if kind in TROUBLES else (2.0,)
+    return chance.choice((0.5, *longer, 6.0, round(chance.uniform(0.1, _LONGEST_S), 1)))
 
 
 def _moment(chance: random.Random) -> tuple[float, str]:
@@ -125,7 +134,8 @@ class Schedule:
             return
         self.met[fault.kind, world.rules.phase] += 1
         world.note(f"FAULT {fault}")
-        self.last_s = max(self.last_s, world.loop.now + fault.seconds)
+        self.last_s = world.rules.calm_at = max(self.last_s, world.loop.now + fault.seconds)
+        world.rules.orders.trouble_s += fault.seconds
         host = world.hosts[world.names[fault.node % len(world.names)]]
         if fault.kind == "lose":
             self._lose = True
@@ -255,6 +265,14 @@ def _clock(world: World, host: Host, fault: Fault) -> None:
         world.supervisor.clock_s = host.clock_s
 
 
+def _disk(trouble: str) -> Callable[[World, Host, Fault], None]:
+    def begin(world: World, host: Host, fault: Fault) -> None:
+        world.disk.begin(trouble)
+        world.loop.after(fault.seconds, world.disk.end, trouble)
+
+    return begin
+
+
 def _excuse(world: World, host: Host, fault: Fault) -> None:
     if fault.seconds > _EXCUSED_S:
         world.rules.excused.add(host.name)
@@ -285,6 +303,7 @@ _KINDS: dict[str, Callable[[World, Host, Fault], None]] = {
     "preempt": _preempt,
     "time_limit": _time_limit,
     "clock": _clock,
+    **{trouble: _disk(trouble) for trouble in TROUBLES},
 }
 KINDS = tuple(_KINDS)
 WEIGHTS: Counter[str] = Counter(dict.fromkeys(KINDS, 2))
@@ -292,5 +311,5 @@ WEIGHTS.update({"lose": 6, "cut": 2, "blip": 3, "kill_rank": 2, "kill_supervisor
 _LASTING = frozenset(
     kind
     for kind in KINDS
-    if kind.startswith(("hold", "swallow", "pause")) or kind in ("blip", "delay", "stuck", "preempt", "clock")
+    if kind.startswith(("hold", "swallow", "pause", "disk")) or kind in ("blip", "delay", "stuck", "preempt", "clock")
 )

@@ -147,6 +147,7 @@ class Network:
         chance: for how long things take.
 
     Attributes:
+        observers: called with (node, whether it goes to the node, message) for each message that is sent.
         watchers: called with (node, whether it goes to the node, message) for each message that is sent; True: it is lost
             and its connection is cut.
         ways: what happens on the way to and from a node: `hold` keeps, `swallow` loses.
@@ -157,6 +158,7 @@ class Network:
         self.loop, self._chance = loop, chance
         self.servers: dict[int, Server] = {}
         self.ends: dict[End, None] = {}
+        self.observers: list[Callable[[str, bool, dict[str, Any]], None]] = []
         self.watchers: list[Callable[[str, bool, dict[str, Any]], bool]] = []
         self.ways: dict[tuple[str, bool], str] = {}
         self.delay_s: dict[str, float] = {}
@@ -205,6 +207,8 @@ class Network:
         """Bring a message to the other end, or not."""
         way = (end.node, end.to_node)
         lost = False
+        for observer in self.observers if message is not None else ():
+            observer(*way, message or {})
         for watcher in self.watchers:
             lost = (message is not None and watcher(*way, message)) or lost
         if lost:
