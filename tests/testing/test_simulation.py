@@ -134,6 +134,35 @@ def test_a_defect_that_is_put_back_is_found(mutant, monkeypatch):
     assert rule in dict(result.violations)
 
 
+# What a campaign has found: the seed, what the run is and does, and the fault that was left of it.
+FOUND = {
+    "an agent that is killed while it is vetted is replaced, and the run not aborted by vetting": Case(
+        256, Script(spares=0, setup_s=6.0), (Fault("kill_agent", at=1.65),)
+    ),
+    "what a lost node said before its neighbours failed, and what comes late, does not tell that it lives": Case(
+        1271, Script(spares=0, every=1000, notice_s=1.0), (Fault("hold_from", 0.3, "message rank_started 1", 0, 11.0),)
+    ),
+    "nor where two ranks of each node wait for the other's": Case(
+        1227,
+        Script(per_node=2, setup_s=0.0, notice_s=0.001),
+        (Fault("hold", 3.0, "message checks_done 2", 1, 12.4),),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_a_campaign_found_does_not_come_back(what):
+    result = simulate(FOUND[what])
+    assert (result.end, result.violations) == ("finished", [])
+
+
+def test_a_disk_that_stands_still_for_minutes_or_refuses_costs_no_rank_its_life():
+    for kind in ("disk_still", "disk_eio", "disk_stale", "disk_quota", "disk_full", "disk_readonly"):
+        result = simulate(case(Fault(kind, at=8.0, seconds=180.0), script=Script(spares=0, steps=100, every=1000)))
+        assert (kind, result.end, result.violations) == (kind, "finished", [])
+        assert events(result).count("attempt_started") == 1
+
+
 def test_a_node_that_is_away_for_longer_than_its_lease_runs_nothing_beside_the_next_attempt():
     script = Script(nodes=2, spares=1, steps=200, notice_s=60.0)
     result = simulate(case(Fault("swallow", at=10.0, node=1, seconds=60.0), script=script))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _LONGEST_S = 25.0
 _EXCUSED_S = 5.0
 _SAME = 0.25
+_AT_MESSAGE = ("lose", "cut", "twice")
 _MESSAGES = (
     "hello", "welcome", "setup", "setup_done", "checks", "checks_output", "checks_done", "port", "ranks",
     "rank_started", "rank_exit", "stop", "stop_request", "stop_answers", "stop_at", "ack", "telemetry", "bye",
@@ -74,7 +75,7 @@ def _lasts_s(kind: str, chance: random.Random) -> float:
     if kind not in _LASTING:
         return 0.0
     longer = (20.0, 70.0, 180.0) if kind in TROUBLES else (2.0,)
-    return chance.choice((0.5, *longer, 6.0, round(chance.uniform(0.1, _LONGEST_S), 1)))
+    return float(chance.choice((0.5, *longer, 6.0, round(chance.uniform(0.1, _LONGEST_S), 1))))
 
 
 def _moment(chance: random.Random) -> tuple[float, str]:
@@ -121,16 +122,16 @@ class Schedule:
         for key, fault in list(self._waiting.items()):
             if fault.on == moment:
                 del self._waiting[key]
-                if node and fault.kind in ("lose", "cut"):
+                if node and fault.kind in _AT_MESSAGE:
                     fault = Fault(fault.kind, fault.at, fault.on, self._world.names.index(node), fault.seconds)
-                if fault.at == 0.0 and fault.kind == "lose":
+                if fault.at == 0.0 and fault.kind in ("lose", "twice"):
                     self._happen(fault)
                 else:
                     self._world.loop.after(fault.at, self._happen, fault)
 
     def _happen(self, fault: Fault) -> None:
         world = self._world
-        if world.over and world.rules.ended and fault.kind in ("cancel", "preempt"):
+        if world.over and world.rules.ended and fault.kind in ("cancel", "preempt", "requeue", "rival"):
             return
         self.met[fault.kind, world.rules.phase] += 1
         world.note(f"FAULT {fault}")
@@ -171,6 +172,11 @@ def _blip(world: World, host: Host, fault: Fault) -> None:
     """The network is away for a while, and connections are reset as it goes."""
     world.network.cut(host.name)
     _way("swallow", (True, False))(world, host, fault)
+
+
+def _twice(world: World, host: Host, fault: Fault) -> None:
+    """A numbered message comes twice, as one does that is sent again."""
+    world.network.double.add(host.name)
 
 
 def _delay(world: World, host: Host, fault: Fault) -> None:
@@ -250,6 +256,21 @@ def _preempt(world: World, host: Host, fault: Fault) -> None:
     world.preempt(max(fault.seconds, 1.0))
 
 
+def _requeue(world: World, host: Host, fault: Fault) -> None:
+    """Somebody has the scheduler queue the job again, at once."""
+    world.preempt(1.0, "requeued")
+
+
+def _forget(world: World, host: Host, fault: Fault) -> None:
+    """The scheduler forgets the next agent that it is asked to start."""
+    world.forgetful += 1
+
+
+def _rival(world: World, host: Host, fault: Fault) -> None:
+    """Another supervisor is started, from where nobody can see that the present one lives."""
+    world.rival()
+
+
 def _time_limit(world: World, host: Host, fault: Fault) -> None:
     """The job's time is nearly over."""
     if world.supervisor is not None and world.supervisor.alive:
@@ -281,6 +302,7 @@ def _excuse(world: World, host: Host, fault: Fault) -> None:
 _KINDS: dict[str, Callable[[World, Host, Fault], None]] = {
     "cut": _cut,
     "lose": _cut,
+    "twice": _twice,
     "cut_agent": _cut_agent,
     "cut_supervisor": _cut_supervisor,
     "hold_to": _way("hold", (True,)),
@@ -301,6 +323,9 @@ _KINDS: dict[str, Callable[[World, Host, Fault], None]] = {
     "stuck": _stuck,
     "cancel": _cancel,
     "preempt": _preempt,
+    "requeue": _requeue,
+    "forget": _forget,
+    "rival": _rival,
     "time_limit": _time_limit,
     "clock": _clock,
     **{trouble: _disk(trouble) for trouble in TROUBLES},

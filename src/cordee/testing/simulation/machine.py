@@ -429,6 +429,11 @@ class SimulatedMachine(Machine):
         await self._world.disk.answers()
         return await self._world.network.connect(wire.read_rendezvous(folder.rendezvous), node, **handlers)
 
+    async def has(self, folder: RunFolder) -> bool:
+        """Return whether the run's folder is there."""
+        await self._world.disk.answers()
+        return folder.root.is_dir()
+
     def start_keeper(self, folder: RunFolder) -> int:
         """There is one always."""
         return 0

@@ -57,7 +57,9 @@ class Orders:
     def _answered(self, node: str, order: str) -> None:
         asked = self._open.pop((node, order), None)
         if asked is not None and self._world.loop.now - asked > _ANSWER_S + self.trouble_s:
-            self._broken("an order was not answered in time", f"{order} of {node} after {self._world.loop.now - asked:.0f} s")
+            self._broken(
+                "an order was not answered in time", f"{order} of {node} after {self._world.loop.now - asked:.0f} s"
+            )
 
     def lost(self, node: str = "") -> None:
         """Nobody waits for a node's answers any more; without one, for nobody's."""

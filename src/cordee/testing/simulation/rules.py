@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cordee.testing.simulation.world import World
 
 _CANCEL_S = 40.0
+_STANDS_DOWN_S = 12.0
 _OF_RANKS = ("crash_loop", "retries", "not_started")
 _PHASES = {
     "submitted": "queue",
@@ -51,7 +52,7 @@ class Rules:
         self.phase = "queue"
         self.rank_faults = 0
         self.excused: set[str] = set()
-        self._epoch = 0
+        self._epoch, self._epoch_at = 0, 0.0
         self._alive: list[tuple[Child, Process]] = []
         self._cancelled_at: float | None = None
         self._ended_at = self.calm_at = 0.0
@@ -90,7 +91,9 @@ class Rules:
     def _began_from(self, child: Child, mine: tuple[int, int]) -> None:
         newest = max((step for attempt, step in self._saved.items() if attempt < mine), default=0)
         if child.resumed < newest and self._world.alone:
-            self.broken("a complete checkpoint was lost", f"{child.process.name} begins from {child.resumed}, not {newest}")
+            self.broken(
+                "a complete checkpoint was lost", f"{child.process.name} begins from {child.resumed}, not {newest}"
+            )
 
     def saved(self, child: Child, step: int) -> None:
         """Only the newest attempt saves."""
@@ -112,13 +115,14 @@ class Rules:
         if self.ended and name in ("ended", "attempt_started", "segment_ended"):
             self.broken("ended is final", f"{name} of epoch {epoch} after {self.end}")
         if name == "supervisor_started":
-            self._epoch = max(self._epoch, epoch)
+            self._epoch, self._epoch_at = max(self._epoch, epoch), self._world.loop.now
             self.orders.starts += 1
             self.orders.lost()
         if name in ("node_lost", "node_connected"):
             self.orders.starts += 1
             self.orders.lost(event["node"])
-        if name == "attempt_started" and epoch < self._epoch:
+        leads_s = self._world.loop.now - max(self._epoch_at, self.calm_at)
+        if name == "attempt_started" and epoch < self._epoch and leads_s > _STANDS_DOWN_S:
             self.broken("an older epoch leads", f"attempt {event['attempt']} of epoch {epoch}")
         if name == "node_verdict" and event["verdict"] in ("bad", "unknown") and event["node"] not in self.excused:
             reasons = [result["evidence"] for result in event["results"] if result["status"] != "pass"]
@@ -157,7 +161,9 @@ class Rules:
         attempt = max((event["attempt"] for event in written if event["event"] == "attempt_started"), default=0)
         cancelled = any(event["event"] == "cancel_requested" for event in written)
         if (before.attempt, before.cancel_requested) != (attempt, cancelled):
-            self.broken("the replay differs from the journal", f"{before.attempt}, {before.cancel_requested}: {attempt}")
+            self.broken(
+                "the replay differs from the journal", f"{before.attempt}, {before.cancel_requested}: {attempt}"
+            )
 
     def left(self, code: int | None) -> None:
         """A supervisor has ended as one does that has done its part."""

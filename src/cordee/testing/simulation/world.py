@@ -38,6 +38,7 @@ from cordee.testing.simulation.rules import Rules
 _RESTART_S = 0.5
 _REFUSED_S = 5.0
 _SAVE_AGAIN_S = 0.2
+_NODE_FAILS_S = 120.0
 _MOST_STARTS, _STARTS_WINDOW_S = 10, 60.0
 _HUNG_S = 60.0
 _QUEUE_S = 5.0
@@ -117,7 +118,9 @@ class SimulatedPlace(Place):
         return cast(wire.Server, self._world.network.listen(token, epoch, on_connect))
 
     def owner_alive(self, owner: dict[str, Any]) -> bool:
-        return any(process.alive and process.pid == owner["pid"] for process in self._world.loop.processes)
+        return not self._world.blind and any(
+            process.alive and process.pid == owner["pid"] for process in self._world.loop.processes
+        )
 
     def fate(self) -> str:
         self._world.rules.orders.rpcs += 1
@@ -130,6 +133,9 @@ class SimulatedPlace(Place):
 
     def replace_agent(self, node: str, incarnation: int) -> None:
         self._world.rules.orders.rpcs += 1
+        if self._world.forgetful:
+            self._world.forgetful -= 1
+            return
         self._world.loop.after(_SRUN_S, self._world.replace_agent, node, incarnation, self._world.requeues)
 
     def agent_gone(self, node: str, incarnation: int) -> bool:
@@ -197,7 +203,8 @@ class World:
         self.allocated_at = self.beaten_at = 0.0
         self.supervisor: Process | None = None
         self.led: Supervisor | None = None
-        self.over = False
+        self.over = self.blind = False
+        self.forgetful = 0
         self.happens: list[Callable[[str], None]] = []
         self._starts: deque[float] = deque(maxlen=_MOST_STARTS)
         self._requeuing = False
@@ -210,7 +217,7 @@ class World:
 
     def note(self, text: str) -> None:
         """Write what happened into the trace."""
-        self.trace.append((round(self.loop.now, 4), text))
+        self.trace.append((round(self.loop.now, 4), text.replace(str(self.root), "")))
 
     # The allocation
 
@@ -244,12 +251,22 @@ class World:
     def _end_allocation(self) -> None:
         for host in self.hosts.values():
             self.power_off(host, forever=False)
-        if self.supervisor is not None:
-            self.supervisor.kill()
+        self._kill_supervisors()
 
-    def preempt(self, grace_s: float) -> None:
+    def _kill_supervisors(self) -> None:
+        for process in self.loop.processes:
+            if process.name == "supervisor":
+                process.kill()
+
+    def rival(self) -> None:
+        """Start another supervisor beside the one that leads."""
+        if self.supervisor is not None and self.supervisor.alive and not self._requeuing:
+            self.blind = True
+            self._start_supervisor()
+
+    def preempt(self, grace_s: float, fate: str = "preempted") -> None:
         """Tell everybody of the allocation to end; it goes after `grace_s`, and comes back."""
-        self.fate = "preempted"
+        self.fate = fate
         if self.supervisor is not None:
             self.supervisor.signal(signal.SIGTERM)
         for host in self.hosts.values():
@@ -351,10 +368,16 @@ class World:
             self.network.dark.add(host.name)
         for process in [*host.agents, *host.children.values()]:
             process.kill()
-        if forever and host.name == self.names[0] and self.supervisor is not None:
-            self.supervisor.kill()
+        if forever and host.name == self.names[0]:
+            self._kill_supervisors()
             self.disk.lose_power("/journal/supervisor-")
             self.rules.power_lost()
+            self.loop.after(_NODE_FAILS_S, self._node_failed, self.requeues)
+
+    def _node_failed(self, requeues: int) -> None:
+        """The scheduler learns that the first node, where the batch script ran, is gone, and queues the job again."""
+        if requeues == self.requeues and not self.over:
+            self.requeue()
 
     def signal(self, host: Host, process: Process, number: int) -> None:
         """Give a signal; what the kernel holds ends later."""
@@ -461,7 +484,7 @@ class World:
             rules.stored(writer)
 
         JournalWriter.append = watched  # type: ignore[method-assign, assignment]
-        JournalWriter._write = written  # type: ignore[method-assign]
+        JournalWriter._write = written  # type: ignore[method-assign, assignment]
         try:
             with clocks_of(self.clocks), redirect_stderr(self.said):
                 yield
