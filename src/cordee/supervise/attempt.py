@@ -230,13 +230,14 @@ class Attempt:
         """Return whether a node holds ranks of this attempt."""
         return node in self._index
 
+    def runs_on(self, node: Node) -> bool:
+        """Return whether ranks of the attempt run on a node, or are to, as far as is known."""
+        index = self._index.get(node)
+        return index is not None and any(self.status[rank] != "ended" for rank in self.ranks_of(index))
+
     def _living_nodes(self) -> list[Node]:
         """Return the nodes on which ranks of the attempt run, as far as is known."""
-        return [
-            node
-            for node, index in self._index.items()
-            if any(self.status[rank] != "ended" for rank in self.ranks_of(index))
-        ]
+        return [node for node in self._index if self.runs_on(node)]
 
     async def _change(self, most_s: float) -> None:
         self._changed.clear()

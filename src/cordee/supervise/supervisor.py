@@ -205,6 +205,8 @@ class Supervisor:
             ticker.result()
         clock.cancel()
         over = lead.result()
+        if await self.lanes.looking.run(self.ownership.look) == "newer":  # it has read a journal that has no end
+            raise OwnershipError("a newer supervisor owns this run")
         ended = await self._end_segment(over) if isinstance(over, SegmentOver) else over
         if ended is not None:
             await self._end(ended)
@@ -683,13 +685,12 @@ class Supervisor:
         ]
         if self._departed:
             self._looks["gone"].begin()
-        trains = self.attempt is not None and not self.attempt.all_ended()
         now = asyncio.get_running_loop().time()
         for node in self.nodes.values():
-            lost = trains and self.attempt is not None and self.attempt.has(node)
+            missed = self.attempt is not None and self.attempt.runs_on(node)
             if node.clearing_since is not None and now - node.clearing_since > self.timeouts["lost_s"]:
                 self._lose(node, "ranks of an earlier attempt do not end there")
-            elif (node.session is not None or lost) and node.silent_s > self.timeouts["lost_s"]:
+            elif (node.session is not None or missed) and node.silent_s > self.timeouts["lost_s"]:
                 how = "its agent is silent" if node.connection is not None else "its agent is gone"
                 self._lose(node, f"{how} for {node.silent_s:.0f} s")
 

@@ -72,7 +72,7 @@ def schedule(chance: random.Random, nodes: int, kinds: tuple[str, ...]) -> list[
 
 
 def _lasts_s(kind: str, chance: random.Random) -> float:
-    if kind not in _LASTING:
+    if kind not in LASTING:
         return 0.0
     longer = (20.0, 70.0, 180.0) if kind in TROUBLES else (2.0,)
     return float(chance.choice((0.5, *longer, 6.0, round(chance.uniform(0.1, _LONGEST_S), 1))))
@@ -96,13 +96,14 @@ class Schedule:
     Attributes:
         met: how often which (kind, phase of the run) came together.
         last_s: when the last one is over.
+        seen: how often each moment was there, by its name.
     """
 
     def __init__(self, world: World, faults: list[Fault]) -> None:
         self._world = world
         self.met: Counter[tuple[str, str]] = Counter()
         self.last_s = 0.0
-        self._seen: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()
         self._waiting = {id(fault): fault for fault in faults if fault.on}
         self._lose = False
         for fault in faults:
@@ -117,8 +118,8 @@ class Schedule:
         return self._lose
 
     def _moment(self, name: str, node: str = "") -> None:
-        self._seen[name] += 1
-        moment = f"{name} {self._seen[name]}"
+        self.seen[name] += 1
+        moment = f"{name} {self.seen[name]}"
         for key, fault in list(self._waiting.items()):
             if fault.on == moment:
                 del self._waiting[key]
@@ -333,7 +334,7 @@ _KINDS: dict[str, Callable[[World, Host, Fault], None]] = {
 KINDS = tuple(_KINDS)
 WEIGHTS: Counter[str] = Counter(dict.fromkeys(KINDS, 2))
 WEIGHTS.update({"lose": 6, "cut": 2, "blip": 3, "kill_rank": 2, "kill_supervisor": 2, "stuck": -1, "clock": -1})
-_LASTING = frozenset(
+LASTING = frozenset(
     kind
     for kind in KINDS
     if kind.startswith(("hold", "swallow", "pause", "disk")) or kind in ("blip", "delay", "stuck", "preempt", "clock")

@@ -299,6 +299,8 @@ class World:
         if self._requeuing or self.over or process is not self.supervisor:
             return
         if code in (0, 100) or isinstance(process.error, OwnershipError):
+            if isinstance(process.error, OwnershipError):
+                self.rules.broken("the run was given up", f"to nobody: {process.error}")
             self.rules.left(code)
             self.over = self.rules.ended
             return
