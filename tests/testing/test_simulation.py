@@ -201,6 +201,9 @@ FOUND = {
     "a supervisor that a newer one follows does not end the run": Case(
         499, Script(spares=0, notice_s=0.001, disk_s=0.0005), (Fault("rival", 0.0, "message stop 2"),)
     ),
+    "what a disk took back as the run ended is written once it takes it": Case(
+        254, Script(setup_s=0.0, steps=30), (Fault("disk_eio", 0.0, "event rank_exited 2", seconds=20.0),)
+    ),
     "nor where two ranks of each node wait for the other's": Case(
         1227,
         Script(per_node=2, setup_s=0.0, notice_s=0.001),

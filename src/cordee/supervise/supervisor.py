@@ -806,6 +806,8 @@ class Supervisor:
             await asyncio.wait({written}, timeout=_SECOND_S)
             if isinstance(self.journal.last_error, FileNotFoundError):  # nothing is left to write to
                 break
+        if written.done():
+            await self.intake.write_the_rest(_LAST_TELEMETRY_S)
         written.cancel()
 
 

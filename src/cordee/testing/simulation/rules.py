@@ -40,6 +40,7 @@ class Rules:
         ended: whether the journal says, in its file, that the run is over.
         end: how it is over, then.
         calm_at: when the last fault is over.
+        journal: all of it, at the end.
         phase: of the run, as its journal says.
         rank_faults: how often a rank was made to fail by itself.
         excused: nodes that were silent for so long that an unknown verdict is right.
@@ -60,6 +61,7 @@ class Rules:
         self._newest_attempt = (0, 0)
         self._failed_attempts = 0
         self._saved: dict[tuple[int, int], int] = {}
+        self.journal: list[dict[str, Any]] = []
         self.records = Records()
         self.orders = Orders(world, self.broken)
 
@@ -201,7 +203,7 @@ class Rules:
             self._look_at_telemetry()
 
     def _look_at_the_journal(self) -> None:
-        events = read_journal(self._world.folder.journal)
+        events = self.journal = read_journal(self._world.folder.journal)
         replay, ended = Replay("simulated-run"), 0
         try:
             for count, event in enumerate(events, 1):

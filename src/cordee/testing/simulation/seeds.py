@@ -55,6 +55,7 @@ class Result:
         met: how often which (kind of fault, phase) came together.
         said: what supervisor and agents wrote to standard error.
         moments: how often each message was sent and each event written.
+        journal: the run's events.
     """
 
     case: Case
@@ -65,6 +66,7 @@ class Result:
     met: Counter[tuple[str, str]] = field(default_factory=Counter)
     said: str = ""
     moments: Counter[str] = field(default_factory=Counter)
+    journal: list[dict[str, Any]] = field(default_factory=list)
 
 
 def case_of(seed: int, nodes: int = 2, kinds: tuple[str, ...] = KINDS) -> Case:
@@ -105,8 +107,10 @@ def simulate(case: Case) -> Result:
                 in_time = False
             world.rules.at_end(in_time)
         end = str(world.rules.end.get("state", world.rules.phase))
-        said = world.said.getvalue()
-        return Result(case, world.rules.violations, world.trace, world.loop.now, end, plan.met, said, plan.seen)
+        rules, said = world.rules, world.said.getvalue()
+        return Result(
+            case, rules.violations, world.trace, world.loop.now, end, plan.met, said, plan.seen, rules.journal
+        )
     finally:
         with world.running():
             world.close()
