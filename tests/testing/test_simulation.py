@@ -131,6 +131,7 @@ BREAKS = ("cut", "lose", "blip")
 AWAY = ("swallow", "blip")
 MIXED = ("kill_rank", "kill_supervisor", "cancel", "preempt", "hold", "delay")
 FOLLOWED = Case(1, Script(steps=200), (Fault("rival", 6.0), Fault("kill_rank", 30.0)))
+APART = Case(1, Script(steps=200, notice_s=60.0), (Fault("blip", 10.0, node=1, seconds=4.0), Fault("kill_rank", 10.1)))
 MUTANTS = {
     "an attempt does not wait for the end of its ranks": (Attempt, "stop", _start_beside, "two attempts at once", MIXED),
     "any failure ends the run as a crash loop": (
@@ -144,7 +145,7 @@ MUTANTS = {
     "nothing is sent again": (Outbox, "__iter__", lambda outbox: iter(()), "the run does not end", BREAKS),
     "numbered messages are taken twice": (Inbox, "take", _take_twice, "a healthy node was judged", ("twice",)),
     "a node without a connection counts as ended": (
-        Attempt, "_living_nodes", _without_the_absent, "two attempts at once", ("blip", "cut", "kill_rank"),
+        Attempt, "_living_nodes", _without_the_absent, "two attempts at once", APART,
     ),
     "a preparation is not told that its agent is gone": (
         NodePreparation, "lost", lambda *_: None, "the run does not end", ("kill_agent",),

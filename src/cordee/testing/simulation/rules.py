@@ -123,7 +123,7 @@ class Rules:
         if name in ("node_lost", "node_connected"):
             self.orders.starts += 1
             self.orders.lost(event["node"])
-        leads_s = self._world.loop.now - max(self._epoch_at, self.calm_at)
+        leads_s = self._world.loop.now - self._epoch_at - self.orders.trouble_s
         if name == "attempt_started" and epoch < self._epoch and leads_s > _STANDS_DOWN_S:
             self.broken("an older epoch leads", f"attempt {event['attempt']} of epoch {epoch}")
         if name == "node_verdict" and event["verdict"] in ("bad", "unknown") and event["node"] not in self.excused:
