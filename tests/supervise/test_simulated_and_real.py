@@ -10,7 +10,6 @@ import pytest
 from cordee.testing.proxied import proxied
 from cordee.testing.simulation import Case, Fault, Script, simulate
 
-pytestmark = pytest.mark.slow
 # What grows with time, or is made by the document side.
 _OTHER = ("progress", "checkpoint_seen", "finding", "sealed", "data_read")
 _TOLD = ("node", "rank", "attempt", "outcome", "code", "signal", "reason", "verdict", "state", "exit_code")
