@@ -110,6 +110,17 @@ def test_another_session_begins_with_nothing_of_the_one_before(session, epoch):
     run(test)
 
 
+def test_a_lease_that_has_a_number_is_a_question_and_answered_at_once():
+    def test(uplink):
+        wire, _ = met(uplink, welcome())
+        uplink.take({"t": "lease", "of": 1.0}, b"")
+        assert wire.sent[1:] == []
+        uplink.take({"t": "lease", "of": 1.0, "n": 1}, b"")
+        assert [(message["t"], message["seen"]) for message, _ in wire.sent[1:]] == [("alive", 1)]
+
+    run(test)
+
+
 def test_a_lower_epoch_is_never_obeyed():
     def test(uplink):
         met(uplink, welcome(session="2.1", epoch=2))

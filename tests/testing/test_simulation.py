@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -12,14 +13,20 @@ from cordee.cli import main
 from cordee.errors import EXIT_USAGE
 from cordee.node.lease import Lease
 from cordee.node.telemetry import Telemetry
+from cordee.runs.blocklog import BlockLogWriter
+from cordee.runs.journal import JournalWriter, Waiting
+from cordee.runs.lane import Inline
 from cordee.supervise.attempt import Attempt
 from cordee.supervise.early_end import EarlyEnd
+from cordee.supervise.ownership import Ownership
 from cordee.supervise.restart import Decision, RestartPolicy
+from cordee.supervise.vetting import NodePreparation
 from cordee.testing.simulation import KINDS, Case, Fault, Script, campaign, case_of, resumed, shrunk, simulate
+from cordee.testing.simulation.disk import VirtualLane
 from cordee.testing.simulation.loop import Process, VirtualLoop
-from cordee.wire.session import Outbox
+from cordee.testing.simulation.points import cases
+from cordee.wire.session import Inbox, Outbox
 
-HELD = KINDS
 TWO = Script(nodes=2, spares=0)
 
 
@@ -52,13 +59,13 @@ def test_the_same_seed_goes_the_same_way():
 
 @pytest.mark.parametrize("block", range(6))
 def test_no_rule_is_broken_by_what_is_held(block):
-    done = campaign(range(40 * block, 40 * block + 40), kinds=HELD)
+    done = campaign(range(40 * block, 40 * block + 40))
     assert done.broken == {}
 
 
 @pytest.mark.campaign
 def test_no_rule_is_broken_by_what_is_held_in_many_seeds():
-    assert campaign(range(1000, 3000), kinds=HELD).broken == {}
+    assert campaign(range(1000, 3000)).broken == {}
 
 
 def test_a_rank_that_is_killed_is_restarted_from_the_checkpoint():
@@ -107,9 +114,31 @@ def _acknowledge_before_it_is_stored(telemetry, send, *log, **about):
 send_it = Telemetry.send
 
 
+def _take_twice(inbox, number):
+    inbox.last = max(inbox.last, number)
+    return True
+
+
+def _without_the_absent(attempt):
+    return [node for node in living_nodes(attempt) if node.connection is not None]
+
+
+def _write_again_nothing(log):
+    log._unsynced.clear()
+    log._unsynced_bytes = 0
+
+
+def _take_the_unseen_for_newer(ownership):
+    return "newer" if (seen := look(ownership)) == "unseen" else seen
+
+
+living_nodes, look = Attempt._living_nodes, Ownership.look
+
 BREAKS = ("cut", "lose", "blip")
 AWAY = ("swallow", "blip")
 MIXED = ("kill_rank", "kill_supervisor", "cancel", "preempt", "hold", "delay")
+FOLLOWED = Case(1, Script(steps=200), (Fault("rival", 6.0), Fault("kill_rank", 30.0)))
+APART = Case(1, Script(steps=200, notice_s=60.0), (Fault("blip", 10.0, node=1, seconds=4.0), Fault("kill_rank", 10.1)))
 MUTANTS = {
     "an attempt does not wait for the end of its ranks": (Attempt, "stop", _start_beside, "two attempts at once", MIXED),
     "any failure ends the run as a crash loop": (
@@ -117,10 +146,34 @@ MUTANTS = {
     ),
     "a cancel is not taken in": (EarlyEnd, "cancel", lambda *_, **__: None, "a cancel was lost", MIXED),
     "what is sent counts as stored": (
-        Telemetry, "send", _acknowledge_before_it_is_stored, "what was acknowledged is not stored", MIXED,
+        Telemetry, "send", _acknowledge_before_it_is_stored, "what was acknowledged is not stored", ("kill_supervisor",),
     ),
     "a lease is never over": (Lease, "over", lambda lease, now: False, "two attempts at once", AWAY),
     "nothing is sent again": (Outbox, "__iter__", lambda outbox: iter(()), "the run does not end", BREAKS),
+    "numbered messages are taken twice": (Inbox, "take", _take_twice, "a healthy node was judged", ("twice",)),
+    "a node without a connection counts as ended": (
+        Attempt, "_living_nodes", _without_the_absent, "two attempts at once", APART,
+    ),
+    "a preparation is not told that its agent is gone": (
+        NodePreparation, "lost", lambda *_: None, "the run does not end", ("kill_agent",),
+    ),
+    "whoever complains of a lost peer is taken for the cause": (
+        Attempt, "_doubtful", lambda attempt: False, "node loss counted as failure", ("kill_agent", "power_off"),
+    ),
+    "who owns the run cannot be seen, so somebody else does": (
+        Ownership, "look", _take_the_unseen_for_newer, "the run was given up", ("disk_eio", "disk_stale"),
+    ),
+    "nobody looks for a newer owner": (Ownership, "look", lambda ownership: "ours", "an older epoch leads", FOLLOWED),
+    "ranks are ordered before their attempt is durable": (
+        JournalWriter, "durable", lambda journal: asyncio.sleep(0), "an effect before its durable event", ("clock",),
+    ),
+    "what a disk refuses late counts as written": (
+        Waiting, "uncertain", Waiting.certain, "a durable event was lost", ("disk_quota",),
+    ),
+    "telemetry that a disk refuses late is forgotten": (
+        BlockLogWriter, "_write_again", _write_again_nothing, "what was acknowledged is not stored", ("disk_quota",),
+    ),
+    "the disk is written to on the loop": (VirtualLane, "submit", Inline.submit, "an event loop waits for a disk", ("disk_still",)),
 }  # fmt: skip
 
 
@@ -133,12 +186,52 @@ def _longer(case):
 def test_a_defect_that_is_put_back_is_found(mutant, monkeypatch):
     owner, name, replacement, rule, kinds = MUTANTS[mutant]
     monkeypatch.setattr(owner, name, replacement)
-    for seed in range(300):
-        case = case_of(seed, kinds=kinds)
+    tried = [kinds] if isinstance(kinds, Case) else (case_of(seed, kinds=kinds) for seed in range(300))
+    for case in tried:
         result = simulate(_longer(case) if kinds is AWAY else case)
         if rule in dict(result.violations):
             break
     assert rule in dict(result.violations)
+
+
+# What a campaign has found: the seed, what the run is and does, and the fault that was left of it.
+FOUND = {
+    "an agent that is killed while it is vetted is replaced, and the run not aborted by vetting": Case(
+        256, Script(spares=0, setup_s=6.0), (Fault("kill_agent", at=1.65),)
+    ),
+    "what a lost node said before its neighbours failed, and what comes late, does not tell that it lives": Case(
+        1271, Script(spares=0, every=1000, notice_s=1.0), (Fault("hold_from", 0.3, "message rank_started 1", 0, 11.0),)
+    ),
+    "a node that is lost before its attempt is durable is lost once": Case(
+        373,
+        Script(every=1000, steps=200, stopping=False, disk_s=0.3),
+        (Fault("power_off", 12.85, node=1), Fault("disk_eio", 0.67, seconds=70.0)),
+    ),
+    "a supervisor that a newer one follows does not end the run": Case(
+        499, Script(spares=0, notice_s=0.001, disk_s=0.0005), (Fault("rival", 0.0, "message stop 2"),)
+    ),
+    "what a disk took back as the run ended is written once it takes it": Case(
+        254, Script(setup_s=0.0, steps=30), (Fault("disk_eio", 0.0, "event rank_exited 2", seconds=20.0),)
+    ),
+    "nor where two ranks of each node wait for the other's": Case(
+        1227,
+        Script(per_node=2, setup_s=0.0, notice_s=0.001),
+        (Fault("hold", 3.0, "message checks_done 2", 1, 12.4),),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_what_a_campaign_found_does_not_come_back(what):
+    result = simulate(FOUND[what])
+    assert (result.end, result.violations) == ("finished", [])
+
+
+def test_a_disk_that_stands_still_for_minutes_or_refuses_costs_no_rank_its_life():
+    for kind in ("disk_still", "disk_eio", "disk_stale", "disk_quota", "disk_full", "disk_readonly"):
+        result = simulate(case(Fault(kind, at=8.0, seconds=180.0), script=Script(spares=0, steps=100, every=1000)))
+        assert (kind, result.end, result.violations) == (kind, "finished", [])
+        assert events(result).count("attempt_started") == 1
 
 
 def test_a_node_that_is_away_for_longer_than_its_lease_runs_nothing_beside_the_next_attempt():
@@ -163,10 +256,10 @@ def test_a_failing_case_is_made_shorter_and_replays(tmp_path, monkeypatch, capsy
 
 def test_a_campaign_goes_on_where_it_was(tmp_path):
     kept = tmp_path / "kept.jsonl"
-    *_, first = resumed(kept, range(60), kinds=("clock",))
+    *_, first = resumed(kept, range(60), partial(case_of, kinds=("clock",)))
     lines = kept.read_text()
     kept.write_text(lines[:-20])  # killed while the second block was written
-    *_, second = resumed(kept, range(60), kinds=("clock",))
+    *_, second = resumed(kept, range(60), partial(case_of, kinds=("clock",)))
     assert (
         (second.seeds, second.met, second.ends) == (first.seeds, first.met, first.ends) == (60, first.met, first.ends)
     )
@@ -180,7 +273,18 @@ def test_the_command_says_which_faults_met_which_phase(capsys):
     assert {kind for kind, _, _ in document["met"]} == {"kill_rank"}
 
 
-@pytest.mark.parametrize("wrong", [["--seeds", "many"], ["--faults", "rain"], ["--case", "/dev/null"]])
+def test_every_point_of_a_short_run_is_known_and_some_of_all_pairs_hold(tmp_path):
+    all_cases = cases()
+    assert len(all_cases) > 80_000
+    assert {len(one.faults) for one in all_cases} == {1, 2}
+    assert {fault.kind for one in all_cases for fault in one.faults} == set(KINDS)
+    assert campaign(range(40), all_cases.__getitem__).broken == {}
+    assert run("--pairs", "--seeds", "5000-5040", "--out", str(tmp_path / "kept"), "--json") == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--pairs", "--nodes", "3"], ["--seeds", "many"], ["--faults", "rain"], ["--case", "/dev/null"]]
+)
 def test_what_makes_no_sense_is_refused(wrong):
     assert run(*wrong) == EXIT_USAGE
 

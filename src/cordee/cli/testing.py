@@ -163,7 +163,8 @@ def make_run(runs: str, gpus: int, minutes: float, live: bool, for_s: float | No
 
 
 @command.command()
-@click.option("--seeds", default="0-200", show_default=True, metavar="A-B", help="From A, up to but without B.")
+@click.option("--seeds", metavar="A-B", help="From A, up to but without B (default: 0-200; of --pairs: all).")
+@click.option("--pairs", is_flag=True, help="Each fault, then each pair of the worst, at every message and event.")
 @click.option("--nodes", default=2, show_default=True, metavar="N", help="Nodes that each run needs.")
 @click.option("--faults", metavar="KIND,...", help="Only faults of these kinds (default: all).")
 @click.option("--out", metavar="FILE", help="Keep what is done here, and go on from there.")
@@ -172,7 +173,8 @@ def make_run(runs: str, gpus: int, minutes: float, live: bool, for_s: float | No
 @click.option("--trace", is_flag=True, help="Say what happened in failing cases, and in the one that is replayed.")
 @json_option
 def simulate(
-    seeds: str,
+    seeds: str | None,
+    pairs: bool,
     nodes: int,
     faults: str | None,
     out: str | None,
@@ -194,7 +196,7 @@ def simulate(
     if case_file:
         broken = replay_case(case_file, shrink, trace, as_json)
     else:
-        broken = run_campaign(seeds, nodes, faults, out, shrink, trace, as_json)
+        broken = run_campaign(seeds, nodes, faults, out, shrink, trace, as_json, pairs)
     if broken:
         raise SystemExit(EXIT_BAD)
 

@@ -177,7 +177,7 @@ class Agent:
     async def _orphaned(self) -> int:
         self._watched.tasks.kill_everything()
         say(f"cordee agent {self._node}: no supervisor, giving up: {self._seeking.refused}")
-        if self._rescue is not None and self._folder.root.is_dir():
+        if self._rescue is not None and await self._machine.has(self._folder):
             await self._rescue.orphaned()
         return 1
 

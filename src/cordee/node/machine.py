@@ -19,6 +19,7 @@ from cordee.node.samplers._base import Sampler
 from cordee.node.samplers.host import node_sampler, rank_sampler
 from cordee.node.tasks import TaskRunner
 from cordee.runs.folder import RunFolder
+from cordee.runs.lane import Lane
 from cordee.runs.logframes import LogWriter
 from cordee.runs.plan import Sampling
 from cordee.starting import module_argv
@@ -26,6 +27,9 @@ from cordee.starting import module_argv
 
 class Machine:
     """Called by one agent, on its loop; nothing here blocks for long."""
+
+    def __init__(self) -> None:
+        self._reading = Lane("cordee-reading")
 
     def take_over(self, owner: str) -> None:
         """Become the parent of what loses its own, and kill what earlier agents of `owner` (`run/node/`) left."""
@@ -70,13 +74,19 @@ class Machine:
         return OutputLog(LogWriter(path, at_once=False), pressure)
 
     async def connect(self, folder: RunFolder, node: str, **handlers: Any) -> wire.Connection:
-        """Return a connection to the supervisor that the rendezvous file names; `handlers` as `wire.connect` has them.
+        """Return a connection to the supervisor that the rendezvous file names, once the run folder's disk has told it.
+
+        The loop goes on meanwhile: without it nobody would end the ranks whose lease is over.
 
         Raises:
             OSError, WireError: there is none.
         """
-        place = wire.read_rendezvous(folder.rendezvous)
+        place = await self._reading.run(lambda: wire.read_rendezvous(folder.rendezvous))
         return await wire.connect(place.address, place.port, place.token, "agent", node, epoch=place.epoch, **handlers)
+
+    async def has(self, folder: RunFolder) -> bool:
+        """Return whether the run's folder is there, once its disk says so."""
+        return await self._reading.run(folder.root.is_dir)
 
     def start_keeper(self, folder: RunFolder) -> int:
         """Start a keeper and return its pid; one that is not needed ends itself at once.

@@ -65,7 +65,7 @@ class Seeking:
                 if str(error) != self.refused:
                     self.refused = str(error)
                     say(f"cordee agent {self._node}: no supervisor yet: {self.refused}")
-            if now() > deadline or not self._folder.root.is_dir():
+            if now() > deadline or not await self._machine.has(self._folder):
                 break
             if self._start_keeper is not None and now() > next_keeper:
                 next_keeper = now() + _KEEPER_AFTER_S

@@ -107,7 +107,8 @@ class Uplink:
         if self.session is None or not self._welcomed:
             return False
         new = self.session.take(stamped, len(body))
-        if self.session.owes:
+        asked = stamped.get("t") == "lease" and "n" in stamped
+        if asked or self.session.owes:
             self.say(Alive())
         return new
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional
 from cordee.node.lease import LEASE_OVER
 from cordee.node.world import encode_places
 from cordee.runs.journal import JournalWriter
-from cordee.supervise.nodes import Node
+from cordee.supervise.nodes import Node, Told
 from cordee.supervise.restart import Failure, complains_of_peer, culprit
 
 _SETTLE_S = 0.2
@@ -57,7 +57,7 @@ class Attempt:
         self._index = {node: index for index, node in enumerate(nodes)}
         self.status: dict[int, str] = dict.fromkeys(range(len(nodes) * ranks_per_node), "starting")
         self._failures: list[Failure] = []
-        self._failed_at = 0.0
+        self._asked: dict[Node, Told] = {}
         self._stopping = False
         self._interrupted: Optional[Outcome] = None
         self.told_to_stop: Optional[Outcome] = None
@@ -136,7 +136,6 @@ class Attempt:
             seconds=report.get("seconds"),
         )
         if failed and not ours:
-            self._failed_at = self._failed_at or asyncio.get_running_loop().time()
             self._failures.append(failure)
         elif failed and not self._stopping:
             why = report.get("message") or "its agent ended its ranks"
@@ -159,8 +158,8 @@ class Attempt:
     async def ended(self) -> Outcome:
         """Wait until all ranks ended well, one failed, or the attempt was interrupted.
 
-        Where all that failed complain of a lost peer, the nodes whose ranks run are heard first: one may be lost, and
-        that is no failure of the run.
+        Where all that failed complain of a lost peer, the nodes whose ranks run must answer first, for what they said
+        earlier may come late: one may be lost, and that is no failure of the run.
         """
         while True:
             await self._changed.wait()
@@ -182,7 +181,11 @@ class Attempt:
         """Return whether what failed may have failed because of a node that is lost and not yet known to be."""
         if self._interrupted is not None or not all(complains_of_peer(failure) for failure in self._failures):
             return False
-        return any(node.connection is None or node.last_heard <= self._failed_at for node in self._living_nodes())
+        living = self._living_nodes()
+        for node in living:
+            if node not in self._asked:
+                self._asked[node] = node.ask()
+        return any(not node.has_taken(self._asked[node]) for node in living)
 
     async def _hear_of_nodes(self) -> None:
         while self._doubtful():
@@ -199,14 +202,15 @@ class Attempt:
         """
         self._stopping = True
         now = asyncio.get_running_loop().time
-        told, taken, began = {}, {}, now()
+        taken, began = {}, now()
+        told: dict[Node, Told] = {}
         for node in self.nodes:
             node.send({"t": "stop", "group": self.group, "grace_s": grace_s})
-            told[node] = (node.session, node.session.outbox.last if node.session is not None else 0)
+            told[node] = node.told()
         while True:
             living = self._living_nodes()
             for node in living:
-                if node not in taken and node.has_taken(*told[node]):
+                if node not in taken and node.has_taken(told[node]):
                     taken[node] = now()
             if not successor():
                 living = [node for node in living if node.connection is not None]
@@ -226,13 +230,14 @@ class Attempt:
         """Return whether a node holds ranks of this attempt."""
         return node in self._index
 
+    def runs_on(self, node: Node) -> bool:
+        """Return whether ranks of the attempt run on a node, or are to, as far as is known."""
+        index = self._index.get(node)
+        return index is not None and any(self.status[rank] != "ended" for rank in self.ranks_of(index))
+
     def _living_nodes(self) -> list[Node]:
         """Return the nodes on which ranks of the attempt run, as far as is known."""
-        return [
-            node
-            for node, index in self._index.items()
-            if any(self.status[rank] != "ended" for rank in self.ranks_of(index))
-        ]
+        return [node for node in self._index if self.runs_on(node)]
 
     async def _change(self, most_s: float) -> None:
         self._changed.clear()

@@ -145,6 +145,10 @@ class Intake:
         self.flush()
         self._lane.submit(self._log.close)
 
+    async def write_the_rest(self, most_s: float) -> None:
+        """Write, in at most so long, what the disk did not take for good at `close` and may take now."""
+        await asyncio.wait({asyncio.wrap_future(self._lane.submit(self._log.close))}, timeout=most_s)
+
     def _store(self, bodies: list[bytes]) -> bool:
         for body in bodies:
             self._log.append(body)

@@ -10,6 +10,8 @@ from cordee.errors import WireError
 from cordee.wire.session import Session
 
 _AWAY_S = 2.0
+# An order: its session, None where there was no agent, and its number there.
+Told = tuple[Optional[Session], int]
 
 
 class Node:
@@ -136,8 +138,18 @@ class Node:
         self._questions += 1
         return f"{self._sessions}-{self._questions}"
 
-    def has_taken(self, session: Optional[Session], number: int) -> bool:
-        """Return whether the agent has got an order, given its session and number."""
+    def ask(self) -> Told:
+        """Say something that the agent has to acknowledge, and does so as soon as it says anything: return it for `has_taken`."""
+        self.send({"t": "lease", "of": self._answering or 0.0})
+        return self.told()
+
+    def told(self) -> Told:
+        """Return the order that the agent was given last, for `has_taken`."""
+        return self.session, self.session.outbox.last if self.session is not None else 0
+
+    def has_taken(self, order: Told) -> bool:
+        """Return whether the agent has got an order."""
+        session, number = order
         return session is not None and session is self.session and session.outbox.acknowledged >= number
 
     @property

@@ -205,6 +205,8 @@ class Supervisor:
             ticker.result()
         clock.cancel()
         over = lead.result()
+        if await self.lanes.looking.run(self.ownership.look) == "newer":  # it has read a journal that has no end
+            raise OwnershipError("a newer supervisor owns this run")
         ended = await self._end_segment(over) if isinstance(over, SegmentOver) else over
         if ended is not None:
             await self._end(ended)
@@ -220,8 +222,7 @@ class Supervisor:
             await self._gather()
             while True:
                 await self._judge()
-                if self._too_few and any(node.incarnation and not node.ready for node in self.nodes.values()):
-                    await self._wait_for_nodes()  # one was lost while it was prepared, and may be replaced
+                while self._may_be_replaced:
                     await self._judge()
                 nodes = self._choose()
                 ports = await self._free_ports(nodes[0])
@@ -273,6 +274,8 @@ class Supervisor:
         """Judge the nodes that are new, with all there of which something may be heard."""
         await self._hear_of_replaced()
         await self._hear_of_nodes()
+        if self._may_be_replaced:
+            await self._wait_for_nodes()
         refusal = await self.vetting.conclude()
         self.early.raise_if_over()
         if refusal is not None:
@@ -283,6 +286,11 @@ class Supervisor:
     def _too_few(self) -> bool:
         """Whether there are fewer nodes than the run can do with."""
         return len(usable(list(self.nodes.values()))) < int(self.request["min_nodes"])
+
+    @property
+    def _may_be_replaced(self) -> bool:
+        """Whether a node that is needed was lost while it was prepared: another agent may come for it."""
+        return self._too_few and any(node.incarnation and not node.ready for node in self.nodes.values())
 
     async def _hear_of_nodes(self) -> None:
         """Wait until nodes that are needed and whose connection has just broken are heard of again, or lost."""
@@ -687,13 +695,12 @@ class Supervisor:
         ]
         if self._departed:
             self._looks["gone"].begin()
-        trains = self.attempt is not None and not self.attempt.all_ended()
         now = asyncio.get_running_loop().time()
         for node in self.nodes.values():
-            lost = trains and self.attempt is not None and self.attempt.has(node)
+            missed = self.attempt is not None and self.attempt.runs_on(node)
             if node.clearing_since is not None and now - node.clearing_since > self.timeouts["lost_s"]:
                 self._lose(node, "ranks of an earlier attempt do not end there")
-            elif (node.session is not None or lost) and node.silent_s > self.timeouts["lost_s"]:
+            elif (node.session is not None or missed) and node.silent_s > self.timeouts["lost_s"]:
                 how = "its agent is silent" if node.connection is not None else "its agent is gone"
                 self._lose(node, f"{how} for {node.silent_s:.0f} s")
 
@@ -809,6 +816,8 @@ class Supervisor:
             await asyncio.wait({written}, timeout=_SECOND_S)
             if isinstance(self.journal.last_error, FileNotFoundError):  # nothing is left to write to
                 break
+        if written.done():
+            await self.intake.write_the_rest(_LAST_TELEMETRY_S)
         written.cancel()
 
 

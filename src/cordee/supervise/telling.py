@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Collection, Optional
 
+from cordee.clock import monotonic
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Inline
 from cordee.runs.news import News, NewsWriter, news_file
@@ -38,7 +38,7 @@ class Telling:
 
     def look(self, nodes: Collection[Node]) -> None:
         """Write what is new, unless that goes on already: what matters at once, and what only grows now and then."""
-        now, marks = time.monotonic(), self._journal.sequence - self.unmarked
+        now, marks = monotonic(), self._journal.sequence - self.unmarked
         if (self._writing is None or self._writing.done()) and (marks != self._marks or now >= self._due):
             self._marks = marks - self._journal.pending
             self._due = now + (_OFTEN_S if len(nodes) <= _MANY else _SELDOM_S)

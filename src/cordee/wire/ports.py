@@ -35,7 +35,8 @@ def bind(host: str, port: Union[int, tuple[int, int], None]) -> socket.socket:
     """Return a socket bound to the port, or to a free one of the range."""
     low, high = (port, port) if isinstance(port, int) else port or PORTS
     candidates = list(range(low, high + 1))
-    random.SystemRandom().shuffle(candidates)
+    first = random.SystemRandom().randrange(len(candidates) or 1)
+    candidates = candidates[first:] + candidates[:first]
     try:
         family, _, _, _, address = socket.getaddrinfo(host, low, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         problem = None

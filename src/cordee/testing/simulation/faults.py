@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from cordee.testing.simulation.disk import TROUBLES
+
 if TYPE_CHECKING:
     from cordee.testing.simulation.machine import Host
     from cordee.testing.simulation.world import World
@@ -18,9 +20,11 @@ if TYPE_CHECKING:
 _LONGEST_S = 25.0
 _EXCUSED_S = 5.0
 _SAME = 0.25
+_AT_MESSAGE = ("lose", "cut", "twice")
 _MESSAGES = (
     "hello", "welcome", "setup", "setup_done", "checks", "checks_output", "checks_done", "port", "ranks",
     "rank_started", "rank_exit", "stop", "stop_request", "stop_answers", "stop_at", "ack", "telemetry", "bye",
+    "lease", "alive", "clear", "cleared",
 )  # fmt: skip
 _EVENTS = (
     "supervisor_started", "node_connected", "node_verdict", "nodes_chosen", "attempt_started", "rank_started",
@@ -63,9 +67,15 @@ def schedule(chance: random.Random, nodes: int, kinds: tuple[str, ...]) -> list[
     faults = []
     for _ in range(chance.choice((1, 1, 2, 2, 3, 4))):
         kind = chance.choices(kinds, weights)[0]
-        seconds = chance.choice((0.5, 2.0, 6.0, round(chance.uniform(0.1, _LONGEST_S), 1))) if kind in _LASTING else 0.0
-        faults.append(Fault(kind, *_moment(chance), chance.randrange(nodes), seconds))
+        faults.append(Fault(kind, *_moment(chance), chance.randrange(nodes), _lasts_s(kind, chance)))
     return faults
+
+
+def _lasts_s(kind: str, chance: random.Random) -> float:
+    if kind not in LASTING:
+        return 0.0
+    longer = (20.0, 70.0, 180.0) if kind in TROUBLES else (2.0,)
+    return float(chance.choice((0.5, *longer, 6.0, round(chance.uniform(0.1, _LONGEST_S), 1))))
 
 
 def _moment(chance: random.Random) -> tuple[float, str]:
@@ -86,13 +96,14 @@ class Schedule:
     Attributes:
         met: how often which (kind, phase of the run) came together.
         last_s: when the last one is over.
+        seen: how often each moment was there, by its name.
     """
 
     def __init__(self, world: World, faults: list[Fault]) -> None:
         self._world = world
         self.met: Counter[tuple[str, str]] = Counter()
         self.last_s = 0.0
-        self._seen: Counter[str] = Counter()
+        self.seen: Counter[str] = Counter()
         self._waiting = {id(fault): fault for fault in faults if fault.on}
         self._lose = False
         for fault in faults:
@@ -107,25 +118,26 @@ class Schedule:
         return self._lose
 
     def _moment(self, name: str, node: str = "") -> None:
-        self._seen[name] += 1
-        moment = f"{name} {self._seen[name]}"
+        self.seen[name] += 1
+        moment = f"{name} {self.seen[name]}"
         for key, fault in list(self._waiting.items()):
             if fault.on == moment:
                 del self._waiting[key]
-                if node and fault.kind in ("lose", "cut"):
+                if node and fault.kind in _AT_MESSAGE:
                     fault = Fault(fault.kind, fault.at, fault.on, self._world.names.index(node), fault.seconds)
-                if fault.at == 0.0 and fault.kind == "lose":
+                if fault.at == 0.0 and fault.kind in ("lose", "twice"):
                     self._happen(fault)
                 else:
                     self._world.loop.after(fault.at, self._happen, fault)
 
     def _happen(self, fault: Fault) -> None:
         world = self._world
-        if world.over and world.rules.ended and fault.kind in ("cancel", "preempt"):
+        if world.over and world.rules.ended and fault.kind in ("cancel", "preempt", "requeue", "rival"):
             return
         self.met[fault.kind, world.rules.phase] += 1
         world.note(f"FAULT {fault}")
-        self.last_s = max(self.last_s, world.loop.now + fault.seconds)
+        self.last_s = world.rules.calm_at = max(self.last_s, world.loop.now + fault.seconds)
+        world.rules.orders.trouble_s += fault.seconds
         host = world.hosts[world.names[fault.node % len(world.names)]]
         if fault.kind == "lose":
             self._lose = True
@@ -161,6 +173,11 @@ def _blip(world: World, host: Host, fault: Fault) -> None:
     """The network is away for a while, and connections are reset as it goes."""
     world.network.cut(host.name)
     _way("swallow", (True, False))(world, host, fault)
+
+
+def _twice(world: World, host: Host, fault: Fault) -> None:
+    """A numbered message comes twice, as one does that is sent again."""
+    world.network.double.add(host.name)
 
 
 def _delay(world: World, host: Host, fault: Fault) -> None:
@@ -240,6 +257,21 @@ def _preempt(world: World, host: Host, fault: Fault) -> None:
     world.preempt(max(fault.seconds, 1.0))
 
 
+def _requeue(world: World, host: Host, fault: Fault) -> None:
+    """Somebody has the scheduler queue the job again, at once."""
+    world.preempt(1.0, "requeued")
+
+
+def _forget(world: World, host: Host, fault: Fault) -> None:
+    """The scheduler forgets the next agent that it is asked to start."""
+    world.forgetful += 1
+
+
+def _rival(world: World, host: Host, fault: Fault) -> None:
+    """Another supervisor is started, from where nobody can see that the present one lives."""
+    world.rival()
+
+
 def _time_limit(world: World, host: Host, fault: Fault) -> None:
     """The job's time is nearly over."""
     if world.supervisor is not None and world.supervisor.alive:
@@ -255,6 +287,14 @@ def _clock(world: World, host: Host, fault: Fault) -> None:
         world.supervisor.clock_s = host.clock_s
 
 
+def _disk(trouble: str) -> Callable[[World, Host, Fault], None]:
+    def begin(world: World, host: Host, fault: Fault) -> None:
+        world.disk.begin(trouble)
+        world.loop.after(fault.seconds, world.disk.end, trouble)
+
+    return begin
+
+
 def _excuse(world: World, host: Host, fault: Fault) -> None:
     if fault.seconds > _EXCUSED_S:
         world.rules.excused.add(host.name)
@@ -263,6 +303,7 @@ def _excuse(world: World, host: Host, fault: Fault) -> None:
 _KINDS: dict[str, Callable[[World, Host, Fault], None]] = {
     "cut": _cut,
     "lose": _cut,
+    "twice": _twice,
     "cut_agent": _cut_agent,
     "cut_supervisor": _cut_supervisor,
     "hold_to": _way("hold", (True,)),
@@ -283,14 +324,18 @@ _KINDS: dict[str, Callable[[World, Host, Fault], None]] = {
     "stuck": _stuck,
     "cancel": _cancel,
     "preempt": _preempt,
+    "requeue": _requeue,
+    "forget": _forget,
+    "rival": _rival,
     "time_limit": _time_limit,
     "clock": _clock,
+    **{trouble: _disk(trouble) for trouble in TROUBLES},
 }
 KINDS = tuple(_KINDS)
 WEIGHTS: Counter[str] = Counter(dict.fromkeys(KINDS, 2))
 WEIGHTS.update({"lose": 6, "cut": 2, "blip": 3, "kill_rank": 2, "kill_supervisor": 2, "stuck": -1, "clock": -1})
-_LASTING = frozenset(
+LASTING = frozenset(
     kind
     for kind in KINDS
-    if kind.startswith(("hold", "swallow", "pause")) or kind in ("blip", "delay", "stuck", "preempt", "clock")
+    if kind.startswith(("hold", "swallow", "pause", "disk")) or kind in ("blip", "delay", "stuck", "preempt", "clock")
 )

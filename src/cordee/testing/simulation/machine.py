@@ -192,6 +192,7 @@ class Child:
         self.is_rank = task.id.startswith("rank-")
         self.attempt, self.rank = map(int, task.id.split("-")[1:]) if self.is_rank else (0, -1)
         self.epoch = int(task.env.get("CORDEE_EPOCH", 0)) if self.is_rank else 0
+        self.resumed = int(task.env.get("CORDEE_RESUME_FROM", "").rpartition("-")[2] or 0)
         self.channel = world.channels.get(task.env.get("CORDEE_CHANNEL", ""))
 
     def run(self) -> Coroutine[Any, Any, int]:
@@ -226,8 +227,7 @@ class Child:
         """Step with the others: who loses one fails soon, who is asked to stop does so at the step that is agreed."""
         script, group, channel = self.world.script, self.world.group(self), self.channel
         assert channel is not None
-        resume = self.task.env.get("CORDEE_RESUME_FROM", "")
-        step = int(resume.rpartition("-")[2]) if resume else 0
+        step = self.resumed
         await asyncio.sleep(script.start_s)
         while len(group.there) < group.size and not group.broken:
             await asyncio.sleep(0.1)
@@ -244,13 +244,13 @@ class Child:
             step += 1
             channel.log(step)
             if self.rank == 0 and step % script.every == 0:
-                self.world.save(self, step)
+                await self.world.save(self, step)
             while channel.asked and script.stopping and stop is None and not group.broken:
                 channel.answer = step
                 await asyncio.sleep(0.02)
                 stop = channel.stop_step
         if self.rank == 0:
-            self.world.save(self, step)
+            await self.world.save(self, step)
         return 0
 
 
@@ -426,7 +426,13 @@ class SimulatedMachine(Machine):
 
     async def connect(self, folder: RunFolder, node: str, **handlers: Any) -> Any:
         """Connect in memory."""
+        await self._world.disk.answers()
         return await self._world.network.connect(wire.read_rendezvous(folder.rendezvous), node, **handlers)
+
+    async def has(self, folder: RunFolder) -> bool:
+        """Return whether the run's folder is there."""
+        await self._world.disk.answers()
+        return folder.root.is_dir()
 
     def start_keeper(self, folder: RunFolder) -> int:
         """There is one always."""

@@ -147,9 +147,11 @@ class Network:
         chance: for how long things take.
 
     Attributes:
+        observers: called with (node, whether it goes to the node, message) for each message that is sent.
         watchers: called with (node, whether it goes to the node, message) for each message that is sent; True: it is lost
             and its connection is cut.
         ways: what happens on the way to and from a node: `hold` keeps, `swallow` loses.
+        double: nodes of which the next numbered message, in either direction, comes twice.
         delay_s: how much longer messages of a node take.
     """
 
@@ -157,10 +159,12 @@ class Network:
         self.loop, self._chance = loop, chance
         self.servers: dict[int, Server] = {}
         self.ends: dict[End, None] = {}
+        self.observers: list[Callable[[str, bool, dict[str, Any]], None]] = []
         self.watchers: list[Callable[[str, bool, dict[str, Any]], bool]] = []
         self.ways: dict[tuple[str, bool], str] = {}
         self.delay_s: dict[str, float] = {}
         self.dark: set[str] = set()
+        self.double: set[str] = set()
         self._kept: dict[tuple[str, bool], list[tuple[End, dict[str, Any] | None, bytes]]] = {}
 
     def is_dark(self, node: str) -> bool:
@@ -205,6 +209,8 @@ class Network:
         """Bring a message to the other end, or not."""
         way = (end.node, end.to_node)
         lost = False
+        for observer in self.observers if message is not None else ():
+            observer(*way, message or {})
         for watcher in self.watchers:
             lost = (message is not None and watcher(*way, message)) or lost
         if lost:
@@ -216,7 +222,14 @@ class Network:
             self._kept.setdefault(way, []).append((end, message, body))
             self._unanswered(end)
         else:
-            self.loop.call_at(end.arrival_s(), end.peer.take, message, body, context=end.peer._context)
+            for _ in range(1 + self._doubles(end.node, message)):
+                self.loop.call_at(end.arrival_s(), end.peer.take, message, body, context=end.peer._context)
+
+    def _doubles(self, node: str, message: dict[str, Any] | None) -> bool:
+        doubles = node in self.double and "n" in (message or {})
+        if doubles:
+            self.double.discard(node)
+        return doubles
 
     def _unanswered(self, end: End) -> None:
         if not end.closed:

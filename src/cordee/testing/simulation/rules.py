@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.errors import RunFolderError
 from cordee.runs.blocklog import EVENTS, decode_json, iter_records, list_parts, read_blocks
-from cordee.runs.journal import read_journal
-from cordee.runs.state import Replay
+from cordee.runs.journal import JournalWriter, read_journal
+from cordee.runs.state import Replay, RunState
 from cordee.testing.simulation.loop import Process
+from cordee.testing.simulation.orders import Orders
+from cordee.testing.simulation.records import Records
 
 if TYPE_CHECKING:
     from cordee.testing.simulation.machine import Child
     from cordee.testing.simulation.world import World
 
 _CANCEL_S = 40.0
+_STANDS_DOWN_S = 12.0
 _OF_RANKS = ("crash_loop", "retries", "not_started")
 _PHASES = {
     "submitted": "queue",
@@ -34,7 +37,10 @@ class Rules:
 
     Attributes:
         violations: (rule, what was seen), each rule once.
-        ended: whether the journal says that the run is over.
+        ended: whether the journal says, in its file, that the run is over.
+        end: how it is over, then.
+        calm_at: when the last fault is over.
+        journal: all of it, at the end.
         phase: of the run, as its journal says.
         rank_faults: how often a rank was made to fail by itself.
         excused: nodes that were silent for so long that an unknown verdict is right.
@@ -47,12 +53,17 @@ class Rules:
         self.phase = "queue"
         self.rank_faults = 0
         self.excused: set[str] = set()
-        self._epoch = 0
+        self._epoch, self._epoch_at = 0, 0.0
         self._alive: list[tuple[Child, Process]] = []
         self._cancelled_at: float | None = None
-        self._ended_at = 0.0
+        self._ended_at = self.calm_at = 0.0
         self.end: dict[str, Any] = {}
         self._newest_attempt = (0, 0)
+        self._failed_attempts = 0
+        self._saved: dict[tuple[int, int], int] = {}
+        self.journal: list[dict[str, Any]] = []
+        self.records = Records()
+        self.orders = Orders(world, self.broken)
 
     def broken(self, rule: str, seen: str) -> None:
         """Note that a rule does not hold."""
@@ -74,37 +85,95 @@ class Rules:
                 self.broken("a rank was started twice", child.process.name)
         if mine < self._newest_attempt:
             self.broken("an older attempt was started", f"{child.process.name}, after {self._newest_attempt}")
+        if mine > self._newest_attempt:
+            self._began_from(child, mine)
         self._newest_attempt = max(mine, self._newest_attempt)
         self._alive.append((child, child.process))
+
+    def _began_from(self, child: Child, mine: tuple[int, int]) -> None:
+        newest = max((step for attempt, step in self._saved.items() if attempt < mine), default=0)
+        if child.resumed < newest and self._world.alone:
+            self.broken(
+                "a complete checkpoint was lost", f"{child.process.name} begins from {child.resumed}, not {newest}"
+            )
 
     def saved(self, child: Child, step: int) -> None:
         """Only the newest attempt saves."""
         if (child.epoch, child.attempt) < self._newest_attempt and child.host.stuck_s == 0:
             self.broken("two attempts write", f"{child.process.name} saves step {step}, after {self._newest_attempt}")
+        self._saved[child.epoch, child.attempt] = step
 
     def cancel_asked(self, at: float) -> None:
         """Somebody has asked for the run's end."""
         if not self.ended:
             self._cancelled_at = at
 
-    def journaled(self, event: dict[str, Any]) -> None:
+    def journaled(self, writer: JournalWriter, event: dict[str, Any]) -> None:
         """An event was given to the journal."""
+        self.records.add(writer, event)
         name, epoch = event["event"], event["epoch"]
         self.phase = _PHASES.get(name, self.phase)
         self._world.note(f"journal {epoch}/{event['seq']} {name} {_brief(event)}")
-        if self.ended and name in ("ended", "attempt_started", "segment_ended"):
+        if self.ended and not self._world.blind and name in ("ended", "attempt_started", "segment_ended"):
             self.broken("ended is final", f"{name} of epoch {epoch} after {self.end}")
         if name == "supervisor_started":
-            self._epoch = max(self._epoch, epoch)
-        if name == "attempt_started" and epoch < self._epoch:
+            self._epoch, self._epoch_at = max(self._epoch, epoch), self._world.loop.now
+            self.orders.starts += 1
+            self.orders.lost()
+        if name in ("node_lost", "node_connected"):
+            self.orders.starts += 1
+            self.orders.lost(event["node"])
+        leads_s = self._world.loop.now - self._epoch_at - self.orders.trouble_s
+        if name == "attempt_started" and epoch < self._epoch and leads_s > _STANDS_DOWN_S:
             self.broken("an older epoch leads", f"attempt {event['attempt']} of epoch {epoch}")
         if name == "node_verdict" and event["verdict"] in ("bad", "unknown") and event["node"] not in self.excused:
             reasons = [result["evidence"] for result in event["results"] if result["status"] != "pass"]
             self.broken("a healthy node was judged", f"{event['node']} is {event['verdict']}: {reasons[:2]}")
-        if name == "ended":
-            self.ended, self._ended_at = True, self._world.loop.now
-            self.end = {key: event.get(key) for key in ("state", "reason", "text")}
-            self._judge_end(str(event["state"]), str(event["reason"]))
+        if name == "attempt_ended" and event["outcome"] == "failed":
+            self._failed_attempts += 1
+            if self._failed_attempts > self.rank_faults:
+                self.broken("node loss counted as failure", f"attempt {event['attempt']}: {event['reason']}")
+        self.stored(writer)
+
+    def stored(self, writer: JournalWriter) -> None:
+        """A writer may have got further."""
+        for event in self.records.look(writer):
+            if event["event"] == "ended" and not self.ended:
+                self.ended, self._ended_at = True, self._world.loop.now
+                self.end = {key: event.get(key) for key in ("state", "reason", "text")}
+                self._judge_end(str(event["state"]), str(event["reason"]))
+
+    def power_lost(self) -> None:
+        """The first node is gone, with what it had written and not made durable."""
+        self.records.power_lost()
+        if self.ended and not self.records.has("ended"):
+            self.ended, self.end = False, {}
+
+    def sent(self, node: str, to_node: bool, message: dict[str, Any]) -> None:
+        """A message is sent."""
+        self.orders.sent(node, to_node, message)
+        if to_node and message.get("t") == "ranks":
+            of = {"epoch": message["epoch"], "attempt": message["attempt"]}
+            if not self.records.has("attempt_started", **of):
+                self.broken("an effect before its durable event", f"ranks of {of} are ordered")
+
+    def took_over(self, before: RunState) -> None:
+        """A supervisor has begun, with this state."""
+        written = self.records.written
+        attempt = max((event["attempt"] for event in written if event["event"] == "attempt_started"), default=0)
+        cancelled = any(event["event"] == "cancel_requested" for event in written)
+        if (before.attempt, before.cancel_requested) != (attempt, cancelled):
+            self.broken(
+                "the replay differs from the journal", f"{before.attempt}, {before.cancel_requested}: {attempt}"
+            )
+
+    def left(self, code: int | None) -> None:
+        """A supervisor has ended as one does that has done its part."""
+        goes_on = not self.records.has("ended")
+        if code == 0 and not (self.records.has("segment_ended") if goes_on else self.end.get("state") == "finished"):
+            self.broken("the exit disagrees with the journal", f"code 0: {self.end}")
+        if code == 100 and (goes_on or self.end.get("state") == "finished"):
+            self.broken("the exit disagrees with the journal", f"code 100: {self.end}")
 
     def _judge_end(self, state: str, reason: str) -> None:
         if state == "failed" and reason in _OF_RANKS and self.rank_faults < 2:
@@ -113,8 +182,8 @@ class Rules:
             self.broken("aborted by vetting", str(self.end))
         if state == "failed" and reason == "internal":
             self.broken("an internal error", str(self.end))
-        late = self._cancelled_at is not None and self._ended_at > self._cancelled_at + _CANCEL_S
-        if late and state == "finished":
+        asked = self._cancelled_at
+        if asked is not None and self._ended_at > max(asked, self.calm_at) + _CANCEL_S and state != "cancelled":
             self.broken("a cancel was lost", f"asked for at {self._cancelled_at}, and the run is {state}")
 
     def at_end(self, in_time: bool) -> None:
@@ -130,21 +199,24 @@ class Rules:
             if error is not None and not isinstance(error, (OSError, GeneratorExit)):
                 self.broken("a handler raised", f"{about.get('message')}: {error!r}"[:300])
         self._look_at_the_journal()
-        self._look_at_telemetry()
+        if not (self._world.disk.lost and self._epoch > 1):  # what was refused is written again by whoever lives
+            self._look_at_telemetry()
 
     def _look_at_the_journal(self) -> None:
-        events = read_journal(self._world.folder.journal)
+        events = self.journal = read_journal(self._world.folder.journal)
         replay, ended = Replay("simulated-run"), 0
         try:
-            for event in events:
-                replay.feed([event])
+            for count, event in enumerate(events, 1):
+                if vars(replay.feed([event])) != vars(Replay("simulated-run").feed(events[:count])):
+                    self.broken("a replay depends on when it is read", f"event {count}: {event}")
                 ended += event["event"] == "ended"
         except RunFolderError as error:
             self.broken("the journal does not replay", str(error))
-        if ended > 1:
+        if ended > 1 and not self._world.blind:  # an older supervisor may end a run that a newer one leads
             self.broken("ended is unique", f"{ended} of them")
-        if self.ended and ended == 0:
-            self.broken("a durable event was lost", "ended")
+        for event in self.records.lost(events):
+            self.broken("a durable event was lost", _brief(event) or event["event"])
+        self.orders.at_end(len(events))
         last: dict[str, int] = {}
         for event in events:
             if event["writer"] != "client" and event["seq"] != last.get(event["writer"], -1) + 1:

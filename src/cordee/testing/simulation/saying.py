@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
 from cordee.errors import UsageError
 from cordee.testing.simulation.faults import KINDS
-from cordee.testing.simulation.seeds import SCHEMA, Campaign, Case, Result, resumed, shrunk, simulate
+from cordee.testing.simulation.points import cases
+from cordee.testing.simulation.seeds import SCHEMA, Campaign, Case, Result, case_of, resumed, shrunk, simulate
 
 
 def run_campaign(
-    seeds: str, nodes: int, faults: str | None, out: str | None, shrink: bool, trace: bool, as_json: bool
+    seeds: str | None,
+    nodes: int,
+    faults: str | None,
+    out: str | None,
+    shrink: bool,
+    trace: bool,
+    as_json: bool,
+    points: bool = False,
 ) -> bool:
-    """Simulate seeds and say what they came to; returns whether a rule was broken.
+    """Simulate seeds, or all that can befall a short run, and say what they came to; returns whether a rule was broken.
 
     Raises:
         UsageError: what was given makes no sense.
@@ -26,8 +37,18 @@ def run_campaign(
         _say(shrunk(result) if shrink else result, trace)
 
     done = Campaign()
+    kinds = _kinds(faults)
+    about: dict[str, Any] = {"nodes": nodes, "kinds": list(kinds)}
+    numbers = _range(seeds or "0-200")
+    case_at: Callable[[int], Case] = partial(case_of, nodes=nodes, kinds=kinds)
+    if points:
+        if faults or nodes != 2:
+            raise UsageError("--pairs has its own faults and nodes", allowed="--pairs, with --seeds for some of them")
+        all_cases = cases()
+        about, case_at = {"pairs": len(all_cases)}, all_cases.__getitem__
+        numbers = range(len(all_cases))[slice(*(numbers.start, numbers.stop) if seeds else (None,))]
     path = Path(out) if out else None
-    for done in resumed(path, _range(seeds), nodes, _kinds(faults), failed):
+    for done in resumed(path, numbers, case_at, about, failed):
         rate = done.seeds / max(done.cpu_s, 0.001)
         click.echo(
             f"\r{done.seeds} seeds, {rate:.1f} a CPU second, {len(done.broken)} rules broken  ", nl=False, err=True
@@ -101,10 +122,10 @@ def _say_campaign(done: Campaign) -> None:
         + ", ".join(f"{end} {count}" for end, count in done.ends.most_common())
     )
     phases = sorted({phase for _, phase in done.met})
-    click.echo("faults met  " + "".join(f"{phase:>9}" for phase in phases))
+    click.echo("faults met      " + "".join(f"{phase:>9}" for phase in phases))
     for kind in KINDS:
         counts = [done.met[kind, phase] for phase in phases]
         if any(counts):
-            click.echo(f"{kind:<12}" + "".join(f"{count:>9}" for count in counts))
+            click.echo(f"{kind:<16}" + "".join(f"{count:>9}" for count in counts))
     for rule, seeds in sorted(done.broken.items()):
         click.echo(f"broken: {rule}: {len(seeds)} seeds, the first {seeds[0]}")

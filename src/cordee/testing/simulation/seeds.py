@@ -54,6 +54,8 @@ class Result:
         end: the run's last state.
         met: how often which (kind of fault, phase) came together.
         said: what supervisor and agents wrote to standard error.
+        moments: how often each message was sent and each event written.
+        journal: the run's events.
     """
 
     case: Case
@@ -63,6 +65,8 @@ class Result:
     end: str
     met: Counter[tuple[str, str]] = field(default_factory=Counter)
     said: str = ""
+    moments: Counter[str] = field(default_factory=Counter)
+    journal: list[dict[str, Any]] = field(default_factory=list)
 
 
 def case_of(seed: int, nodes: int = 2, kinds: tuple[str, ...] = KINDS) -> Case:
@@ -103,7 +107,10 @@ def simulate(case: Case) -> Result:
                 in_time = False
             world.rules.at_end(in_time)
         end = str(world.rules.end.get("state", world.rules.phase))
-        return Result(case, world.rules.violations, world.trace, world.loop.now, end, plan.met, world.said.getvalue())
+        rules, said = world.rules, world.said.getvalue()
+        return Result(
+            case, rules.violations, world.trace, world.loop.now, end, plan.met, said, plan.seen, rules.journal
+        )
     finally:
         with world.running():
             world.close()
@@ -182,21 +189,20 @@ class Campaign:
 
 
 def campaign(
-    seeds: Iterable[int],
-    nodes: int = 2,
-    kinds: tuple[str, ...] = KINDS,
+    numbers: Iterable[int],
+    case_at: Callable[[int], Case] = case_of,
     failed: Callable[[Result], None] = lambda result: None,
 ) -> Campaign:
-    """Simulate many seeds.
+    """Simulate many cases.
 
     Args:
-        nodes: that each run needs.
-        kinds: of the faults that may happen.
+        numbers: of the cases, mostly their seeds.
+        case_at: returns the case of a number.
         failed: called with each that breaks a rule.
     """
     done, began = Campaign(), time.process_time()
-    for seed in seeds:
-        result = simulate(case_of(seed, nodes, kinds))
+    for number in numbers:
+        result = simulate(case_at(number))
         done.add(result)
         if result.violations:
             failed(result)
@@ -206,38 +212,39 @@ def campaign(
 
 def resumed(
     path: Path | None,
-    seeds: range,
-    nodes: int = 2,
-    kinds: tuple[str, ...] = KINDS,
+    numbers: range,
+    case_at: Callable[[int], Case] = case_of,
+    about: dict[str, Any] | None = None,
     failed: Callable[[Result], None] = lambda result: None,
 ) -> Iterator[Campaign]:
-    """Simulate many seeds in blocks, and yield what all of them came to so far; blocks that `path` has are not done again.
+    """Simulate many cases in blocks, and yield what all of them came to so far; blocks that `path` has are not done again.
 
     Args:
         path: a file of JSON lines, one for each block that was done; None: it is not kept.
+        about: what else `case_at` depends on; blocks of other cases are passed over.
     """
-    done, known = Campaign(), _known(path, nodes, kinds)
-    for first in range(seeds.start, seeds.stop, _BLOCK):
-        block = range(first, min(first + _BLOCK, seeds.stop))
+    key = {"schema": SCHEMA, **(about or {})}
+    done, known = Campaign(), _known(path, key)
+    for first in range(numbers.start, numbers.stop, _BLOCK):
+        block = range(first, min(first + _BLOCK, numbers.stop))
         found = known.get((block.start, block.stop))
         if found is None:
-            found = campaign(block, nodes, kinds, failed)
+            found = campaign(block, case_at, failed)
             if path is not None:
-                about = {"schema": SCHEMA, "first": block.start, "stop": block.stop, "nodes": nodes, "kinds": kinds}
                 with path.open("a") as file:
-                    file.write(json.dumps({**about, **found.document()}) + "\n")
+                    file.write(json.dumps({**key, "first": first, "stop": block.stop, **found.document()}) + "\n")
         done.join(found)
         yield done
 
 
-def _known(path: Path | None, nodes: int, kinds: tuple[str, ...]) -> dict[tuple[int, int], Campaign]:
-    """Return the blocks of seeds that were done before in the same way."""
+def _known(path: Path | None, key: dict[str, Any]) -> dict[tuple[int, int], Campaign]:
+    """Return the blocks of cases that were done before in the same way."""
     known = {}
     for line in path.read_text().splitlines() if path is not None and path.exists() else ():
         try:
             document = json.loads(line)
         except ValueError:  # the last line of a campaign that was killed
             continue
-        if document.get("schema") == SCHEMA and (document["nodes"], tuple(document["kinds"])) == (nodes, kinds):
+        if all(document.get(name) == value for name, value in key.items()):
             known[document["first"], document["stop"]] = Campaign.from_document(document)
     return known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import io
 import json
@@ -21,19 +22,23 @@ from cordee import wire
 from cordee.clock import clocks_of
 from cordee.errors import CordeeError, OwnershipError
 from cordee.node.agent import Agent
+from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal
-from cordee.runs.lane import Inline
 from cordee.supervise.lanes import Lanes
 from cordee.supervise.place import Place
 from cordee.supervise.supervisor import Supervisor
 from cordee.testing.made_journal import made_plan
+from cordee.testing.simulation.disk import SimulatedDisk, VirtualLane
 from cordee.testing.simulation.loop import Clocks, Process, VirtualLoop
 from cordee.testing.simulation.machine import Channel, Child, Host, SimulatedMachine
 from cordee.testing.simulation.network import Network
 from cordee.testing.simulation.rules import Rules
 
 _RESTART_S = 0.5
+_REFUSED_S = 5.0
+_SAVE_AGAIN_S = 0.2
+_NODE_FAILS_S = 120.0
 _MOST_STARTS, _STARTS_WINDOW_S = 10, 60.0
 _HUNG_S = 60.0
 _QUEUE_S = 5.0
@@ -52,6 +57,7 @@ class Script:
         checks_s, start_s: of the checks, and of a rank before its first step.
         notice_s: how soon ranks fail that have lost another one.
         stopping: whether ranks call `cordee.stopping`.
+        disk_s: the most that a piece of work on the run folder's disk takes.
     """
 
     nodes: int = 2
@@ -65,6 +71,7 @@ class Script:
     start_s: float = 0.5
     notice_s: float = 0.01
     stopping: bool = True
+    disk_s: float = 0.002
 
 
 @dataclass
@@ -111,16 +118,24 @@ class SimulatedPlace(Place):
         return cast(wire.Server, self._world.network.listen(token, epoch, on_connect))
 
     def owner_alive(self, owner: dict[str, Any]) -> bool:
-        return any(process.alive and process.pid == owner["pid"] for process in self._world.loop.processes)
+        return not self._world.blind and any(
+            process.alive and process.pid == owner["pid"] for process in self._world.loop.processes
+        )
 
     def fate(self) -> str:
+        self._world.rules.orders.rpcs += 1
         return self._world.fate
 
     def go_on(self, how: str) -> dict[str, Any]:
+        self._world.rules.orders.rpcs += 1
         self._world.requeue()
         return {"job": "1", "how": how}
 
     def replace_agent(self, node: str, incarnation: int) -> None:
+        self._world.rules.orders.rpcs += 1
+        if self._world.forgetful:
+            self._world.forgetful -= 1
+            return
         self._world.loop.after(_SRUN_S, self._world.replace_agent, node, incarnation, self._world.requeues)
 
     def agent_gone(self, node: str, incarnation: int) -> bool:
@@ -169,6 +184,8 @@ class World:
         self.loop = VirtualLoop()
         self.clocks = Clocks(self.loop)
         self.network = Network(self.loop, random.Random(f"network-{seed}"))
+        self.disk = SimulatedDisk(self.loop, random.Random(f"disk-{seed}"), self._on_loop)
+        self.disk.slow_s = script.disk_s
         self.root = Path(tempfile.mkdtemp(prefix="cordee-simulation-", dir=_memory()))
         self.folder = RunFolder.create(self.root / "runs", "simulated-run")
         self.plan = _plan(self.folder, script)
@@ -186,16 +203,21 @@ class World:
         self.allocated_at = self.beaten_at = 0.0
         self.supervisor: Process | None = None
         self.led: Supervisor | None = None
-        self.over = False
+        self.over = self.blind = False
+        self.forgetful = 0
         self.happens: list[Callable[[str], None]] = []
         self._starts: deque[float] = deque(maxlen=_MOST_STARTS)
         self._requeuing = False
         self.said = io.StringIO()
         self.rules = Rules(self)
+        self.network.observers.append(self.rules.sent)
+
+    def _on_loop(self, call: str) -> None:
+        self.rules.broken("an event loop waits for a disk", call)
 
     def note(self, text: str) -> None:
         """Write what happened into the trace."""
-        self.trace.append((round(self.loop.now, 4), text))
+        self.trace.append((round(self.loop.now, 4), text.replace(str(self.root), "")))
 
     # The allocation
 
@@ -229,12 +251,22 @@ class World:
     def _end_allocation(self) -> None:
         for host in self.hosts.values():
             self.power_off(host, forever=False)
-        if self.supervisor is not None:
-            self.supervisor.kill()
+        self._kill_supervisors()
 
-    def preempt(self, grace_s: float) -> None:
+    def _kill_supervisors(self) -> None:
+        for process in self.loop.processes:
+            if process.name == "supervisor":
+                process.kill()
+
+    def rival(self) -> None:
+        """Start another supervisor beside the one that leads."""
+        if self.supervisor is not None and self.supervisor.alive and not self._requeuing:
+            self.blind = True
+            self._start_supervisor()
+
+    def preempt(self, grace_s: float, fate: str = "preempted") -> None:
         """Tell everybody of the allocation to end; it goes after `grace_s`, and comes back."""
-        self.fate = "preempted"
+        self.fate = fate
         if self.supervisor is not None:
             self.supervisor.signal(signal.SIGTERM)
         for host in self.hosts.values():
@@ -248,7 +280,10 @@ class World:
 
     def _start_supervisor(self) -> None:
         async def lead() -> int:
-            self.led = Supervisor(self.folder, SimulatedPlace(self), lanes=Lanes(lambda name: Inline()))
+            await self.disk.answers()
+            lanes = Lanes(lambda name: VirtualLane(self.disk, self.loop))
+            self.led = Supervisor(self.folder, SimulatedPlace(self), self.disk, lanes)
+            self.rules.took_over(self.led.before)
             return await self.led.serve()
 
         self._starts.append(self.loop.now)
@@ -264,9 +299,16 @@ class World:
         if self._requeuing or self.over or process is not self.supervisor:
             return
         if code in (0, 100) or isinstance(process.error, OwnershipError):
+            if isinstance(process.error, OwnershipError):
+                self.rules.broken("the run was given up", f"to nobody: {process.error}")
+            self.rules.left(code)
             self.over = self.rules.ended
             return
         if not self.hosts[self.names[0]].up:
+            return
+        if process.error is not None and may_pass(process.error):
+            self._starts.clear()
+            self.loop.after(_REFUSED_S, self._restart_supervisor, self.requeues)
             return
         if len(self._starts) == _MOST_STARTS and self.loop.now - self._starts[0] < _STARTS_WINDOW_S:
             self.rules.broken("the supervisor ended ten times in a minute", repr(process.error))
@@ -293,6 +335,7 @@ class World:
         incarnation = len(host.agents) + 1
 
         async def serve() -> int:
+            await self.disk.answers()
             rescue = cast(Any, _Rescue(self))
             return await Agent(self.folder, host.name, incarnation, rescue, SimulatedMachine(self, host)).serve()
 
@@ -327,8 +370,16 @@ class World:
             self.network.dark.add(host.name)
         for process in [*host.agents, *host.children.values()]:
             process.kill()
-        if forever and host.name == self.names[0] and self.supervisor is not None:
-            self.supervisor.kill()
+        if forever and host.name == self.names[0]:
+            self._kill_supervisors()
+            self.disk.lose_power("/journal/supervisor-")
+            self.rules.power_lost()
+            self.loop.after(_NODE_FAILS_S, self._node_failed, self.requeues)
+
+    def _node_failed(self, requeues: int) -> None:
+        """The scheduler learns that the first node, where the batch script ran, is gone, and queues the job again."""
+        if requeues == self.requeues and not self.over:
+            self.requeue()
 
     def signal(self, host: Host, process: Process, number: int) -> None:
         """Give a signal; what the kernel holds ends later."""
@@ -342,6 +393,13 @@ class World:
         for process in list(host.children.values()):
             if process.alive:
                 self.signal(host, process, signal.SIGKILL)
+
+    @property
+    def alone(self) -> bool:
+        """Whether no rank can live on that time does not reach: nothing is paused or held by the kernel."""
+        return not any(process.paused for process in self.loop.processes) and all(
+            host.stuck_s == 0 for host in self.hosts.values()
+        )
 
     # What ranks do
 
@@ -380,15 +438,20 @@ class World:
             return True
         return False
 
-    def save(self, child: Child, step: int) -> None:
-        """Save a checkpoint."""
+    async def save(self, child: Child, step: int) -> None:
+        """Save a checkpoint; a rank waits for its disk."""
+        while self.disk.troubles:
+            await asyncio.sleep(_SAVE_AGAIN_S)
         path = self.root / "checkpoints" / f"step-{step:06d}"
         path.mkdir(exist_ok=True)
         (path / "weights").write_text(f"{child.epoch} {child.attempt}")
         self.rules.saved(child, step)
 
     def cancel(self) -> None:
-        """Do what `cordee cancel` does."""
+        """Do what `cordee cancel` does, as soon as the disk takes it."""
+        if self.disk.troubles:
+            self.loop.after(1.0, self.cancel)
+            return
         client_journal(self.folder.journal).append("cancel_requested", by="user")
         self.requests.append({"request": "cancel", "by": "user"})
         self.rules.cancel_asked(self.loop.now)
@@ -402,27 +465,33 @@ class World:
     def close(self) -> None:
         """Forget all of it."""
         self.loop.bury()
+        self.disk.close_all()
         shutil.rmtree(self.root, ignore_errors=True)
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Have the clocks be this world's, and what is said kept, for the time of the block."""
-        append = JournalWriter.append
+        append, write = JournalWriter.append, JournalWriter._write
         rules = self.rules
 
         def watched(writer: JournalWriter, event: str, **fields: Any) -> dict[str, Any]:
             record = append(writer, event, **fields)
-            rules.journaled(record)
+            rules.journaled(writer, record)
             for happens in list(self.happens):
                 happens(f"event {event}")
             return record
 
+        def written(writer: JournalWriter, sync: bool = False) -> None:
+            write(writer, sync)
+            rules.stored(writer)
+
         JournalWriter.append = watched  # type: ignore[method-assign, assignment]
+        JournalWriter._write = written  # type: ignore[method-assign, assignment]
         try:
             with clocks_of(self.clocks), redirect_stderr(self.said):
                 yield
         finally:
-            JournalWriter.append = append  # type: ignore[method-assign]
+            JournalWriter.append, JournalWriter._write = append, write  # type: ignore[method-assign]
 
 
 def _memory() -> str | None:
@@ -462,4 +531,5 @@ def script_of(chance: random.Random, nodes: int) -> Script:
         notice_s=chance.choice((0.001, 0.01, 1.0, 60.0)),
         stopping=chance.random() < 0.6,
         steps=chance.choice((20, 20, 20, 200)),
+        disk_s=chance.choice((0.0005, 0.002, 0.02, 0.3)),
     )
