@@ -24,6 +24,8 @@ from cordee.runs.state import replay
 from cordee.supervise.attempt import Attempt
 from cordee.supervise.nodes import Node
 from cordee.supervise.progress import ProgressPace
+from cordee.supervise.vocabulary import RankNews
+from cordee.wire import messages
 
 WEEK_S = 7 * 86400
 
@@ -57,7 +59,7 @@ async def burst(make: Callable[..., JournalWriter], lane: Inline, ranks: int, pa
     folder = RunFolder.create(tempfile.mkdtemp(), "b-20260101T000000Z-abcd")
     journal = make(folder.journal, "supervisor-1", 1, disk=disk, lane=lane)
     nodes = [Node(f"n{index}") for index in range(ranks // 4)]
-    attempt = Attempt(1, nodes, 4, "fork", journal)
+    attempt = Attempt(1, nodes, 4, "fork", epoch=1, silent_s=2.0)
     worst = 0.0
 
     async def watch() -> None:
@@ -71,7 +73,9 @@ async def burst(make: Callable[..., JournalWriter], lane: Inline, ranks: int, pa
     await asyncio.sleep(0.05)
     began = time.perf_counter()
     for rank in range(ranks):
-        attempt.rank_ended(rank, f"n{rank // 4}", {"code": 1, "reason": "exited", "message": "NCCL"})
+        news = messages.RankExit(1, rank, "ended", 1, None, "exited", 1.0, "NCCL")
+        for written in attempt.decide(RankNews(0.0, f"n{rank // 4}", news)):
+            journal.append(written.event, durable=written.durable, **written.fields)
         if rank % 64 == 63:  # the loop takes messages in parts
             await asyncio.sleep(0)
     journal.append("attempt_ended", attempt=1, outcome="failed", reason="", progress=False, failure=None)

@@ -13,6 +13,7 @@ from cordee.runs.reader import open_run
 from cordee.supervise import remarks
 from cordee.supervise.intake import Intake
 from cordee.supervise.nodes import Node
+from cordee.wire.messages import Telemetry
 
 
 class Led:
@@ -25,7 +26,7 @@ class Led:
         self.notices = remarks.Notices(self.intake, self.journal)
 
     def hear(self, node, **more):
-        self.intake.message(Node(node), {"steps": [], "sequence": None, **more}, b"")
+        self.intake.message(Node(node), Telemetry(None, (), **more), b"")
 
     def findings(self):
         return [event["finding"] for event in read_journal(self.folder.journal) if event["event"] == "finding"]

@@ -19,7 +19,7 @@ from cordee.runs import logtail, lookout
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter
 from cordee.submit.slurm import asking
-from cordee.supervise import remarks, supervisor, telling
+from cordee.supervise import ending, remarks, telling, ticker
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.paces import LOCAL, SHARED, Paces
 from cordee.supervise.place import LocalPlace
@@ -42,7 +42,7 @@ class Asking:
     def __init__(self, folder: RunFolder, checkpoints: Path) -> None:
         self.place, self.ownership = LocalPlace(folder, PLAN), Ownership(folder.control / "epochs")
         self.ownership.claim()
-        self.paces, self.progress, self.clock = Paces(SHARED, 0.0), ProgressPace(supervisor._SHARED_PROGRESS_S), 0.0
+        self.paces, self.progress, self.clock = Paces(SHARED, 0.0), ProgressPace(ticker._SHARED_PROGRESS_S), 0.0
         self.journal = JournalWriter(folder.journal, "supervisor-1", 1, mono=lambda: self.clock)
         policy = {"path": str(checkpoints), "pattern": "step-*", "ignore": {}}
         self.checkpoints = RunCheckpoints(policy, folder.id, folder.control, 60.0, 5.0)
@@ -185,7 +185,7 @@ def test_the_page_for_operators_has_the_numbers_that_hold():
         f"at most {lookout.LOCAL_PER_S:.0f} operations a second for a command that waits",
         f"at most {logtail._MOST_OPEN} for each reader",
         f"every {telling._SELDOM_S:.0f} s at most where there are more than {telling._MANY} nodes",
-        f"at most {supervisor._GIVE_BACK_S:.0f} seconds*",
+        f"at most {ending.GIVE_BACK_S:.0f} seconds*",
         f"the supervisor finds the request within {SHARED['requests'].most_s:.0f} s",
         f"sleeps for {lookout._LONGEST_PAUSE_S:.0f} s between its looks",
         f"at most {asking._PER_MINUTE} a minute",

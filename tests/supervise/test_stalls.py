@@ -15,6 +15,7 @@ from cordee.supervise.nodes import Node
 from cordee.supervise.progress import ProgressPace
 from cordee.supervise.stalls import Said, Stalls
 from cordee.testing.disks import FaultyDisk
+from cordee.wire.messages import Telemetry
 
 WEEK_S = 7 * 86400
 
@@ -68,19 +69,20 @@ class Heard(Node):
         super().__init__("n-0")
         self.acknowledged = []
 
-    def tell(self, message):
-        self.acknowledged.append(message["sequence"])
+
+def acknowledge(node, message):
+    node.acknowledged.append(message.sequence)
 
 
 def told(intake, node, sequence):
-    intake.message(node, {"steps": [], "sequence": sequence}, encode_facts("n-0", "node", sequence, {}, {}))
+    intake.message(node, Telemetry(sequence, ()), encode_facts("n-0", "node", sequence, {}, {}))
 
 
 def led(tmp_path):
     folder = RunFolder.create(tmp_path, "led-20260101T000000Z-abcd")
     disk, lane = FaultyDisk(), Lane("writing")
     journal = JournalWriter(folder.journal, "supervisor-1", 1, disk=disk, lane=lane)
-    return folder, disk, journal, Intake(folder.telemetry, 1, journal, lane, disk), Heard()
+    return folder, disk, journal, Intake(folder.telemetry, 1, journal, lane, disk, acknowledge), Heard()
 
 
 def test_telemetry_that_a_disk_holds_up_is_acknowledged_when_it_is_written_and_the_loop_goes_on(tmp_path):

@@ -1,247 +1,335 @@
-"""One attempt: ranks started together on chosen nodes, watched until all have ended or one failure ends them all."""
+"""One attempt: ranks started together on chosen nodes, watched until all have ended or one failure ends them all. Pure."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from cordee.node.lease import LEASE_OVER
 from cordee.node.world import encode_places
-from cordee.runs.journal import JournalWriter
-from cordee.supervise.nodes import Node, Told
+from cordee.supervise.agreement import StopAgreement
+from cordee.supervise.ends import Outcome
+from cordee.supervise.nodes import Node
 from cordee.supervise.restart import Failure, complains_of_peer, culprit
+from cordee.supervise.vocabulary import (
+    AgentLost,
+    AskToStop,
+    AttemptCommand,
+    AttemptEvent,
+    AttemptOver,
+    AttemptStopped,
+    Begin,
+    ContainerLost,
+    NoSuccessor,
+    Order,
+    Ordered,
+    Passed,
+    RankNews,
+    Start,
+    Stop,
+    Write,
+)
+from cordee.wire import messages
 
 _SETTLE_S = 0.2
 _HEAR_S = 0.1
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How an attempt ended: `kind` is finished, failed, node_lost, or whatever `interrupt` was given."""
-
-    kind: str
-    failure: Optional[Failure] = None
-    reason: str = ""
+_AT_ONCE = 0.0
 
 
 class Attempt:
-    """The ranks of one attempt.
+    """The ranks of one attempt, from `Begin` and `Start` to `AttemptOver`, and from `Stop` to `AttemptStopped`.
 
     Args:
         number: counts from 1 over the whole run.
-        nodes: in rank order.
+        nodes: in rank order; read, never changed.
         ranks_per_node: the same on every node.
         launch: how they are started, `fork` or `srun`.
-        journal: where ranks' starts and ends are written.
+        epoch: of this supervisor.
         silent_s: a node that said nothing for so long may be lost.
 
     Attributes:
-        told_to_stop: what it means when all ranks end well from now on, because they were asked to stop.
+        due: when `Passed` is wanted, in monotonic seconds; None: only once something has happened.
+        status: of each rank: starting, running or ended.
     """
 
     def __init__(
-        self,
-        number: int,
-        nodes: list[Node],
-        ranks_per_node: int,
-        launch: str,
-        journal: JournalWriter,
-        silent_s: float = 2.0,
+        self, number: int, nodes: list[Node], ranks_per_node: int, launch: str, epoch: int, silent_s: float
     ) -> None:
         self.number = number
         self.nodes = nodes
         self.ranks_per_node = ranks_per_node
-        self.launch = launch
-        self._journal, self._silent_s = journal, silent_s
-        self._index = {node: index for index, node in enumerate(nodes)}
+        self._launch, self._epoch, self._silent_s = launch, epoch, silent_s
+        self._index = {node.name: index for index, node in enumerate(nodes)}
         self.status: dict[int, str] = dict.fromkeys(range(len(nodes) * ranks_per_node), "starting")
+        self._left, self._left_on = len(self.status), [ranks_per_node] * len(nodes)
+        self._running: set[int] = set()
         self._failures: list[Failure] = []
-        self._asked: dict[Node, Told] = {}
-        self._stopping = False
+        self._probed: set[str] = set()
+        self._settled_at: Optional[float] = None
+        self._doubted = False
+        self._ordered = False
         self._interrupted: Optional[Outcome] = None
-        self.told_to_stop: Optional[Outcome] = None
-        self._changed = asyncio.Event()
+        self._asked: Optional[Outcome] = None
+        self._agreement: Optional[StopAgreement] = None
+        self._outcome: Optional[Outcome] = None
+        self._stop: Optional[Stop] = None
+        self._taken: dict[str, float] = {}
+        self.due: Optional[float] = None
+        self._rules: dict[type, Callable[[Any], list[AttemptCommand]]] = {
+            Begin: self._begin,
+            Start: self._start,
+            Ordered: self._are_ordered,
+            RankNews: self._rank_news,
+            AgentLost: self._agent_lost,
+            ContainerLost: self._container_lost,
+            AskToStop: self._ask_to_stop,
+            Stop: self._begin_stop,
+            NoSuccessor: self._no_successor,
+            Passed: self._passed,
+        }
 
-    @property
-    def world_size(self) -> int:
-        return len(self.status)
+    def decide(self, event: AttemptEvent) -> list[AttemptCommand]:
+        """Take an event and return what is to be done."""
+        return self._rules[type(event)](event)
 
     @property
     def group(self) -> str:
+        """What agents call its ranks."""
         return f"ranks-{self.number}"
 
-    def placement(self) -> list[dict[str, Any]]:
-        """Return `[{node, ranks}]` as the journal has it."""
-        return [{"node": node.name, "ranks": list(self.ranks_of(index))} for index, node in enumerate(self.nodes)]
+    @property
+    def all_ended(self) -> bool:
+        """Whether no rank runs any more, as far as is known."""
+        return self._left == 0
+
+    @property
+    def living(self) -> frozenset[str]:
+        """The names of the nodes on which ranks of the attempt run, or are to, as far as is known."""
+        return frozenset(node.name for node in self._living_nodes())
 
     def ranks_of(self, index: int) -> range:
         """Return the global ranks of the node at `index`."""
         return range(index * self.ranks_per_node, (index + 1) * self.ranks_per_node)
 
-    def start(self, ports: list[int], resume_from: Optional[str]) -> None:
-        """Tell the agents to start their ranks.
+    # Its beginning
 
-        Args:
-            ports: two free ports on the first node: for torch's store, and for JAX's coordinator.
-            resume_from: path of the checkpoint that they begin from.
-        """
-        message = {
-            "t": "ranks",
+    def _begin(self, event: Begin) -> list[AttemptCommand]:
+        placement = [{"node": node.name, "ranks": list(self.ranks_of(index))} for index, node in enumerate(self.nodes)]
+        fields = {
             "attempt": self.number,
-            "launch": self.launch,
-            "ranks_per_node": self.ranks_per_node,
-            "master_address": self.nodes[0].address,
-            "master_port": ports[0],
-            "coordinator_port": ports[1],
-            "resume_from": resume_from,
-            "epoch": self._journal.epoch,
+            "world_size": len(self.status),
+            "nodes": placement,
+            "master": {"address": self.nodes[0].address, "port": event.ports[0]},
+            **event.beginning.document(),
         }
+        return [Write("attempt_started", fields, mark=self.group)]
+
+    def _start(self, event: Start) -> list[AttemptCommand]:
+        """Order the ranks: once it is written for good that this attempt has begun."""
         places = encode_places([node.name for node in self.nodes], [node.address for node in self.nodes])
-        for index, node in enumerate(self.nodes):
-            node.send({**message, "node": node.name, "node_rank": index}, places)
+        number, per_node, meet = self.number, self.ranks_per_node, self.nodes[0].address
+        port, coordinator, begin, epoch = event.ports[0], event.ports[1], event.resume_from, self._epoch
+        ranks = messages.Ranks(number, self._launch, per_node, "", 0, meet, port, coordinator, begin, epoch)
+        return [
+            Order(node.name, ranks._replace(node=node.name, node_rank=index), places, after=self.group)
+            for index, node in enumerate(self.nodes)
+        ]
 
-    def rank_started(self, rank: int, node: str, pid: int) -> None:
-        """Take an agent's word that a rank runs."""
-        if self.status.get(rank) == "starting":
-            self.status[rank] = "running"
-            self._journal.append("rank_started", durable=False, attempt=self.number, rank=rank, node=node, pid=pid)
+    def _are_ordered(self, event: Ordered) -> list[AttemptCommand]:
+        self._ordered = True
+        return self._look_soon()
 
-    def rank_ended(self, rank: int, node: str, report: dict[str, Any]) -> None:
+    # What becomes of its ranks
+
+    def _rank_news(self, event: RankNews) -> list[AttemptCommand]:
+        news = event.message
+        if news.attempt != self.number:
+            return []
+        if isinstance(news, messages.StopAnswers):
+            if self._agreement is not None:
+                self._agreement.answered(news.answers)
+            return self._look_soon()
+        if isinstance(news, messages.RankStarted):
+            return self._rank_started(news, event.node)
+        return self._rank_ended(news, event.node)
+
+    def _rank_started(self, news: messages.RankStarted, node: str) -> list[AttemptCommand]:
+        if self.status.get(news.rank) != "starting":
+            return []
+        self.status[news.rank] = "running"
+        self._running.add(news.rank)
+        fields = {"attempt": self.number, "rank": news.rank, "node": node, "pid": news.pid}
+        return [Write("rank_started", fields, durable=False)]
+
+    def _rank_ended(self, news: messages.RankExit, node: str) -> list[AttemptCommand]:
         """Take an agent's word that a rank has ended; said twice it counts once."""
-        if self.status.get(rank) in (None, "ended"):
-            return
-        self.status[rank] = "ended"
-        failed = report.get("code") != 0
-        ours = report.get("reason") in ("stopped", LEASE_OVER)
-        failure = Failure(
-            "rank",
-            rank,
-            node,
-            report.get("code"),
-            report.get("signal"),
-            report.get("reason", ""),
-            report.get("message"),
-        )
-        self._journal.append(
-            "rank_exited",
-            durable=False,  # how the attempt ended is, right after
-            attempt=self.number,
-            rank=rank,
-            node=node,
-            code=report.get("code"),
-            signal=report.get("signal"),
-            reason=report.get("reason"),
-            message=report.get("message") if failed else None,
-            seconds=report.get("seconds"),
-        )
+        if self.status.get(news.rank) in (None, "ended"):
+            return []
+        self._end_rank(news.rank)
+        failed, ours = news.code != 0, news.reason in ("stopped", LEASE_OVER)
         if failed and not ours:
+            failure = Failure("rank", news.rank, node, news.code, news.signal, news.reason, news.message)
             self._failures.append(failure)
-        elif failed and not self._stopping:
-            why = report.get("message") or "its agent ended its ranks"
-            self.interrupt(Outcome("node_lost", Failure("node_lost", node=node, message=why)))
-        self._changed.set()
+        elif failed and self._stop is None:
+            self._lose(node, news.message or "its agent ended its ranks")
+        told = {name: getattr(news, name) for name in ("code", "signal", "reason", "message", "seconds")}
+        fields = {"attempt": self.number, "rank": news.rank, "node": node, **told}
+        if not failed:
+            fields["message"] = None
+        self._look_soon()
+        return [Write("rank_exited", fields, durable=False)]  # how the attempt ended is durable, right after
 
-    def node_lost(self, node: Node, reason: str) -> None:
-        """Say that a node and all ranks on it are gone."""
-        if node in self._index:
-            for rank in self.ranks_of(self._index[node]):
-                self.status[rank] = "ended"
-            self.interrupt(Outcome("node_lost", Failure("node_lost", node=node.name, message=reason)))
+    def _end_rank(self, rank: int) -> None:
+        self.status[rank] = "ended"
+        self._running.discard(rank)
+        self._left -= 1
+        self._left_on[rank // self.ranks_per_node] -= 1
 
-    def interrupt(self, outcome: Outcome) -> None:
+    def _agent_lost(self, event: AgentLost) -> list[AttemptCommand]:
+        """A node and all ranks on it are gone."""
+        if event.node not in self._index:
+            return []
+        for rank in self.ranks_of(self._index[event.node]):
+            if self.status[rank] != "ended":
+                self._end_rank(rank)
+        self._lose(event.node, event.reason)
+        return self._look_soon()
+
+    def _container_lost(self, event: ContainerLost) -> list[AttemptCommand]:
+        if event.node in self._index:
+            self._lose(event.node, event.reason)
+        return self._look_soon()
+
+    def _lose(self, node: str, why: str) -> None:
+        self._interrupt(Outcome("node_lost", Failure("node_lost", node=node, message=why)))
+
+    def _interrupt(self, outcome: Outcome) -> None:
         """End the attempt for a reason that lies outside its ranks; the first reason stands."""
-        if self._interrupted is None:
-            self._interrupted = outcome
-        self._changed.set()
+        self._interrupted = self._interrupted or outcome
 
-    async def ended(self) -> Outcome:
-        """Wait until all ranks ended well, one failed, or the attempt was interrupted.
+    # Its end
+
+    def _ask_to_stop(self, event: AskToStop) -> list[AttemptCommand]:
+        """Give ranks that can save a chance to, then end the attempt."""
+        commands: list[AttemptCommand] = [Write("stop_requested", {"reason": event.outcome.reason})]
+        self._asked = event.outcome
+        self._look_soon()
+        if event.most_s <= 0:
+            self._interrupt(event.outcome)
+            return commands
+        self._agreement = StopAgreement(event.now, event.most_s, bool(event.signal))
+        if event.signal:
+            commands += self._to_all(messages.Signal(self.group, event.signal))
+        return commands + self._to_all(messages.StopRequest(self.number))
+
+    def _to_all(self, message: messages.FromSupervisor, mark: str = "") -> list[AttemptCommand]:
+        return [Order(node.name, message, mark=mark) for node in self.nodes]
+
+    def _begin_stop(self, event: Stop) -> list[AttemptCommand]:
+        self._stop = event
+        self._look_soon()
+        return self._to_all(messages.Stop(self.group, event.grace_s), mark=self.group)
+
+    def _no_successor(self, event: NoSuccessor) -> list[AttemptCommand]:
+        if self._stop is not None:
+            self._stop = self._stop._replace(successor=False)
+        return self._look_soon()
+
+    def _look_soon(self) -> list[AttemptCommand]:
+        self.due = _AT_ONCE
+        return []
+
+    def _passed(self, event: Passed) -> list[AttemptCommand]:
+        self.due = None
+        commands = self._go_on_asking(event.now)
+        if self._stop is not None:
+            return commands + self._go_on_stopping(self._stop, event.now)
+        if self._ordered and self._outcome is None:
+            commands += self._how_it_ended(event.now)
+        return commands
+
+    def _again(self, at: float) -> None:
+        self.due = at if self.due is None else min(at, self.due)
+
+    def _go_on_asking(self, now: float) -> list[AttemptCommand]:
+        agreement, told = self._agreement, self._asked
+        if agreement is None or told is None or agreement.over:
+            return []
+        before = agreement.agreed
+        agreement.look(now, self._running, self.all_ended)
+        if agreement.over:
+            self._interrupt(told)
+        else:
+            self._again(agreement.due)
+        if agreement.agreed is None or agreement.agreed == before:
+            return []
+        step = agreement.agreed
+        return [Write("stop_agreed", {"step": step}), *self._to_all(messages.StopAt(self.number, step))]
+
+    def _how_it_ended(self, now: float) -> list[AttemptCommand]:
+        """Return that and how the attempt has ended, if it has.
 
         Where all that failed complain of a lost peer, the nodes whose ranks run must answer first, for what they said
         earlier may come late: one may be lost, and that is no failure of the run.
         """
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            if self._interrupted is not None:
-                return self._interrupted
-            if self._failures:
-                await asyncio.sleep(_SETTLE_S)
-                if self._doubtful():
-                    await self._hear_of_nodes()
-                    await asyncio.sleep(_SETTLE_S)
-                if self._interrupted is not None:
-                    return self._interrupted
-                return Outcome("failed", culprit(self._failures))
-            if all(status == "ended" for status in self.status.values()):
-                return self.told_to_stop or Outcome("finished")
+        if self._interrupted is not None:
+            return self._over(self._interrupted)
+        if not self._failures:
+            asked = self._asked if self._agreement is not None and self._agreement.asked else None
+            return self._over(asked or Outcome("finished")) if self.all_ended else []
+        if self._settled_at is None:
+            self._settled_at = now + _SETTLE_S
+        if now < self._settled_at:
+            self._again(self._settled_at)
+            return []
+        if all(complains_of_peer(failure) for failure in self._failures):
+            silent = [node for node in self._living_nodes() if not node.has_taken(self._probe)]
+            if silent:
+                self._doubted = True
+                self._again(now + _HEAR_S)
+                return self._ask_whether_they_live(silent)
+        if self._doubted:
+            self._doubted, self._settled_at = False, now + _SETTLE_S
+            self._again(self._settled_at)
+            return []
+        return self._over(Outcome("failed", culprit(self._failures)))
 
-    def _doubtful(self) -> bool:
-        """Return whether what failed may have failed because of a node that is lost and not yet known to be."""
-        if self._interrupted is not None or not all(complains_of_peer(failure) for failure in self._failures):
-            return False
+    def _over(self, outcome: Outcome) -> list[AttemptCommand]:
+        self._outcome = outcome
+        return [AttemptOver(outcome)]
+
+    @property
+    def _probe(self) -> str:
+        return f"probe-{self.number}"
+
+    def _ask_whether_they_live(self, nodes: list[Node]) -> list[AttemptCommand]:
+        """Say something that agents acknowledge as soon as they say anything, once to each."""
+        unasked = [node for node in nodes if node.name not in self._probed]
+        self._probed.update(node.name for node in unasked)
+        return [Order(node.name, messages.Lease(node.last_said), mark=self._probe) for node in unasked]
+
+    def _go_on_stopping(self, stop: Stop, now: float) -> list[AttemptCommand]:
+        """Wait until all ranks that still run have ended, but for those that do not end in time.
+
+        Where another attempt may follow, a node of which nothing is heard counts as living until it is heard of, or lost:
+        its ranks may run on until their lease is over.
+        """
         living = self._living_nodes()
         for node in living:
-            if node not in self._asked:
-                self._asked[node] = node.ask()
-        return any(not node.has_taken(self._asked[node]) for node in living)
-
-    async def _hear_of_nodes(self) -> None:
-        while self._doubtful():
-            await self._change(_HEAR_S)
-
-    async def stop(self, grace_s: float, most_s: float, successor: Callable[[], bool]) -> list[Node]:
-        """End all ranks that still run; returns the nodes whose ranks do not end within `most_s`.
-
-        Args:
-            grace_s: between SIGTERM and SIGKILL.
-            most_s: that ranks have for it once their agent has been told.
-            successor: whether another attempt may follow. Then a node of which nothing is heard counts as living until it
-                is heard of, or lost: its ranks may run on until their lease is over.
-        """
-        self._stopping = True
-        now = asyncio.get_running_loop().time
-        taken, began = {}, now()
-        told: dict[Node, Told] = {}
-        for node in self.nodes:
-            node.send({"t": "stop", "group": self.group, "grace_s": grace_s})
-            told[node] = node.told()
-        while True:
-            living = self._living_nodes()
-            for node in living:
-                if node not in taken and node.has_taken(told[node]):
-                    taken[node] = now()
-            if not successor():
-                living = [node for node in living if node.connection is not None]
-                overdue = living if now() - began > most_s else []
-            else:
-                heard = [node for node in living if node.connection is not None and node.silent_s < self._silent_s]
-                overdue = [node for node in heard if now() - taken.get(node, now()) > most_s]
-            if len(overdue) == len(living):
-                return overdue
-            await self._change(_HEAR_S)
-
-    def all_ended(self) -> bool:
-        """Return whether no rank runs any more."""
-        return all(status == "ended" for status in self.status.values())
-
-    def has(self, node: Node) -> bool:
-        """Return whether a node holds ranks of this attempt."""
-        return node in self._index
-
-    def runs_on(self, node: Node) -> bool:
-        """Return whether ranks of the attempt run on a node, or are to, as far as is known."""
-        index = self._index.get(node)
-        return index is not None and any(self.status[rank] != "ended" for rank in self.ranks_of(index))
+            if node.name not in self._taken and node.has_taken(self.group):
+                self._taken[node.name] = now
+        if not stop.successor:
+            living = [node for node in living if node.connection is not None]
+            overdue = living if now - stop.now > stop.most_s else []
+        else:
+            heard = [node for node in living if node.connection is not None and node.silent_s(now) < self._silent_s]
+            overdue = [node for node in heard if now - self._taken.get(node.name, now) > stop.most_s]
+        if len(overdue) < len(living):
+            self._again(now + _HEAR_S)
+            return []
+        self._stop = None
+        self._ordered = False
+        return [AttemptStopped([node.name for node in overdue])]
 
     def _living_nodes(self) -> list[Node]:
         """Return the nodes on which ranks of the attempt run, as far as is known."""
-        return [node for node in self._index if self.runs_on(node)]
-
-    async def _change(self, most_s: float) -> None:
-        self._changed.clear()
-        try:
-            await asyncio.wait_for(self._changed.wait(), most_s)
-        except asyncio.TimeoutError:
-            return
+        return [node for node, left in zip(self.nodes, self._left_on) if left]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from cordee.runs.journal import JournalWriter
+from cordee.wire import messages
 
 
 @dataclass
@@ -31,32 +32,32 @@ class _Save:
 class _Read:
     """One data set in one attempt."""
 
-    last: dict[int, dict[str, Any]] = field(default_factory=dict)
+    last: dict[int, messages.DataRead] = field(default_factory=dict)
     saves: dict[int, _Save] = field(default_factory=dict)
     changed_saves: set[int] = field(default_factory=set)
     begins: dict[int, Optional[int]] = field(default_factory=dict)
     due: bool = False
     changed: bool = False
 
-    def take(self, said: dict[str, Any]) -> None:
-        rank = said["rank"]
-        self.last[rank] = {key: said.get(key) for key in ("size", "begin", "position", "given", "dropped")}
+    def take(self, said: messages.DataRead) -> None:
+        rank = said.rank
+        self.last[rank] = said._replace(saves=())
         self.changed = True
-        if self.begins.get(rank, -1) != said.get("begin"):
-            self.begins[rank] = said.get("begin")
+        if self.begins.get(rank, -1) != said.begin:
+            self.begins[rank] = said.begin
             self.due = True
-        for told in said.get("saves", ()):
-            save = self.saves.setdefault(told["position"], _Save())
-            if "step" in told:
-                save.step = told["step"]
+        for told in said.saves:
+            save = self.saves.setdefault(told.position, _Save())
+            if told.step is not None:
+                save.step = told.step
             else:
-                save.given[rank] = told.get("given")
-            self.changed_saves.add(told["position"])
+                save.given[rank] = told.given
+            self.changed_saves.add(told.position)
             self.due = True
 
     def told(self, name: str) -> list[int]:
         """Return what the ranks said of one total, those that said it."""
-        return [rank[name] for rank in self.last.values() if rank[name] is not None]
+        return [told for told in (getattr(rank, name) for rank in self.last.values()) if told is not None]
 
 
 class DataRead:
@@ -74,10 +75,10 @@ class DataRead:
         self._reads: dict[tuple[int, str, int], _Read] = {}
         self._ended: set[int] = set()
 
-    def take(self, said: Iterable[dict[str, Any]]) -> None:
+    def take(self, said: Iterable[messages.DataRead]) -> None:
         """Take what an agent says of its ranks."""
         for entry in said:
-            self._reads.setdefault((entry["attempt"], entry["set"], entry["turn"]), _Read()).take(entry)
+            self._reads.setdefault((entry.attempt, entry.set, entry.turn), _Read()).take(entry)
 
     def end(self, attempt: int) -> None:
         """From now on write all that is heard of an attempt: no later news is to be expected."""

@@ -1,6 +1,10 @@
-"""How a run, or a segment of it, is over."""
+"""How a run, a segment of it, or an attempt is over."""
 
 from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from cordee.supervise.restart import Failure
 
 _WORDS = {
     "time_limit": "the time limit of the job is near",
@@ -33,3 +37,11 @@ class SegmentOver(Exception):
     def __init__(self, reason: str, text: str = "", exit_code: int = 1) -> None:
         super().__init__(text or _WORDS[reason])
         self.reason, self.text, self.exit_code = reason, text or _WORDS[reason], exit_code
+
+
+class Outcome(NamedTuple):
+    """How an attempt ended: `kind` is finished, failed, node_lost, or what it was asked to end as: cancelled, segment."""
+
+    kind: str
+    failure: Optional[Failure] = None
+    reason: str = ""

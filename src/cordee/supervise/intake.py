@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Optional
+from typing import Callable, Optional
 
 from cordee.clock import monotonic, unix_s
 from cordee.runs.blocklog import BlockLogWriter
@@ -15,6 +15,7 @@ from cordee.runs.lane import Inline
 from cordee.supervise.clocks import Clocks
 from cordee.supervise.data_read import DataRead
 from cordee.supervise.nodes import Node
+from cordee.wire.messages import Ack, Telemetry
 
 _ACKNOWLEDGE_S = 1.0
 _MOST_WAITING_BYTES = 64 << 20
@@ -29,13 +30,20 @@ class Intake:
         journal: where it is written how far the ranks are in their data.
         lane: what does the writing, the journal's too.
         disk: where it writes.
+        tell: says something to an agent.
     """
 
     def __init__(
-        self, folder: Path, epoch: int, journal: JournalWriter, lane: Optional[Inline] = None, disk: Disk = DISK
+        self,
+        folder: Path,
+        epoch: int,
+        journal: JournalWriter,
+        lane: Optional[Inline] = None,
+        disk: Disk = DISK,
+        tell: Callable[[Node, Ack], None] = lambda node, message: None,
     ) -> None:
         self._log = BlockLogWriter(folder, epoch, disk=disk)
-        self._journal = journal
+        self._journal, self._tell = journal, tell
         self._lane = lane or Inline()
         self._bodies: list[bytes] = []
         self._waiting_bytes = self._lost_bytes = 0
@@ -67,7 +75,7 @@ class Intake:
         """Forget the ranks' steps: the new ones begin where their checkpoint says."""
         self._steps.clear()
 
-    def message(self, node: Node, message: dict[str, Any], body: bytes) -> None:
+    def message(self, node: Node, message: Telemetry, body: bytes) -> None:
         """Store one telemetry message."""
         if body and self._waiting_bytes + len(body) > _MOST_WAITING_BYTES:
             self._lost_bytes += len(body)
@@ -75,23 +83,22 @@ class Intake:
             self._bodies.append(body)
             self._waiting_bytes += len(body)
             self.taken_bytes += len(body)
-        if message.get("log"):
-            node.log = (message["log"][0], message["log"][1])
-        for rank, step in message["steps"]:
-            self._steps[rank] = step
-        if message.get("total"):
-            self.total = message["total"]
-        if message.get("lost_samples"):
-            self.lost_samples[node.name] = message["lost_samples"]
-        if message.get("troubles"):
-            self.troubles[node.name] = message["troubles"]
-        if message.get("now"):
-            self.clocks.hear(node.name, message["now"], unix_s())
-        self.data.take(message.get("data") or ())
-        self.damaged += message.get("damaged") or ()
-        self.capped_values.update(message.get("capped_values") or ())
-        if message["sequence"] is not None:
-            self._waiting[node] = message["sequence"]
+        if message.log:
+            node.log = message.log
+        self._steps.update(message.steps)
+        if message.total:
+            self.total = message.total
+        if message.lost_samples:
+            self.lost_samples[node.name] = message.lost_samples
+        if message.troubles:
+            self.troubles[node.name] = list(message.troubles)
+        if message.now:
+            self.clocks.hear(node.name, message.now, unix_s())
+        self.data.take(message.data)
+        self.damaged += message.damaged
+        self.capped_values.update(message.capped_values)
+        if message.sequence is not None:
+            self._waiting[node] = message.sequence
 
     def lost(self, node: Node) -> None:
         """A node's agent is gone: its successor counts its messages anew."""
@@ -126,7 +133,7 @@ class Intake:
             self._waiting_bytes -= sum(map(len, bodies))
             if storing.result() and self._journal.written_until >= until:
                 for node, sequence in waiting.items():
-                    node.tell({"t": "ack", "sequence": sequence})
+                    self._tell(node, Ack(sequence))
             else:
                 self._waiting = {**waiting, **self._waiting}
 

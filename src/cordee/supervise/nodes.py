@@ -1,27 +1,55 @@
-"""What the supervisor knows of its nodes: who is connected, since when silent, and how it was judged."""
+"""What the supervisor knows of its nodes, and what it decides about them: whom it lets in, who is silent, who is lost. Pure."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any, Optional
+from typing import Any, Callable, Iterable, Optional
 
-from cordee import wire
 from cordee.errors import WireError
+from cordee.supervise.vocabulary import (
+    Abort,
+    AgentLost,
+    Close,
+    Closed,
+    Complain,
+    ContainerLost,
+    FindGone,
+    FoundGone,
+    GaveUp,
+    HeldUp,
+    Hello,
+    IsOver,
+    Judged,
+    LeasesDue,
+    LookedAt,
+    NodeCommand,
+    NodeEvent,
+    NotCome,
+    Order,
+    Prepare,
+    Prepared,
+    ReplaceAgent,
+    Said,
+    Send,
+    Take,
+    Tell,
+    Write,
+)
+from cordee.wire import messages
+from cordee.wire.messages import encode
 from cordee.wire.session import Session
 
 _AWAY_S = 2.0
-# An order: its session, None where there was no agent, and its number there.
-Told = tuple[Optional[Session], int]
+_ABOUT = ("incarnation", "host", "pid", "start_ticks", "cores", "python")
 
 
 class Node:
-    """One node of the allocation.
+    """One node of the allocation; `Nodes` alone changes it.
 
     Attributes:
-        connection: to the current agent; None while there is none.
+        connection: to the current agent, only a name here; None while there is none.
         session: with the current agent; None before the first and once the agent is given up.
         incarnation: of the current agent; a greater one means that everything on the node was lost.
-        last_heard: when the agent last said something, on the loop's clock.
+        last_heard: when the agent last said something, in monotonic seconds.
         ready: whether this incarnation was set up and vetted.
         clearing_since: since when ranks are ended there that belong to no attempt of this supervisor; None: there are none.
         verdict: healthy, suspect, bad or unknown.
@@ -32,7 +60,7 @@ class Node:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.connection: Optional[wire.Connection] = None
+        self.connection: Any = None
         self.session: Optional[Session] = None
         self.incarnation = 0
         self.host = ""
@@ -47,124 +75,298 @@ class Node:
         self.dropped_log_bytes = 0
         self.unread_bytes = 0
         self.queued_log_bytes = 0
+        self.log: Optional[tuple[str, int]] = None
         self._sessions = 0
         self._answering: Optional[float] = None
         self._away_s = 0.0
         self._questions = 0
-        self.log: Optional[tuple[str, int]] = None
+        self._marks: dict[str, int] = {}
 
-    def send(self, message: dict[str, Any], body: bytes = b"") -> bool:
-        """Give the agent an order: kept until it has it, however often the connection breaks; False when there is no agent.
+    def order(self, order: Order) -> list[NodeCommand]:
+        """Keep an order until the agent has it, however often the connection breaks; without an agent it is lost.
 
         An agent that leaves too much of what it was sent is cut off, and lost once it has been silent for too long.
         """
         if self.session is None:
-            return False
+            return []
         try:
-            numbered = self.session.outbox.add(message, body)
+            numbered = self.session.outbox.add(encode(order.message), order.body)
         except WireError as error:
-            self.give_up(error.text)
-            return False
-        if self.connection is not None:
-            self.connection.send(self.session.stamped(numbered), body)
-        return True
+            return self.give_up(error.text)
+        if order.mark:
+            self._marks[order.mark] = self.session.outbox.last
+        if self.connection is None:
+            return []
+        return [Send(self.connection, self.session.stamped(numbered), order.body)]
 
-    def tell(self, message: dict[str, Any]) -> None:
+    def tell(self, message: messages.FromSupervisor) -> list[NodeCommand]:
         """Say something that may be lost with the connection."""
-        if self.connection is not None and self.session is not None:
-            self.connection.send(self.session.stamped(message))
+        if self.connection is None or self.session is None:
+            return []
+        return [Send(self.connection, self.session.stamped(encode(message)))]
 
-    def renew_lease(self) -> None:
+    def renew_lease(self) -> list[NodeCommand]:
         """Let the agent's ranks run on: answers what it said last."""
-        if self.session is not None and self._answering is not None:
-            self.tell({"t": "lease", "of": self._answering})
+        return [] if self._answering is None else self.tell(messages.Lease(self._answering))
 
-    def goes_on(self, hello: dict[str, Any]) -> bool:
+    def goes_on(self, hello: messages.Hello) -> bool:
         """Return whether an agent that says hello is at the other end of the session: nothing was lost but a connection."""
-        same = (hello["incarnation"], hello["pid"]) == (self.incarnation, self.pid)
+        same = (hello.incarnation, hello.pid) == (self.incarnation, self.pid)
         if self.session is None or not same:
             return False
-        known = hello.get("session", "") == self.session.identifier and hello.get("seen", 0) <= self.session.outbox.last
+        known = hello.session == self.session.identifier and hello.seen <= self.session.outbox.last
         return known or self.session.untouched
 
-    def meet(self, hello: dict[str, Any], epoch: int) -> None:
+    def meet(self, hello: messages.Hello, epoch: int) -> None:
         """Begin a session with an agent that is new here, with nothing of an earlier one."""
         self._sessions += 1
+        self._marks.clear()
         self.session = Session(f"{epoch}.{self._sessions}")
-        self.incarnation, self.pid = hello["incarnation"], hello["pid"]
-        self.host, self.cores = hello["host"], hello["cores"]
+        self.incarnation, self.pid = hello.incarnation, hello.pid
+        self.host, self.cores = hello.host, hello.cores
         self.ready, self.clearing_since = False, None
 
-    def welcome(self, connection: wire.Connection, hello: dict[str, Any], epoch: int, segment: int) -> None:
+    def welcome(self, event: Hello, epoch: int, segment: int) -> list[NodeCommand]:
         """Go on with the session over this connection: what the agent has not got yet is sent again."""
         assert self.session is not None
-        if hello.get("session", "") == self.session.identifier:
-            self.session.take({"seen": hello.get("seen", 0)})
-        self.heard(hello)
-        self.connection = connection
-        about = {"epoch": epoch, "segment": segment, "session": self.session.identifier, "of": hello.get("at", 0.0)}
-        self.tell({"t": "welcome", **about})
-        for message, body in self.session.outbox:
-            connection.send(self.session.stamped(message), body)
+        hello, session = event.message, self.session
+        if hello.session == session.identifier:
+            session.take({"seen": hello.seen})
+        self.heard(event.now, hello.at)
+        self.connection, self.address = event.connection, event.address
+        welcome = messages.Welcome(epoch, segment, session.identifier, hello.at)
+        kept = [Send(self.connection, session.stamped(message), body) for message, body in session.outbox]
+        return [*self.tell(welcome), *kept]
 
-    def take(self, message: dict[str, Any], body: bytes) -> bool:
-        """Return whether what the agent says is to be handled; what came before is not.
-
-        Raises:
-            WireError: the two ends do not agree on what was sent.
-        """
-        self.heard(message)
-        if self.session is None:
-            return False
-        new = self.session.take(message, len(body))
-        if self.session.owes:
-            self.renew_lease()
-        return new
-
-    def heard(self, message: dict[str, Any]) -> None:
+    def heard(self, now: float, at: Optional[float]) -> None:
         """The agent lives; keep when, on its own clock, it said so."""
-        self._away_s, self.last_heard = self.away_s, asyncio.get_running_loop().time()
-        self._answering = message.get("at", self._answering)
+        self._away_s, self.last_heard = self.away_s(now), now
+        self._answering = self._answering if at is None else at
 
-    def give_up(self, reason: str) -> None:
+    def take_figures(self, told: messages.Telemetry) -> None:
+        """Keep what telemetry says of itself; what it does not tell is as it was."""
+        for name in ("dropped_log_bytes", "unread_bytes", "queued_log_bytes"):
+            figure = getattr(told, name)
+            if figure is not None:
+                setattr(self, name, figure)
+
+    def give_up(self, reason: str) -> list[NodeCommand]:
         """Forget the agent and all that it was told: its ranks end when their lease is over."""
         connection, self.connection = self.connection, None
         self.session, self.clearing_since, self.ready = None, None, False
-        if connection is not None:
-            connection.abort(reason)
+        return [] if connection is None else [Abort(connection, reason)]
 
     def new_question(self) -> str:
         """Return an identifier by which the answer to a question is known."""
         self._questions += 1
         return f"{self._sessions}-{self._questions}"
 
-    def ask(self) -> Told:
-        """Say something that the agent has to acknowledge, and does so as soon as it says anything: return it for `has_taken`."""
-        self.send({"t": "lease", "of": self._answering or 0.0})
-        return self.told()
-
-    def told(self) -> Told:
-        """Return the order that the agent was given last, for `has_taken`."""
-        return self.session, self.session.outbox.last if self.session is not None else 0
-
-    def has_taken(self, order: Told) -> bool:
-        """Return whether the agent has got an order."""
-        session, number = order
-        return session is not None and session is self.session and session.outbox.acknowledged >= number
-
     @property
-    def away_s(self) -> float:
-        """Seconds, all in all, for which nothing was heard of the agent though it says something all the time."""
-        silent = self.silent_s
+    def last_said(self) -> float:
+        """When the agent last said something, on its own clock."""
+        return self._answering or 0.0
+
+    def has_taken(self, mark: str) -> bool:
+        """Return whether the agent has got the order with this mark."""
+        return (
+            self.session is not None and mark in self._marks and self._marks[mark] <= self.session.outbox.acknowledged
+        )
+
+    def away_s(self, now: float) -> float:
+        """Return for how many seconds, all in all, nothing was heard of the agent though it says something all the time."""
+        silent = self.silent_s(now)
         return self._away_s + (silent if self.connection is None or silent > _AWAY_S else 0.0)
 
-    @property
-    def silent_s(self) -> float:
-        """Seconds since the agent last said anything."""
-        return asyncio.get_running_loop().time() - self.last_heard
+    def silent_s(self, now: float) -> float:
+        """Return for how many seconds the agent has said nothing."""
+        return now - self.last_heard
 
 
-def usable(nodes: list[Node]) -> list[Node]:
+class Nodes:
+    """Decides about the nodes of one run, for one supervisor.
+
+    Args:
+        names: of the nodes.
+        epoch, segment: of this supervisor.
+        lost_s: how long a node may be silent.
+
+    Attributes:
+        by_name: the nodes; to be read by anybody.
+        due: None: it is told of every second.
+    """
+
+    def __init__(self, names: Iterable[str], epoch: int, segment: int, lost_s: float) -> None:
+        self.by_name = {name: Node(name) for name in names}
+        self._epoch, self._segment, self._lost_s = epoch, segment, lost_s
+        self._ending = False
+        self.due: Optional[float] = None
+        self._rules: dict[type, Callable[[Any], list[NodeCommand]]] = {
+            Hello: self._hello,
+            Said: self._said,
+            Closed: self._closed,
+            LookedAt: self._looked_at,
+            LeasesDue: lambda event: self._of_all(Node.renew_lease),
+            HeldUp: self._held_up,
+            FoundGone: self._found_gone,
+            NotCome: self._not_come,
+            GaveUp: lambda event: self._lose(self.by_name[event.node], event.reason),
+            Prepared: self._prepared,
+            Judged: self._judged,
+            IsOver: self._end,
+            Order: lambda order: self.by_name[order.node].order(order),
+            Tell: lambda told: self.by_name[told.node].tell(told.message),
+        }
+
+    def decide(self, event: NodeEvent) -> list[NodeCommand]:
+        """Take an event and return what is to be done.
+
+        Raises:
+            WireError: an agent and this supervisor do not agree on what was sent: their connection cannot go on.
+        """
+        return self._rules[type(event)](event)
+
+    def _of_all(self, rule: Callable[[Node], list[NodeCommand]]) -> list[NodeCommand]:
+        return [command for node in self.by_name.values() for command in rule(node)]
+
+    def _hello(self, event: Hello) -> list[NodeCommand]:
+        node, hello = self.by_name[event.node], event.message
+        if hello.incarnation < node.incarnation or hello.epoch > self._epoch:
+            older = "agent serves this node" if hello.epoch <= self._epoch else "supervisor leads this run"
+            return [Close(event.connection, f"a newer {older}")]
+        if node.connection is not None and hello.incarnation == node.incarnation and hello.pid != node.pid:
+            return [Send(event.connection, encode(messages.Bye(another=True)))]
+        commands: list[NodeCommand] = []
+        goes_on, living = node.goes_on(hello), bool(hello.living)
+        if not goes_on:
+            if node.incarnation:
+                commands += self._gone(node, "its agent was replaced")
+            node.meet(hello, self._epoch)
+        elif node.connection is not None and node.connection is not event.connection:
+            commands.append(Abort(node.connection, "replaced by a newer connection"))
+        commands += node.welcome(event, self._epoch, self._segment)
+        if not goes_on:
+            about = {key: getattr(hello, key) for key in _ABOUT}
+            commands.append(Write("node_connected", {"node": node.name, **about}, durable=False))
+        if not goes_on or (living and hello.attempt != event.attempt and node.ready):
+            commands += self._clear_or_prepare(node, living, event.now)
+        return commands
+
+    @staticmethod
+    def _clear_or_prepare(node: Node, living: bool, now: float) -> list[NodeCommand]:
+        """Prepare a node for ranks; where some run that belong to no attempt of ours, these must have ended first."""
+        node.ready = False
+        if not living:
+            return [Prepare(node.name)]
+        node.clearing_since = now
+        return node.order(Order(node.name, messages.Clear()))
+
+    def _said(self, event: Said) -> list[NodeCommand]:
+        node = self.by_name[event.node]
+        if node.connection is not event.connection:
+            return []
+        node.heard(event.now, event.stamps.get("at"))
+        if node.session is None:
+            return []
+        new = node.session.take(event.stamps, len(event.body))
+        commands = node.renew_lease() if node.session.owes else []
+        return commands + self._new(node, event) if new else commands
+
+    def _new(self, node: Node, event: Said) -> list[NodeCommand]:
+        message = event.message
+        if isinstance(message, WireError):  # it will not come again, and somebody may wait for what it said
+            complaint = Complain(f"what the agent of {node.name} said could not be handled", message)
+            return [complaint, *self._lose(node, f"what its agent said could not be handled: {message}")]
+        if isinstance(message, messages.Cleared):
+            node.clearing_since, node.ready = None, False
+            return [Prepare(node.name)]
+        if isinstance(message, messages.ContainerLost):
+            return [] if self._ending else self._container_lost(node, message.text)
+        if isinstance(message, messages.Telemetry):
+            node.take_figures(message)
+        return [Take(node.name, message, event.body)]
+
+    @staticmethod
+    def _container_lost(node: Node, reason: str) -> list[NodeCommand]:
+        node.ready = False
+        written = Write("container_lost", {"node": node.name, "reason": reason})
+        return [written, ContainerLost(node.name, reason), Prepare(node.name, reason)]
+
+    def _closed(self, event: Closed) -> list[NodeCommand]:
+        node = self.by_name[event.node]
+        if node.connection is event.connection:
+            node.connection, node.last_heard = None, event.now
+        return []
+
+    def _looked_at(self, event: LookedAt) -> list[NodeCommand]:
+        if self._ending:
+            return []
+        commands: list[NodeCommand] = []
+        departed = [
+            (node.name, node.incarnation) for node in self.by_name.values() if node.ready and node.connection is None
+        ]
+        if departed:
+            commands.append(FindGone(departed))
+        for node in self.by_name.values():
+            if node.clearing_since is not None and event.now - node.clearing_since > self._lost_s:
+                commands += self._lose(node, "ranks of an earlier attempt do not end there")
+                continue
+            silent_s = node.silent_s(event.now)
+            if silent_s > self._lost_s and (node.session is not None or node.name in event.training):
+                how = "its agent is silent" if node.connection is not None else "its agent is gone"
+                commands += self._lose(node, f"{how} for {silent_s:.0f} s")
+        return commands
+
+    def _held_up(self, event: HeldUp) -> list[NodeCommand]:
+        """Do not blame the nodes for time in which this process was held up."""
+        for node in self.by_name.values():
+            node.last_heard += event.seconds
+        return []
+
+    def _found_gone(self, event: FoundGone) -> list[NodeCommand]:
+        commands: list[NodeCommand] = []
+        for name, incarnation in event.agents:
+            node = self.by_name[name]
+            if node.ready and node.connection is None and node.incarnation == incarnation and not self._ending:
+                commands += self._lose(node, "its agent ended")
+        return commands
+
+    def _not_come(self, event: NotCome) -> list[NodeCommand]:
+        reason = f"no agent connected within {event.waited_s:.0f} s"
+        return [
+            command
+            for node in self.by_name.values()
+            if node.session is None
+            for command in (
+                Write("node_lost", {"node": node.name, "reason": reason}),
+                ReplaceAgent(node.name, node.incarnation),
+            )
+        ]
+
+    def _prepared(self, event: Prepared) -> list[NodeCommand]:
+        node = self.by_name[event.node]
+        if node.incarnation == event.incarnation:
+            node.results, node.verdict, node.ready = event.results, event.verdict, True
+        return []
+
+    def _judged(self, event: Judged) -> list[NodeCommand]:
+        node = self.by_name[event.node]
+        node.results, node.verdict = event.results, event.verdict
+        return [Write("node_verdict", event._asdict())]
+
+    def _end(self, event: IsOver) -> list[NodeCommand]:
+        self._ending = True
+        return []
+
+    def _lose(self, node: Node, reason: str) -> list[NodeCommand]:
+        written = Write("node_lost", {"node": node.name, "reason": reason})
+        return [written, *self._gone(node, reason), ReplaceAgent(node.name, node.incarnation)]
+
+    @staticmethod
+    def _gone(node: Node, reason: str) -> list[NodeCommand]:
+        return [*node.give_up(reason), AgentLost(node.name, reason)]
+
+
+def usable(nodes: Iterable[Node]) -> list[Node]:
     """Return the nodes that may hold ranks, the healthy before the suspect, otherwise in their order."""
     ready = [node for node in nodes if node.connection is not None and node.ready]
     good = [node for node in ready if node.verdict == "healthy"]

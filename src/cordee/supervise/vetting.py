@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
-from typing import Any, Callable, Optional
+from functools import partial
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 from cordee.checks import checks_for, unknown_result
+from cordee.clock import monotonic
 from cordee.node.container import STEP_ENGINE
 from cordee.runs.journal import JournalWriter
 from cordee.supervise.nodes import Node
+from cordee.supervise.vocabulary import Judged, Prepared
 from cordee.vetting.conduct import Conductor, plain_protocol
 from cordee.vetting.member import Member, within
 from cordee.vetting.verdict import verdict
+from cordee.wire import messages
+from cordee.wire.messages import FROM_SUPERVISOR, FromAgent, decode, encode
 
 _SETUP_DEADLINE_S = 600.0
 _CONTAINER_DEADLINE_S = 300.0
@@ -21,6 +26,17 @@ _SLACK_S = 5.0
 _SETUP = {"check": "setup"}
 _CONTAINER = {"check": "environment"}
 _PAIRS = "pair.bandwidth"
+
+SendTo = Callable[..., bool]
+
+
+class _Lost(NamedTuple):
+    """The agent that was asked is gone."""
+
+    text: str
+
+
+_Done = Union[messages.ContainerDone, messages.SetupDone, _Lost]
 
 
 class NodePreparation:
@@ -30,69 +46,83 @@ class NodePreparation:
         superseded: the agent is gone, or another preparation took its place: what it finds counts no more.
     """
 
-    def __init__(self, node: Node, step: dict[str, Any], folder: str, conductor: Conductor) -> None:
+    def __init__(self, node: Node, step: dict[str, Any], folder: str, conductor: Conductor, order: SendTo) -> None:
         self.node = node
         self.incarnation = node.incarnation
-        self.member = Member(node.name, node.send, node.address, lambda: node.away_s)
+        self._send = partial(order, node)
+        self.member = Member(node.name, self._send_for_member, node.address, self._away_s)
         self._step = step
         self._folder = folder
         self._conductor = conductor
         self.superseded = False
-        self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._waiting: dict[str, asyncio.Future[_Done]] = {}
 
-    def message(self, message: dict[str, Any], body: bytes) -> None:
+    def message(self, message: FromAgent, body: bytes) -> None:
         """Take what the agent says about its container, set-up and checks."""
-        done = self._waiting.get(message.get("id", ""))
-        if done is not None and not done.done():
-            done.set_result(message)
-        self.member.message(message, body)
+        if isinstance(message, (messages.ContainerDone, messages.SetupDone)):
+            done = self._waiting.get(message.id)
+            if done is not None and not done.done():
+                done.set_result(message)
+        else:
+            self.member.message(encode(message), body)
 
     def lost(self, reason: str) -> None:
         """The agent is gone: whatever is awaited will not come, and what was found counts no more."""
         self.superseded = True
         for done in self._waiting.values():
             if not done.done():
-                done.set_result({"text": reason, "lost": True})
+                done.set_result(_Lost(reason))
         self.member.lost(reason)
 
-    async def run(self) -> None:
-        """Set up and check; leaves the results and what they say by themselves on the node, unless another agent serves it by now."""
+    async def run(self) -> Prepared:
+        """Set up and check; returns the results and what they say by themselves."""
         results: list[dict[str, Any]] = []
         if self._has_container:
             results += await self._ask(
-                _CONTAINER, "container", _CONTAINER_DEADLINE_S, "the container was not up in time"
+                _CONTAINER, messages.Container, _CONTAINER_DEADLINE_S, "the container was not up in time"
             )
         if self._step["tasks"]["setup"] and _all_pass(results):
-            results += await self._ask(_SETUP, "setup", _SETUP_DEADLINE_S, "the set-up lines did not end in time")
+            results += await self._ask(
+                _SETUP, messages.Setup, _SETUP_DEADLINE_S, "the set-up lines did not end in time"
+            )
         if _all_pass(results):
             wanted = checks_for(self._step["vet"], self._folder, self._step["tasks"]["argv"][0], {})
             results += await self._conductor.vet_node(self.member, first=wanted)
-        if self.node.incarnation == self.incarnation and not self.superseded:
-            self.node.results = results
-            self.node.verdict = verdict(results)
-            self.node.ready = True
+        return Prepared(self.node.name, self.incarnation, verdict(results), results)
+
+    def _send_for_member(self, document: dict[str, Any]) -> bool:
+        return self._send(decode(document, FROM_SUPERVISOR))
+
+    def _away_s(self) -> float:
+        return self.node.away_s(monotonic())
 
     @property
     def _has_container(self) -> bool:
         environment = self._step.get("environment")
         return environment is not None and environment["engine"] != STEP_ENGINE
 
-    async def _ask(self, entry: dict[str, Any], what: str, deadline_s: float, late: str) -> list[dict[str, Any]]:
+    async def _ask(
+        self,
+        entry: dict[str, Any],
+        what: Union[type[messages.Container], type[messages.Setup]],
+        deadline_s: float,
+        late: str,
+    ) -> list[dict[str, Any]]:
         """Have the agent do something that ranks need, and return how that went as a check's result."""
         question = self.node.new_question()
         waiting = self._waiting[question] = asyncio.get_running_loop().create_future()
-        if not self.node.send({"t": what, "id": question, "deadline_s": deadline_s}):
+        if not self._send(what(question, deadline_s)):
             self.lost("its agent is gone")
-        done = await within(waiting, deadline_s + _SLACK_S, lambda: self.node.away_s)
+        done = await within(waiting, deadline_s + _SLACK_S, self._away_s)
         del self._waiting[question]
         if done is None:
             return [unknown_result(entry, late, "timeout")]
-        if done.get("lost"):
-            return [unknown_result(entry, done["text"], "silent")]
-        result = unknown_result(entry, done["text"], "error")
-        if done["status"] != "unknown":
-            result.update(status=done["status"], cause=None)
-        return [{**result, "seconds": done.get("seconds", 0.0)}]
+        if isinstance(done, _Lost):
+            return [unknown_result(entry, done.text, "silent")]
+        result = unknown_result(entry, done.text, "error")
+        if done.status != "unknown":
+            result.update(status=done.status, cause=None)
+        return [{**result, "seconds": done.seconds}]
 
 
 def _all_pass(results: list[dict[str, Any]]) -> bool:
@@ -108,6 +138,8 @@ class Vetting:
         nodes: by name.
         journal: where verdicts are written.
         job: the scheduler's name of the allocation.
+        order: gives an agent an order.
+        happened: told how each preparation and each judgement of a node came out.
         ended: called whenever a node's preparation has ended, with the error that broke it, if one did.
     """
 
@@ -118,15 +150,18 @@ class Vetting:
         nodes: dict[str, Node],
         journal: JournalWriter,
         job: Optional[str],
+        order: SendTo,
+        happened: Callable[[Union[Prepared, Judged]], None],
         ended: Callable[[Optional[BaseException]], None],
     ) -> None:
         self._step = plan["steps"][0]
-        self._folder, self._nodes, self._journal, self._ended = folder, nodes, journal, ended
+        self._folder, self._nodes, self._journal = folder, nodes, journal
+        self._order, self._happened, self._ended = order, happened, ended
         vet = self._step["vet"]
         self._protocol = vet.get("protocol") or plain_protocol(vet["deadline_s"])
         self._identity = {"run": plan["run"], "job": job, "cluster": _cluster(plan), "user": _user()}
         self._preparations: dict[str, NodePreparation] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Prepared]] = set()
         self._unjudged = False
 
     @property
@@ -141,20 +176,22 @@ class Vetting:
             before.lost(reason)
         if not self._preparations:
             self._journal.append("vetting_started", durable=False, nodes=list(self._nodes))
-        node.ready = False
         self._unjudged = True
-        preparation = NodePreparation(node, self._step, self._folder, self._conductor())
+        preparation = NodePreparation(node, self._step, self._folder, self._conductor(), self._order)
         self._preparations[node.name] = preparation
         task = asyncio.ensure_future(preparation.run())
         self._tasks.add(task)
 
-        def done(task: asyncio.Task[None]) -> None:
+        def done(task: asyncio.Task[Prepared]) -> None:
             self._tasks.discard(task)
-            self._ended(None if task.cancelled() else task.exception())
+            error = None if task.cancelled() else task.exception()
+            if error is None and not task.cancelled() and not preparation.superseded:
+                self._happened(task.result())
+            self._ended(error)
 
         task.add_done_callback(done)
 
-    def message(self, node: Node, message: dict[str, Any], body: bytes) -> None:
+    def message(self, node: Node, message: FromAgent, body: bytes) -> None:
         """Take what an agent says of its vetting."""
         if node.name in self._preparations:
             self._preparations[node.name].message(message, body)
@@ -166,7 +203,7 @@ class Vetting:
             preparation.lost(reason)
 
     async def conclude(self) -> Optional[str]:
-        """Judge the nodes against each other if there are new results; leaves its verdict on every node.
+        """Judge the nodes against each other if there are new results, and tell the verdict on every node.
 
         Returns:
             Why no node may start, when the vetting aborts the run; else None.
@@ -179,9 +216,7 @@ class Vetting:
         own = {name: [result for result in node.results if result["check"] != _PAIRS] for name, node in ready.items()}
         document = await self._conductor().conclude(members, dict(own))
         for found in document["nodes"]:
-            node = self._nodes[found["node"]]
-            node.verdict, node.results = found["verdict"], found["results"]
-            self._journal.append("node_verdict", node=node.name, verdict=node.verdict, results=node.results)
+            self._happened(Judged(found["node"], found["verdict"], found["results"]))
         brief = [{"node": found["node"], "verdict": found["verdict"]} for found in document["nodes"]]
         summary = {**document, "nodes": brief}
         self._journal.append("vetting_verdict", document=summary)

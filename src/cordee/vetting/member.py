@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, TypeVar
 
 from cordee.checks import unknown_result
 from cordee.clock import monotonic, unix_s
@@ -16,6 +16,7 @@ _CLOCK_S = 1.0
 _CLOCK_EXCHANGES = 3
 
 Send = Callable[[dict[str, Any]], bool]
+Answer = TypeVar("Answer")
 
 
 class Member:
@@ -111,8 +112,8 @@ class Member:
 
 
 async def within(
-    future: asyncio.Future[dict[str, Any]], seconds: float, away_s: Callable[[], float] = float
-) -> Optional[dict[str, Any]]:
+    future: asyncio.Future[Answer], seconds: float, away_s: Callable[[], float] = float
+) -> Optional[Answer]:
     """Return a node's answer, or None when it does not come in time.
 
     Args:

@@ -283,7 +283,7 @@ class World:
             await self.disk.answers()
             lanes = Lanes(lambda name: VirtualLane(self.disk, self.loop))
             self.led = Supervisor(self.folder, SimulatedPlace(self), self.disk, lanes)
-            self.rules.took_over(self.led.before)
+            self.rules.took_over(self.led.segment.before)
             return await self.led.serve()
 
         self._starts.append(self.loop.now)

@@ -1,0 +1,116 @@
+"""What carries decisions out: in their order, when they are due, and orders not before what they wait for is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+from cordee.clock import monotonic
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import JournalWriter
+from cordee.runs.lane import Lane
+from cordee.supervise.agents import Agents
+from cordee.supervise.machines import Machines
+from cordee.supervise.nodes import Nodes
+from cordee.supervise.vocabulary import Hello, Order, Passed, Write
+from cordee.testing.disks import FaultyDisk
+from cordee.wire import messages
+
+
+class Counting:
+    """Answers each number with the numbers below it, and wants to be woken twice."""
+
+    def __init__(self):
+        self.due = None
+        self.seen = []
+        self.woken = []
+
+    def decide(self, event):
+        if isinstance(event, Passed):
+            self.woken.append(event.now)
+            self.due = event.now + 0.01 if len(self.woken) < 2 else None
+            return []
+        self.seen.append(event)
+        return list(range(event))
+
+
+def unexpected(machine, error):
+    return False
+
+
+def test_what_a_command_makes_happen_is_decided_on_after_all_commands_before_it():
+    counting, machines, done = Counting(), Machines(unexpected), []
+
+    def do(number):
+        machines.happened(counting, number)
+        done.append(number)
+
+    machines.doings[int] = do
+    machines.happened(counting, 3)
+    assert counting.seen == [3, 0, 1, 2, 0, 0, 1, 0]
+    assert done == [0, 1, 2, 0, 0, 1, 0]
+
+
+def test_a_machine_is_told_that_time_has_passed_when_it_wants_to():
+    counting, machines = Counting(), Machines(unexpected)
+
+    async def lead():
+        began = counting.due = monotonic()
+        machines.happened(counting, 0)
+        while len(counting.woken) < 2:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        return began
+
+    began = asyncio.run(lead())
+    first, second = counting.woken
+    assert began <= first < second
+
+
+def test_what_goes_wrong_in_one_decision_is_told_and_the_next_event_is_taken():
+    counting, told = Counting(), []
+    machines = Machines(lambda machine, error: told.append((machine, str(error))) is None)
+    machines.happened(counting, 1)  # nothing carries a number out
+    machines.happened(counting, 0)
+    assert counting.seen == [1, 0]
+    assert [machine for machine, _ in told] == [counting]
+
+
+class Link:
+    def __init__(self):
+        self.sent = []
+
+    def send(self, message, body=b""):
+        self.sent.append(message["t"])
+
+
+def test_an_order_waits_until_what_it_names_is_durable_and_later_ones_wait_behind_it(tmp_path):
+    folder, disk = RunFolder.create(tmp_path, "led-20260101T000000Z-abcd"), FaultyDisk()
+    journal = JournalWriter(folder.journal, "supervisor-1", 1, disk=disk, lane=Lane("writing"))
+    nodes, machines, link, out = Nodes(["a"], 1, 1, 20.0), Machines(unexpected), Link(), []
+    agents = Agents(machines, nodes, journal, None, lambda: None, lambda: None, out.append)
+    hello = messages.Hello(1, 7, 1, "h", "3.9", 4, epoch=1, attempt=0, living=())
+    nodes.decide(Hello(0.0, "a", link, hello, "10.0.0.1"))
+
+    class Decided:
+        due = None
+
+        def decide(self, commands):
+            return commands
+
+    async def lead():
+        disk.fail("fsync", errno.EIO, times=-1)
+        begun, start = Write("attempt_started", {}, mark="1"), Order("a", messages.Clear(), after="1")
+        machines.happened(Decided(), [begun, start, Order("a", messages.Bye())])
+        agents.tell(nodes.by_name["a"], messages.Lease(1.0))
+        while journal.refused_since is None:
+            await asyncio.sleep(0.01)
+        assert link.sent == ["lease"]
+        disk.release()
+        while not out:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(lead())
+    assert link.sent == ["lease", "clear", "bye"]
+    assert out == [None]
+    assert journal.durable_until == 1
