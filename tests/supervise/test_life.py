@@ -184,7 +184,7 @@ def test_a_time_limit_stops_in_time_and_resume_goes_on(job, start):
 
 
 def test_resume_goes_on_from_the_newest_checkpoint_in_a_new_segment(job, start):
-    folder = job(run="python train.py 60 0.01")
+    folder = job(run="python train.py 60 0.1")
     run = start(folder)
     run.wait(lambda state: state.checkpoint is not None)
     from cordee.cli.cancel import cancel
