@@ -16,12 +16,14 @@ from cordee.node.telemetry import Telemetry
 from cordee.runs.blocklog import BlockLogWriter
 from cordee.runs.journal import JournalWriter, Waiting
 from cordee.runs.lane import Inline
+from cordee.supervise import attempt
 from cordee.supervise.attempt import Attempt
 from cordee.supervise.early_end import EarlyEnd
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.restart import Decision, RestartPolicy
+from cordee.supervise.trial import Trial
 from cordee.supervise.vetting import NodePreparation
-from cordee.supervise.vocabulary import AttemptStopped
+from cordee.supervise.vocabulary import EndTraining
 from cordee.testing.simulation import KINDS, Case, Fault, Script, campaign, case_of, resumed, shrunk, simulate
 from cordee.testing.simulation.disk import VirtualLane
 from cordee.testing.simulation.loop import Process, VirtualLoop
@@ -97,9 +99,9 @@ def test_a_preempted_run_comes_back_and_a_cancelled_one_does_not():
 # Defects, put back by a line each: what they break, in which seeds they are looked for, and which kinds of faults show them.
 
 
-def _start_beside(attempt, stop, now):
-    attempt._stop = None
-    return [AttemptStopped([])]
+def _start_beside(trial, outcome, now):
+    trial._outcome = outcome
+    return [EndTraining()]
 
 
 def _count_losses(policy, failure, progressed):
@@ -142,7 +144,7 @@ MIXED = ("kill_rank", "kill_supervisor", "cancel", "preempt", "hold", "delay")
 FOLLOWED = Case(1, Script(steps=200), (Fault("rival", 6.0), Fault("kill_rank", 30.0)))
 APART = Case(1, Script(steps=200, notice_s=60.0), (Fault("blip", 10.0, node=1, seconds=4.0), Fault("kill_rank", 10.1)))
 MUTANTS = {
-    "an attempt does not wait for the end of its ranks": (Attempt, "_go_on_stopping", _start_beside, "two attempts at once", MIXED),
+    "an attempt does not wait for the end of its ranks": (Trial, "_over", _start_beside, "two attempts at once", MIXED),
     "any failure ends the run as a crash loop": (
         RestartPolicy, "decide", _count_losses, "node loss counted as failure", MIXED,
     ),
@@ -160,7 +162,7 @@ MUTANTS = {
         NodePreparation, "lost", lambda *_: None, "the run does not end", ("kill_agent",),
     ),
     "whoever complains of a lost peer is taken for the cause": (
-        Attempt, "_doubtful", lambda attempt: False, "node loss counted as failure", ("kill_agent", "power_off"),
+        attempt, "complains_of_peer", lambda failure: False, "node loss counted as failure", ("kill_agent", "power_off"),
     ),
     "who owns the run cannot be seen, so somebody else does": (
         Ownership, "look", _take_the_unseen_for_newer, "the run was given up", ("disk_eio", "disk_stale"),
