@@ -65,16 +65,7 @@ def written(tmp_path):
 
 
 def said(rank, position, saves=(), attempt=1, begin=0, **more):
-    return {
-        "attempt": attempt,
-        "rank": rank,
-        "set": "c",
-        "turn": 1,
-        "begin": begin,
-        "position": position,
-        "saves": saves,
-        **more,
-    }
+    return messages.DataRead(attempt, rank, "c", 1, begin=begin, position=position, saves=tuple(saves), **more)
 
 
 def test_the_journal_is_told_of_begins_and_saves_and_of_the_rest_at_the_end(tmp_path):
@@ -83,8 +74,8 @@ def test_the_journal_is_told_of_begins_and_saves_and_of_the_rest_at_the_end(tmp_
     data.write()
     data.take([said(0, 16, given=8)])
     data.write()
-    data.take([said(0, 24, [{"position": 24, "given": 12}], given=12)])
-    data.take([said(1, 24, [{"position": 24, "given": 12}, {"position": 24, "step": 2}], given=12)])
+    data.take([said(0, 24, [DataSave(24, given=12)], given=12)])
+    data.take([said(1, 24, [DataSave(24, given=12), DataSave(24, step=2)], given=12)])
     data.write()
     data.take([said(0, 32, given=16)])
     data.end(1)
@@ -100,7 +91,7 @@ def test_the_journal_is_told_of_begins_and_saves_and_of_the_rest_at_the_end(tmp_
 def test_a_save_that_ranks_tell_one_after_another_is_told_again_with_all_of_them(tmp_path):
     data = DataRead(journal(tmp_path))
     for rank in (0, 1):
-        data.take([said(rank, 8, [{"position": 8, "given": 4}], given=4)])
+        data.take([said(rank, 8, [DataSave(8, given=4)], given=4)])
         data.write()
     assert [event[-1] for event in written(tmp_path)] == [
         [{"position": 8, "step": None, "readers": 1, "given": 4}],

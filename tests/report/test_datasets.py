@@ -40,7 +40,7 @@ def test_every_metric_is_in_the_catalogue_with_its_unit_its_source_and_its_meani
 def test_every_event_that_any_module_writes_is_in_the_catalogue_with_its_meaning():
     written = set()
     for path in PACKAGE.rglob("*.py"):
-        written |= set(re.findall(r'journal[\w.()]*\.append\(\s*"(\w+)"', path.read_text()))
+        written |= set(re.findall(r'(?:journal[\w.()]*\.append|journalled)\(\s*"(\w+)"', path.read_text()))
     assert len(written) >= 20
     assert written <= set(names("journal"))
     assert set(journal_events()) == set(EVENTS)

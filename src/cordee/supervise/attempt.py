@@ -26,7 +26,7 @@ from cordee.supervise.vocabulary import (
     RankNews,
     Start,
     Stop,
-    Write,
+    journalled,
 )
 from cordee.wire import messages
 
@@ -114,14 +114,21 @@ class Attempt:
 
     def _begin(self, event: Begin) -> list[AttemptCommand]:
         placement = [{"node": node.name, "ranks": list(self.ranks_of(index))} for index, node in enumerate(self.nodes)]
-        fields = {
-            "attempt": self.number,
-            "world_size": len(self.status),
-            "nodes": placement,
-            "master": {"address": self.nodes[0].address, "port": event.ports[0]},
-            **event.beginning.document(),
-        }
-        return [Write("attempt_started", fields, mark=self.group)]
+        begins = event.beginning
+        return [
+            journalled(
+                "attempt_started",
+                mark=self.group,
+                attempt=self.number,
+                world_size=len(self.status),
+                nodes=placement,
+                master={"address": self.nodes[0].address, "port": event.ports[0]},
+                checkpoint=begins.checkpoint.name if begins.checkpoint else None,
+                resume_step=begins.checkpoint.step if begins.checkpoint else None,
+                checkpoint_path=begins.path,
+                other_run={"run": begins.run} if begins.other else None,
+            )
+        ]
 
     def _start(self, event: Start) -> list[AttemptCommand]:
         """Order the ranks: once it is written for good that this attempt has begun."""
@@ -157,8 +164,7 @@ class Attempt:
             return []
         self.status[news.rank] = "running"
         self._running.add(news.rank)
-        fields = {"attempt": self.number, "rank": news.rank, "node": node, "pid": news.pid}
-        return [Write("rank_started", fields, durable=False)]
+        return [journalled("rank_started", durable=False, attempt=self.number, rank=news.rank, node=node, pid=news.pid)]
 
     def _rank_ended(self, news: messages.RankExit, node: str) -> list[AttemptCommand]:
         """Take an agent's word that a rank has ended; said twice it counts once."""
@@ -171,12 +177,21 @@ class Attempt:
             self._failures.append(failure)
         elif failed and self._stop is None:
             self._lose(node, news.message or "its agent ended its ranks")
-        told = {name: getattr(news, name) for name in ("code", "signal", "reason", "message", "seconds")}
-        fields = {"attempt": self.number, "rank": news.rank, "node": node, **told}
-        if not failed:
-            fields["message"] = None
         self._look_soon()
-        return [Write("rank_exited", fields, durable=False)]  # how the attempt ended is durable, right after
+        return [
+            journalled(
+                "rank_exited",
+                durable=False,  # how the attempt ended is durable, right after
+                attempt=self.number,
+                rank=news.rank,
+                node=node,
+                code=news.code,
+                signal=news.signal,
+                reason=news.reason,
+                message=news.message if failed else None,
+                seconds=news.seconds,
+            )
+        ]
 
     def _end_rank(self, rank: int) -> None:
         self.status[rank] = "ended"
@@ -210,7 +225,7 @@ class Attempt:
 
     def _ask_to_stop(self, event: AskToStop) -> list[AttemptCommand]:
         """Give ranks that can save a chance to, then end the attempt."""
-        commands: list[AttemptCommand] = [Write("stop_requested", {"reason": event.outcome.reason})]
+        commands: list[AttemptCommand] = [journalled("stop_requested", reason=event.outcome.reason)]
         self._asked = event.outcome
         self._look_soon()
         if event.most_s <= 0:
@@ -263,7 +278,7 @@ class Attempt:
         if agreement.agreed is None or agreement.agreed == before:
             return []
         step = agreement.agreed
-        return [Write("stop_agreed", {"step": step}), *self._to_all(messages.StopAt(self.number, step))]
+        return [journalled("stop_agreed", step=step), *self._to_all(messages.StopAt(self.number, step))]
 
     def _how_it_ended(self, now: float) -> list[AttemptCommand]:
         """Return that and how the attempt has ended, if it has.

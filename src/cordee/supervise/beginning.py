@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import RunCheckpoints
@@ -39,15 +39,6 @@ class Beginning:
     def path(self) -> Optional[str]:
         """Its path."""
         return self.checkpoint.path if self.checkpoint else None
-
-    def document(self) -> dict[str, Any]:
-        """Return what the journal keeps of it."""
-        return {
-            "checkpoint": self.checkpoint.name if self.checkpoint else None,
-            "resume_step": self.checkpoint.step if self.checkpoint else None,
-            "checkpoint_path": self.path,
-            "other_run": {"run": self.run} if self.other else None,
-        }
 
 
 class Beginnings:

@@ -32,7 +32,7 @@ from cordee.supervise.vocabulary import (
     Send,
     Take,
     Tell,
-    Write,
+    journalled,
 )
 from cordee.wire import messages
 from cordee.wire.messages import encode
@@ -246,7 +246,7 @@ class Nodes:
         commands += node.welcome(event, self._epoch, self._segment)
         if not goes_on:
             about = {key: getattr(hello, key) for key in _ABOUT}
-            commands.append(Write("node_connected", {"node": node.name, **about}, durable=False))
+            commands.append(journalled("node_connected", durable=False, node=node.name, **about))
         if not goes_on or (living and hello.attempt != event.attempt and node.ready):
             commands += self._clear_or_prepare(node, living, event.now)
         return commands
@@ -288,7 +288,7 @@ class Nodes:
     @staticmethod
     def _container_lost(node: Node, reason: str) -> list[NodeCommand]:
         node.ready = False
-        written = Write("container_lost", {"node": node.name, "reason": reason})
+        written = journalled("container_lost", node=node.name, reason=reason)
         return [written, ContainerLost(node.name, reason), Prepare(node.name, reason)]
 
     def _closed(self, event: Closed) -> list[NodeCommand]:
@@ -337,7 +337,7 @@ class Nodes:
             for node in self.by_name.values()
             if node.session is None
             for command in (
-                Write("node_lost", {"node": node.name, "reason": reason}),
+                journalled("node_lost", node=node.name, reason=reason),
                 ReplaceAgent(node.name, node.incarnation),
             )
         ]
@@ -351,14 +351,14 @@ class Nodes:
     def _judged(self, event: Judged) -> list[NodeCommand]:
         node = self.by_name[event.node]
         node.results, node.verdict = event.results, event.verdict
-        return [Write("node_verdict", event._asdict())]
+        return [journalled("node_verdict", node=node.name, verdict=event.verdict, results=event.results)]
 
     def _end(self, event: IsOver) -> list[NodeCommand]:
         self._ending = True
         return []
 
     def _lose(self, node: Node, reason: str) -> list[NodeCommand]:
-        written = Write("node_lost", {"node": node.name, "reason": reason})
+        written = journalled("node_lost", node=node.name, reason=reason)
         return [written, *self._gone(node, reason), ReplaceAgent(node.name, node.incarnation)]
 
     @staticmethod

@@ -40,7 +40,7 @@ from cordee.supervise.vocabulary import (
     TimeIsNear,
     TrainingEnded,
     TrainingSaid,
-    Write,
+    journalled,
 )
 
 _AT_ONCE = 0.0
@@ -269,7 +269,7 @@ class Run:
         if not isinstance(found, Choice):
             return self._finish(found)
         names = [node.name for node in found.chosen]
-        written = Write("nodes_chosen", {"nodes": names, "spares": found.spares, "excluded": found.excluded})
+        written = journalled("nodes_chosen", nodes=names, spares=found.spares, excluded=found.excluded)
         return [written, *self._try(found.chosen, now)]
 
     def _try(self, nodes: list[Node], now: float) -> list[RunCommand]:
@@ -322,12 +322,14 @@ class Run:
         count = decision.failures_without_progress
         commands: list[RunCommand] = []
         if decision.crash_loop:
-            commands.append(Write("crash_loop", {"rank": failure.rank, "message": failure.message, "count": count}))
+            commands.append(journalled("crash_loop", rank=failure.rank, message=failure.message, count=count))
         if not decision.restart:
             return commands + self._finish(Ended("failed", failure.exit_code, decision.reason, decision.text))
         self._deadline, self._phase = now + decision.delay_s, self._pause
-        pause = {"attempt": self._attempts, "delay_s": decision.delay_s, "failures_without_progress": count}
-        return [*commands, Write("restart_scheduled", pause)]
+        pause = journalled(
+            "restart_scheduled", attempt=self._attempts, delay_s=decision.delay_s, failures_without_progress=count
+        )
+        return [*commands, pause]
 
     def _pause(self, now: float) -> list[RunCommand]:
         """A moment passes before the next attempt."""

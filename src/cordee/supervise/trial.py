@@ -39,7 +39,7 @@ from cordee.supervise.vocabulary import (
     Stop,
     TrainingEnded,
     TrainingSaid,
-    Write,
+    journalled,
 )
 from cordee.wire import messages
 
@@ -219,11 +219,12 @@ class Trial:
         assert outcome is not None
         progressed = newest is not None and (self._newest is None or newest != self._newest)
         self.result = Result(outcome, progressed)
-        fields = {
-            "attempt": number,
-            "outcome": outcome.kind,
-            "reason": outcome.failure.sentence() if outcome.failure else outcome.reason,
-            "progress": progressed,
-            "failure": outcome.failure.document() if outcome.failure else None,
-        }
-        return [CloseAttempt(number, newest), Write("attempt_ended", fields)]
+        written = journalled(
+            "attempt_ended",
+            attempt=number,
+            outcome=outcome.kind,
+            reason=outcome.failure.sentence() if outcome.failure else outcome.reason,
+            progress=progressed,
+            failure=outcome.failure.document() if outcome.failure else None,
+        )
+        return [CloseAttempt(number, newest), written]

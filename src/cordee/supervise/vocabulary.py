@@ -356,6 +356,11 @@ class Write(NamedTuple):
     mark: str = ""
 
 
+def journalled(event: str, *, durable: bool = True, mark: str = "", **fields: Any) -> Write:
+    """Return the command to write an event with these fields: spelled out, for the catalogue of data reads them from the code."""
+    return Write(event, fields, durable, mark)
+
+
 class Complain(NamedTuple):
     """Say that something could not be done."""
 

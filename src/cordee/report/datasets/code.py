@@ -16,7 +16,7 @@ _PACKAGE = Path(__file__).parents[2]
 _ATTRIBUTE = re.compile(r"^ {4}(\w[\w, ]*): (.*)$")
 _OWN = re.compile(r"cordee/[a-z_]+$")
 _TELLERS = ("facts", "describe", "_look")
-_HOUSEKEEPING = {"durable"}
+_HOUSEKEEPING = {"durable", "mark", "waits"}
 
 
 def class_fields(of: type) -> dict[str, tuple[str, str]]:
@@ -105,9 +105,9 @@ def own_events() -> list[str]:
 
 
 def _appends(function: ast.expr) -> bool:
-    return (
-        isinstance(function, ast.Attribute) and function.attr == "append" and "journal" in ast.unparse(function.value)
-    )
+    if isinstance(function, ast.Attribute):
+        return function.attr == "append" and "journal" in ast.unparse(function.value)
+    return isinstance(function, ast.Name) and function.id == "journalled"
 
 
 def _trees(holding: str) -> Iterator[ast.Module]:
