@@ -224,3 +224,20 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
     if collector.config.getoption("no_skips") and report.skipped:
         report.outcome, report.longrepr = "failed", f"skips are forbidden; skipped: {report.longrepr[2]}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def _servers_of_other_tests_are_spared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who runs tasks ends what else lies below its process: in pytest's own that would be the servers of other tests."""
+    if request.path.is_relative_to(ROOT / "tests" / "node"):
+        return  # these have one of their own, which spares less
+    from cordee.node.processes import all_processes
+    from cordee.node.tasks import TaskRunner
+
+    begin = TaskRunner.__init__
+
+    def begin_and_spare(self: TaskRunner, *args: Any, **more: Any) -> None:
+        begin(self, *args, **more)
+        self.spared |= {process.pid for process in all_processes().values() if process.parent == os.getpid()}
+
+    monkeypatch.setattr(TaskRunner, "__init__", begin_and_spare)
