@@ -162,15 +162,8 @@ class Supervisor:
             self.ticker.notices,
             Chain(step["segment"], self.place.chains),
         )
-        asides = Asides(
-            self.vetting,
-            Beginnings(self.checkpoints, self.journal, before),
-            self.checkpoints,
-            self.lanes.checkpoints,
-            self.place,
-            self._happened,
-            self._fail,
-        )
+        beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
+        asides = Asides(self.vetting, beginnings, self.checkpoints, lane, self.place, self._happened, self._fail)
         self.machines.doings.update({**self._doings(), **asides.doings})
         self._limit: dict[str, Any] = step["segment"]
         self._over: asyncio.Future[Union[Ended, SegmentOver]]
