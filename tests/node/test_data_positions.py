@@ -19,7 +19,7 @@ def told(name="corpus", **values):
 
 def test_totals_are_kept_by_set_and_other_events_are_passed_over():
     positions = DataPositions()
-    positions.take(1, 3, [event(4, loss=1.0), event(other=2.0), told(position=8, begin=0, samples=4, bytes=99)])
+    positions.take(1, 3, [event(4, loss=1.0), event(other=2.0), told(position=8, begin=0, given=4, bytes=99)])
     positions.take(1, 3, [told("a/b", position=16, begin=0), event(**{"cordee/data/corpus/position": float("nan")})])
     assert positions.news() == (
         messages.DataRead(1, 3, "corpus", 1, begin=0, position=8, given=4),
@@ -30,29 +30,35 @@ def test_totals_are_kept_by_set_and_other_events_are_passed_over():
 
 def test_every_saved_position_is_told_and_then_which_checkpoint_it_is_of():
     positions = DataPositions()
-    positions.take(2, 0, [told(position=8, begin=0, samples=4), told(position=16, begin=0, samples=8, saved=16)])
-    positions.take(
-        2, 0, [event(1, **{"cordee/checkpoint_seconds": 0.5}), told(position=24, begin=0, samples=12, saved=24)]
-    )
+    positions.take(2, 0, [told(position=8, begin=0, given=4)])
+    positions.take(2, 0, [told(position=16, begin=0, given=8, saved=16, saved_given=8)])
+    positions.take(2, 0, [event(1, **{"cordee/checkpoint_seconds": 0.5})])
+    positions.take(2, 0, [told(position=24, begin=0, given=12, saved=24, saved_given=12)])
     (news,) = positions.news()
     assert news.saves == (DataSave(16, given=8), DataSave(16, step=1), DataSave(24, given=12))
 
 
-def test_samples_given_before_a_position_is_loaded_are_not_counted_from_it():
+def test_each_turn_is_told_by_itself():
     positions = DataPositions()
-    positions.take(1, 0, [told(position=40, begin=0, samples=20), told(position=16, samples=20)])
-    positions.take(1, 0, [told(position=32, begin=16, samples=28, saved=32)])
+    positions.take(1, 0, [told(turn=1, position=40, begin=0, given=20), told(turn=2, position=16, given=0)])
+    positions.take(1, 0, [told(turn=2, position=32, begin=16, given=8, saved=32, saved_given=8)])
     first, second = positions.news()
     assert (first.turn, first.begin, first.position, first.given) == (1, 0, 40, 20)
     assert (second.turn, second.begin, second.position, second.given) == (2, 16, 32, 8)
     assert second.saves == (DataSave(32, given=8),)
 
 
-def test_a_position_that_is_loaded_before_the_first_batch_begins_no_turn():
-    positions = DataPositions()
-    positions.take(1, 0, [told(position=40, samples=0), told(position=48, begin=40, samples=4)])
-    (news,) = positions.news()
-    assert (news.turn, news.begin, news.given) == (1, 40, 4)
+def test_an_agent_that_heard_only_the_last_telling_says_of_it_what_another_would():
+    last = told(turn=2, position=250, begin=100, given=50, samples=90, saved=216, saved_given=39)
+    there, late = DataPositions(), DataPositions()
+    there.take(1, 0, [told(turn=1, position=40, begin=0, given=40, samples=40)])
+    there.take(1, 0, [told(turn=2, position=216, begin=100, given=39, samples=79, saved=216, saved_given=39)])
+    there.news()
+    there.take(1, 0, [last])
+    late.take(1, 0, [last])
+    (news,) = late.news()
+    assert news.saves == (DataSave(216, given=39),)
+    assert (news._replace(saves=()),) == there.news()
 
 
 def journal(tmp_path):

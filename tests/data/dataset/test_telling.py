@@ -53,9 +53,12 @@ def test_totals_are_told_at_the_end_of_an_epoch_and_when_the_state_is_asked_for(
         "opens": 0,
         "skipped": 0,
         "dropped": 0,
+        "turn": 1,
         "begin": 0,
         "position": 100,
+        "given": 100,
         "saved": 100,
+        "saved_given": 100,
         "epoch": 1,
         "size": 100,
         "requests_le/256": 1,
@@ -76,6 +79,33 @@ def test_positions_count_over_all_epochs_and_begin_is_where_a_restart_went_on(nu
     ds.load_state_dict({**ds.state_dict(), "epoch": 5, "position": 0})
     next(iter(ds))
     assert told()[-1]["cordee/data/numbers/begin"] == 500
+
+
+def test_a_telling_says_what_was_given_since_a_position_was_loaded_and_when_one_was_saved(numbers, told):
+    ds = cordee.dataset(numbers(100), batch=10, threads=0)
+    loop = iter(ds)
+    next(loop)
+    start = ds.state_dict()
+    next(loop)
+    loop.close()
+    names = ("turn", "begin", "position", "given", "saved", "saved_given")
+
+    def last():
+        return [told()[-1].get(f"cordee/data/numbers/{name}") for name in names]
+
+    assert last() == [1, 0, 20, 20, 10, 10]
+    ds.load_state_dict(start)
+    assert last() == [2, None, 10, 0, None, None]
+    ds.load_state_dict(start)
+    list(ds)
+    assert last() == [2, 10, 100, 90, None, None]
+
+
+def test_a_position_that_is_loaded_before_the_first_batch_begins_no_turn(numbers, told):
+    ds = cordee.dataset(numbers(100), batch=10, threads=0)
+    ds.load_state_dict({**ds.state_dict(), "position": 30})
+    list(ds)
+    assert [told()[-1][f"cordee/data/numbers/{name}"] for name in ("turn", "begin", "given")] == [1, 30, 70]
 
 
 def test_samples_that_are_dropped_are_told(numbers, told):

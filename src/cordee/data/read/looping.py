@@ -95,7 +95,7 @@ class Dataset:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last batch that the loop was given: seven values, the same on all ranks."""
-        self._teller.saved = self._given
+        self._teller.save(self._given, self._own.samples)
         self._tell()
         epoch, position = divmod(self._given, self.size)
         identity = self.source.identity
@@ -119,7 +119,7 @@ class Dataset:
             self.seed, self.shuffle = found.seed, found.shuffle
         self._end_loop()
         self._given = found.epoch * self.size + found.position
-        self._teller.begin, self._teller.position = None, self._given
+        self._teller.load(self._given, self._own.samples)
         self._tell()
 
     # Loops

@@ -35,10 +35,14 @@ class Teller:
 
     A second data set of the same name, in the same process, is told of as `<name>.2`.
 
+    What one telling says is true by itself: an agent that heard none of those before it takes it for what it is.
+
     Attributes:
-        begin: the first position given since the start or the last `load_state_dict`; None: none yet.
+        turn: counts, from 1, what is between positions that were loaded after a batch was given.
+        begin: the first position given in this turn; None: none yet.
         position: the position after the last batch given.
-        saved: the position that the last `state_dict` said; None: none was asked for.
+        saved: the position that the last `state_dict` of this turn said; None: none was asked for.
+        saved_given: how many samples of this turn this process had been given then.
         limit_bytes_per_second: what storage gives at most, as `cordee data bench` measured it; None: not known.
     """
 
@@ -50,9 +54,12 @@ class Teller:
         self._due = 0.0
         ranks = os.environ.get("WORLD_SIZE", "")
         self._every_s = max(EVERY_S, int(ranks) / _RANKS_A_SECOND if ranks.isdigit() else 0.0)
+        self.turn = 1
+        self._samples_before = 0
         self.begin: Optional[int] = None
         self.position: Optional[int] = None
         self.saved: Optional[int] = None
+        self.saved_given: Optional[int] = None
         self.dropped = 0
         self.limit_bytes_per_second: Optional[float] = None
 
@@ -60,6 +67,17 @@ class Teller:
     def due(self) -> bool:
         """Whether the last telling is so long ago that it is time for the next."""
         return self.active and time.monotonic() >= self._due
+
+    def save(self, position: int, samples: int) -> None:
+        """Take note that a position was asked for when this process had been given so many samples in all."""
+        self.saved, self.saved_given = position, samples - self._samples_before
+
+    def load(self, position: int, samples: int) -> None:
+        """Take note that a position was loaded when this process had been given so many samples in all."""
+        if self.begin is not None:
+            self.turn += 1
+        self.begin, self.position, self._samples_before = None, position, samples
+        self.saved = self.saved_given = None
 
     def tell(self, counts: Counts) -> None:
         """Tell now."""
@@ -87,9 +105,12 @@ class Teller:
             "advised": counts.advised or None,
             "advised_bytes": counts.advised_bytes or None,
             "dropped": self.dropped,
+            "turn": self.turn,
             "begin": self.begin,
             "position": self.position,
+            "given": counts.samples - self._samples_before,
             "saved": self.saved,
+            "saved_given": self.saved_given,
             "limit_bytes_per_second": self.limit_bytes_per_second,
         }
         if self.position is not None:
