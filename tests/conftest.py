@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -227,17 +228,17 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 
 
 @pytest.fixture(autouse=True)
-def _servers_of_other_tests_are_spared(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _servers_of_other_tests_are_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who runs tasks ends what else lies below its process: in pytest's own that would be the servers of other tests."""
-    if request.path.is_relative_to(ROOT / "tests" / "node"):
-        return  # these have one of their own, which spares less
     from cordee.node.processes import all_processes
     from cordee.node.tasks import TaskRunner
 
+    now = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
     begin = TaskRunner.__init__
 
     def begin_and_spare(self: TaskRunner, *args: Any, **more: Any) -> None:
         begin(self, *args, **more)
-        self.spared |= {process.pid for process in all_processes().values() if process.parent == os.getpid()}
+        children = [process for process in all_processes().values() if process.parent == os.getpid()]
+        self.spared |= {child.pid for child in children if child.start_ticks < now}
 
     monkeypatch.setattr(TaskRunner, "__init__", begin_and_spare)

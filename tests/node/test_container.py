@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -189,6 +190,26 @@ def test_a_container_that_ends_by_itself_is_told_and_opened_again_at_most_three_
         assert "3 times within an hour" in done.text
 
     with_node(tmp_path, during)
+
+
+def test_what_is_no_part_of_the_container_outlives_it(tmp_path):
+    keeper = subprocess.Popen(["sleep", "600"])
+
+    async def during(node):
+        node.tasks.spared.add(keeper.pid)
+        await node.open()
+        node.tasks.stop("container", 5.0)
+        await node.told(messages.ContainerLost)
+        ended: asyncio.Future[TaskExit] = asyncio.get_running_loop().create_future()
+        node.start(Task("t", ("true",), dict(os.environ), "/"), ended.set_result)
+        await ended
+
+    try:
+        with_node(tmp_path, during)
+        assert keeper.poll() is None
+    finally:
+        keeper.kill()
+        keeper.wait()
 
 
 def test_an_image_without_python_runs_python3_instead(tmp_path, monkeypatch):

@@ -179,7 +179,8 @@ class Container:
         complete = with_own_mounts(environment, [*self._own, self._plan.job_folder, *self._checkpoints])
         argv = await asyncio.get_running_loop().run_in_executor(None, _prepared, engine, complete)
         self._enter = await self._hold(argv, deadline_s)
-        self._left = processes.strays(os.getpid(), f"{self._tasks.owner}/", processes.all_processes())
+        strays = processes.strays(os.getpid(), f"{self._tasks.owner}/", processes.all_processes())
+        self._left = strays - self._tasks.spared
         self._tasks.spared |= self._left
         if self._wants_python:
             self._has_python = await self._runs_well(("/bin/sh", "-c", _HAS_PYTHON))
