@@ -15,7 +15,7 @@ from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
-from cordee.slurm import COMMENT_PREFIX, ENDED_STATES, SlurmError, my_jobs
+from cordee.slurm import COMMENT_PREFIX, ENDED_STATES, SlurmError, my_jobs, run_command
 from cordee.submit import submitter
 from cordee.submit.prepare import Prepared, create_run, prepare
 from cordee.supervise.ownership import Ownership
@@ -172,11 +172,13 @@ class SlurmRun(LocalRun):
 
     def _last_words(self) -> dict[str, str]:
         printed = {path.name: path.read_text(errors="replace")[-800:] for path in self.folder.submit.glob("*.out")}
-        try:
-            queue = "\n".join(map(str, my_jobs()))
-        except SlurmError as error:
-            queue = error.text
-        return {**super()._last_words(), **printed, "squeue": queue}
+        printed |= {path.name: path.read_text(errors="replace")[-800:] for path in self.folder.control.glob("*.json")}
+        for asked in (["show", "job", str(self.job)], ["show", "node", "--oneliner"]):
+            try:
+                printed[" ".join(asked)] = run_command(["scontrol", *asked])
+            except SlurmError as error:
+                printed[" ".join(asked)] = error.text
+        return {**super()._last_words(), **printed}
 
     def _held(self) -> bool:
         comment = COMMENT_PREFIX + self.folder.id
