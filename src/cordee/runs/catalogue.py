@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+WHOLE_MACHINE = "the whole machine"  # what pressure is of where no control group of the job tells its own
+
 
 class Metric(NamedTuple):
     """One standard metric.

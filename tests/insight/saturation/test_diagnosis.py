@@ -67,6 +67,18 @@ def test_a_wait_that_no_counter_explains_is_said_and_a_logged_wait_is_input(made
     assert job(made, REST, logged=logged).diagnosis[0].name == "input"
 
 
+def test_what_others_wait_for_on_a_shared_machine_is_not_said_of_a_job_that_reads_and_writes_nothing(made):
+    asleep = dict.fromkeys(REST, 0.0)
+
+    def cause(pressure_of, **host):
+        facts = {"node": {"n0": {"devices": {"n0": {"pressure_of": pressure_of}}}}}
+        return job(made, asleep, io=0.5, facts=facts, host={"cpu_cores_ratio": 0.0, **host}).diagnosis[0].name
+
+    assert cause("the whole machine") == "idle"
+    assert cause("the whole machine", io_read_bytes_per_second=5e6) == "input"
+    assert cause("/sys/fs/cgroup/job_7") == "input"
+
+
 def test_classes_change_over_time_with_the_work(made):
     seconds = 120
     half = np.r_[np.ones(60), np.zeros(60)][:, None]

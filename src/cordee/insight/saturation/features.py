@@ -11,12 +11,14 @@ import numpy as np
 from cordee.insight.saturation.identity import Levels
 from cordee.insight.saturation.result import Caps
 from cordee.insight.saturation.windows import Cut
+from cordee.runs.catalogue import WHOLE_MACHINE
 
 if TYPE_CHECKING:
     from cordee.insight.saturation.trace import Surroundings, Trace
 
 _MB = 1e-6
 _FASTEST_PCIE = 63e9
+_STILL_MB = 0.01
 _ALL_IDLE = 0.05
 _WAYS = ("receive", "transmit")
 _IN_USE, _RESTS = 0.9, 0.03
@@ -52,7 +54,10 @@ FEATURES = {
     "processes": ("processes", "processes of the device's ranks"),
     "reading": ("MB/s", "read from storage by the device's ranks"),
     "writing": ("MB/s", "written to storage by the device's ranks; by any rank while all devices rest"),
-    "io": ("ratio", "time in which a task of the job on this node waited for storage"),
+    "io": (
+        "ratio",
+        "time in which a task of the job on this node waited for storage; not measured where only the whole machine tells it and the ranks read and wrote nothing",
+    ),
     "starved": ("ratio", "time in which a task of the job, or of the whole node, waited for a CPU"),
     "network": ("MB/s", "the greater of sent and received over all networks of the node"),
     "data_wait": ("ratio", "time in which the ranks waited for data, where they log `data_wait_s`"),
@@ -100,6 +105,7 @@ def window_features(trace: Trace, levels: Levels, caps: Sequence[Caps], cut: Cut
         found["standstill"] = _standstill(found, cut)
     found.update(_of_ranks(reader, found["graphics"]))
     found.update(_of_nodes(reader))
+    found["io"] = _own_waits(trace, found)
     found["data_wait"] = _data_wait(reader)
     shape = (cut.windows, len(trace.devices))
     found["gpus"] = np.full(shape, max(len(trace.devices), trace.job.allocated or 0), dtype=np.float32)
@@ -205,6 +211,19 @@ def _of_nodes(reader: _Reader) -> dict[str, np.ndarray | None]:
         "starved": of_node("pressure_cpu_ratio"),
         "network": _times(_greatest(*ways), _MB),
     }
+
+
+def _own_waits(trace: Trace, found: dict[str, np.ndarray | None]) -> np.ndarray | None:
+    """Return the waits for storage that may be the job's: on a node that tells only those of the whole machine they are
+    somebody else's, and so not measured, while the device's ranks read and wrote nothing.
+    """
+    io, reading, writing = (found.get(name) for name in ("io", "reading", "writing"))
+    if io is None or reading is None or writing is None:
+        return io
+    nodes = trace.facts.get("node", {})
+    told_of = [nodes.get(of.node, {}).get("devices", {}).get(of.node, {}).get("pressure_of") for of in trace.devices]
+    shared = np.array([of == WHOLE_MACHINE for of in told_of])
+    return np.where(shared & (reading + writing < _STILL_MB), np.nan, io)
 
 
 def _data_wait(reader: _Reader) -> np.ndarray | None:

@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 from cordee.hardware.cgroups import groups_of, job_group, quota_cores
 from cordee.hardware.files import KernelFile
 from cordee.node.samplers._base import FIRST, NAN, Growth, Sampler, rate
-from cordee.runs.catalogue import described
+from cordee.runs.catalogue import WHOLE_MACHINE, described
 
 _KINDS = ("cpu", "memory", "io")
 _NO_PSI = "the kernel does not tell pressure (PSI is off: the boot option psi=1 turns it on)"
@@ -38,7 +38,7 @@ class PressureSampler(Sampler):
         self._files = {kind: KernelFile(path) for kind, path in places.items() if _readable(path)}
         stats = [KernelFile(f"{group.folder}/cpu.stat") for group in groups]
         self._stats = [file for file in stats if b"nr_throttled" in (file.read(4096) or b"")]
-        source = "cgroup pressure" if self._folder else "proc/pressure: the whole machine"
+        source = "cgroup pressure" if self._folder else f"proc/pressure: {WHOLE_MACHINE}"
         self._metrics = [described(f"pressure_{kind}_ratio", source) for kind in self._files]
         if self._stats:
             self._metrics.append(described("cpu_throttled_ratio", "cgroup cpu.stat"))
@@ -61,7 +61,7 @@ class PressureSampler(Sampler):
 
     def facts(self) -> dict[str, dict[str, Any]]:
         """Return the cgroup that the pressure is of, and the CPUs that a quota allows."""
-        about: dict[str, Any] = {"pressure_of": self._folder or "the whole machine"}
+        about: dict[str, Any] = {"pressure_of": self._folder or WHOLE_MACHINE}
         if self._quota_cores is not None:
             about["quota_cores"] = self._quota_cores
         return {self._node: about}
