@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 DURATIONS = ROOT / "tests" / "durations.txt"
 # What a file takes that has no place there yet.
 UNRECORDED_S = 3.0
+FAILED = pytest.StashKey[bool]()
 # `--quick` leaves out files that take longer.
 QUICK_S = 3.0
 
@@ -156,7 +157,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def slurm(
-    _cluster: DisposableSlurm, compiled: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    _cluster: DisposableSlurm,
+    compiled: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> Iterator[DisposableSlurm]:
     """A real Slurm of four healthy, idle nodes with 8 CPUs and 4 GPUs each, which the environment leads to."""
     from cordee.testing.slurm.daemons import clean_environment
@@ -170,6 +175,8 @@ def slurm(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     _cluster.heal()
     yield _cluster
+    if request.node.stash.get(FAILED, False):
+        print(_cluster.words())
     _cluster.heal()
     _cluster.clear()
 
@@ -209,6 +216,7 @@ def fake_library(_fake_nvml_built: Path, tmp_path: Path) -> str:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Make a failure of a skipped or expected-to-fail test when skips are forbidden."""
     report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
     expected = getattr(report, "wasxfail", None)
     if item.config.getoption("no_skips") and (report.skipped or expected is not None):
         reason = f"expected to fail: {expected}" if expected is not None else f"skipped: {report.longrepr[2]}"

@@ -46,7 +46,7 @@ def call(*argv: object, cwd: Path, env: dict[str, str] | None = None) -> str:
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A source archive of this tree, and the wheel made from it."""
     folder = tmp_path_factory.mktemp("dist")
-    call(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
     return folder
 
 

@@ -158,6 +158,16 @@ class Cluster:
         """
         return run_command(argv, timeout_s=_COMMAND_S, env={**clean_environment(), **self.env})
 
+    def words(self) -> str:
+        """Return what the controller says of all jobs and nodes, and the last words in the daemons' logs."""
+        said = []
+        for asked in (["squeue", "--states=all"], ["scontrol", "show", "node", "--oneliner"]):
+            try:
+                said.append(self.command(*asked))
+            except SlurmError as error:
+                said.append(str(error))
+        return "\n".join([*said, self._daemons.tails()])
+
     def states(self) -> dict[str, str]:
         """Return the state of each node in Slurm's words, as `IDLE`, `DOWN*+DRAIN`; empty while no controller answers."""
         return {record["NodeName"]: record["State"] for record in self._node_records()}
