@@ -122,7 +122,7 @@ def test_a_mistyped_parameter_is_unknown_with_its_name(folder: Path) -> None:
 
 
 def test_a_class_that_is_stuck_says_where(folder: Path) -> None:
-    result = one(folder, "Stuck", deadline_s=3.0)
+    result = one(folder, "Stuck", deadline_s=10.0)
     assert (result["status"], result["cause"]) == ("unknown", "timeout")
     assert f"while at running {folder}/my_checks.py:Stuck; it was at: File" in result["evidence"]
     assert "my_checks.py" in " ".join(result["facts"]["stack"])
