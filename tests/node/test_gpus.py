@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from cordee.hardware.presence import gpu_device_file
-from cordee.node import binding, gpus, recording_child
-from cordee.node.binding import addresses_of, bound
+from cordee.node import gpus, inventory, recording_child
+from cordee.node.binding import bound, devices_of
 from cordee.node.gpu_sampler import GpuSampler
 from cordee.node.gpus import GpuSampling
+from cordee.node.inventory import read_slots
 from cordee.node.launching import RankCommand
 from cordee.node.rank_facts import RankFacts, read_ranks
 from cordee.node.recording_child import whole_records
 from cordee.node.samplers.gpu._base import GpuSource
 from cordee.node.samplers.gpu.attribution import Seen, View
+from cordee.node.slots import Gpu, Instance, Slots
 from cordee.node.tasks import Task, TaskRunner
 from cordee.node.watchers import Watched
 from cordee.node.world import World
@@ -46,7 +48,7 @@ class Host(Watched):
     """An agent, as far as the sampling of GPUs knows it; what comes is in `records`."""
 
     def __init__(self, name):
-        super().__init__(lambda **told: TaskRunner(f"{name}/n/1", 1, kill_s=5.0, **told))
+        super().__init__(lambda **told: TaskRunner(f"{name}/n/1", kill_s=5.0, **told))
         self.records = b""
 
     def add(self, records):
@@ -217,28 +219,35 @@ def test_the_agent_tells_its_ranks_through_a_file_that_is_whole_at_any_time(tmp_
     assert not facts.path.exists()  # nothing changed, nothing is written
 
 
-GPUS = [("0000:10:00", "GPU-aa"), ("0000:20:00", "GPU-bb"), ("0000:30:00", "GPU-cc"), ("0000:40:00", "GPU-dd")]
+GPUS = (
+    Gpu("0000:10:00", "GPU-aa"),
+    Gpu("0000:20:00", "GPU-bb"),
+    Gpu("0000:30:00", "GPU-cc", instances=(Instance("MIG-c1"), Instance("MIG-c2"))),
+    Gpu("0000:40:00", "GPU-dd"),
+    Gpu("0000:50:00"),
+)
 
 
 @pytest.mark.parametrize(
-    ("environments", "addresses"),
+    ("environments", "devices"),
     [
-        ([{}] * 4, ["0000:10:00", "0000:20:00", "0000:30:00", "0000:40:00"]),
+        ([{}] * 5, ["GPU-aa", "GPU-bb", "GPU-cc", "GPU-dd", "0000:50:00"]),
         ([{}] * 2, [None, None]),
-        ([{"CUDA_VISIBLE_DEVICES": "2,3"}] * 2, ["0000:30:00", "0000:40:00"]),
-        ([{"CUDA_VISIBLE_DEVICES": "GPU-dd,GPU-a"}] * 2, ["0000:40:00", "0000:10:00"]),
-        ([{"CUDA_VISIBLE_DEVICES": "GPU-bb"}, {"CUDA_VISIBLE_DEVICES": "3"}], ["0000:20:00", "0000:40:00"]),
-        ([{"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "2,3"}] * 2, ["0000:30:00", "0000:40:00"]),
-        ([{"CUDA_VISIBLE_DEVICES": "2,3", "SLURM_STEP_GPUS": "2,3"}] * 2, ["0000:30:00", "0000:40:00"]),
-        ([{"SLURM_JOB_GPUS": "1"}], ["0000:20:00"]),
+        ([{"CUDA_VISIBLE_DEVICES": "2,3"}] * 2, ["GPU-cc", "GPU-dd"]),
+        ([{"CUDA_VISIBLE_DEVICES": "GPU-dd,GPU-a"}] * 2, ["GPU-dd", "GPU-aa"]),
+        ([{"CUDA_VISIBLE_DEVICES": "GPU-bb"}, {"CUDA_VISIBLE_DEVICES": "3"}], ["GPU-bb", "GPU-dd"]),
+        ([{"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "2,3"}] * 2, ["GPU-cc", "GPU-dd"]),
+        ([{"CUDA_VISIBLE_DEVICES": "2,3", "SLURM_STEP_GPUS": "2,3"}] * 2, ["GPU-cc", "GPU-dd"]),
+        ([{"SLURM_JOB_GPUS": "1"}], ["GPU-bb"]),
+        ([{"CUDA_VISIBLE_DEVICES": "MIG-c2"}, {"CUDA_VISIBLE_DEVICES": "MIG-c"}], ["MIG-c2", None]),
     ],
 )
-def test_the_gpu_of_a_rank_is_the_one_that_its_script_will_take(environments, addresses):
-    assert addresses_of([RankCommand(rank, (), env, "/") for rank, env in enumerate(environments)], GPUS) == addresses
+def test_the_gpu_of_a_rank_is_the_one_that_its_script_will_take(environments, devices):
+    assert devices_of([RankCommand(rank, (), env, "/") for rank, env in enumerate(environments)], GPUS) == devices
 
 
 def test_ranks_that_are_not_to_be_bound_say_why_and_others_where(tmp_path, monkeypatch):
-    monkeypatch.setattr(binding.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    monkeypatch.setattr(inventory.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     for node, cpus in ((0, "0-1"), (1, "2-3")):
         for name, text in (
             (f"sys/devices/system/node/node{node}/cpulist", cpus),
@@ -248,11 +257,13 @@ def test_ranks_that_are_not_to_be_bound_say_why_and_others_where(tmp_path, monke
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(f"{text}\n")
     ranks = [RankCommand(rank, (), {}, "/") for rank in range(2)]
-    placed = bound(ranks, step_of(Tasks((), {}, bind="gpu")), str(tmp_path))
-    assert [rank.cpus for rank in placed] == [{0, 1}, {2, 3}]
-    assert placed[1].bound == "near GPU 0000:20:00: NUMA node 1, CPUs 2-3"
+    slots = Slots(lambda: read_slots(str(tmp_path)))
+    placed = bound(ranks, step_of(Tasks((), {}, bind="gpu")), 1, slots)
+    assert [rank.given.cpus for rank in placed] == [{0, 1}, {2, 3}]
+    assert placed[1].given.words == "near GPU 0000:20:00: NUMA node 1, CPUs 2-3"
     for tasks, words in ((Tasks((), {}), "not bound: bind is none"), (Tasks((), {}, "srun"), "by srun")):
-        assert [(rank.cpus, rank.bound) for rank in bound(ranks, step_of(tasks))] == [(None, words)] * 2
+        unbound = bound(ranks, step_of(tasks), 1, slots)
+        assert [(rank.given.cpus, rank.given.words) for rank in unbound] == [(None, words)] * 2
 
 
 def test_a_bound_task_and_its_children_run_on_their_cpus_alone(tmp_path):
