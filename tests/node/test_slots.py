@@ -117,7 +117,7 @@ def test_an_instance_is_near_what_its_gpu_is_near_and_held_apart_from_its_sister
     slots = Slots(split)
     given = slots.give({"a": Ask(("MIG-a",)), "b": Ask(("MIG-b",))})
     assert [range_list(one.cpus) for one in given.values()] == ["0-35", "36-71"]
-    with pytest.raises(CannotGive, match="whole asks for a GPU that b holds"):
+    with pytest.raises(CannotGive, match="whole asks for a GPU that a holds"):
         slots.give({"whole": Ask(("GPU-0",))})
     slots.take_back("a")
     assert slots.give({"c": Ask(("MIG-a",))})["c"].gpus == ("MIG-a",)
