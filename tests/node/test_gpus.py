@@ -21,7 +21,7 @@ from cordee.node.rank_facts import RankFacts, read_ranks
 from cordee.node.recording_child import whole_records
 from cordee.node.samplers.gpu._base import GpuSource
 from cordee.node.samplers.gpu.attribution import Seen, View
-from cordee.node.slots import Gpu, Instance, Slots
+from cordee.node.slots import Core, Gpu, Instance, NodeSlots, Slots
 from cordee.node.tasks import Task, TaskRunner
 from cordee.node.watchers import Watched
 from cordee.node.world import World
@@ -47,9 +47,10 @@ def step_of(tasks, request=Request()):  # noqa: B008 - it cannot be changed
 class Host(Watched):
     """An agent, as far as the sampling of GPUs knows it; what comes is in `records`."""
 
-    def __init__(self, name):
+    def __init__(self, name, shown=()):
         super().__init__(lambda **told: TaskRunner(f"{name}/n/1", kill_s=5.0, **told))
         self.records = b""
+        self.slots = Slots(lambda: NodeSlots(tuple(Core(frozenset({cpu})) for cpu in range(4)), shown))
 
     def add(self, records):
         self.records += records
@@ -63,15 +64,16 @@ class Host(Watched):
 def sample(tmp_path, monkeypatch):
     """Sample GPUs until a condition on the host holds: `sample(condition, source, **variables)` returns the host."""
 
-    def run(condition, source="nvml-gpm", ranks="{}", exclusive=False, **variables):
-        (tmp_path / "ranks.json").write_text(ranks)
+    def run(condition, source="nvml-gpm", gpus=(), said="{}", exclusive=False, **variables):
+        ranks = tmp_path / "ranks.json"
+        ranks.write_text(said)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         step = step_of(Tasks((), {}), Request(scheduler=Scheduler(exclusive)))
 
         async def until():
-            host = Host(tmp_path.name)
-            sampling = GpuSampling(host, "n", Sampling(0.1, source), step, SOURCES, tmp_path / "ranks.json", host.add)
+            host = Host(tmp_path.name, gpus)
+            sampling = GpuSampling(host, "n", Sampling(0.1, source), step, SOURCES, ranks, host.slots, host.add)
             sampling.start()
             try:
                 while not condition(host):
@@ -95,7 +97,7 @@ def test_gpus_are_sampled_by_a_child_and_told_whose_they_are(sample, fake_nvml, 
     def grids(host):
         return sum(kind == GRID for kind, _ in iter_records(host.records))
 
-    host = sample(lambda host: grids(host) >= 4, ranks=ranks, **fake.env)
+    host = sample(lambda host: grids(host) >= 4, said=ranks, **fake.env)
     schemas = [decode_json(body) for kind, body in iter_records(host.records) if kind == SCHEMA]
     assert len(schemas) == 1
     assert schemas[0]["devices"] == [fake.uuid(0), fake.uuid(1)]
@@ -107,6 +109,22 @@ def test_gpus_are_sampled_by_a_child_and_told_whose_they_are(sample, fake_nvml, 
         "gpus": [fake.uuid(1)],
         "gpus_known_by": "UUIDs in CUDA_VISIBLE_DEVICES",
     }
+
+
+def test_ranks_on_instances_of_gpus_are_bound_near_them_once_the_driver_has_told_of_them(sample, fake_nvml, tmp_path):
+    fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml).instance(0, 0).instance(0, 1)
+    near = (frozenset({0, 1}), frozenset({2, 3}))
+    shown = tuple(Gpu(f"0000:{index}0:00", fake.uuid(index), near[index]) for index in range(2))
+    host = sample(lambda host: len(host.slots.has.gpus[0].instances) == 2, source="nvml", gpus=shown, **fake.env)
+    host.slots.look_again()
+    split, whole = host.slots.has.gpus
+    assert (split.memory_bytes, whole.memory_bytes) == (None, 80 << 30)
+    assert {part.memory_bytes for part in split.instances} == {10 << 30}
+    lists = [fake.instance_uuid(0, 0), fake.instance_uuid(0, 1), fake.uuid(1)]
+    ranks = [RankCommand(rank, (), {"CUDA_VISIBLE_DEVICES": listed}, "/") for rank, listed in enumerate(lists)]
+    placed = bound(ranks, step_of(Tasks((), {}, bind="gpu")), 1, host.slots)
+    assert [sorted(rank.given.cpus) for rank in placed] == [[0], [1], [2, 3]]
+    assert placed[0].given.gpus == (fake.instance_uuid(0, 0),)
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

@@ -106,15 +106,25 @@ def test_a_gpu_is_shared_by_those_who_ask_at_once_and_by_nobody_later():
         slots.give({"c": Ask(("GPU-2",))})
 
 
-def split() -> NodeSlots:
-    """One of the GPUs is split into two instances."""
-    first, *others = gh200().gpus
-    parts = (Instance("MIG-a", 10 * GIB), Instance("MIG-b", 10 * GIB))
-    return gh200()._replace(gpus=(first._replace(instances=parts), *others))
+def split() -> Slots:
+    """One of the GPUs is split into two instances, as its driver has told."""
+    slots = Slots(gh200)
+    slots.learn({name: {"parent": "GPU-0", "memory_bytes": 10 * GIB} for name in ("MIG-b", "MIG-a")})
+    slots.learn({"GPU-1": {"memory_bytes": 96 * GIB}, "GPU-x": {"memory_bytes": 1}, "MIG-x": {"parent": "GPU-x"}})
+    return slots
+
+
+def test_what_a_driver_tells_is_known_of_the_gpus_that_the_kernel_shows() -> None:
+    slots = split()
+    assert slots.has.gpus[0].instances == (Instance("MIG-a", 10 * GIB), Instance("MIG-b", 10 * GIB))
+    assert [gpu.memory_bytes for gpu in slots.has.gpus] == [None, 96 * GIB, None, None]
+    before = slots.has
+    slots.look_again()
+    assert slots.has == before
 
 
 def test_an_instance_is_near_what_its_gpu_is_near_and_held_apart_from_its_sister():
-    slots = Slots(split)
+    slots = split()
     given = slots.give({"a": Ask(("MIG-a",)), "b": Ask(("MIG-b",))})
     assert [range_list(one.cpus) for one in given.values()] == ["0-35", "36-71"]
     with pytest.raises(CannotGive, match="whole asks for a GPU that a holds"):
@@ -129,7 +139,7 @@ def test_an_instance_is_near_what_its_gpu_is_near_and_held_apart_from_its_sister
 
 
 def test_what_cannot_be_given_is_said_with_what_is_there_and_nothing_of_it_is_held():
-    slots = Slots(split)
+    slots = split()
     slots.give({"a": Ask(memory_bytes=400 * GIB)})
     refused = [
         (Ask(("GPU-7",)), "GPU-7", "GPU-0, MIG-a, MIG-b, GPU-1, GPU-2, GPU-3"),

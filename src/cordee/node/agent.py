@@ -86,6 +86,7 @@ class Agent:
             node,
             machine,
             self._watched,
+            self._slots,
             self._channels,
             self._log,
             self._uplink,

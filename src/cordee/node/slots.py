@@ -5,7 +5,7 @@ Nothing here looks at a machine: see `cordee.node.inventory`. Same questions in 
 
 from __future__ import annotations
 
-from typing import Callable, Collection, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Collection, Mapping, NamedTuple, Optional, Sequence
 
 from cordee.errors import CordeeError
 from cordee.hardware.affinity import range_list
@@ -90,12 +90,20 @@ class Slots:
 
     def __init__(self, look: Callable[[], NodeSlots]) -> None:
         self._look = look
-        self.has = look()
+        self._told: dict[str, dict[str, Any]] = {}
         self._held: dict[str, Given] = {}
+        self.look_again()
 
     def look_again(self) -> None:
         """See what there is now; who holds something keeps it."""
-        self.has = self._look()
+        has = self._look()
+        self.has = has._replace(gpus=tuple(_detailed(gpu, self._told) for gpu in has.gpus))
+
+    def learn(self, devices: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take what a driver tells of devices, by UUID: `parent`, `memory_bytes`. Only of GPUs that the kernel shows it is used."""
+        for uuid, about in devices.items():
+            self._told.setdefault(uuid, {}).update(about)
+        self.has = self.has._replace(gpus=tuple(_detailed(gpu, self._told) for gpu in self.has.gpus))
 
     def give(self, asks: Mapping[str, Ask]) -> dict[str, Given]:
         """Give tasks, by name, what they ask for: all of them, or none.
@@ -211,3 +219,13 @@ def _parts(cores: Sequence[frozenset[int]], count: int) -> list[frozenset[int]]:
         return []
     cuts = [len(cores) * index // count for index in range(count + 1)]
     return [frozenset().union(*cores[first:stop]) for first, stop in zip(cuts, cuts[1:])]
+
+
+def _detailed(gpu: Gpu, told: Mapping[str, Mapping[str, Any]]) -> Gpu:
+    """Return a GPU with what its driver has told."""
+    parts = [
+        Instance(uuid, about.get("memory_bytes"))
+        for uuid, about in sorted(told.items())
+        if gpu.uuid and about.get("parent") == gpu.uuid
+    ]
+    return gpu._replace(memory_bytes=told.get(gpu.uuid, {}).get("memory_bytes"), instances=tuple(parts))
