@@ -169,10 +169,9 @@ class Agent:
             self._uplink.connected(connection)
             attempt, living = self._present.number, tuple(self._present.living)
             identity = self._machine.identity()
+            slots, epoch = self._slots.as_told(), self._uplink.epoch
             self._uplink.greet(
-                Hello(
-                    incarnation=self._incarnation, **identity, epoch=self._uplink.epoch, attempt=attempt, living=living
-                )
+                Hello(self._incarnation, **identity, slots=slots, epoch=epoch, attempt=attempt, living=living)
             )
             await _first_of(self._disconnected, self._ending)
         return 0

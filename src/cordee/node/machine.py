@@ -53,7 +53,6 @@ class Machine:
             "start_ticks": getattr(processes.read_process(os.getpid()), "start_ticks", 0),
             "host": socket.gethostname(),
             "python": sys.version.split()[0],
-            "cores": len(os.sched_getaffinity(0)),
         }
 
     def tasks(self, owner: str, **handlers: Any) -> TaskRunner:

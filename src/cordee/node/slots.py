@@ -9,6 +9,7 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple, Optional, Seq
 
 from cordee.errors import CordeeError
 from cordee.hardware.affinity import range_list
+from cordee.wire import messages
 
 
 class Core(NamedTuple):
@@ -105,6 +106,23 @@ class Slots:
             self._told.setdefault(uuid, {}).update(about)
         self.has = self.has._replace(gpus=tuple(_detailed(gpu, self._told) for gpu in self.has.gpus))
 
+    def as_told(self) -> messages.Slots:
+        """Return what there is in the words of `hello`."""
+        nodes = {core.numa: [other for other in self.has.cores if other.numa == core.numa] for core in self.has.cores}
+        return messages.Slots(
+            tuple(messages.CoreSlots(node, len(cores), range_list(_union(cores))) for node, cores in nodes.items()),
+            tuple(
+                messages.GpuSlot(
+                    gpu.name,
+                    range_list(gpu.near),
+                    gpu.memory_bytes,
+                    tuple(messages.InstanceSlot(*part) for part in gpu.instances),
+                )
+                for gpu in self.has.gpus
+            ),
+            self.has.memory_bytes,
+        )
+
     def give(self, asks: Mapping[str, Ask]) -> dict[str, Given]:
         """Give tasks, by name, what they ask for: all of them, or none.
 
@@ -194,7 +212,7 @@ class Slots:
             raise CannotGive(f"{name} asks for more cores than are free", given=count, allowed=allowed)
         of_node = {core.numa: sum(other.numa == core.numa for other in free) for core in free}
         free.sort(key=lambda core: (not core.cpus & set(near), -of_node[core.numa], core.numa or 0, min(core.cpus)))
-        return frozenset().union(*(core.cpus for core in free[:count]))
+        return _union(free[:count])
 
     def _near(self, name: str) -> frozenset[int]:
         gpu = self.gpu(name)
@@ -219,6 +237,10 @@ def _parts(cores: Sequence[frozenset[int]], count: int) -> list[frozenset[int]]:
         return []
     cuts = [len(cores) * index // count for index in range(count + 1)]
     return [frozenset().union(*cores[first:stop]) for first, stop in zip(cuts, cuts[1:])]
+
+
+def _union(cores: Sequence[Core]) -> frozenset[int]:
+    return frozenset().union(*(core.cpus for core in cores))
 
 
 def _detailed(gpu: Gpu, told: Mapping[str, Mapping[str, Any]]) -> Gpu:
