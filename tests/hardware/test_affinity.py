@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.hardware.affinity import gpu_addresses, near, numa_nodes, places, range_list
-from cordee.hardware.machine import count_list
+from cordee.hardware.affinity import gpu_addresses, near, numa_nodes, range_list
 
 
 class Tree:
@@ -24,10 +23,6 @@ class Tree:
 
     def node(self, number: int, cpus: str) -> None:
         self.write(f"sys/devices/system/node/node{number}/cpulist", cpus)
-
-    def core(self, siblings: str) -> None:
-        for cpu in count_list(siblings):
-            self.write(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", siblings)
 
     def gpu(self, address: str, node: int, local: str, uuid: str = "") -> None:
         self.write(f"sys/bus/pci/devices/{address}/numa_node", node)
@@ -56,8 +51,6 @@ def dgx(tmp_path):
         tree.node(socket, cpus)
         for gpu in range(4):
             tree.gpu(f"0000:{16 * (4 * socket + gpu) + 27:02x}:00.0", socket, cpus, f"GPU-{4 * socket + gpu}")
-    for core in range(112):
-        tree.core(f"{core},{core + 112}")
     return tree
 
 
@@ -69,46 +62,27 @@ def laptop(tmp_path):
     return tree
 
 
-def test_on_grace_hopper_each_rank_gets_its_own_chip_and_memory_nodes_do_not_count(gh200):
+def test_on_grace_hopper_nodes_of_memory_alone_do_not_count(gh200):
     assert set(numa_nodes(gh200.root)) == {0, 1, 2, 3}
     addresses = [address for address, _ in gpu_addresses(gh200.root)]
-    found = places(addresses, range(288), gh200.root)
-    assert [place.cpus for place in found] == [frozenset(range(72 * chip, 72 * chip + 72)) for chip in range(4)]
-    assert found[1].words == "near GPU 0019:01:00: NUMA node 1, CPUs 72-143"
+    found = [near(address, range(288), gh200.root) for address in addresses]
+    assert found == [frozenset(range(72 * chip, 72 * chip + 72)) for chip in range(4)]
 
 
-def test_four_ranks_at_a_socket_share_its_cores_by_whole_ones(dgx):
-    addresses = [address for address, _ in gpu_addresses(dgx.root)]
-    found = [place.cpus for place in places(addresses, range(224), dgx.root)]
-    assert range_list(found[0]) == "0-13,112-125"
-    assert range_list(found[7]) == "98-111,210-223"
-    assert sum(map(len, found)) == len(frozenset().union(*found)) == 224
+def test_what_is_near_is_within_the_mask(dgx):
+    assert near("0000:1b:00", {0, 112, 60}, dgx.root) == {0, 112}
+    assert near("0000:1b:00", {60, 61}, dgx.root) == frozenset()
+    assert range_list(near("0000:5b:00", range(224), dgx.root)) == "56-111,168-223"
 
 
-def test_no_rank_leaves_the_mask_and_fewer_cores_than_ranks_are_shared(dgx):
-    addresses = [address for address, _ in gpu_addresses(dgx.root)][:4]
-    allowed = {0, 112, 1, 113, 60}
-    found = places(addresses, allowed, dgx.root)
-    assert {place.cpus for place in found} == {frozenset({0, 1, 112, 113})}
-    assert all("shared by 4 ranks" in place.words for place in found)
-    three = places(addresses[:3], {0, 1, 2, 3, 112}, dgx.root)
-    assert [sorted(place.cpus) for place in three] == [[0, 112], [1], [2, 3]]
-    assert places(addresses[:1], {60, 61}, dgx.root)[0].cpus is None
-
-
-def test_a_machine_without_numa_nodes_binds_nothing_and_says_so(laptop):
+def test_on_a_machine_without_numa_nodes_nothing_is_near(laptop):
     assert near("0000:01:00.0", range(8), laptop.root) == frozenset()
-    assert places(["0000:01:00"], range(8), laptop.root)[0].words.startswith("not bound: the kernel names no CPUs")
 
 
 def test_a_device_of_which_everything_is_local_is_not_near_anything(dgx):
     dgx.gpu("0000:ff:00.0", -1, "0-223")
     assert near("00000000:FF:00.0", range(224), dgx.root) == frozenset()
     assert near("0000:FE:00.0", range(224), dgx.root) == frozenset()
-
-
-def test_a_rank_whose_gpu_is_not_known_is_left_where_it_is(dgx):
-    assert places([None], range(224), dgx.root) == [(None, "not bound: its GPU is not known")]
 
 
 def test_gpus_of_amd_are_found_by_their_driver(tmp_path):

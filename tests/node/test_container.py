@@ -62,7 +62,7 @@ class NodeUnderTest:
     def __init__(self, tmp_path: Path, argv: list[str], **environment: Any) -> None:
         self.sent: list[Any] = []
         self.gone = 0
-        watched = Watched(lambda **told: TaskRunner("run/node/1", 4, **told))
+        watched = Watched(lambda **told: TaskRunner("run/node/1", **told))
         self.tasks, self.start = watched.tasks, watched.run_task
         self.folder = tmp_path / "runs/r"
         (tmp_path / "job").mkdir()

@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 from cordee.hardware.presence import gpu_device_file
-from cordee.node import binding, gpus, recording_child
-from cordee.node.binding import addresses_of, bound
+from cordee.node import gpus, inventory, recording_child
+from cordee.node.binding import bound, devices_of
 from cordee.node.gpu_sampler import GpuSampler
 from cordee.node.gpus import GpuSampling
+from cordee.node.inventory import read_slots
 from cordee.node.launching import RankCommand
 from cordee.node.rank_facts import RankFacts, read_ranks
 from cordee.node.recording_child import whole_records
 from cordee.node.samplers.gpu._base import GpuSource
 from cordee.node.samplers.gpu.attribution import Seen, View
+from cordee.node.slots import Core, Gpu, Instance, NodeSlots, Slots
 from cordee.node.tasks import Task, TaskRunner
 from cordee.node.watchers import Watched
 from cordee.node.world import World
@@ -45,9 +47,10 @@ def step_of(tasks, request=Request()):  # noqa: B008 - it cannot be changed
 class Host(Watched):
     """An agent, as far as the sampling of GPUs knows it; what comes is in `records`."""
 
-    def __init__(self, name):
-        super().__init__(lambda **told: TaskRunner(f"{name}/n/1", 1, kill_s=5.0, **told))
+    def __init__(self, name, shown=()):
+        super().__init__(lambda **told: TaskRunner(f"{name}/n/1", kill_s=5.0, **told))
         self.records = b""
+        self.slots = Slots(lambda: NodeSlots(tuple(Core(frozenset({cpu})) for cpu in range(4)), shown))
 
     def add(self, records):
         self.records += records
@@ -61,15 +64,16 @@ class Host(Watched):
 def sample(tmp_path, monkeypatch):
     """Sample GPUs until a condition on the host holds: `sample(condition, source, **variables)` returns the host."""
 
-    def run(condition, source="nvml-gpm", ranks="{}", exclusive=False, **variables):
-        (tmp_path / "ranks.json").write_text(ranks)
+    def run(condition, source="nvml-gpm", gpus=(), said="{}", exclusive=False, **variables):
+        ranks = tmp_path / "ranks.json"
+        ranks.write_text(said)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         step = step_of(Tasks((), {}), Request(scheduler=Scheduler(exclusive)))
 
         async def until():
-            host = Host(tmp_path.name)
-            sampling = GpuSampling(host, "n", Sampling(0.1, source), step, SOURCES, tmp_path / "ranks.json", host.add)
+            host = Host(tmp_path.name, gpus)
+            sampling = GpuSampling(host, "n", Sampling(0.1, source), step, SOURCES, ranks, host.slots, host.add)
             sampling.start()
             try:
                 while not condition(host):
@@ -93,7 +97,7 @@ def test_gpus_are_sampled_by_a_child_and_told_whose_they_are(sample, fake_nvml, 
     def grids(host):
         return sum(kind == GRID for kind, _ in iter_records(host.records))
 
-    host = sample(lambda host: grids(host) >= 4, ranks=ranks, **fake.env)
+    host = sample(lambda host: grids(host) >= 4, said=ranks, **fake.env)
     schemas = [decode_json(body) for kind, body in iter_records(host.records) if kind == SCHEMA]
     assert len(schemas) == 1
     assert schemas[0]["devices"] == [fake.uuid(0), fake.uuid(1)]
@@ -105,6 +109,22 @@ def test_gpus_are_sampled_by_a_child_and_told_whose_they_are(sample, fake_nvml, 
         "gpus": [fake.uuid(1)],
         "gpus_known_by": "UUIDs in CUDA_VISIBLE_DEVICES",
     }
+
+
+def test_ranks_on_instances_of_gpus_are_bound_near_them_once_the_driver_has_told_of_them(sample, fake_nvml, tmp_path):
+    fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml).instance(0, 0).instance(0, 1)
+    near = (frozenset({0, 1}), frozenset({2, 3}))
+    shown = tuple(Gpu(f"0000:{index}0:00", fake.uuid(index), near[index]) for index in range(2))
+    host = sample(lambda host: len(host.slots.has.gpus[0].instances) == 2, source="nvml", gpus=shown, **fake.env)
+    host.slots.look_again()
+    split, whole = host.slots.has.gpus
+    assert (split.memory_bytes, whole.memory_bytes) == (None, 80 << 30)
+    assert {part.memory_bytes for part in split.instances} == {10 << 30}
+    lists = [fake.instance_uuid(0, 0), fake.instance_uuid(0, 1), fake.uuid(1)]
+    ranks = [RankCommand(rank, (), {"CUDA_VISIBLE_DEVICES": listed}, "/") for rank, listed in enumerate(lists)]
+    placed = bound(ranks, step_of(Tasks((), {}, bind="gpu")), 1, host.slots)
+    assert [sorted(rank.given.cpus) for rank in placed] == [[0], [1], [2, 3]]
+    assert placed[0].given.gpus == (fake.instance_uuid(0, 0),)
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
@@ -217,28 +237,35 @@ def test_the_agent_tells_its_ranks_through_a_file_that_is_whole_at_any_time(tmp_
     assert not facts.path.exists()  # nothing changed, nothing is written
 
 
-GPUS = [("0000:10:00", "GPU-aa"), ("0000:20:00", "GPU-bb"), ("0000:30:00", "GPU-cc"), ("0000:40:00", "GPU-dd")]
+GPUS = (
+    Gpu("0000:10:00", "GPU-aa"),
+    Gpu("0000:20:00", "GPU-bb"),
+    Gpu("0000:30:00", "GPU-cc", instances=(Instance("MIG-c1"), Instance("MIG-c2"))),
+    Gpu("0000:40:00", "GPU-dd"),
+    Gpu("0000:50:00"),
+)
 
 
 @pytest.mark.parametrize(
-    ("environments", "addresses"),
+    ("environments", "devices"),
     [
-        ([{}] * 4, ["0000:10:00", "0000:20:00", "0000:30:00", "0000:40:00"]),
+        ([{}] * 5, ["GPU-aa", "GPU-bb", "GPU-cc", "GPU-dd", "0000:50:00"]),
         ([{}] * 2, [None, None]),
-        ([{"CUDA_VISIBLE_DEVICES": "2,3"}] * 2, ["0000:30:00", "0000:40:00"]),
-        ([{"CUDA_VISIBLE_DEVICES": "GPU-dd,GPU-a"}] * 2, ["0000:40:00", "0000:10:00"]),
-        ([{"CUDA_VISIBLE_DEVICES": "GPU-bb"}, {"CUDA_VISIBLE_DEVICES": "3"}], ["0000:20:00", "0000:40:00"]),
-        ([{"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "2,3"}] * 2, ["0000:30:00", "0000:40:00"]),
-        ([{"CUDA_VISIBLE_DEVICES": "2,3", "SLURM_STEP_GPUS": "2,3"}] * 2, ["0000:30:00", "0000:40:00"]),
-        ([{"SLURM_JOB_GPUS": "1"}], ["0000:20:00"]),
+        ([{"CUDA_VISIBLE_DEVICES": "2,3"}] * 2, ["GPU-cc", "GPU-dd"]),
+        ([{"CUDA_VISIBLE_DEVICES": "GPU-dd,GPU-a"}] * 2, ["GPU-dd", "GPU-aa"]),
+        ([{"CUDA_VISIBLE_DEVICES": "GPU-bb"}, {"CUDA_VISIBLE_DEVICES": "3"}], ["GPU-bb", "GPU-dd"]),
+        ([{"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "2,3"}] * 2, ["GPU-cc", "GPU-dd"]),
+        ([{"CUDA_VISIBLE_DEVICES": "2,3", "SLURM_STEP_GPUS": "2,3"}] * 2, ["GPU-cc", "GPU-dd"]),
+        ([{"SLURM_JOB_GPUS": "1"}], ["GPU-bb"]),
+        ([{"CUDA_VISIBLE_DEVICES": "MIG-c2"}, {"CUDA_VISIBLE_DEVICES": "MIG-c"}], ["MIG-c2", None]),
     ],
 )
-def test_the_gpu_of_a_rank_is_the_one_that_its_script_will_take(environments, addresses):
-    assert addresses_of([RankCommand(rank, (), env, "/") for rank, env in enumerate(environments)], GPUS) == addresses
+def test_the_gpu_of_a_rank_is_the_one_that_its_script_will_take(environments, devices):
+    assert devices_of([RankCommand(rank, (), env, "/") for rank, env in enumerate(environments)], GPUS) == devices
 
 
 def test_ranks_that_are_not_to_be_bound_say_why_and_others_where(tmp_path, monkeypatch):
-    monkeypatch.setattr(binding.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    monkeypatch.setattr(inventory.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     for node, cpus in ((0, "0-1"), (1, "2-3")):
         for name, text in (
             (f"sys/devices/system/node/node{node}/cpulist", cpus),
@@ -248,11 +275,13 @@ def test_ranks_that_are_not_to_be_bound_say_why_and_others_where(tmp_path, monke
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(f"{text}\n")
     ranks = [RankCommand(rank, (), {}, "/") for rank in range(2)]
-    placed = bound(ranks, step_of(Tasks((), {}, bind="gpu")), str(tmp_path))
-    assert [rank.cpus for rank in placed] == [{0, 1}, {2, 3}]
-    assert placed[1].bound == "near GPU 0000:20:00: NUMA node 1, CPUs 2-3"
+    slots = Slots(lambda: read_slots(str(tmp_path)))
+    placed = bound(ranks, step_of(Tasks((), {}, bind="gpu")), 1, slots)
+    assert [rank.given.cpus for rank in placed] == [{0, 1}, {2, 3}]
+    assert placed[1].given.words == "near GPU 0000:20:00: NUMA node 1, CPUs 2-3"
     for tasks, words in ((Tasks((), {}), "not bound: bind is none"), (Tasks((), {}, "srun"), "by srun")):
-        assert [(rank.cpus, rank.bound) for rank in bound(ranks, step_of(tasks))] == [(None, words)] * 2
+        unbound = bound(ranks, step_of(tasks), 1, slots)
+        assert [(rank.given.cpus, rank.given.words) for rank in unbound] == [(None, words)] * 2
 
 
 def test_a_bound_task_and_its_children_run_on_their_cpus_alone(tmp_path):

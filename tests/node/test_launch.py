@@ -33,7 +33,7 @@ class Host(Watched):
 
     def __init__(self, run: str, node: str, folder: Path) -> None:
         self.meeting_place = NodeFolder(folder, run, node).path
-        super().__init__(lambda **told: TaskRunner(f"{run}/{node}/1", 4, kill_s=5.0, **told))
+        super().__init__(lambda **told: TaskRunner(f"{run}/{node}/1", kill_s=5.0, **told))
         self.started: dict[int, int] = {}
         self.output: dict[tuple[int, int], bytes] = {}
         self.ended: dict[int, TaskExit] = {}

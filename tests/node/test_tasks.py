@@ -1,4 +1,4 @@
-"""The one primitive: tasks with slots, deadlines, groups and terminals, on real processes."""
+"""The one primitive: tasks with deadlines, groups and terminals, on real processes."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Seen:
         self.order.append(task.id)
 
 
-def run(*tasks: Task, slots: int = 4, during=None, kill_s: float = 2.0) -> Seen:
+def run(*tasks: Task, during=None, kill_s: float = 2.0) -> Seen:
     """Run tasks to their end and return what was reported."""
     seen = Seen()
 
     async def live() -> None:
-        runner = TaskRunner("run/node/1", slots, seen.on_output, seen.on_exit, kill_s=kill_s)
+        runner = TaskRunner("run/node/1", seen.on_output, seen.on_exit, kill_s=kill_s)
         for task in tasks:
             runner.start(task)
         if during is not None:
@@ -71,31 +71,21 @@ def test_output_is_kept_byte_for_byte_and_codes_and_signals_are_told_apart():
     assert seen.output["stdin", STDOUT] == b"x" * 300_000
 
 
-def test_a_task_waits_until_its_slots_are_free():
-    tasks = [shell(f"t{number}", "sleep 0.2", slots=2) for number in range(4)]
-    started = time.monotonic()
-    seen = run(*tasks, slots=4)
-    assert time.monotonic() - started >= 0.4
-    assert set(seen.order[:2]) == {"t0", "t1"}
-
-
 def test_a_deadline_kills_and_says_so():
     seen = run(shell("late", "trap '' TERM; while true; do sleep 1; done", deadline_s=0.3))
     assert (seen.exits["late"].reason, seen.exits["late"].signal) == ("deadline", "SIGKILL")
 
 
-def test_stopping_a_group_ends_what_ignores_sigterm_and_what_waits():
+def test_stopping_a_group_ends_what_ignores_sigterm_and_no_other():
     async def stop(runner: TaskRunner, seen: Seen) -> None:
         while ("a", STDOUT) not in seen.output:
             await asyncio.sleep(0.01)
         runner.stop("g", 0.2)
 
-    stubborn = shell("a", "trap '' TERM; echo up; while true; do sleep 0.1; done", group="g", slots=1)
-    waiting = shell("b", "true", group="g", slots=1)
+    stubborn = shell("a", "trap '' TERM; echo up; while true; do sleep 0.1; done", group="g")
     other = shell("c", "exit 0")
-    seen = run(stubborn, waiting, other, slots=1, during=stop)
+    seen = run(stubborn, other, during=stop)
     assert seen.exits["a"].reason == "stopped"
-    assert seen.exits["b"].reason == "stopped"
     assert seen.exits["c"].code == 0
 
 
@@ -203,9 +193,13 @@ def test_a_task_that_starts_when_another_ends_and_ends_at_once_is_not_lost():
     seen = Seen()
 
     async def live() -> None:
-        runner = TaskRunner("run/node/1", 1, seen.on_output, seen.on_exit, lambda task, pid: time.sleep(0.3))
-        runner.start(shell("first", "exec >&- 2>&-; sleep 0.5", slots=1))
-        runner.start(shell("second", "exit 0", slots=1))
+        def ended(task: Task, exit: TaskExit) -> None:
+            seen.on_exit(task, exit)
+            if task.id == "first":
+                runner.start(shell("second", "exit 0"))
+
+        runner = TaskRunner("run/node/1", seen.on_output, ended, lambda task, pid: time.sleep(0.3))
+        runner.start(shell("first", "exec >&- 2>&-; sleep 0.5"))
         deadline = time.monotonic() + 60
         while len(seen.exits) < 2 and time.monotonic() < deadline:
             await asyncio.sleep(0.01)

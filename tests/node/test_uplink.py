@@ -33,7 +33,7 @@ def welcome(session="1.1", epoch=1, seen=0, of=0.0):
 def met(uplink, answer):
     wire = Wire()
     uplink.connected(wire)
-    uplink.greet(messages.Hello(1, 2, 3, "host", "3.11", 8, uplink.epoch, 0, ()))
+    uplink.greet(messages.Hello(1, 2, 3, "host", "3.11", messages.Slots(), uplink.epoch, 0, ()))
     return wire, uplink.welcome(*answer)
 
 

@@ -39,7 +39,7 @@ class Led:
     def __init__(self):
         self.nodes = Nodes(["a", "b"], epoch=2, segment=1, lost_s=20.0)
         for name in ("a", "b"):
-            hello = messages.Hello(1, 7, 1, "h", "3.9", 4, epoch=2, attempt=0, living=())
+            hello = messages.Hello(1, 7, 1, "h", "3.9", messages.Slots(), epoch=2, attempt=0, living=())
             self.nodes.decide(Hello(0.0, name, name, hello, "10.0.0.1"))
         self.attempt = Attempt(3, list(self.nodes.by_name.values()), 2, "fork", epoch=2, silent_s=2.0)
 

@@ -89,7 +89,7 @@ def test_an_order_waits_until_what_it_names_is_durable_and_later_ones_wait_behin
     journal = JournalWriter(folder.journal, "supervisor-1", 1, disk=disk, lane=Lane("writing"))
     nodes, machines, link, out = Nodes(["a"], 1, 1, 20.0), Machines(unexpected), Link(), []
     agents = Agents(machines, nodes, journal, None, lambda: None, lambda: None, out.append)
-    hello = messages.Hello(1, 7, 1, "h", "3.9", 4, epoch=1, attempt=0, living=())
+    hello = messages.Hello(1, 7, 1, "h", "3.9", messages.Slots(), epoch=1, attempt=0, living=())
     nodes.decide(Hello(0.0, "a", link, hello, "10.0.0.1"))
 
     class Decided:

@@ -38,6 +38,11 @@ from cordee.wire import messages
 LOST_S = 20.0
 ALIVE = messages.Alive()
 STOP = messages.Stop("ranks-1", 0.0)
+SLOTS = messages.Slots(
+    (messages.CoreSlots(0, 4, "0-7"), messages.CoreSlots(1, 2, "8-11")),
+    (messages.GpuSlot("GPU-a", "0-7", None, ()),),
+    64,
+)
 DONE = messages.SetupDone("1", "pass", "", 1.0)
 
 
@@ -49,7 +54,7 @@ class Told:
         self.a, self.b = self.nodes.by_name.values()
 
     def hello(self, now=0.0, node="a", connection="first", attempt=None, attempt_there=0, **more):
-        hello = messages.Hello(1, 7, 1, "h", "3.9", 4, epoch=2, attempt=attempt_there, living=(), at=now)
+        hello = messages.Hello(1, 7, 1, "h", "3.9", SLOTS, epoch=2, attempt=attempt_there, living=(), at=now)
         return self.nodes.decide(Hello(now, node, connection, hello._replace(**more), "10.0.0.1", attempt))
 
     def said(self, message=ALIVE, now=1.0, connection="first", node="a", **stamps):
@@ -80,6 +85,7 @@ def test_an_agent_that_is_new_is_welcomed_written_down_and_prepared(told):
         "t": "welcome", "epoch": 2, "segment": 1, "session": "2.1", "of": 0.0, "seen": 0,
     }  # fmt: skip
     assert commands[1].event == "node_connected"
+    assert (commands[1].fields["cores"], commands[1].fields["gpus"]) == (6, ["GPU-a"])
     assert not commands[1].durable
     assert told.a.address == "10.0.0.1"
     assert usable([told.a]) == []

@@ -84,7 +84,9 @@ class Led:
 
     def joins(self, *names, incarnation=1, verdict="healthy"):
         for name in names:
-            hello = messages.Hello(incarnation, 7, 1, "h", "3.9", 4, epoch=2, attempt=0, living=(), at=self.now)
+            hello = messages.Hello(
+                incarnation, 7, 1, "h", "3.9", messages.Slots(), epoch=2, attempt=0, living=(), at=self.now
+            )
             self.nodes.decide(Hello(self.now, name, f"{name}{incarnation}", hello, "10.0.0.1"))
             if verdict:
                 self.nodes.decide(Prepared(name, incarnation, verdict, []))

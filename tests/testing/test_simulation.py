@@ -12,6 +12,7 @@ import pytest
 from cordee.cli import main
 from cordee.errors import EXIT_USAGE
 from cordee.node.lease import Lease
+from cordee.node.slots import Slots
 from cordee.node.telemetry import Telemetry
 from cordee.runs.blocklog import BlockLogWriter
 from cordee.runs.journal import JournalWriter, Waiting
@@ -176,6 +177,9 @@ MUTANTS = {
     ),
     "telemetry that a disk refuses late is forgotten": (
         BlockLogWriter, "_write_again", _write_again_nothing, "what was acknowledged is not stored", ("disk_quota",),
+    ),
+    "what ended ranks held of their node is not taken back": (
+        Slots, "take_back", lambda *_: None, "node loss counted as failure", ("kill_agent", "power_off"),
     ),
     "the disk is written to on the loop": (VirtualLane, "submit", Inline.submit, "an event loop waits for a disk", ("disk_still",)),
 }  # fmt: skip

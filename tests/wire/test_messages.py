@@ -13,6 +13,14 @@ from cordee.errors import WireError
 from cordee.wire import codec, messages
 from cordee.wire.messages import FROM_AGENT, FROM_CLIENT, FROM_SUPERVISOR, TO_CLIENT, decode, encode
 
+SLOTS = messages.Slots(
+    (messages.CoreSlots(0, 4, "0-7"), messages.CoreSlots(None, 1, "8")),
+    (
+        messages.GpuSlot("GPU-a", "0-7", 80, ()),
+        messages.GpuSlot("GPU-b", "", None, (messages.InstanceSlot("MIG-a", 10), messages.InstanceSlot("MIG-b", None))),
+    ),
+    1024,
+)
 # What is on the wire, as JSON has it, one of each kind and of each of its shapes. Another version of either end reads it.
 GOLDEN = {
     "to an agent": (
@@ -76,7 +84,7 @@ GOLDEN = {
         FROM_AGENT,
         [
             (
-                messages.Hello(2, 4711, 99, "n1", "3.11.7", 8, 3, 2, (4, 5), "3.7", 17, 33.5),
+                messages.Hello(2, 4711, 99, "n1", "3.11.7", SLOTS, 3, 2, (4, 5), "3.7", 17, 33.5),
                 {
                     "t": "hello",
                     "incarnation": 2,
@@ -84,7 +92,11 @@ GOLDEN = {
                     "start_ticks": 99,
                     "host": "n1",
                     "python": "3.11.7",
-                    "cores": 8,
+                    "slots": [
+                        [[0, 4, "0-7"], [None, 1, "8"]],
+                        [["GPU-a", "0-7", 80, []], ["GPU-b", "", None, [["MIG-a", 10], ["MIG-b", None]]]],
+                        1024,
+                    ],
                     "epoch": 3,
                     "attempt": 2,
                     "living": [4, 5],

@@ -1,19 +1,12 @@
-"""Which CPUs are near a GPU, and how ranks share them: by whole cores, on NUMA nodes that have cores, inside the mask."""
+"""Which CPUs are near a GPU: on NUMA nodes that have CPUs, inside the mask."""
 
 from __future__ import annotations
 
 import os
-from typing import Collection, NamedTuple, Optional, Sequence
+from typing import Collection
 
 from cordee.hardware import sysfs
 from cordee.hardware.machine import count_list
-
-
-class Place(NamedTuple):
-    """The CPUs of one rank; None: it is left where it is. `words` say what was done, or why nothing was."""
-
-    cpus: Optional[frozenset[int]]
-    words: str
 
 
 def numa_nodes(root: str = "/") -> dict[int, frozenset[int]]:
@@ -50,45 +43,6 @@ def near(address: str, allowed: Collection[int], root: str = "/") -> frozenset[i
     return local & frozenset(allowed)
 
 
-def node_of(cpus: Collection[int], root: str = "/") -> Optional[int]:
-    """Return the NUMA node that holds all of these CPUs; None when they lie on several."""
-    for node, members in numa_nodes(root).items():
-        if cpus and members.issuperset(cpus):
-            return node
-    return None
-
-
-def places(addresses: Sequence[Optional[str]], allowed: Collection[int], root: str = "/") -> list[Place]:
-    """Return where each rank of a node belongs.
-
-    Ranks near the same CPUs get whole cores of them each, as equal in number as can be; where there are fewer cores than
-    ranks they share them all. No rank leaves the allowed CPUs.
-
-    Args:
-        addresses: the PCI address of each rank's GPU; None: it is not known.
-        allowed: CPUs that may be used.
-        root: where /sys is seen.
-    """
-    local = [near(address, allowed, root) if address else frozenset() for address in addresses]
-    found = []
-    for rank, cpus in enumerate(local):
-        if not cpus:
-            why = (
-                "its GPU is not known"
-                if not addresses[rank]
-                else "the kernel names no CPUs near its GPU that it may use"
-            )
-            found.append(Place(None, f"not bound: {why}"))
-            continue
-        sharing = [other for other, theirs in enumerate(local) if theirs == cpus]
-        part = _part(_cores(cpus, root), sharing.index(rank), len(sharing))
-        node = node_of(cpus, root)
-        where = f"NUMA node {node}" if node is not None else "the CPUs"
-        how = "" if len(sharing) == 1 or part != cpus else f", shared by {len(sharing)} ranks"
-        found.append(Place(part, f"near GPU {addresses[rank]}: {where}, CPUs {range_list(part)}{how}"))
-    return found
-
-
 def gpu_addresses(root: str = "/") -> list[tuple[str, str]]:
     """Return (PCI address, UUID or empty) of the GPUs that the kernel's drivers show, in the order of their addresses.
 
@@ -117,23 +71,6 @@ def range_list(cpus: Collection[int]) -> str:
         else:
             parts.append([cpu, cpu])
     return ",".join(f"{first}-{last}" if first != last else str(first) for first, last in parts)
-
-
-def _cores(cpus: Collection[int], root: str) -> list[frozenset[int]]:
-    """Return the CPUs by physical core, in the order of their first CPUs."""
-    cores: dict[str, set[int]] = {}
-    for cpu in sorted(cpus):
-        topology = os.path.join(root, f"sys/devices/system/cpu/cpu{cpu}/topology")
-        siblings = sysfs.text(os.path.join(topology, "thread_siblings_list")) or str(cpu)
-        cores.setdefault(siblings, set()).add(cpu)
-    return [frozenset(core) for core in cores.values()]
-
-
-def _part(cores: Sequence[frozenset[int]], index: int, count: int) -> frozenset[int]:
-    """Return the CPUs of the cores that fall to one of `count`; all of them where there are too few."""
-    if len(cores) < count:
-        return frozenset().union(*cores)
-    return frozenset().union(*cores[len(cores) * index // count : len(cores) * (index + 1) // count])
 
 
 def _function(address: str) -> str:

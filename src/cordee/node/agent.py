@@ -77,6 +77,7 @@ class Agent:
         self._channels = machine.channels(plan.run, node, self._troubles.tell)
         kill_s = self._timeouts.kill_s
         self._watched = Watched(lambda **told: machine.tasks(f"{owner}{incarnation}", kill_s=kill_s, **told))
+        self._slots = machine.slots()
         self._present = Present()
         self._log = NodeLog(folder.logs, node, machine, self._pause_output)
         self._reporting = Reporting(
@@ -85,6 +86,7 @@ class Agent:
             node,
             machine,
             self._watched,
+            self._slots,
             self._channels,
             self._log,
             self._uplink,
@@ -107,11 +109,12 @@ class Agent:
         container = Container(plan, own, watched, uplink.news, log.write_own, self._present.kill)
         self._container = container
         environment = RankEnvironment(base_environment(os.environ, plan.step.tasks, container.environment))
+        slots = self._slots
         offer = self._reporting.offered.environment
-        commands = RankCommands(plan, container, channels, environment, offer)
+        commands = RankCommands(plan, container, channels, environment, slots, offer)
 
         def attempt(world: World) -> NodeAttempt:
-            return NodeAttempt(world, watched, channels, container, log, self._reporting, uplink)
+            return NodeAttempt(world, watched, channels, container, log, slots, self._reporting, uplink)
 
         self._attempts = Attempts(plan, self._machine, watched, channels, uplink, self._present, commands, attempt)
         self._preparation = Preparation(
@@ -166,10 +169,9 @@ class Agent:
             self._uplink.connected(connection)
             attempt, living = self._present.number, tuple(self._present.living)
             identity = self._machine.identity()
+            slots, epoch = self._slots.as_told(), self._uplink.epoch
             self._uplink.greet(
-                Hello(
-                    incarnation=self._incarnation, **identity, epoch=self._uplink.epoch, attempt=attempt, living=living
-                )
+                Hello(self._incarnation, **identity, slots=slots, epoch=epoch, attempt=attempt, living=living)
             )
             await _first_of(self._disconnected, self._ending)
         return 0

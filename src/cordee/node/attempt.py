@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
+from cordee.node.binding import slot_of
 from cordee.node.channels import RankChannels
 from cordee.node.container import Container, ContainerDown
 from cordee.node.launching import Launch, make_launch
@@ -16,6 +17,7 @@ from cordee.node.node_log import CORDEE_STREAM, NodeLog
 from cordee.node.output import Tail
 from cordee.node.rank_commands import RankCommands
 from cordee.node.reporting import Reporting
+from cordee.node.slots import Slots
 from cordee.node.tasks import TaskExit
 from cordee.node.troubles import words_of
 from cordee.node.uplink import Uplink
@@ -36,6 +38,7 @@ class NodeAttempt:
         watched: starts processes.
         channels, container: that the ranks use.
         log: takes what they print.
+        slots: that they were given are taken back when they end.
         reporting: what they have logged is sent before it is told that they ended.
         uplink: where their starts and ends are told.
 
@@ -51,11 +54,12 @@ class NodeAttempt:
         channels: RankChannels,
         container: Container,
         log: NodeLog,
+        slots: Slots,
         reporting: Reporting,
         uplink: Uplink,
     ) -> None:
         self.world, self.tasks, self.run_task = world, watched.tasks, watched.run_task
-        self._channels, self._container, self._log = channels, container, log
+        self._channels, self._container, self._log, self._slots = channels, container, log, slots
         self._reporting, self._uplink = reporting, uplink
         self.status = dict.fromkeys(world.local_ranks, STARTING)
         self.launch: Optional[Launch] = None
@@ -126,7 +130,7 @@ class NodeAttempt:
         if self.launch is not None:
             self.launch.abandon()
             for rank in self.status:
-                self._channels.close(self.world.attempt, rank)
+                self._forget(rank)
 
     async def settle(self, most_s: float) -> None:
         """Wait until nothing but ended ranks is left of what starts them."""
@@ -163,11 +167,16 @@ class NodeAttempt:
         if ended.text:
             self._log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")
         self._reporting.send()
-        self._channels.close(world.attempt, rank)
+        self._forget(rank)
         self.status[rank] = ENDED
         words = ended.text or self._tails[rank].message(ended.signal)
         how = (ended.code, ended.signal, ended.reason, round(ended.seconds, 3), words)
         self._uplink.news(RankExit(world.attempt, rank, ENDED, *how))
+
+    def _forget(self, rank: int) -> None:
+        """Take back what a rank had of the node."""
+        self._channels.close(self.world.attempt, rank)
+        self._slots.take_back(slot_of(self.world.attempt, rank))
 
 
 class Present:

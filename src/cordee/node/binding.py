@@ -1,40 +1,53 @@
-"""Which CPUs each rank that the agent forks may use: those near its GPU, where the job asks for that."""
+"""What each rank that the agent forks is given of its node: CPUs near its GPU, where the job asks for that."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Mapping, Optional, Sequence
 
-from cordee.hardware.affinity import gpu_addresses, places
 from cordee.node.launching import RankCommand
+from cordee.node.slots import Ask, Given, Gpu, Slots
 from cordee.runs.plan import Step
 
 
-def bound(ranks: Sequence[RankCommand], step: Step, root: str = "/") -> list[RankCommand]:
-    """Return the ranks of a node with the CPUs that they are bound to, and words on why.
+def bound(ranks: Sequence[RankCommand], step: Step, attempt: int, slots: Slots) -> list[RankCommand]:
+    """Return the ranks of a node with what they were given, which `slot_of` names until it is taken back.
 
     Args:
         ranks: in the order of their local numbers.
         step: of plan.json.
-        root: where /sys and /proc are seen.
+        attempt: that they are of.
+        slots: the node's.
+
+    Raises:
+        CannotGive: another holds what they need.
     """
     tasks = step.tasks
     if tasks.bind != "gpu":
-        by_srun = tasks.launch != "fork"
-        return [replace(rank, bound="by srun" if by_srun else "not bound: bind is none") for rank in ranks]
-    found = places(addresses_of(ranks, gpu_addresses(root)), os.sched_getaffinity(0), root)
-    return [replace(rank, cpus=place.cpus, bound=place.words) for rank, place in zip(ranks, found)]
+        words = "by srun" if tasks.launch != "fork" else "not bound: bind is none"
+        return [replace(rank, given=Given(words=words)) for rank in ranks]
+    slots.look_again()
+    asks = {
+        slot_of(attempt, rank.rank): Ask(() if device is None else (device,))
+        for rank, device in zip(ranks, devices_of(ranks, slots.has.gpus))
+    }
+    given = slots.give(asks)
+    return [replace(rank, given=given[slot_of(attempt, rank.rank)]) for rank in ranks]
 
 
-def addresses_of(ranks: Sequence[RankCommand], gpus: Sequence[tuple[str, str]]) -> list[Optional[str]]:
-    """Return the PCI address of each rank's GPU: the n-th that is visible is the n-th rank's, as scripts choose it.
+def slot_of(attempt: int, rank: int) -> str:
+    """Return the name under which a rank holds what it was given."""
+    return f"rank-{attempt}-{rank}"
+
+
+def devices_of(ranks: Sequence[RankCommand], gpus: Sequence[Gpu]) -> list[Optional[str]]:
+    """Return each rank's GPU, or instance of one: the n-th that is visible is the n-th rank's, as scripts choose it.
 
     None where that cannot be told: the ranks are not as many as the GPUs that their environment leaves visible.
 
     Args:
         ranks: in the order of their local numbers.
-        gpus: (PCI address, UUID) of the node's GPUs in the order of their addresses.
+        gpus: of the node, in the order of their addresses.
     """
     found: list[Optional[str]] = []
     for local, rank in enumerate(ranks):
@@ -46,22 +59,23 @@ def addresses_of(ranks: Sequence[RankCommand], gpus: Sequence[tuple[str, str]]) 
     return found
 
 
-def _visible(env: Mapping[str, str], gpus: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the addresses of the GPUs that the environment leaves visible, in its order."""
-    addresses = [address for address, _ in gpus]
+def _visible(env: Mapping[str, str], gpus: Sequence[Gpu]) -> list[str]:
+    """Return the names of the GPUs that the environment leaves visible, in its order."""
+    names = [gpu.name for gpu in gpus]
     listed = next((env[name] for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if name in env), None)
     # Where a step sees only its own devices, indices count those, from 0; Slurm's list counts the node's.
     slurms = env.get("SLURM_STEP_GPUS", env.get("SLURM_JOB_GPUS", ""))
     of_step = [entry for entry in slurms.split(",") if entry]
-    if of_step and listed != slurms and all(part.isdigit() and int(part) < len(addresses) for part in of_step):
-        addresses = [addresses[int(part)] for part in of_step]
+    if of_step and listed != slurms and all(part.isdigit() and int(part) < len(names) for part in of_step):
+        names = [names[int(part)] for part in of_step]
     if listed is None:
-        return addresses
+        return names
+    uuids = [uuid for gpu in gpus for uuid in (gpu.uuid, *(part.uuid for part in gpu.instances)) if uuid]
     found = []
     for entry in (part.strip() for part in listed.split(",")):
-        by_uuid = [address for address, uuid in gpus if entry.startswith("GPU-") and uuid.startswith(entry)]
+        by_uuid = [uuid for uuid in uuids if entry.startswith(("GPU-", "MIG-")) and uuid.startswith(entry)]
         if len(by_uuid) == 1:
             found += by_uuid
-        elif entry.isdigit() and int(entry) < len(addresses):
-            found.append(addresses[int(entry)])
+        elif entry.isdigit() and int(entry) < len(names):
+            found.append(names[int(entry)])
     return found

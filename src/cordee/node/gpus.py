@@ -9,8 +9,9 @@ from typing import Callable
 
 from cordee.hardware.presence import gpu_device_file, gpu_variables
 from cordee.node.recording_child import Kind, RecordingChild
+from cordee.node.slots import Slots
 from cordee.node.watchers import Watched
-from cordee.runs.blocklog import encode_facts
+from cordee.runs.blocklog import FACTS, decode_json, encode_facts, iter_records
 from cordee.runs.plan import Sampling, Step
 from cordee.starting import module_argv
 
@@ -30,6 +31,7 @@ class GpuSampling:
             or a source by name; what the job's variables say of GPUs holds for the child too.
         node_zip: where the child finds this package.
         ranks: the file in which the agent says which ranks run.
+        slots: learns what the driver tells of GPUs.
         add: takes whole records.
     """
 
@@ -41,9 +43,10 @@ class GpuSampling:
         step: Step,
         node_zip: Path,
         ranks: Path,
+        slots: Slots,
         add: Callable[[bytes], None],
     ) -> None:
-        self._node, self._add = node, add
+        self._node, self._slots, self._add = node, slots, add
         interval_s: float = sampling.interval_s
         self._env = {**os.environ, **gpu_variables(step.tasks.env)}
         self._source: str = sampling.gpus
@@ -59,7 +62,7 @@ class GpuSampling:
             silent_s=max(_SILENT_S, 5 * interval_s),
             first_s=_FIRST_S,
         )
-        self._child = RecordingChild(watched, kind, command, self._env, add, self._remark)
+        self._child = RecordingChild(watched, kind, command, self._env, self._pass_on, self._remark)
 
     def start(self) -> None:
         """Start the child, if the node shows GPUs or a source is asked for."""
@@ -67,6 +70,13 @@ class GpuSampling:
             self._remark("GPUs were not sampled: the job says so ([sampling] gpus)")
         elif self._source != _AUTO or gpu_device_file("/", self._env):
             self._child.start()
+
+    def _pass_on(self, records: bytes) -> None:
+        for kind, body in iter_records(records):
+            news = decode_json(body) if kind == FACTS else {}
+            if news.get("group") == "gpu":
+                self._slots.learn(news["devices"])
+        self._add(records)
 
     def _remark(self, text: str) -> None:
         self._add(encode_facts(self._node, "gpu", time.time(), {}, {}, [text]))

@@ -13,10 +13,12 @@ from typing import Any, Callable
 from cordee import wire
 from cordee.node import processes
 from cordee.node.channels import RankChannels
+from cordee.node.inventory import read_slots
 from cordee.node.memory import sweep_abandoned
 from cordee.node.output import OutputLog
 from cordee.node.samplers._base import Sampler
 from cordee.node.samplers.host import node_sampler, rank_sampler
+from cordee.node.slots import Slots
 from cordee.node.tasks import TaskRunner
 from cordee.runs.folder import RunFolder
 from cordee.runs.lane import Lane
@@ -51,12 +53,15 @@ class Machine:
             "start_ticks": getattr(processes.read_process(os.getpid()), "start_ticks", 0),
             "host": socket.gethostname(),
             "python": sys.version.split()[0],
-            "cores": len(os.sched_getaffinity(0)),
         }
 
     def tasks(self, owner: str, **handlers: Any) -> TaskRunner:
         """Return what starts processes here; `handlers` as TaskRunner has them."""
-        return TaskRunner(owner, os.cpu_count() or 1, **handlers)
+        return TaskRunner(owner, **handlers)
+
+    def slots(self) -> Slots:
+        """Return what gives tasks their part of this node."""
+        return Slots(read_slots)
 
     def channels(self, run: str, node: str, tell: Callable[[str], None]) -> RankChannels:
         """Return the channels of this node's ranks."""

@@ -10,6 +10,7 @@ from cordee.node.channels import RankChannels
 from cordee.node.container import Container
 from cordee.node.launching import RankCommand
 from cordee.node.ranks import base_environment, rank_command, rank_environment
+from cordee.node.slots import Slots
 from cordee.node.world import World
 from cordee.runs.plan import Plan
 
@@ -34,6 +35,7 @@ class RankCommands:
         container: that they run in.
         channels: of which each rank gets one.
         environment: that they begin with.
+        slots: of which each rank gets its part.
         offer: adds to one rank's environment where it can send metrics to: `offer(env, rank)`.
     """
 
@@ -43,10 +45,12 @@ class RankCommands:
         container: Container,
         channels: RankChannels,
         environment: RankEnvironment,
+        slots: Slots,
         offer: Callable[[dict[str, str], int], dict[str, str]],
     ) -> None:
         self._plan, self._step = plan, plan.step
-        self._container, self._channels, self._environment, self._offer = container, channels, environment, offer
+        self._container, self._channels, self._environment = container, channels, environment
+        self._slots, self._offer = slots, offer
 
     def of(self, world: World) -> list[RankCommand]:
         """Return the commands of this node's ranks, whose channels are made.
@@ -54,6 +58,7 @@ class RankCommands:
         Raises:
             ContainerDown: what they are to run in is not there.
             NoRoom: for a channel.
+            CannotGive: another holds what they need.
         """
         argv = self._container.rank(rank_command(self._step, world))
         outside = base_environment(os.environ) if self._container.environment is not None else None
@@ -62,4 +67,4 @@ class RankCommands:
             channel = self._channels.create(world.attempt, rank)
             env = rank_environment(self._environment.now, self._plan, world, rank, channel)
             ranks.append(RankCommand(rank, argv, self._offer(env, rank), self._container.cwd, outside))
-        return bound(ranks, self._step)
+        return bound(ranks, self._step, world.attempt, self._slots)

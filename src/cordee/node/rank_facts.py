@@ -34,7 +34,7 @@ class RankFacts:
             str(command.rank): {
                 "node": world.node,
                 "local_rank": command.rank - world.local_ranks.start,
-                "bound": command.bound,
+                "bound": command.given.words,
             }
             for command in commands
         }

@@ -15,6 +15,7 @@ from cordee.node.node_log import NodeLog
 from cordee.node.placing import places_of_command
 from cordee.node.rank_facts import RankFacts
 from cordee.node.ranks import rank_command
+from cordee.node.slots import Slots
 from cordee.node.telemetry import Telemetry
 from cordee.node.troubles import Troubles, words_of
 from cordee.node.uplink import Uplink
@@ -33,6 +34,7 @@ class Reporting:
         folder: the run's.
         node: the node's name.
         machine, watched: the samplers, and what starts those that are processes.
+        slots: learn what is measured of GPUs.
         channels, log: of the ranks.
         uplink: where it is told.
         troubles: told along; gets those of the measuring itself.
@@ -49,6 +51,7 @@ class Reporting:
         node: str,
         machine: Machine,
         watched: Watched,
+        slots: Slots,
         channels: RankChannels,
         log: NodeLog,
         uplink: Uplink,
@@ -64,7 +67,7 @@ class Reporting:
         samplers = machine.samplers(node, pids, sampling, sharing)
         self._telemetry = Telemetry(node, channels, pids, sampling, samplers, self._about.facts, troubles.texts)
         path, add = self._about.path, self._telemetry.add
-        self._gpus = GpuSampling(watched, node, sampling, self._step, folder.node_zip, path, add)
+        self._gpus = GpuSampling(watched, node, sampling, self._step, folder.node_zip, path, slots, add)
         self.offered = OfferedMetrics(watched, node, plan.metrics, folder.node_zip, path, add)
 
     def start(self) -> None:

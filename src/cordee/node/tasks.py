@@ -1,4 +1,4 @@
-"""The one primitive: a Task is a command with an environment, slots, a deadline and a group.
+"""The one primitive: a Task is a command with an environment, CPUs, a deadline and a group.
 
 Ranks, checks, set-up lines and shells are Tasks, and a TaskRunner is the only thing on a node that starts processes.
 Nothing that a task started is left behind when it ends, and the runner never waits for a process that the kernel holds.
@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Callable, Iterable, Optional, Sequence
@@ -34,7 +33,6 @@ class Task:
         argv: the command; `argv[0]` is looked up on the PATH of `env`.
         env: the whole environment.
         cwd: working folder.
-        slots: how many of the node's slots it holds; it waits until they are free. 0 never waits.
         deadline_s: killed after this many seconds; None means never.
         group: tasks that are stopped together.
         stdin: bytes for standard input; None means /dev/null.
@@ -48,7 +46,6 @@ class Task:
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: str
-    slots: int = 0
     deadline_s: Optional[float] = None
     group: str = ""
     stdin: Optional[bytes] = None
@@ -88,7 +85,6 @@ class TaskRunner:
 
     Args:
         owner: prefix of the markers that tie processes to this runner, `run/node/incarnation`.
-        slots: slots that tasks share.
         on_output: called with (task, STDOUT or STDERR, bytes); a pseudo terminal's output is STDOUT.
         on_exit: called once per task with (task, TaskExit), after its output.
         on_start: called with (task, pid).
@@ -102,7 +98,6 @@ class TaskRunner:
     def __init__(
         self,
         owner: str,
-        slots: int,
         on_output: Callable[[Task, int, bytes], None],
         on_exit: Callable[[Task, TaskExit], None],
         on_start: Optional[Callable[[Task, int], None]] = None,
@@ -110,9 +105,7 @@ class TaskRunner:
     ) -> None:
         self.owner = owner
         self.kill_s = kill_s
-        self._free = slots
         self._on_output, self._on_exit, self._on_start = on_output, on_exit, on_start
-        self._waiting: deque[Task] = deque()
         self._running: dict[str, _Running] = {}
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
@@ -122,20 +115,37 @@ class TaskRunner:
         self.spared: set[int] = set()
 
     def start(self, task: Task) -> None:
-        """Start a task, or queue it until its slots are free.
+        """Start a task; one that cannot be started has ended when this returns.
 
         Raises:
-            ValueError: a task of this id runs or waits already.
+            ValueError: a task of this id runs already.
         """
-        if task.id in self._running or any(waiting.id == task.id for waiting in self._waiting):
+        if task.id in self._running:
             raise ValueError(f"a task {task.id!r} runs already")
-        self._waiting.append(task)
-        self._start_waiting()
+        marker = f"{self.owner}/{task.id}"
+        started = time.monotonic()
+        env = {**task.env, processes.MARKER: marker}
+        reads = task.stdin is not None or task.open_stdin
+        try:
+            spawned = spawn(task.argv, env, task.cwd, reads=reads, terminal=task.terminal, cpus=task.cpus)
+        except (OSError, subprocess.SubprocessError, ValueError) as error:
+            code, text = not_started(error, task.argv[0], task.cwd)
+            self._on_exit(task, TaskExit(task.id, code, None, "not_started", 0.0, text))
+            return
+        streams = TaskStreams(
+            spawned, task.stdin, task.open_stdin, partial(self._on_output, task), partial(self._silent, task.id)
+        )
+        entry = self._running[task.id] = _Running(task, marker, spawned.process, started, streams)
+        if not self._paused:
+            streams.pause(False)
+        if task.deadline_s is not None:
+            entry.timers.append(self._loop.call_later(task.deadline_s, self._end, [entry], "deadline", 0.0))
+        if self._on_start is not None:
+            self._on_start(task, spawned.process.pid)
 
     def running(self, group: Optional[str] = None) -> list[str]:
-        """Return the ids of running and waiting tasks, of one group or all."""
-        tasks = [entry.task for entry in self._running.values()] + list(self._waiting)
-        return [task.id for task in tasks if group is None or task.group == group]
+        """Return the ids of running tasks, of one group or all."""
+        return [task_id for task_id, entry in self._running.items() if group is None or entry.task.group == group]
 
     def pid(self, task_id: str) -> Optional[int]:
         """Return the pid of a running task."""
@@ -150,11 +160,7 @@ class TaskRunner:
 
     def stop(self, group: str, grace_s: float) -> None:
         """End a group: SIGTERM to each task's process group, SIGKILL to all its processes `grace_s` later."""
-        for task in [task for task in self._waiting if task.group == group]:
-            self._waiting.remove(task)
-            self._on_exit(task, TaskExit(task.id, None, None, "stopped", 0.0))
         self._end([entry for entry in self._running.values() if entry.task.group == group], "stopped", grace_s)
-        self._start_waiting()
 
     def write(self, task_id: str, data: bytes) -> None:
         """Send bytes to a task that runs on a pseudo terminal; a task that is gone swallows them."""
@@ -201,7 +207,6 @@ class TaskRunner:
 
     def kill_everything(self) -> None:
         """Kill all tasks at once without waiting, for the end of the agent."""
-        self._waiting.clear()
         table = processes.all_processes()
         processes.kill_all(processes.of_tasks(_markers(self._running.values()), table))
         table = processes.all_processes()
@@ -210,33 +215,6 @@ class TaskRunner:
 
     def _not_spared(self, pids: set[int], table: dict[int, processes.Process]) -> set[int]:
         return pids - self.spared - processes.descendants(self.spared, table)
-
-    def _start_waiting(self) -> None:
-        while self._waiting and (self._waiting[0].slots == 0 or self._waiting[0].slots <= self._free):
-            self._launch(self._waiting.popleft())
-
-    def _launch(self, task: Task) -> None:
-        marker = f"{self.owner}/{task.id}"
-        started = time.monotonic()
-        env = {**task.env, processes.MARKER: marker}
-        reads = task.stdin is not None or task.open_stdin
-        try:
-            spawned = spawn(task.argv, env, task.cwd, reads=reads, terminal=task.terminal, cpus=task.cpus)
-        except (OSError, subprocess.SubprocessError, ValueError) as error:
-            code, text = not_started(error, task.argv[0], task.cwd)
-            self._on_exit(task, TaskExit(task.id, code, None, "not_started", 0.0, text))
-            return
-        self._free -= task.slots
-        streams = TaskStreams(
-            spawned, task.stdin, task.open_stdin, partial(self._on_output, task), partial(self._silent, task.id)
-        )
-        entry = self._running[task.id] = _Running(task, marker, spawned.process, started, streams)
-        if not self._paused:
-            streams.pause(False)
-        if task.deadline_s is not None:
-            entry.timers.append(self._loop.call_later(task.deadline_s, self._end, [entry], "deadline", 0.0))
-        if self._on_start is not None:
-            self._on_start(task, spawned.process.pid)
 
     def _silent(self, task_id: str) -> None:
         """Nothing more will be printed: the task has ended if its process has."""
@@ -331,7 +309,6 @@ class TaskRunner:
             timer.cancel()
         entry.streams.close(drain=entry.status is not None)
         del self._running[entry.task.id]
-        self._free += entry.task.slots
         code, name = None, None
         if entry.status is not None and os.WIFEXITED(entry.status):
             code = os.WEXITSTATUS(entry.status)
@@ -339,7 +316,6 @@ class TaskRunner:
             name = signal_name(os.WTERMSIG(entry.status))
         seconds = time.monotonic() - entry.started
         self._on_exit(entry.task, TaskExit(entry.task.id, code, name, entry.reason, seconds))
-        self._start_waiting()
 
 
 def _markers(entries: Iterable[_Running]) -> dict[int, str]:

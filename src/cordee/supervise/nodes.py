@@ -39,7 +39,7 @@ from cordee.wire.messages import encode
 from cordee.wire.session import Session
 
 _AWAY_S = 2.0
-_ABOUT = ("incarnation", "host", "pid", "start_ticks", "cores", "python")
+_ABOUT = ("incarnation", "host", "pid", "start_ticks", "python")
 
 
 class Node:
@@ -66,7 +66,6 @@ class Node:
         self.host = ""
         self.address = "127.0.0.1"
         self.pid = 0
-        self.cores = 0
         self.last_heard = 0.0
         self.ready = False
         self.clearing_since: Optional[float] = None
@@ -123,7 +122,7 @@ class Node:
         self._marks.clear()
         self.session = Session(f"{epoch}.{self._sessions}")
         self.incarnation, self.pid = hello.incarnation, hello.pid
-        self.host, self.cores = hello.host, hello.cores
+        self.host = hello.host
         self.ready, self.clearing_since = False, None
 
     def welcome(self, event: Hello, epoch: int, segment: int) -> list[NodeCommand]:
@@ -246,6 +245,8 @@ class Nodes:
         commands += node.welcome(event, self._epoch, self._segment)
         if not goes_on:
             about = {key: getattr(hello, key) for key in _ABOUT}
+            about["cores"] = sum(node.cores for node in hello.slots.cores)
+            about["gpus"] = [gpu.uuid for gpu in hello.slots.gpus]
             commands.append(journalled("node_connected", durable=False, node=node.name, **about))
         if not goes_on or (living and hello.attempt != event.attempt and node.ready):
             commands += self._clear_or_prepare(node, living, event.now)

@@ -37,6 +37,38 @@ class CappedValues(NamedTuple):
     values: int
 
 
+class CoreSlots(NamedTuple):
+    """Physical cores of one NUMA node (null: the kernel knows of none): how many, and their CPUs, as `0-3,8`."""
+
+    numa: Optional[int]
+    cores: int
+    cpus: str
+
+
+class InstanceSlot(NamedTuple):
+    """A part of a GPU (MIG); bytes of its memory where the driver has told."""
+
+    uuid: str
+    memory_bytes: Optional[int]
+
+
+class GpuSlot(NamedTuple):
+    """A GPU by its UUID (its PCI address where there is none), with the CPUs near it, and what its driver has told until now."""
+
+    uuid: str
+    near: str
+    memory_bytes: Optional[int]
+    instances: tuple[InstanceSlot, ...]
+
+
+class Slots(NamedTuple):
+    """What an agent may use of its node."""
+
+    cores: tuple[CoreSlots, ...] = ()
+    gpus: tuple[GpuSlot, ...] = ()
+    memory_bytes: int = 0
+
+
 class LogFile(NamedTuple):
     """The file that holds what a node's ranks print, and the bytes of it that are written."""
 
@@ -215,7 +247,7 @@ class Hello(NamedTuple):
     start_ticks: int
     host: str
     python: str
-    cores: int
+    slots: Slots
     epoch: int
     attempt: int
     living: tuple[int, ...]
@@ -380,8 +412,15 @@ M = TypeVar("M")
 _RANK_STEP = row(RankStep, "[rank, step]", INTEGER, INTEGER)
 _STOP_ANSWER = row(StopAnswer, "[rank, step or null]", INTEGER, or_none(INTEGER))
 _CAPPED = row(CappedValues, "[rank, values]", INTEGER, INTEGER)
+_CORES = row(CoreSlots, "[NUMA node or null, cores, CPUs]", or_none(INTEGER), INTEGER, TEXT)
+_INSTANCE = row(InstanceSlot, "[UUID, bytes or null]", TEXT, or_none(INTEGER))
+_INSTANCES = each(_INSTANCE, "a list of [UUID, bytes or null]")
+_GPU = row(GpuSlot, "[UUID, CPUs, bytes or null, instances]", TEXT, TEXT, or_none(INTEGER), _INSTANCES)
 _FORMS = {
     **FORMS,
+    "Slots": row(
+        Slots, "[cores, GPUs, bytes of memory]", each(_CORES, "a list of cores"), each(_GPU, "a list of GPUs"), INTEGER
+    ),
     "tuple[RankStep, ...]": each(_RANK_STEP, "a list of [rank, step]"),
     "tuple[StopAnswer, ...]": each(_STOP_ANSWER, "a list of [rank, step or null]"),
     "tuple[CappedValues, ...]": each(_CAPPED, "a list of [rank, values]"),

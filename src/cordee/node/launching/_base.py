@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional, Protocol, Sequence
 
+from cordee.node.slots import NOTHING_GIVEN, Given
 from cordee.node.tasks import Task, TaskExit, TaskRunner
 from cordee.node.world import World
 
@@ -15,7 +16,7 @@ class RankCommand:
     """One rank as it is to run: its global number, its command and its whole environment.
 
     `outside` is the environment of what starts it on the host, where that is not the rank's own: for a rank in a container.
-    `cpus` are those that it may use, None: the agent's; `bound` says in words why these.
+    `given` is what it was given of the node.
     """
 
     rank: int
@@ -23,8 +24,7 @@ class RankCommand:
     env: dict[str, str]
     cwd: str
     outside: Optional[dict[str, str]] = None
-    cpus: Optional[frozenset[int]] = None
-    bound: str = "not bound"
+    given: Given = NOTHING_GIVEN
 
 
 class LaunchHost(Protocol):

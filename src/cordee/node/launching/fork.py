@@ -24,7 +24,9 @@ class ForkLaunch(Launch):
         for command in ranks:
             rank = command.rank
             self.host.run_task(
-                Task(self._task(rank), command.argv, command.env, command.cwd, group=self.group, cpus=command.cpus),
+                Task(
+                    self._task(rank), command.argv, command.env, command.cwd, group=self.group, cpus=command.given.cpus
+                ),
                 partial(self._ended, rank),
                 started=partial(self.host.rank_started, self.world, rank),
                 output=partial(self.host.rank_output, self.world, rank),

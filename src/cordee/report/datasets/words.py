@@ -80,7 +80,7 @@ EVENTS = {
 # Fields that an event takes over as a whole from elsewhere, so that no keyword names them.
 TAKEN_OVER = {
     "continued": ("how", "job"),
-    "node_connected": ("incarnation", "host", "pid", "start_ticks", "cores", "python"),
+    "node_connected": ("incarnation", "host", "pid", "start_ticks", "python", "cores", "gpus"),
     "resume_requested": ("nodes", "ranks_per_node"),
     "segment_ended": ("seen",),
     "supervisor_started": ("pid", "host", "boot", "start_ticks", "job", "requeues", "node", "began", "partition"),
@@ -143,7 +143,7 @@ WORDS = {
     "flags": "findings about how the hardware was used",
     "folder": "path of the run's folder",
     "given": "samples that the readers were given together, by their own count; null: not told",
-    "gpus": "UUIDs of the GPUs that are the rank's own; null: not known",
+    "gpus": "UUIDs of GPUs: of a rank its own (null: not known), of a node all that its kernel shows",
     "host": "the host's name",
     "how": "requeue or resubmit",
     "id": "of this entry",

@@ -14,6 +14,7 @@ from cordee import wire
 from cordee.node.commands import signal_name
 from cordee.node.data_positions import DataPositions
 from cordee.node.machine import Machine
+from cordee.node.slots import Core, Gpu, NodeSlots, Slots
 from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit
 from cordee.runs.blocklog import encode_events
 from cordee.runs.folder import RunFolder
@@ -23,7 +24,7 @@ from cordee.testing.simulation.loop import Process
 if TYPE_CHECKING:
     from cordee.testing.simulation.world import World
 
-_READ_EVENTS = 200
+_READ_EVENTS, _CORES, _GPUS = 200, 8, 8
 
 
 class Host:
@@ -406,11 +407,17 @@ class SimulatedMachine(Machine):
         """Return the process that runs now."""
         process = Process.here()
         assert process is not None
-        return {"pid": process.pid, "start_ticks": 0, "host": self._host.name, "python": "3.11", "cores": 8}
+        return {"pid": process.pid, "start_ticks": 0, "host": self._host.name, "python": "3.11"}
 
     def tasks(self, owner: str, **handlers: Any) -> Any:
         """Return what starts virtual processes."""
         return Tasks(self._world, self._host, owner, **handlers)
+
+    def slots(self) -> Slots:
+        """Return a node with a GPU for each rank: an attempt that leaves them to nobody cannot be followed by another."""
+        cores = tuple(Core(frozenset({cpu}), 0) for cpu in range(_CORES))
+        gpus = tuple(Gpu(f"0000:{number}0:00", f"GPU-{number}", frozenset(range(_CORES))) for number in range(_GPUS))
+        return Slots(lambda: NodeSlots(cores, gpus))
 
     def channels(self, run: str, node: str, tell: Callable[[str], None]) -> Any:
         """Return the channels of this node."""

@@ -513,7 +513,8 @@ def _plan(folder: RunFolder, script: Script) -> dict[str, Any]:
     step["request"].update(
         nodes=script.nodes, spare_nodes=script.spares, min_nodes=script.nodes, ranks_per_node=script.per_node
     )
-    step["tasks"].update(argv=["train"], setup=["true"] if script.setup_s else [])
+    visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(script.per_node)))}
+    step["tasks"].update(argv=["train"], setup=["true"] if script.setup_s else [], bind="gpu", env=visible)
     checkpoints = str(folder.root.parent.parent / "checkpoints")
     step["checkpoint"].update(path=checkpoints, own_folder=True, grace_s=20.0)
     step["segment"].update(grace_s=20.0, max_segments=3)

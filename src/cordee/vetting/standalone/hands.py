@@ -46,7 +46,7 @@ class Hands:
         self._count = 0
         self._runs: dict[str, _Run] = {}
         self._earlier: dict[str, _Run] = {}
-        self._watched = Watched(lambda **told: TaskRunner(owner, slots=os.cpu_count() or 1, kill_s=_KILL_S, **told))
+        self._watched = Watched(lambda **told: TaskRunner(owner, kill_s=_KILL_S, **told))
 
     def answer_to(self, reply: Optional[Reply]) -> None:
         """Send answers to this conductor from now on; None drops them."""
