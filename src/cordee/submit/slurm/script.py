@@ -35,12 +35,14 @@ export CORDEE_JOB_STARTED=$(date +%s.%N)
 unset "${{!SLURM_MEM_PER_@}}"
 export CORDEE_CORES=$(tr ',' '\\n' <<< "${{SLURM_JOB_CPUS_PER_NODE//\\(x*([0-9])\\)/}}" | sort -n | head -n 1)
 
-# One agent on every node. A lost node takes none of the others with it.
+# One agent on every node. A lost node takes none of the others with it; where their srun is killed, Slurm kills them all.
 agents() {{
+  local began=$SECONDS
   until {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$CORDEE_CORES" \\
       {deaf} "$python" -s -c "$start" cordee.node.agent --folder "$run" </dev/null 9>&-; do
-    sleep 5
+    (( SECONDS - began < 5 )) && sleep 5
     kill -0 $$ || exit
+    began=$SECONDS
   done
 }}
 
