@@ -23,3 +23,7 @@ def module_argv(module: str, *arguments: str, python: str = sys.executable, user
             needs none, the document side may lie there.
     """
     return [python, *([] if user_site else ["-s"]), "-c", START, module, *arguments]
+
+
+# What begins a command line whose process takes SIGTERM only once it listens for it: before that, it would die of it.
+DEAF_AT_FIRST = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")

@@ -19,6 +19,7 @@ from cordee.node.rescue import Rescue, claim_node
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter
 from cordee.runs.plan import Checkpoints, Plan, Sampling, Segment, Step, Tasks, Timeouts
+from cordee.slurm import SlurmError
 
 HERE = Allocation("7", 0, "n1")
 STEP = Step(Tasks(("true",), {}), Checkpoints("/run/checkpoints"), segment=Segment("requeue"))
@@ -72,6 +73,14 @@ def test_what_an_earlier_start_of_the_job_left_is_killed(folder, other):
     assert process.wait(10) == -9
 
 
+def led() -> bool:
+    return True
+
+
+def unled() -> bool:
+    return False
+
+
 class Fated(Allocation):
     """An allocation whose fate is known."""
 
@@ -84,7 +93,7 @@ class Fated(Allocation):
     def look(self) -> tuple[str, bool]:
         return self.fate(), True
 
-    def go_on(self, folder, how):
+    def go_on(self, folder, how, fate="unknown"):
         self.asked.append(how)
         return {"how": how, "job": self.job}
 
@@ -107,13 +116,15 @@ def test_a_run_is_brought_back_only_when_nobody_else_does(folder, monkeypatch, a
     here = Fated("7", 0, "n1")
     monkeypatch.setattr(Fated, "word", word)
     monkeypatch.setattr(Fated, "asked", [])
-    asyncio.run(getattr(Rescue(folder, PLAN, here), act)())
+    lost = Rescue(folder, PLAN, here)
+    asyncio.run(lost.orphaned() if act == "orphaned" else lost.terminated(led))
     assert here.asked == asked
 
 
 def test_a_controller_that_does_not_answer_is_asked_again(folder, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
-    monkeypatch.setattr("cordee.node.rescue._LOOK_S", 0.01)
+    monkeypatch.setattr(rescue, "_LOOK_S", 0.01)
+    monkeypatch.setattr(rescue, "_UNANSWERED_S", 0.01)
     monkeypatch.setattr(Fated, "asked", [])
     answers = iter(["unknown", "unknown", "running"])
     monkeypatch.setattr(Fated, "fate", lambda self: next(answers))
@@ -128,8 +139,140 @@ def test_a_run_that_has_ended_stays_ended(folder, monkeypatch):
     here = Fated("7", 0, "n1")
     monkeypatch.setattr(Fated, "word", "killed")
     monkeypatch.setattr(Fated, "asked", [])
-    asyncio.run(Rescue(folder, PLAN, here).terminated())
+    asyncio.run(Rescue(folder, PLAN, here).terminated(led))
     assert here.asked == []
+
+
+def hurried(monkeypatch, faster: float = 100.0) -> None:
+    """Let time pass faster."""
+    for name in ("_FATE_S", "_POLL_S", "_AGAIN_S", "_UNHEARD_S", "_UNHEARD_MOST_S", "_KILLED_S", "_EACH_LATER_S"):
+        monkeypatch.setattr(rescue, name, getattr(rescue, name) / faster)
+    for name in ("_LOOK_S", "_UNANSWERED_S", "_BRINGS_BACK_S", "_ORPHAN_S", "_NOTICE_S"):
+        monkeypatch.setattr(rescue, name, getattr(rescue, name) / faster)
+
+
+def says(monkeypatch, *words: str) -> None:
+    """Have the controller say these, one after the other, and the last one from then on."""
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-9]")
+    monkeypatch.setattr(Fated, "asked", [])
+    left = [*words]
+    monkeypatch.setattr(Fated, "fate", lambda self: left.pop(0) if len(left) > 1 else left[0])
+
+
+@pytest.mark.parametrize("word", ["running", "unknown"])
+def test_an_agent_that_is_told_to_end_asks_until_the_controller_knows_why(folder, monkeypatch, word):
+    hurried(monkeypatch)
+    says(monkeypatch, *[word] * 9, "killed")  # for longer than a minute, or a busy controller's answers
+    asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).terminated(unled))
+    assert Fated.asked == ["requeue"]
+
+
+def test_a_job_that_runs_on_with_its_supervisor_loses_an_agent_that_is_told_to_end(folder, monkeypatch):
+    hurried(monkeypatch)
+    says(monkeypatch, "running")
+    asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).terminated(led))
+    assert Fated.asked == []
+
+
+def test_an_agent_far_down_brings_the_run_back_when_those_before_it_are_gone(folder, monkeypatch):
+    hurried(monkeypatch)
+    says(monkeypatch, "killed")
+    asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n8")).terminated(unled))
+    assert Fated.asked == ["requeue"]
+
+
+def test_of_many_agents_that_are_told_to_end_few_ask_and_one_brings_the_run_back(folder, monkeypatch):
+    hurried(monkeypatch, 10.0)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-99]")
+    monkeypatch.setattr(rescue, "expand_nodes", lru_cache(rescue.expand_nodes))
+    asked, brought = [], []
+
+    class Counted(Allocation):
+        def fate(self) -> str:
+            asked.append(self.node)
+            return "running" if len(asked) < 4 else "killed"
+
+        def go_on(self, folder, how, fate="unknown"):
+            brought.append(self.node)
+            return {"how": how, "job": self.job}
+
+    async def wait() -> None:
+        await asyncio.gather(*(Rescue(folder, PLAN, Counted("7", 0, f"n{i}")).terminated(unled) for i in range(100)))
+
+    asyncio.run(wait())
+    assert len(brought) == 1
+    assert len(asked) <= 8
+
+
+def test_what_slurm_refuses_once_is_tried_again(folder, monkeypatch):
+    hurried(monkeypatch)
+    says(monkeypatch, "running")
+    tries = []
+
+    def go_on(self, folder, how, fate="unknown"):
+        tries.append(how)
+        if len(tries) < 3:
+            raise SlurmError(["sbatch"], "Munge encode failed")
+        return {"how": how, "job": self.job}
+
+    monkeypatch.setattr(Fated, "go_on", go_on)
+    asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).orphaned())
+    says(monkeypatch, "killed")
+    asyncio.run(Rescue(folder, PLAN, Fated("8", 0, "n1")).terminated(unled))
+    assert len(tries) == 4
+
+
+def test_a_job_whose_next_one_waits_for_it_is_cancelled_until_it_ends(folder, monkeypatch):
+    hurried(monkeypatch)
+    says(monkeypatch, "running")
+    monkeypatch.setattr(Fated, "go_on", lambda self, folder, how, fate: {"how": "resubmit", "job": "8"})
+    cancelled = []
+
+    def cancel(self) -> None:
+        cancelled.append(self.job)
+        if len(cancelled) < 2:
+            raise SlurmError(["scancel"], "Munge encode failed")
+
+    monkeypatch.setattr(Fated, "cancel", cancel)
+    asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).orphaned())
+    assert cancelled == ["7", "7"]
+
+
+@pytest.mark.parametrize(
+    ("words", "ends"), [(["unknown", "killed"], True), (["running"], False), (["preempted"], False)]
+)
+def test_an_agent_that_was_told_to_end_before_it_could_hear_it_asks(folder, monkeypatch, words, ends):
+    hurried(monkeypatch)
+    says(monkeypatch, *words)
+    assert asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).unheard(unled)) is ends
+
+
+def test_an_agent_that_finds_its_supervisor_asks_nobody(folder, monkeypatch):
+    hurried(monkeypatch)
+    says(monkeypatch, "killed")
+    assert asyncio.run(Rescue(folder, PLAN, Fated("7", 0, "n1")).unheard(led)) is False
+
+
+def test_after_a_look_without_an_answer_the_next_one_comes_sooner(folder, monkeypatch):
+    hurried(monkeypatch)
+    says(monkeypatch, "unknown", "running")
+    monkeypatch.setattr(rescue, "_LOOK_S", 600.0)
+    asyncio.run(asyncio.wait_for(Rescue(folder, PLAN, Fated("7", 0, "n1")).orphaned(), 60))
+    assert Fated.asked == ["requeue"]
+
+
+def test_what_was_asked_of_the_job_alone_says_nothing_of_the_batch_scripts_node(folder, monkeypatch):
+    hurried(monkeypatch)
+    says(monkeypatch, "running")
+
+    async def both() -> None:
+        told = asyncio.ensure_future(Rescue(folder, PLAN, Fated("7", 0, "n0")).terminated(unled))
+        await asyncio.sleep(0.5)
+        await Rescue(folder, PLAN, Fated("7", 0, "n1")).orphaned()
+        told.cancel()
+
+    asyncio.run(asyncio.wait_for(both(), 60))
+    assert Fated.asked == ["requeue"]
 
 
 SCONTROL = """#!/bin/bash
@@ -153,6 +296,16 @@ def scontrol(tmp_path, monkeypatch):
         monkeypatch.setenv("NODE", node)
 
     return says
+
+
+def test_a_controller_that_has_said_that_the_script_was_killed_is_not_asked_again(scontrol, folder, tmp_path):
+    """A busy controller takes seconds for each question, and agents that are told to end have few of them."""
+    played = tmp_path / "bin" / "scontrol"
+    played.write_text(played.read_text().replace("case", f'echo "$1" >>{tmp_path}/asked\ncase', 1))
+    scontrol("", "")
+    HERE.go_on(folder, "requeue", "killed")
+    HERE.go_on(folder, "requeue")
+    assert (tmp_path / "asked").read_text().split() == ["requeue", "show", "requeue"]
 
 
 BEGAN = datetime(2026, 11, 21, 12, 0, 0).timestamp()
@@ -213,7 +366,7 @@ def test_one_of_many_agents_brings_the_run_back_and_the_others_leave_it_to_it(fo
         def look(self) -> tuple[str, bool]:
             return "running", False
 
-        def go_on(self, folder, how):
+        def go_on(self, folder, how, fate="unknown"):
             brought.append(self.node)
             time.sleep(0.2)
             return {"how": how, "job": self.job}

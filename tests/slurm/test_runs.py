@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
+from pathlib import Path
 
 import pytest
 
+from cordee.node import processes
+from cordee.node.identity import agent_file, read_record
 from cordee.slurm import job_record
 
 
@@ -201,3 +205,46 @@ def test_there_too_the_run_survives_the_batch_host(job, start, slurm, resubmitti
     assert (state.state, state.segments) == ("finished", 2), state.text
     assert run.job != first
     assert counted(run)[-1] == "counted to 60"
+
+
+def agents_of(run) -> dict[str, int]:
+    """Return the pids of the processes of agents by node, also of those that have just been started."""
+    begun = [f"cordee.node.agent\0--folder\0{run.folder.root}".encode(), b"SLURMD_NODENAME="]
+    found = {}
+    for pid in processes.all_processes():
+        try:
+            command, environment = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+        except OSError:
+            continue
+        if begun[0] in command and not command.startswith((b"srun\0", b"/usr/bin/srun\0")):
+            names = [line for line in environment.split(b"\0") if line.startswith(begun[1])]
+            found[names[0].decode().partition("=")[2] if names else ""] = pid
+    return found
+
+
+def test_the_run_survives_its_batch_script_while_its_agents_begin(job, start, training):
+    run = start(job(training.run))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    script, before = run.pid("script"), agents_of(run)
+    processes.kill_all(before.values())
+    deadline = time.monotonic() + 60
+    while not set(agents_of(run).values()) - set(before.values()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    processes.kill_all([script, run.pid("supervisor")])
+    end_in_segment(run, training, 2)
+    state = run.wait_end(120)
+    assert (state.state, state.segments) == ("finished", 2), state.text
+    assert counted(run)[-1] == "counted to 60"
+
+
+def test_an_agent_that_is_told_to_end_stays_when_the_batch_host_is_lost(job, start, slurm, resubmitting, training):
+    run = start(job(training.run), timeouts__orphan=25.0)
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    host = job_record(run.job)["BatchHost"]
+    other = next(node.node for node in run.state.nodes if node.node != host)
+    slurm.kill_node(host)
+    processes.kill_all([read_record(agent_file(run.folder, other))["pid"]], signal.SIGTERM)
+    slurm.command("scontrol", "update", f"NodeName={host}", "State=DOWN", "Reason=Not responding")
+    end_in_segment(run, training, 2)
+    state = run.wait(lambda state: state.ended, 180)
+    assert (state.state, state.segments) == ("finished", 2), state.text

@@ -139,16 +139,17 @@ class Agent:
             self._loop.add_signal_handler(number, self._terminated)
         reporting = asyncio.ensure_future(self._reporting.run(lambda: self._present.number))
         lease = asyncio.ensure_future(self._watch_lease())
+        late = asyncio.ensure_future(self._hear_late())
         self._machine.tidy()
         self._reporting.start()
         code = 0
         try:
             code = await self._obey()
-            if self._last_act is not None:
-                await self._last_act
+            await self._finish_last_act(code)
         finally:
             reporting.cancel()
             lease.cancel()
+            late.cancel()
             await self._attempts.end()
             await self._container.close()
             self._watched.tasks.kill_everything()
@@ -239,13 +240,32 @@ class Agent:
         elif self._last_act is None:
             self._last_act = asyncio.ensure_future(self._end_with_the_job(self._rescue))
 
+    async def _hear_late(self) -> None:
+        """A signal that came before this agent could take it is asked for."""
+        if self._rescue is not None and await self._rescue.unheard(self._led):
+            self._terminated()
+
+    def _led(self) -> bool:
+        return self._uplink.connection is not None or self._ending.is_set()
+
     async def _end_with_the_job(self, rescue: Rescue) -> None:
-        """Slurm ends the job: the supervisor, told the same, has the first word on what becomes of the ranks."""
-        await rescue.terminated()
+        """Slurm ends the job: the supervisor, told the same, has the first word on what becomes of the ranks.
+
+        Without any supervisor, an agent of a job that runs on stays: it brings the run back, if nobody else does.
+        """
+        await rescue.terminated(self._led)
         try:
             await asyncio.wait_for(self._ending.wait(), _SUPERVISOR_FIRST_S)
         except asyncio.TimeoutError:
             self._end()
+
+    async def _finish_last_act(self, code: int) -> None:
+        """Wait until it is known what becomes of the run; where it gave up waiting for a supervisor, it is."""
+        if self._last_act is None:
+            return
+        if code != 0:
+            self._last_act.cancel()
+        await asyncio.wait([self._last_act])
 
     def _end(self) -> None:
         self._attempts.stop_all()

@@ -21,7 +21,7 @@ from cordee.slurm import (
 
 SCRIPT_NAME = "job.sbatch"
 _GO_ON_S = 600.0
-_ASK_S = 10.0
+_ASK_S = 20.0
 _SCRIPT_KILLED = ("JobLaunchFailure", "RaisedSignal")
 _STATES = {
     "TIMEOUT": "time_limit",
@@ -82,9 +82,13 @@ class Allocation:
             say(f"cordee: cannot ask about job {self.job}: {error}")
             return "unknown"
 
-    def _requeue(self) -> str:
-        """Requeue the job unless that has been done: an earlier try may have been accepted although nobody answered."""
-        if self._fate_now() == "requeued":
+    def _requeue(self, known: list[str]) -> str:
+        """Requeue the job unless that has been done: an earlier try may have been accepted although nobody answered.
+
+        Args:
+            known: what the controller has just said, which is taken out; then it is asked.
+        """
+        if (known.pop() if known else self._fate_now()) == "requeued":
             return ""
         return run_command(["scontrol", "requeue", self.job], timeout_s=_ASK_S)
 
@@ -119,18 +123,32 @@ class Allocation:
         except ValueError:
             return False
 
-    def go_on(self, folder: RunFolder, how: str) -> dict[str, Any]:
+    def cancel(self) -> None:
+        """End the job; one that has ended is left alone.
+
+        Raises:
+            SlurmError: it runs on: refused, or the controller did not answer for ten minutes.
+        """
+        try:
+            patiently(lambda: run_command(["scancel", self.job]), most_s=_GO_ON_S)
+        except SlurmError as error:
+            if error.busy or self.fate() in ("running", "preempted", "unknown"):
+                raise
+
+    def go_on(self, folder: RunFolder, how: str, fate: str = "unknown") -> dict[str, Any]:
         """Have Slurm run the batch script again, and return `{how, job}`.
 
         Args:
             how: requeue (this job; a new one where Slurm refuses) or resubmit (a new job once this one has ended).
+            fate: what the controller has just said of this allocation; killed: nobody else has had it requeued.
 
         Raises:
             SlurmError: refused, or the controller did not answer for ten minutes.
         """
         if how == "requeue":
             try:
-                patiently(self._requeue, most_s=_GO_ON_S)
+                known = ["killed"] if fate == "killed" else []
+                patiently(lambda: self._requeue(known), most_s=_GO_ON_S)
                 return {"how": "requeue", "job": self.job}
             except SlurmError as error:
                 if error.busy:

@@ -161,8 +161,12 @@ class _Rescue:
         if self._requeues == self._world.requeues and not self._world.rules.ended:
             self._world.requeue()
 
-    async def terminated(self) -> None:
+    async def terminated(self, led: Callable[[], bool]) -> None:
         """The supervisor is told the same."""
+
+    async def unheard(self, led: Callable[[], bool]) -> bool:
+        """Nothing is said to an agent that has not begun."""
+        return False
 
 
 class World:
