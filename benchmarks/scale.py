@@ -45,6 +45,8 @@ METRICS = [{"name": f"metric_{index}_ratio", "unit": "ratio", "source": "simulat
 RUN = "scale-20260101T000000Z-test"
 TROUBLE = "NCCL error: remote process exited or there was a network error"
 FREE_FILES = 200
+MEASURED = 100
+FRAME_BYTES = 24  # of a frame, without header and body
 CONNECTING = 24
 
 
@@ -73,32 +75,33 @@ class Counted:
 
     def _forget(self) -> None:
         self.fsyncs = self.callbacks = self.collections = 0
-        self.longest = self.longest_cpu = (0.0, "")
-        self.pass_s = self._passed = self.collecting_s = 0.0
+        self.longest = (0.0, "")
+        self.pass_s = self.pass_cpu_s = self.collecting_s = 0.0
+        self._passed, self._passed_cpu = 0.0, time.thread_time()
         self.cpu_s = time.process_time()
         self.loop_cpu_s = time.thread_time()
 
     def callback(self, handle: Any, run: Callable[[Any], None]) -> None:
         """Run one callback of the loop, and keep the longest."""
-        began, began_cpu = time.perf_counter(), time.thread_time()
+        began = time.perf_counter()
         run(handle)
-        took, took_cpu = time.perf_counter() - began, time.thread_time() - began_cpu
+        took = time.perf_counter() - began
         self.callbacks += 1
         self._passed += took
         if took > self.longest[0]:
             self.longest = (took, repr(handle)[:300])
-        if took_cpu > self.longest_cpu[0]:
-            self.longest_cpu = (took_cpu, repr(handle)[:300])
 
     def passed(self) -> None:
         """The loop has run all that was ready, and looks for more."""
+        cpu_s = time.thread_time()
         self.pass_s, self._passed = max(self.pass_s, self._passed), 0.0
+        self.pass_cpu_s, self._passed_cpu = max(self.pass_cpu_s, cpu_s - self._passed_cpu), cpu_s
 
     def tell(self, *_: Any) -> None:
         """Write it down, and begin anew."""
         status = Path("/proc/self/status").read_text()
         peak = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
-        names = ("fsyncs", "callbacks", "collections", "longest", "longest_cpu", "pass_s", "collecting_s")
+        names = ("fsyncs", "callbacks", "collections", "longest", "pass_s", "pass_cpu_s", "collecting_s")
         said = {name: getattr(self, name) for name in names}
         said.update(peak_bytes=peak, cpu_s=time.process_time() - self.cpu_s)
         said.update(loop_cpu_s=time.thread_time() - self.loop_cpu_s)
@@ -185,7 +188,7 @@ class Simulated:
                     *who, epoch=place.epoch, on_message=self._message, on_close=self._closed, timeout=60
                 )
                 break
-            except (asyncio.TimeoutError, OSError, WireError):
+            except (TimeoutError, OSError, WireError):
                 self.notes.counts["refused connections"] += 1
                 await asyncio.sleep(0.3)
         self.uplink.connected(connection)
@@ -197,8 +200,7 @@ class Simulated:
 
     def _message(self, connection: wire.Connection, document: dict[str, Any], body: bytes) -> None:
         message = decode(document, FROM_SUPERVISOR)
-        size = len(body) + len(json.dumps(document, separators=(",", ":"))) + 24
-        self.notes.said(document["t"], size)
+        self.notes.said(document, body)
         if isinstance(message, messages.Welcome):
             self.uplink.welcome(message, document)
             self.uplink.say(messages.Telemetry(None, ()), self._record)
@@ -245,7 +247,7 @@ class Simulated:
 class Notes:
     """What the agents of one process have seen, and what of it the driver is told."""
 
-    def __init__(self, agents: int, tell: Callable[[str, Any], None]) -> None:
+    def __init__(self, agents: int, tell: Callable[[str], None]) -> None:
         self.agents, self._tell = agents, tell
         self.counts: Counter[str] = Counter()
         self._ordered: Counter[int] = Counter()
@@ -254,25 +256,28 @@ class Notes:
         self.longest: dict[str, int] = {}
         self.over = asyncio.Event()
 
-    def said(self, kind: str, size: int) -> None:
-        """A message has come."""
+    def said(self, document: dict[str, Any], body: bytes) -> None:
+        """A message has come; of each kind some are measured."""
+        kind = document["t"]
+        if self.counts[kind] % MEASURED == 0:
+            size = len(body) + len(json.dumps(document, separators=(",", ":"))) + FRAME_BYTES
+            self.bytes[kind] += MEASURED * size
+            self.longest[kind] = max(self.longest.get(kind, 0), size)
         self.counts[kind] += 1
-        self.bytes[kind] += size
-        self.longest[kind] = max(self.longest.get(kind, 0), size)
 
     def welcomed(self) -> None:
         """One more is there."""
         self._welcomed += 1
         if self._welcomed == self.agents:
-            self._tell("there", time.monotonic())
+            self._tell("there")
 
     def ordered(self, attempt: int) -> None:
         """One more has got the order to start an attempt's ranks."""
         self._ordered[attempt] += 1
         if self._ordered[attempt] == 1:
-            self._tell(f"first {attempt}", time.monotonic())
+            self._tell(f"first {attempt}")
         if self._ordered[attempt] == self.agents:
-            self._tell(f"last {attempt}", time.monotonic())
+            self._tell(f"last {attempt}")
 
     def gone(self, why: str) -> None:
         """A connection has ended."""
@@ -285,10 +290,17 @@ class Notes:
             self.over.set()
 
 
-async def live(root: Path, names: list[str], per_node: int, interval_s: float, commands: Any, told: Any) -> None:
+def moment(pid: int) -> tuple[float, float]:
+    """Return the time, and for how many seconds the main thread of a process has had a core."""
+    return time.monotonic(), int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+async def live(
+    root: Path, names: list[str], per_node: int, interval_s: float, pid: int, commands: Any, told: Any
+) -> None:
     """Live the lives of some agents."""
     loop = asyncio.get_running_loop()
-    notes = Notes(len(names), lambda what, value: told.put((what, value)))
+    notes = Notes(len(names), lambda what: told.put((what, moment(pid))))
     agents = [Simulated(name, per_node, notes, interval_s) for name in names]
     free = asyncio.Semaphore(CONNECTING)
 
@@ -306,7 +318,6 @@ async def live(root: Path, names: list[str], per_node: int, interval_s: float, c
     def end_all(code: int) -> None:
         for agent in agents:
             agent.end(code, None, "exited")
-        told.put(("all ended", time.monotonic()))
 
     loop.add_reader(commands.fileno(), command)
     await notes.over.wait()
@@ -317,10 +328,10 @@ async def live(root: Path, names: list[str], per_node: int, interval_s: float, c
     told.put(("over", {**counts, **samples}))
 
 
-def client(root: Path, names: list[str], per_node: int, interval_s: float, commands: Any, told: Any) -> None:
+def client(root: Path, names: list[str], per_node: int, interval_s: float, pid: int, commands: Any, told: Any) -> None:
     """Be one process of agents."""
     gc.disable()
-    asyncio.run(live(root, names, per_node, interval_s, commands, told))
+    asyncio.run(live(root, names, per_node, interval_s, pid, commands, told))
 
 
 # The measurement
@@ -353,8 +364,16 @@ class Driver:
         for index in range(self._options.clients):
             here, there = multiprocessing.Pipe()
             share = names[index :: self._options.clients]
-            about = (self._folder.root, share, self._options.per_node, self._options.interval, there, self._told)
-            one = multiprocessing.Process(target=client, args=about)
+            about = (
+                self._folder.root,
+                share,
+                self._options.per_node,
+                self._options.interval,
+                self.supervisor.pid,
+                there,
+                self._told,
+            )
+            one = multiprocessing.Process(target=client, args=about, daemon=True)
             one.start()
             self._pipes.append(here)
             self._clients.append(one)
@@ -372,12 +391,13 @@ class Driver:
             self._heard.setdefault(said, []).append(value)
         return self._heard[what]
 
-    def all_end(self, code: int) -> float:
+    def all_end(self, code: int) -> tuple[float, float]:
         """Have all ranks end at one moment, and return it."""
         at = time.monotonic() + 0.5
         for pipe in self._pipes:
             pipe.send((at, code))
-        return at
+        time.sleep(at - time.monotonic())
+        return at, moment(self.supervisor.pid)[1]
 
     def counted(self) -> dict[str, Any]:
         """Return what the supervisor did since the last time."""
@@ -424,9 +444,9 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     driver.start_agents()
     facts: dict[str, Any] = {"agents": options.agents, "ranks": ranks}
     there = max(driver.heard("there"))
-    facts["all agents are there, s"] = there - began
-    facts["then: first start order, s"] = min(driver.heard("first 1")) - there
-    facts["then: last start order, s"] = max(driver.heard("last 1")) - there
+    facts["all agents are there, s"], facts["all agents are there, s of CPU"] = there[0] - began, there[1]
+    facts |= since("all are there, then the first order of the ranks", there, min(driver.heard("first 1")))
+    facts |= since("all are there, then the last order of the ranks", there, max(driver.heard("last 1")))
     driver.wait_event("rank_started", ranks)
     facts |= of_phase("start", driver.counted())
     time.sleep(options.seconds)
@@ -434,16 +454,21 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     facts |= of_phase("training", counted)
     facts["training: share of a core"] = counted["cpu_s"] / options.seconds
     failed = driver.all_end(1)
-    facts["all ranks fail: first order of the next attempt, s"] = min(driver.heard("first 2")) - failed
-    facts["all ranks fail: last order of the next attempt, s"] = max(driver.heard("last 2")) - failed
+    facts |= since("all ranks fail, then the first order of the next attempt", failed, min(driver.heard("first 2")))
+    facts |= since("all ranks fail, then the last order of the next attempt", failed, max(driver.heard("last 2")))
     driver.wait_event("rank_started", 2 * ranks)
     facts |= of_phase("failure", driver.counted())
     finished = driver.all_end(0)
     driver.wait_event("ended")
-    facts["all ranks end well: the run has ended, s"] = time.monotonic() - finished
+    facts["all ranks end well, then the run has ended, s"] = time.monotonic() - finished[0]
     over = driver.heard("over")
     driver.join()
     return facts | of_messages(over, options.agents) | of_samples(over) | of_journal(folder)
+
+
+def since(what: str, began: tuple[float, float], then: tuple[float, float]) -> dict[str, Any]:
+    """Return the lines of what lies between two moments."""
+    return {f"{what}, s": then[0] - began[0], f"{what}, s of the loop's CPU": then[1] - began[1]}
 
 
 def of_phase(name: str, counted: dict[str, Any]) -> dict[str, Any]:
@@ -451,9 +476,8 @@ def of_phase(name: str, counted: dict[str, Any]) -> dict[str, Any]:
     return {
         f"{name}: longest callback, ms": counted["longest"][0] * 1000,
         f"{name}: longest callback, which": counted["longest"][1],
-        f"{name}: longest callback, ms of CPU": counted["longest_cpu"][0] * 1000,
-        f"{name}: longest callback of CPU, which": counted["longest_cpu"][1],
         f"{name}: longest pass of the loop, ms": counted["pass_s"] * 1000,
+        f"{name}: longest pass of the loop, ms of CPU": counted["pass_cpu_s"] * 1000,
         f"{name}: longest collection of garbage, ms": counted["collecting_s"] * 1000,
         f"{name}: CPU seconds": counted["cpu_s"],
         f"{name}: callbacks": counted["callbacks"],
