@@ -192,7 +192,7 @@ class Simulated:
                 self.notes.counts["refused connections"] += 1
                 await asyncio.sleep(0.3)
         self.uplink.connected(connection)
-        self.uplink.greet(messages.Hello(1, 1, 1, "h", "3", 1, 0, 0, ()))
+        self.uplink.greet(messages.Hello(1, 1, 1, "h", "3", messages.Slots(), 0, 0, ()))
 
     def _closed(self, connection: wire.Connection, error: WireError | None) -> None:
         self.uplink.closed()

@@ -122,7 +122,7 @@ def test_orders_for_hundreds_of_nodes_go_out_in_parts_between_which_others_have_
     names = [f"n{number}" for number in range(950)]
     nodes, machines, link, out = Nodes(names, 1, 1, 20.0), Machines(unexpected), Link(), []
     Agents(machines, nodes, journal, None, lambda: None, lambda: None, out.append)
-    hello = messages.Hello(1, 7, 1, "h", "3.9", 4, epoch=1, attempt=0, living=())
+    hello = messages.Hello(1, 7, 1, "h", "3.9", messages.Slots(), epoch=1, attempt=0, living=())
     for name in names:
         nodes.decide(Hello(0.0, name, link, hello, "10.0.0.1"))
     turns = []
