@@ -128,7 +128,7 @@ def format_duration(seconds: float) -> str:
 def utc_text(seconds: float | None = None) -> str:
     """Return a UTC time in ISO 8601 with milliseconds and Z; now when no epoch seconds are given."""
     moment = datetime.fromtimestamp(time.time() if seconds is None else seconds, timezone.utc)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    return moment.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
 def parse_utc(text: str) -> float:

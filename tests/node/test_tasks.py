@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -89,7 +90,17 @@ def test_stopping_a_group_ends_what_ignores_sigterm_and_no_other():
     assert seen.exits["c"].code == 0
 
 
-def test_daemons_that_a_task_left_are_killed_even_when_they_hide():
+@pytest.fixture(params=["children", "all"])
+def looking(request, monkeypatch):
+    """How what tasks left is looked for: below this process, or where the kernel lists no children, everywhere."""
+    if request.param == "all":
+        monkeypatch.setattr(processes, "lists_children", lambda: False)
+    elif not processes.lists_children():
+        pytest.skip("this kernel lists no children of a process")
+    return request.param
+
+
+def test_daemons_that_a_task_left_are_killed_even_when_they_hide(looking):
     script = "setsid sleep 613 & (exec env -i setsid sleep 614) & sleep 0.2; exit 0"
 
     async def adopt(runner: TaskRunner, seen: Seen) -> None:
@@ -102,6 +113,80 @@ def test_daemons_that_a_task_left_are_killed_even_when_they_hide():
         commands = list(command_lines())
         left = any(b"sleep\x00613" in command or b"sleep\x00614" in command for command in commands)
     assert not left
+
+
+DAEMON = """import os, sys, time
+if os.fork():
+    time.sleep(0.3); os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+hides = os.fork() == 0
+os.execve("/bin/sleep", ["sleep", sys.argv[1]], {} if hides else dict(os.environ))
+"""
+
+
+def test_what_a_rank_left_is_killed_while_other_ranks_run_and_theirs_is_not(looking):
+    """A daemon in a session of its own, forked twice, with a child that hides; its neighbour's goes with its neighbour only."""
+    living: list[list[bool]] = []
+
+    def left() -> list[bool]:
+        commands = list(command_lines())
+        return [any(b"sleep\x00" + name in command for command in commands) for name in (b"6151", b"6161")]
+
+    async def wait(runner: TaskRunner, seen: Seen) -> None:
+        processes.become_subreaper()
+        while "rank-1" not in seen.exits:
+            await asyncio.sleep(0.01)
+        deadline = time.monotonic() + 30
+        while left()[0] and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+        living.append(left())
+        runner.stop("rank-2", 0.0)
+
+    stays = shell("rank-2", f"python -c '{DAEMON}' 6161; sleep 600", group="rank-2")
+    run(Task("rank-1", ("python", "-c", DAEMON, "6151"), ENV, "/"), stays, during=wait)
+    deadline = time.monotonic() + 30
+    while any(left()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert living == [[False, True]]
+    assert left() == [False, False]
+
+
+def test_the_end_of_a_rank_asks_nothing_of_other_processes_of_the_node(monkeypatch):
+    if not processes.lists_children():
+        pytest.skip("this kernel lists no children of a process")
+    others = [subprocess.Popen(["sleep", "600"], start_new_session=True) for _ in range(3)]
+    read: list[int] = []
+    real = processes.read_process
+
+    def counted(pid):
+        read.append(pid)
+        return real(pid)
+
+    def look_at_all():
+        raise AssertionError("all processes were looked at")
+
+    async def wait(runner: TaskRunner, seen: Seen) -> None:
+        processes.become_subreaper()
+        runner.spared.update(other.pid for other in others)
+        monkeypatch.setattr(processes, "read_process", counted)
+        monkeypatch.setattr(processes, "all_processes", look_at_all)
+        runner.start(shell("short", "exit 0"))
+        while "short" not in seen.exits:
+            await asyncio.sleep(0.01)
+        monkeypatch.undo()
+        runner.stop("ranks", 0.0)
+
+    try:
+        ranks = [shell(f"rank-{number}", "sleep 600 & wait", group="ranks") for number in range(8)]
+        run(*ranks, during=wait)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert read
+    assert len(read) < 8
 
 
 def command_lines():

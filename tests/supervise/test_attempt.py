@@ -93,6 +93,18 @@ def test_ranks_are_ordered_once_it_is_durable_that_the_attempt_began(led):
     assert orders[1].message.resume_from == "/ckpt/5"
 
 
+def test_what_each_of_ten_thousand_nodes_is_told_of_the_others_is_small_and_made_once():
+    nodes = Nodes([f"nid{number:06d}" for number in range(10_000)], epoch=2, segment=1, lost_s=20.0)
+    for number, node in enumerate(nodes.by_name.values()):
+        node.address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+    attempt = Attempt(1, list(nodes.by_name.values()), 10, "fork", epoch=2, silent_s=2.0)
+    attempt.decide(Begin((1, 2), Beginning()))
+    orders = attempt.decide(Start((1, 2), None))
+    assert len(orders) == 10_000
+    assert len({id(order.body) for order in orders}) == 1
+    assert len(orders[0].body) < 1000
+
+
 def test_nothing_is_decided_before_the_orders_are_out(led):
     led.does(AgentLost("b", "its agent ended"))
     assert led.at(1.0) == []

@@ -114,3 +114,45 @@ def test_an_order_waits_until_what_it_names_is_durable_and_later_ones_wait_behin
     assert link.sent == ["lease", "clear", "bye"]
     assert out == [None]
     assert journal.durable_until == 1
+
+
+def test_orders_for_hundreds_of_nodes_go_out_in_parts_between_which_others_have_their_turn(tmp_path):
+    folder = RunFolder.create(tmp_path, "led-20260101T000000Z-abcd")
+    journal = JournalWriter(folder.journal, "supervisor-1", 1, lane=Lane("writing"))
+    names = [f"n{number}" for number in range(950)]
+    nodes, machines, link, out = Nodes(names, 1, 1, 20.0), Machines(unexpected), Link(), []
+    Agents(machines, nodes, journal, None, lambda: None, lambda: None, out.append)
+    hello = messages.Hello(1, 7, 1, "h", "3.9", messages.Slots(), epoch=1, attempt=0, living=())
+    for name in names:
+        nodes.decide(Hello(0.0, name, link, hello, "10.0.0.1"))
+    turns = []
+
+    class Decided:
+        due = None
+
+        def decide(self, commands):
+            return commands
+
+    async def sent(count):
+        while len(link.sent) < count:
+            before = len(link.sent)
+            await asyncio.sleep(0)
+            turns.append(len(link.sent) - before)
+
+    async def lead():
+        machines.happened(Decided(), [Order(name, messages.Signal("ranks-1", "USR1")) for name in names])
+        assert 0 < len(link.sent) <= 100
+        machines.happened(Decided(), [Order(name, messages.Stop("ranks-1", 0.0)) for name in names])
+        await sent(1900)
+        await asyncio.sleep(0.01)
+        assert out == []  # none of them waited for the journal
+        begun = Write("attempt_started", {}, mark="1")
+        machines.happened(Decided(), [begun, *(Order(name, messages.Clear(), after="1") for name in names)])
+        await sent(2850)
+        while not out:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(lead())
+    assert max(turns) <= 100
+    assert link.sent == ["signal"] * 950 + ["stop"] * 950 + ["clear"] * 950
+    assert out == [None]

@@ -234,6 +234,16 @@ def test_leases_answer_the_moment_that_the_agent_told_last(told):
     assert told.nodes.decide(LeasesDue(5.0)) == [Send("first", {"t": "lease", "of": 4.25, "seen": 0})]
 
 
+def test_parts_of_the_leases_are_all_of_them_once():
+    nodes = Nodes([f"n{number}" for number in range(1000)], epoch=2, segment=1, lost_s=LOST_S)
+    hello = messages.Hello(1, 7, 1, "h", "3.9", SLOTS, epoch=2, attempt=0, living=(), at=1.0)
+    for name in nodes.by_name:
+        nodes.decide(Hello(0.0, name, name, hello, "10.0.0.1", None))
+    parts = [[send.connection for send in nodes.decide(LeasesDue(5.0, part, 3))] for part in range(3)]
+    assert [len(part) for part in parts] == [334, 333, 333]
+    assert sorted(name for part in parts for name in part) == sorted(nodes.by_name)
+
+
 def test_an_agent_that_takes_nothing_is_cut_off(told):
     told.hello()
     commands = [command for _ in range(20_002) for command in told.nodes.decide(Order("a", messages.ShellInput("1")))]

@@ -104,6 +104,30 @@ def test_telemetry_that_a_disk_holds_up_is_acknowledged_when_it_is_written_and_t
     assert len(list_parts(folder.telemetry)) == 1
 
 
+def test_hundreds_of_nodes_are_acknowledged_in_parts_and_one_that_is_lost_meanwhile_is_not(tmp_path):
+    _, _, _, intake, _ = led(tmp_path)
+    nodes, turns = [Heard() for _ in range(950)], []
+
+    def acknowledged():
+        return sum(len(node.acknowledged) for node in nodes)
+
+    async def lead():
+        for node in nodes:
+            told(intake, node, 7)
+        intake.flush()
+        while acknowledged() < 949:
+            before = acknowledged()
+            await asyncio.sleep(0)
+            turns.append(acknowledged() - before)
+            if acknowledged():
+                intake.lost(nodes[-1])
+        await intake.close(60.0)
+
+    asyncio.run(lead())
+    assert max(turns) <= 100
+    assert [node.acknowledged for node in nodes] == [[7]] * 949 + [[]]
+
+
 def test_what_the_journal_says_of_data_is_written_before_the_agent_may_forget_it(tmp_path):
     folder, disk, journal, intake, node = led(tmp_path)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Iterable, Mapping, NamedTuple, Optional
+from typing import Any, Collection, Iterable, Mapping, NamedTuple, Optional
 
 MARKER = "CORDEE_TASK"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
 
 
 class Process(NamedTuple):
@@ -25,6 +26,14 @@ class Process(NamedTuple):
 def become_subreaper() -> bool:
     """Make orphaned descendants children of this process instead of init's; return whether the kernel agreed."""
     return bool(_prctl()(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def is_subreaper() -> bool:
+    """Return whether orphaned descendants become children of this process."""
+    import ctypes
+
+    answer = ctypes.c_int(0)
+    return bool(_prctl()(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0) == 0 and answer.value)
 
 
 def die_with_parent(parent: int) -> None:
@@ -81,6 +90,42 @@ def all_processes() -> dict[int, Process]:
                     found[process.pid] = process
     finally:
         os.close(proc)
+    return found
+
+
+def lists_children() -> bool:
+    """Return whether this kernel tells the children of a process (CONFIG_PROC_CHILDREN)."""
+    return os.path.exists(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+
+
+def children_of(pid: int) -> set[int]:
+    """Return the pids of the children of all threads of a process, where `lists_children`; none when it is gone."""
+    found: set[int] = set()
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found
+    for thread in threads:
+        try:
+            with open(f"/proc/{pid}/task/{thread}/children", "rb", buffering=0) as file:
+                found.update(map(int, file.readall().split()))
+        except OSError:  # it has ended meanwhile
+            continue
+    return found
+
+
+def near_processes(apart: Collection[int]) -> dict[int, Process]:
+    """Return this process and all below it, by pid, but for the children `apart` and all below those.
+
+    What lives on of a child of a subreaper once that has ended is there; the other processes of a node are not looked at.
+    """
+    found: dict[int, Process] = {}
+    pending = [os.getpid()]
+    while pending:
+        process = read_process(pending.pop())
+        if process is not None:
+            found[process.pid] = process
+            pending += children_of(process.pid) - found.keys() - set(apart)
     return found
 
 

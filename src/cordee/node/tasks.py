@@ -39,6 +39,7 @@ class Task:
         terminal: (rows, columns) to run it on a pseudo terminal, as a shell is.
         keeps_children: what it started stays when it ends, until the runner does (a daemon of a set-up line).
         open_stdin: its standard input stays open until `close_stdin`, or until this process ends.
+        elsewhere: others start processes for it, which are not below this one (srun).
         cpus: it may run on these alone; None: where this process may.
     """
 
@@ -52,6 +53,7 @@ class Task:
     terminal: Optional[tuple[int, int]] = None
     keeps_children: bool = False
     open_stdin: bool = False
+    elsewhere: bool = False
     cpus: Optional[frozenset[int]] = None
 
 
@@ -113,6 +115,7 @@ class TaskRunner:
         self._next_reap = 0.0
         self._reaping: Optional[asyncio.TimerHandle] = None
         self.spared: set[int] = set()
+        self._lists_children = processes.lists_children()
 
     def start(self, task: Task) -> None:
         """Start a task; one that cannot be started has ended when this returns.
@@ -291,12 +294,24 @@ class TaskRunner:
         """Kill what ended tasks started; strays that hide their origin go once no other task could own them."""
         if not ended:
             return
-        table = processes.all_processes()
+        table = self._where_they_left(ended)
         left = processes.of_tasks(_markers(ended), table)
         if not any(other.status is None and not other.task.open_stdin for other in self._running.values()):
             strays = processes.strays(os.getpid(), f"{self.owner}/", table)
             left |= self._not_spared(strays | processes.descendants(strays, table), table)
         processes.kill_all(left)
+
+    def _where_they_left(self, ended: Sequence[_Running]) -> dict[int, processes.Process]:
+        """Return all processes that ended tasks may have left, and others: not those below tasks that run, if possible.
+
+        A task of a subreaper leaves its processes to that, and to nobody else: a node's thousands of others need no look.
+        """
+        if not self._lists_children or any(entry.task.elsewhere for entry in ended) or not processes.is_subreaper():
+            return processes.all_processes()
+        # What keeps a container open may be the parent of what ranks left in there.
+        others = self._running.values()
+        apart = {other.process.pid for other in others if other.status is None and not other.task.open_stdin}
+        return processes.near_processes(apart)
 
     def _finish(self, entry: _Running) -> None:
         if entry.ended:

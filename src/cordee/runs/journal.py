@@ -26,6 +26,7 @@ _SYNC_BYTES = 256 << 10
 _WRITE_BYTES = 1 << 20
 _RETRY_S = 1.0
 _PROGRESS = b'"event":"progress"'
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 class Line(NamedTuple):
@@ -185,7 +186,7 @@ class JournalWriter:
                 "event": event,
             }
             record.update(fields)
-            data = json.dumps(record, separators=(",", ":"), default=str).encode() + b"\n"
+            data = _encode(record).encode() + b"\n"
             self._waiting.add(Line(data, self.sequence, event, durable))
             self.sequence += 1
         if not waits:

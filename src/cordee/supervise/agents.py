@@ -17,6 +17,9 @@ from cordee.supervise.vocabulary import Abort, Close, Closed, Hello, Order, Said
 from cordee.wire import messages
 from cordee.wire.messages import FROM_AGENT, FromAgent, FromSupervisor, decode
 
+# Orders that go out before others have their turn: those of thousands of nodes hold the loop up otherwise.
+_AT_ONCE = 100
+
 
 class Agents:
     """Connections of agents, and the orders that wait for the journal.
@@ -28,7 +31,8 @@ class Agents:
         place: knows at which address a node is reached.
         attempt: returns the number of the attempt whose ranks may run, None before the first.
         changed: called whenever an agent has come or gone.
-        released: called when all orders that waited have gone out, or with the error that prevented it.
+        released: called when orders that waited for the journal, and all others that were held, have gone out, or with
+            the error that prevented it.
     """
 
     def __init__(
@@ -46,6 +50,8 @@ class Agents:
         self._sequences: dict[str, int] = {}
         self._held: Deque[Order] = deque()
         self._releasing: Optional[asyncio.Task[None]] = None
+        self._awaited = False
+        self._went_out = 0
         doings: dict[type, Callable[[Any], object]] = {
             Send: lambda command: command.connection.send(command.message, command.body),
             Close: lambda command: command.connection.close(command.reason),
@@ -101,23 +107,38 @@ class Agents:
             self._sequences[command.mark] = record["seq"]
 
     def _order(self, order: Order) -> None:
-        """Let an order out, or hold it: until what it names is durable, and while another one is held."""
-        if not order.after and not self._held:
+        """Let an order out, or hold it: until what it names is durable, while another one is held, or for a turn of the loop."""
+        if not order.after and not self._held and self._went_out < _AT_ONCE:
+            self._went_out += 1
             self.happened(order)
             return
+        self._awaited = self._awaited or bool(order.after)
         self._held.append(order)
         if self._releasing is None:
-            self._releasing = asyncio.ensure_future(self._release())
-            self._releasing.add_done_callback(self._have_released)
+            self._begin_releasing()
+
+    def _begin_releasing(self) -> None:
+        self._releasing = asyncio.ensure_future(self._release())
+        self._releasing.add_done_callback(self._have_released)
 
     async def _release(self) -> None:
         while self._held:
             order = self._held[0]
             if order.after and self._journal.durable_until <= self._sequences[order.after]:
                 await self._journal.durable()
+            if self._went_out >= _AT_ONCE:
+                self._went_out = 0
+                await asyncio.sleep(0)
+            self._went_out += 1
             self.happened(self._held.popleft())
 
     def _have_released(self, releasing: asyncio.Task[None]) -> None:
         self._releasing = None
-        if not releasing.cancelled():
-            self._released(releasing.exception())
+        if releasing.cancelled():
+            return
+        error = releasing.exception()
+        if self._held and error is None:  # what came since it ended
+            self._begin_releasing()
+        elif self._awaited or error is not None:
+            self._awaited = False
+            self._released(error)

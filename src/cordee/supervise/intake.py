@@ -18,6 +18,7 @@ from cordee.supervise.nodes import Node
 from cordee.wire.messages import Ack, Telemetry
 
 _ACKNOWLEDGE_S = 1.0
+_TOLD_AT_ONCE = 100
 _MOST_WAITING_BYTES = 64 << 20
 
 
@@ -50,6 +51,7 @@ class Intake:
         self._storing: Optional[Future[bool]] = None
         self._waiting: dict[Node, int] = {}
         self._being_stored: dict[Node, int] = {}
+        self._stored: dict[Node, int] = {}
         self._next_flush = monotonic() + _ACKNOWLEDGE_S
         self._steps: dict[int, int] = {}
         self.taken_bytes = 0
@@ -104,6 +106,7 @@ class Intake:
         """A node's agent is gone: its successor counts its messages anew."""
         self._waiting.pop(node, None)
         self._being_stored.pop(node, None)
+        self._stored.pop(node, None)
 
     def tick(self) -> None:
         """Write what is due; it is acknowledged once it is written."""
@@ -132,8 +135,10 @@ class Intake:
             self._storing = None
             self._waiting_bytes -= sum(map(len, bodies))
             if storing.result() and self._journal.written_until >= until:
-                for node, sequence in waiting.items():
-                    self._tell(node, Ack(sequence))
+                telling = bool(self._stored)
+                self._stored.update(waiting)
+                if not telling:
+                    self._tell_stored()
             else:
                 self._waiting = {**waiting, **self._waiting}
 
@@ -143,10 +148,18 @@ class Intake:
             loop = asyncio.get_running_loop()
             self._storing.add_done_callback(lambda storing: loop.call_soon_threadsafe(stored, storing))
 
+    def _tell_stored(self) -> None:
+        """Acknowledge what is stored: to thousands of nodes in parts, between which others have their turn."""
+        part = [(node, self._stored.pop(node)) for node in list(self._stored)[:_TOLD_AT_ONCE]]
+        if self._stored:
+            asyncio.get_running_loop().call_soon(self._tell_stored)
+        for node, sequence in part:
+            self._tell(node, Ack(sequence))
+
     async def close(self, most_s: float) -> None:
         """Have all that is left written, and acknowledged if that takes no longer than `most_s`."""
         deadline = monotonic() + most_s
-        while (self._storing is not None or self._bodies) and monotonic() < deadline:
+        while (self._storing is not None or self._bodies or self._stored) and monotonic() < deadline:
             self.flush()
             await asyncio.sleep(0.01)
         self.flush()

@@ -57,8 +57,9 @@ class Machines:
                 except Exception as error:
                     if not self._broke(machine, error):
                         raise
-                if machine.due is not None:
-                    self._wake(machine, machine.due)
+                due = machine.due
+                if due is not None:
+                    self._wake(machine, due)
         finally:
             self._deciding = False
 

@@ -196,6 +196,7 @@ class Nodes:
 
     def __init__(self, names: Iterable[str], epoch: int, segment: int, lost_s: float) -> None:
         self.by_name = {name: Node(name) for name in names}
+        self._all = list(self.by_name.values())
         self._epoch, self._segment, self._lost_s = epoch, segment, lost_s
         self._ending = False
         self.due: Optional[float] = None
@@ -204,7 +205,7 @@ class Nodes:
             Said: self._said,
             Closed: self._closed,
             LookedAt: self._looked_at,
-            LeasesDue: lambda event: self._of_all(Node.renew_lease),
+            LeasesDue: self._renew_leases,
             HeldUp: self._held_up,
             FoundGone: self._found_gone,
             NotCome: self._not_come,
@@ -224,8 +225,8 @@ class Nodes:
         """
         return self._rules[type(event)](event)
 
-    def _of_all(self, rule: Callable[[Node], list[NodeCommand]]) -> list[NodeCommand]:
-        return [command for node in self.by_name.values() for command in rule(node)]
+    def _renew_leases(self, event: LeasesDue) -> list[NodeCommand]:
+        return [command for node in self._all[event.part :: event.parts] for command in node.renew_lease()]
 
     def _hello(self, event: Hello) -> list[NodeCommand]:
         node, hello = self.by_name[event.node], event.message

@@ -11,7 +11,7 @@ from cordee.supervise.early_end import EarlyEnd
 from cordee.supervise.ends import Ended, SegmentOver
 from cordee.supervise.nodes import Node
 from cordee.supervise.restart import Failure, RestartPolicy
-from cordee.supervise.trial import Trial
+from cordee.supervise.trial import Trial, earlier
 from cordee.supervise.vocabulary import (
     AgentLost,
     AskToStop,
@@ -125,7 +125,7 @@ class Run:
         if self._over:
             return None
         trial = self.trial.due if self.trial is not None else None
-        return min((due for due in (self._due, trial) if due is not None), default=None)
+        return earlier(self._due, trial)
 
     @property
     def attempt(self) -> Optional[Attempt]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Callable, Mapping, Optional
 
 from cordee.checkpoint.folder import Checkpoint
@@ -32,6 +33,7 @@ _LATE_S = 1.0
 _SECOND_S = 1.0
 _PROGRESS_S, _SHARED_PROGRESS_S = 2.0, 4.0
 _SEAL_S = 30.0
+_LEASES_AT_ONCE = 250
 
 
 class Ticker:
@@ -167,7 +169,17 @@ class Ticker:
         self._troubles.do("looking for silent nodes", self._second)
 
     def _renew_leases(self) -> None:
-        self._agents.happened(LeasesDue(monotonic()))
+        """Renew the leases, those of thousands of nodes in parts, evenly until they are due again: none holds the loop up for long."""
+        parts = -(-len(self._nodes) // _LEASES_AT_ONCE)
+        self._renew_part(0, parts)
+        for part in range(1, parts):
+            after_s = self._heartbeat_s * part / parts
+            asyncio.get_running_loop().call_later(
+                after_s, self._troubles.do, "renewing leases", partial(self._renew_part, part, parts)
+            )
+
+    def _renew_part(self, part: int, parts: int) -> None:
+        self._agents.happened(LeasesDue(monotonic(), part, parts))
 
     def _tell_news(self) -> None:
         self._telling.look(self._nodes.values())

@@ -49,6 +49,13 @@ _GRACE_S = 5.0
 _PORTS = 2
 
 
+def earlier(one: Optional[float], other: Optional[float]) -> Optional[float]:
+    """Return the earlier of two times, of which None is never."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one if one < other else other
+
+
 class Result(NamedTuple):
     """How an attempt ended, and whether it left a new complete checkpoint."""
 
@@ -108,8 +115,7 @@ class Trial:
     @property
     def due(self) -> Optional[float]:
         """When `Passed` is wanted."""
-        due = [due for due in (self.attempt.due, self._due) if due is not None]
-        return min(due, default=None)
+        return earlier(self.attempt.due, self._due)
 
     def decide(self, event: Any) -> list[RunCommand]:
         """Take an event and return what is to be done."""

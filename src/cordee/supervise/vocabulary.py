@@ -110,9 +110,11 @@ class LookedAt(NamedTuple):
 
 
 class LeasesDue(NamedTuple):
-    """Leases are to be renewed."""
+    """Leases are to be renewed: those of one of so many parts of the nodes."""
 
     now: float
+    part: int = 0
+    parts: int = 1
 
 
 class HeldUp(NamedTuple):

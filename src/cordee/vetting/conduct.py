@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Optional
 
 from cordee.clock import monotonic
@@ -26,6 +27,7 @@ _CONFUSION_RATIO = 0.3
 _VERDICT_S = 0.5
 _ANSWER_S = 1.0
 _CLOCK = "host.clock"
+_MANY = 500
 
 
 def plain_protocol(deadline_s: float) -> dict[str, Any]:
@@ -120,15 +122,23 @@ class Conductor:
             **{key: self._identity.get(key) for key in ("run", "job", "cluster", "user")},
             "at": utc_text(),
             "seconds": round(monotonic() - self._began, 3),
-            **decide(
-                self.protocol, reports, pairs, min_nodes=self._min_nodes or self.protocol["policy"].get("min_nodes")
-            ),
+            **await self._decide(reports, pairs),
         }
         if self.protocol["history"] is not None:
             from cordee.vetting.record import write
 
             await asyncio.get_running_loop().run_in_executor(None, write, document, self.protocol["history"])
         return document
+
+    async def _decide(
+        self, reports: dict[str, Optional[list[dict[str, Any]]]], pairs: Optional[PairOutcome]
+    ) -> dict[str, Any]:
+        """Decide; for thousands of nodes in a thread, while the event loop goes on."""
+        least = self._min_nodes or self.protocol["policy"].get("min_nodes")
+        work = partial(decide, self.protocol, reports, pairs, min_nodes=least)
+        if len(reports) < _MANY:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(None, work)
 
     async def _compare_clocks(
         self, members: dict[str, Member], reports: dict[str, Optional[list[dict[str, Any]]]]

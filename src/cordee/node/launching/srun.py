@@ -77,7 +77,7 @@ class SrunLaunch(Launch):
             first = ranks[0]
             environment = srun_environment(first.env if first.outside is None else first.outside)
             argv = srun_command(self._step, self.world, self.host.meeting_place.parent)
-            task = Task(self._task, argv, environment, first.cwd, group=self._task)
+            task = Task(self._task, argv, environment, first.cwd, group=self._task, elsewhere=True)
             self.host.run_task(task, self._srun_ended, output=self._srun_said)
 
     def signal(self, number: int) -> None:
