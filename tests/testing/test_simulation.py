@@ -226,6 +226,18 @@ FOUND = {
         Script(per_node=2, setup_s=0.0, notice_s=0.001),
         (Fault("hold", 3.0, "message checks_done 2", 1, 12.4),),
     ),
+    "telemetry that a disk took back is durable before the run's end is written": Case(
+        2001, Script(setup_s=6.0, notice_s=0.001), (Fault("disk_stale", 0.001, "message stop 2", 1, 70.0),)
+    ),
+    "ranks of an attempt that was lost before it was durable are not ordered from the next agents": Case(
+        5960,
+        Script(per_node=2, setup_s=0.0, notice_s=0.001, stopping=False, disk_s=0.0005),
+        (
+            Fault("disk_still", 5.72, seconds=70.0),
+            Fault("pause_supervisor", 14.62, seconds=6.0),
+            Fault("disk_readonly", 0.001, "message checks 3", 1, 180.0),
+        ),
+    ),
 }
 
 

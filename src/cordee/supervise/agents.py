@@ -16,6 +16,7 @@ from cordee.supervise.place import Place
 from cordee.supervise.vocabulary import Abort, Close, Closed, Hello, Order, Said, Send, Tell, Write
 from cordee.wire import messages
 from cordee.wire.messages import FROM_AGENT, FromAgent, FromSupervisor, decode
+from cordee.wire.session import Session
 
 
 class Agents:
@@ -44,7 +45,7 @@ class Agents:
         self._machines, self._nodes, self._journal, self._place = machines, nodes, journal, place
         self._attempt, self._changed, self._released = attempt, changed, released
         self._sequences: dict[str, int] = {}
-        self._held: Deque[Order] = deque()
+        self._held: Deque[tuple[Order, Optional[Session]]] = deque()
         self._releasing: Optional[asyncio.Task[None]] = None
         doings: dict[type, Callable[[Any], object]] = {
             Send: lambda command: command.connection.send(command.message, command.body),
@@ -101,21 +102,26 @@ class Agents:
             self._sequences[command.mark] = record["seq"]
 
     def _order(self, order: Order) -> None:
-        """Let an order out, or hold it: until what it names is durable, and while another one is held."""
+        """Let an order out, or hold it: until what it names is durable, and while another one is held.
+
+        An order is for the agent that serves the node when it is given: whoever follows that one does not get it.
+        """
         if not order.after and not self._held:
             self.happened(order)
             return
-        self._held.append(order)
+        self._held.append((order, self._nodes.by_name[order.node].session))
         if self._releasing is None:
             self._releasing = asyncio.ensure_future(self._release())
             self._releasing.add_done_callback(self._have_released)
 
     async def _release(self) -> None:
         while self._held:
-            order = self._held[0]
+            order, session = self._held[0]
             if order.after and self._journal.durable_until <= self._sequences[order.after]:
                 await self._journal.durable()
-            self.happened(self._held.popleft())
+            self._held.popleft()
+            if self._nodes.by_name[order.node].session is session:
+                self.happened(order)
 
     def _have_released(self, releasing: asyncio.Task[None]) -> None:
         self._releasing = None
