@@ -20,8 +20,10 @@ from cordee.runs.lane import Inline
 from cordee.supervise import attempt
 from cordee.supervise.attempt import Attempt
 from cordee.supervise.early_end import EarlyEnd
+from cordee.supervise.machines import Machines
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.restart import Decision, RestartPolicy
+from cordee.supervise.supervisor import Supervisor
 from cordee.supervise.trial import Trial
 from cordee.supervise.vetting import NodePreparation
 from cordee.supervise.vocabulary import EndTraining
@@ -68,8 +70,22 @@ def test_no_rule_is_broken_by_what_is_held(block):
 
 
 @pytest.mark.campaign
-def test_no_rule_is_broken_by_what_is_held_in_many_seeds():
-    assert campaign(range(1000, 3000)).broken == {}
+@pytest.mark.parametrize("first", range(1000, 3000, 200))
+def test_no_rule_is_broken_by_what_is_held_in_many_seeds(first):
+    assert campaign(range(first, first + 200)).broken == {}
+
+
+@pytest.mark.parametrize("where", [(Ownership, "look"), (Machines, "happened"), (Supervisor, "serve")])
+def test_what_interrupts_a_simulation_is_raised_and_not_taken_for_a_broken_rule(where, monkeypatch):
+    class TimeIsUp(BaseException):
+        """As pytest raises it, from a signal's handler, in whatever runs."""
+
+    def interrupt(*_):
+        raise TimeIsUp
+
+    monkeypatch.setattr(*where, interrupt)
+    with pytest.raises(TimeIsUp):
+        simulate(case())
 
 
 def test_a_rank_that_is_killed_is_restarted_from_the_checkpoint():
