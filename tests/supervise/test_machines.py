@@ -84,19 +84,21 @@ class Link:
         self.sent.append(message["t"])
 
 
-def test_an_order_waits_until_what_it_names_is_durable_and_later_ones_wait_behind_it(tmp_path):
+class Decided:
+    due = None
+
+    def decide(self, commands):
+        return commands
+
+
+def hold_an_order(tmp_path, meanwhile):
+    """Return what an agent was sent when an order had to wait for the journal: at that moment, and at the end."""
     folder, disk = RunFolder.create(tmp_path, "led-20260101T000000Z-abcd"), FaultyDisk()
     journal = JournalWriter(folder.journal, "supervisor-1", 1, disk=disk, lane=Lane("writing"))
     nodes, machines, link, out = Nodes(["a"], 1, 1, 20.0), Machines(unexpected), Link(), []
     agents = Agents(machines, nodes, journal, None, lambda: None, lambda: None, out.append)
     hello = messages.Hello(1, 7, 1, "h", "3.9", messages.Slots(), epoch=1, attempt=0, living=())
     nodes.decide(Hello(0.0, "a", link, hello, "10.0.0.1"))
-
-    class Decided:
-        due = None
-
-        def decide(self, commands):
-            return commands
 
     async def lead():
         disk.fail("fsync", errno.EIO, times=-1)
@@ -105,15 +107,28 @@ def test_an_order_waits_until_what_it_names_is_durable_and_later_ones_wait_behin
         agents.tell(nodes.by_name["a"], messages.Lease(1.0))
         while journal.refused_since is None:
             await asyncio.sleep(0.01)
-        assert link.sent == ["lease"]
+        before = list(link.sent)
+        meanwhile(nodes, link, hello)
         disk.release()
         while not out:
             await asyncio.sleep(0.01)
+        return before
 
-    asyncio.run(lead())
-    assert link.sent == ["lease", "clear", "bye"]
-    assert out == [None]
-    assert journal.durable_until == 1
+    before = asyncio.run(lead())
+    assert (out, journal.durable_until) == ([None], 1)
+    return before, link.sent
+
+
+def test_an_order_waits_until_what_it_names_is_durable_and_later_ones_wait_behind_it(tmp_path):
+    assert hold_an_order(tmp_path, lambda *_: None) == (["lease"], ["lease", "clear", "bye"])
+
+
+def test_an_order_that_waits_is_not_given_to_the_agent_that_follows_the_one_it_was_for(tmp_path):
+    def replaced(nodes, link, hello):
+        link.sent.clear()
+        nodes.decide(Hello(1.0, "a", link, hello._replace(incarnation=2, pid=8), "10.0.0.1"))
+
+    assert hold_an_order(tmp_path, replaced) == (["lease"], [])
 
 
 def test_orders_for_hundreds_of_nodes_go_out_in_parts_between_which_others_have_their_turn(tmp_path):

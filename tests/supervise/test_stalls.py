@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from itertools import pairwise
 
-from cordee.runs.blocklog import encode_facts, list_parts
+from cordee.runs.blocklog import FACTS, encode_facts, iter_records, list_parts, read_blocks
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.lane import Aside, Lane, Look
@@ -126,6 +127,44 @@ def test_hundreds_of_nodes_are_acknowledged_in_parts_and_one_that_is_lost_meanwh
     asyncio.run(lead())
     assert max(turns) <= 100
     assert [node.acknowledged for node in nodes] == [[7]] * 949 + [[]]
+
+
+def test_acknowledged_telemetry_that_the_disk_takes_back_is_durable_when_the_intake_is_closed(tmp_path):
+    folder, disk, _, intake, node = led(tmp_path)
+
+    async def lead():
+        told(intake, node, 1)
+        intake.flush()
+        while not node.acknowledged:
+            await asyncio.sleep(0.01)
+        disk.fail("fsync", errno.ESTALE, "blocks-1-0.log", lose=True)
+        disk.fail("open", errno.ESTALE, "blocks-1-1.log", times=3)
+        await intake.close(60.0)
+
+    asyncio.run(lead())
+    kinds = [
+        kind
+        for _, _, part in list_parts(folder.telemetry)
+        for _, _, data in read_blocks(part)
+        for kind, _ in iter_records(data)
+    ]
+    assert kinds == [FACTS]
+
+
+def test_closing_the_intake_gives_up_in_time_and_at_once_where_its_folder_is_gone(tmp_path):
+    folder, disk, _, intake, node = led(tmp_path)
+
+    async def lead():
+        told(intake, node, 1)
+        intake.flush()
+        disk.fail("fsync", errno.EIO, "blocks-*.log", times=-1)
+        disk.fail("open", errno.EIO, "blocks-1-1.log", times=-1)
+        assert not await intake.write_the_rest(0.0)
+        disk.release()
+        shutil.rmtree(folder.telemetry)
+        assert not await intake.write_the_rest(3600.0)
+
+    asyncio.run(lead())
 
 
 def test_what_the_journal_says_of_data_is_written_before_the_agent_may_forget_it(tmp_path):

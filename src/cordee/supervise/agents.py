@@ -16,6 +16,7 @@ from cordee.supervise.place import Place
 from cordee.supervise.vocabulary import Abort, Close, Closed, Hello, Order, Said, Send, Tell, Write
 from cordee.wire import messages
 from cordee.wire.messages import FROM_AGENT, FromAgent, FromSupervisor, decode
+from cordee.wire.session import Session
 
 # Orders that go out before others have their turn: those of thousands of nodes hold the loop up otherwise.
 _AT_ONCE = 100
@@ -48,7 +49,7 @@ class Agents:
         self._machines, self._nodes, self._journal, self._place = machines, nodes, journal, place
         self._attempt, self._changed, self._released = attempt, changed, released
         self._sequences: dict[str, int] = {}
-        self._held: Deque[Order] = deque()
+        self._held: Deque[tuple[Order, Optional[Session]]] = deque()
         self._releasing: Optional[asyncio.Task[None]] = None
         self._awaited = False
         self._went_out = 0
@@ -107,13 +108,16 @@ class Agents:
             self._sequences[command.mark] = record["seq"]
 
     def _order(self, order: Order) -> None:
-        """Let an order out, or hold it: until what it names is durable, while another one is held, or for a turn of the loop."""
+        """Let an order out, or hold it: until what it names is durable, while another one is held, or for a turn of the loop.
+
+        An order is for the agent that serves the node when it is given: whoever follows that one does not get it.
+        """
         if not order.after and not self._held and self._went_out < _AT_ONCE:
             self._went_out += 1
             self.happened(order)
             return
         self._awaited = self._awaited or bool(order.after)
-        self._held.append(order)
+        self._held.append((order, self._nodes.by_name[order.node].session))
         if self._releasing is None:
             self._begin_releasing()
 
@@ -123,14 +127,16 @@ class Agents:
 
     async def _release(self) -> None:
         while self._held:
-            order = self._held[0]
+            order, session = self._held[0]
             if order.after and self._journal.durable_until <= self._sequences[order.after]:
                 await self._journal.durable()
             if self._went_out >= _AT_ONCE:
                 self._went_out = 0
                 await asyncio.sleep(0)
-            self._went_out += 1
-            self.happened(self._held.popleft())
+            self._held.popleft()
+            if self._nodes.by_name[order.node].session is session:
+                self._went_out += 1
+                self.happened(order)
 
     def _have_released(self, releasing: asyncio.Task[None]) -> None:
         self._releasing = None

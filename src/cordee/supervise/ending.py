@@ -8,7 +8,7 @@ from typing import Mapping, NamedTuple, Optional, Union
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.clock import monotonic
 from cordee.errors import EXIT_INTERNAL, CordeeError
-from cordee.runs.folder import RunFolder
+from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter
 from cordee.runs.state import RunState
 from cordee.supervise import remarks, segments
@@ -151,6 +151,6 @@ class Ending:
             await asyncio.wait({written}, timeout=_SECOND_S)
             if isinstance(self._journal.last_error, FileNotFoundError):  # nothing is left to write to
                 break
-        if written.done():
-            await self._intake.write_the_rest(_LAST_TELEMETRY_S)
+        if written.done() and not await self._intake.write_the_rest(_LAST_TELEMETRY_S):
+            say("cordee supervisor: the disk does not take the last telemetry, some of it is lost")
         written.cancel()

@@ -20,6 +20,7 @@ from cordee.wire.messages import Ack, Telemetry
 _ACKNOWLEDGE_S = 1.0
 _TOLD_AT_ONCE = 100
 _MOST_WAITING_BYTES = 64 << 20
+_AGAIN_S = 0.5
 
 
 class Intake:
@@ -157,17 +158,25 @@ class Intake:
             self._tell(node, Ack(sequence))
 
     async def close(self, most_s: float) -> None:
-        """Have all that is left written, and acknowledged if that takes no longer than `most_s`."""
+        """Have all that is left written, acknowledged and made durable, as far as that takes no longer than `most_s`."""
         deadline = monotonic() + most_s
         while (self._storing is not None or self._bodies or self._stored) and monotonic() < deadline:
             self.flush()
             await asyncio.sleep(0.01)
         self.flush()
-        self._lane.submit(self._log.close)
+        await self.write_the_rest(deadline - monotonic())
 
-    async def write_the_rest(self, most_s: float) -> None:
-        """Write, in at most so long, what the disk did not take for good at `close` and may take now."""
-        await asyncio.wait({asyncio.wrap_future(self._lane.submit(self._log.close))}, timeout=most_s)
+    async def write_the_rest(self, most_s: float) -> bool:
+        """Write, again and again for at most so long, what the disk has not taken for good; return whether it has now."""
+        deadline = monotonic() + most_s
+        while True:
+            closing = asyncio.wrap_future(self._lane.submit(self._log.close))
+            await asyncio.wait({closing}, timeout=max(0.0, deadline - monotonic()))
+            if closing.done() and closing.result():
+                return True
+            if monotonic() >= deadline or isinstance(self._log.last_error, FileNotFoundError):  # nothing to write to
+                return False
+            await asyncio.sleep(_AGAIN_S)
 
     def _store(self, bodies: list[bytes]) -> bool:
         for body in bodies:

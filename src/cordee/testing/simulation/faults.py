@@ -287,6 +287,20 @@ def _clock(world: World, host: Host, fault: Fault) -> None:
         world.supervisor.clock_s = host.clock_s
 
 
+def _memory_full(world: World, host: Host, fault: Fault) -> None:
+    """Another program fills a machine's memory: no rank can be started there, which ends the run."""
+    world.rules.rank_faults += 2
+    host.full = True
+    world.loop.after(fault.seconds, setattr, host, "full", False)
+
+
+def _see_former(world: World, host: Host, fault: Fault) -> None:
+    """A machine sees the run's folder as it was before the newest supervisor came, as one that caches it."""
+    _excuse(world, host, fault)
+    host.sees_former = True
+    world.loop.after(fault.seconds, setattr, host, "sees_former", False)
+
+
 def _disk(trouble: str) -> Callable[[World, Host, Fault], None]:
     def begin(world: World, host: Host, fault: Fault) -> None:
         world.disk.begin(trouble)
@@ -329,6 +343,8 @@ _KINDS: dict[str, Callable[[World, Host, Fault], None]] = {
     "rival": _rival,
     "time_limit": _time_limit,
     "clock": _clock,
+    "memory_full": _memory_full,
+    "see_former": _see_former,
     **{trouble: _disk(trouble) for trouble in TROUBLES},
 }
 KINDS = tuple(_KINDS)
@@ -337,5 +353,6 @@ WEIGHTS.update({"lose": 6, "cut": 2, "blip": 3, "kill_rank": 2, "kill_supervisor
 LASTING = frozenset(
     kind
     for kind in KINDS
-    if kind.startswith(("hold", "swallow", "pause", "disk")) or kind in ("blip", "delay", "stuck", "preempt", "clock")
+    if kind.startswith(("hold", "swallow", "pause", "disk"))
+    or kind in ("blip", "delay", "stuck", "preempt", "clock", "memory_full", "see_former")
 )

@@ -67,6 +67,9 @@ class Process:
             self.error, code = error, error.exit_code
         except Exception as error:
             self.error = error
+        except BaseException as error:
+            self.loop.interrupted_by(error)
+            raise
         self.end(code, None)
 
     def end(self, code: int | None, number: int | None) -> None:
@@ -164,7 +167,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._selector = _Jump(self)
         self._clock_resolution = 1e-9
         self._outside = copy_context()
-        self.set_exception_handler(lambda loop, about: self.unhandled.append(about))
+        self._interruption: BaseException | None = None
+        self.set_exception_handler(self._not_handled)
 
     # The clocks of cordee.clock
 
@@ -236,6 +240,25 @@ class VirtualLoop(asyncio.BaseEventLoop):
     async def subprocess_exec(self, protocol_factory: Any, *args: Any, **kwargs: Any) -> Any:
         """Refuse: there is no document side here."""
         raise FileNotFoundError(2, "no such program in a simulation")
+
+    def run_until_complete(self, future: Any) -> Any:
+        """See asyncio; what interrupts this process, as a test's time-out does, is raised, whatever it came in."""
+        try:
+            return super().run_until_complete(future)
+        except RuntimeError:
+            if self._interruption is None:
+                raise
+            raise self._interruption from None
+
+    def _not_handled(self, loop: asyncio.AbstractEventLoop, about: dict[str, Any]) -> None:
+        self.unhandled.append(about)
+        self.interrupted_by(about.get("exception"))
+
+    def interrupted_by(self, error: BaseException | None) -> None:
+        """Stop, if this is no error of what is simulated."""
+        if error is not None and not isinstance(error, (Exception, GeneratorExit, asyncio.CancelledError)):
+            self._interruption = error
+            self.stop()
 
     # What a simulation asks of it
 

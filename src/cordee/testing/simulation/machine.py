@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import signal
 from collections.abc import Callable, Coroutine
@@ -33,6 +34,8 @@ class Host:
     Attributes:
         up: whether it has power.
         stuck_s: how long what is killed here is held by the kernel.
+        full: whether its memory has no room for what ranks share with their agent.
+        sees_former: whether it sees the run's folder as it was before the newest supervisor came.
         agents: all that ran here, the newest last.
         children: what agents started, by pid.
     """
@@ -42,6 +45,7 @@ class Host:
         self.agents: list[Process] = []
         self.children: dict[int, Process] = {}
         self.clock_s = 0.0
+        self.full = self.sees_former = False
 
     @property
     def agent(self) -> Process | None:
@@ -291,6 +295,8 @@ class Channels:
 
     def create(self, attempt: int, rank: int) -> str:
         """See RankChannels."""
+        if self._host.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
         name = f"{self._host.name}/{attempt}-{rank}"
         self._world.channels[name] = self._open[name] = Channel(attempt, rank)
         return name
@@ -434,7 +440,10 @@ class SimulatedMachine(Machine):
     async def connect(self, folder: RunFolder, node: str, **handlers: Any) -> Any:
         """Connect in memory."""
         await self._world.disk.answers()
-        return await self._world.network.connect(wire.read_rendezvous(folder.rendezvous), node, **handlers)
+        place = wire.read_rendezvous(folder.rendezvous)
+        if self._host.sees_former:
+            place = self._world.network.before(place)
+        return await self._world.network.connect(place, node, **handlers)
 
     async def has(self, folder: RunFolder) -> bool:
         """Return whether the run's folder is there."""

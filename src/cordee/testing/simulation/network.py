@@ -147,7 +147,7 @@ class Network:
         chance: for how long things take.
 
     Attributes:
-        observers: called with (node, whether it goes to the node, message) for each message that is sent.
+        observers: called with (end that sends, message) for each message that is sent.
         watchers: called with (node, whether it goes to the node, message) for each message that is sent; True: it is lost
             and its connection is cut.
         ways: what happens on the way to and from a node: `hold` keeps, `swallow` loses.
@@ -159,7 +159,7 @@ class Network:
         self.loop, self._chance = loop, chance
         self.servers: dict[int, Server] = {}
         self.ends: dict[End, None] = {}
-        self.observers: list[Callable[[str, bool, dict[str, Any]], None]] = []
+        self.observers: list[Callable[[End, dict[str, Any]], None]] = []
         self.watchers: list[Callable[[str, bool, dict[str, Any]], bool]] = []
         self.ways: dict[tuple[str, bool], str] = {}
         self.delay_s: dict[str, float] = {}
@@ -178,6 +178,12 @@ class Network:
     def listen(self, token: bytes, epoch: int, on_connect: Callable[[Any], None]) -> Server:
         """See `Place.listen`."""
         return Server(self, token, epoch, on_connect)
+
+    def before(self, place: wire.Rendezvous) -> wire.Rendezvous:
+        """Return where the supervisor before this one listens, or this one."""
+        former = (server for server in self.servers.values() if server.epoch < place.epoch)
+        server = max(former, key=lambda server: server.epoch, default=place)
+        return place._replace(port=server.port, epoch=server.epoch, token=server.token)
 
     async def connect(self, place: wire.Rendezvous, node: str, on_message: Any, on_close: Any) -> End:
         """See `wire.connect`."""
@@ -210,7 +216,7 @@ class Network:
         way = (end.node, end.to_node)
         lost = False
         for observer in self.observers if message is not None else ():
-            observer(*way, message or {})
+            observer(end, message or {})
         for watcher in self.watchers:
             lost = (message is not None and watcher(*way, message)) or lost
         if lost:

@@ -8,12 +8,14 @@ from cordee.errors import RunFolderError
 from cordee.runs.blocklog import EVENTS, decode_json, iter_records, list_parts, read_blocks
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import Replay, RunState
+from cordee.supervise.restart import MOST_LOSSES
 from cordee.testing.simulation.loop import Process
 from cordee.testing.simulation.orders import Orders
 from cordee.testing.simulation.records import Records
 
 if TYPE_CHECKING:
     from cordee.testing.simulation.machine import Child
+    from cordee.testing.simulation.network import End
     from cordee.testing.simulation.world import World
 
 _CANCEL_S = 40.0
@@ -54,12 +56,13 @@ class Rules:
         self.rank_faults = 0
         self.excused: set[str] = set()
         self._epoch, self._epoch_at = 0, 0.0
+        self._obeyed: dict[int, int] = {}
         self._alive: list[tuple[Child, Process]] = []
         self._cancelled_at: float | None = None
         self._ended_at = self.calm_at = 0.0
         self.end: dict[str, Any] = {}
         self._newest_attempt = (0, 0)
-        self._failed_attempts = 0
+        self._failed_attempts = self._losses = 0
         self._saved: dict[tuple[int, int], int] = {}
         self.journal: list[dict[str, Any]] = []
         self.records = Records()
@@ -117,6 +120,7 @@ class Rules:
         if self.ended and not self._world.blind and name in ("ended", "attempt_started", "segment_ended"):
             self.broken("ended is final", f"{name} of epoch {epoch} after {self.end}")
         if name == "supervisor_started":
+            self._losses = 0
             self._epoch, self._epoch_at = max(self._epoch, epoch), self._world.loop.now
             self.orders.starts += 1
             self.orders.lost()
@@ -129,6 +133,10 @@ class Rules:
         if name == "node_verdict" and event["verdict"] in ("bad", "unknown") and event["node"] not in self.excused:
             reasons = [result["evidence"] for result in event["results"] if result["status"] != "pass"]
             self.broken("a healthy node was judged", f"{event['node']} is {event['verdict']}: {reasons[:2]}")
+        if name == "attempt_ended":
+            self._losses = (0 if event["progress"] else self._losses) + 1 if event["outcome"] == "node_lost" else 0
+        if name == "attempt_started" and self._losses >= MOST_LOSSES:
+            self.broken("nodes are lost without an end", f"attempt {event['attempt']} after {self._losses} losses")
         if name == "attempt_ended" and event["outcome"] == "failed":
             self._failed_attempts += 1
             if self._failed_attempts > self.rank_faults:
@@ -149,10 +157,15 @@ class Rules:
         if self.ended and not self.records.has("ended"):
             self.ended, self.end = False, {}
 
-    def sent(self, node: str, to_node: bool, message: dict[str, Any]) -> None:
+    def sent(self, end: End, message: dict[str, Any]) -> None:
         """A message is sent."""
-        self.orders.sent(node, to_node, message)
-        if to_node and message.get("t") == "ranks":
+        self.orders.sent(end.node, end.to_node, message)
+        if not end.to_node and end.process is not None and message.get("t") != "hello":
+            obeyed = max(end.peer_epoch, self._obeyed.get(end.process.pid, 0))
+            self._obeyed[end.process.pid] = obeyed
+            if end.peer_epoch < obeyed:
+                self.broken("an agent obeys an older epoch", f"{end.process.name}: {end.peer_epoch} after {obeyed}")
+        if end.to_node and message.get("t") == "ranks":
             of = {"epoch": message["epoch"], "attempt": message["attempt"]}
             if not self.records.has("attempt_started", **of):
                 self.broken("an effect before its durable event", f"ranks of {of} are ordered")
@@ -207,8 +220,11 @@ class Rules:
         replay, ended = Replay("simulated-run"), 0
         try:
             for count, event in enumerate(events, 1):
-                if vars(replay.feed([event])) != vars(Replay("simulated-run").feed(events[:count])):
+                state = replay.feed([event])
+                if vars(state) != vars(Replay("simulated-run").feed(events[:count])):
                     self.broken("a replay depends on when it is read", f"event {count}: {event}")
+                if event["event"] == "attempt_started" and (state.ended or state.ended_at is not None):
+                    self.broken("a run that trains counts as ended", f"event {count}: {event}")
                 ended += event["event"] == "ended"
         except RunFolderError as error:
             self.broken("the journal does not replay", str(error))
