@@ -105,8 +105,13 @@ class DisposableSlurm(Cluster):
         self._daemons.end([self._require_node(node)], signal.SIGKILL)
 
     def kill_node(self, node: str) -> None:
-        """Kill a node as a power cut does: slurmd first, then its slurmstepds and everything below them."""
+        """Kill a node as a power cut does: slurmd, its slurmstepds and everything below them, none of which sees another die."""
         self.kill_slurmd(node)
+        # srun has a second process that has Slurm kill the step everywhere when the first one dies before it.
+        stopped: set[int] = set()
+        while fresh := self._processes(node) - stopped:
+            processes.kill_all(fresh, signal.SIGSTOP)
+            stopped |= fresh
 
         def gone() -> bool:
             left = self._processes(node)
