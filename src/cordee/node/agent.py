@@ -205,6 +205,7 @@ class Agent:
         if self._uplink.welcome(welcome, stamped):
             self._attempts.forget()
             self._preparation.forget()
+        self._seeking.found()
         self._log.begin(welcome.segment)
         self._reporting.connected()
 
