@@ -26,7 +26,7 @@ DURATIONS = ROOT / "tests" / "durations.txt"
 UNRECORDED_S = 3.0
 FAILED = pytest.StashKey[bool]()
 # `--quick` leaves out files that take longer.
-QUICK_S = 3.0
+QUICK_S = 2.0
 
 # Where a person's Python may write no bytecode, each of the thousands of processes that tests start would compile all of it.
 sys.dont_write_bytecode = False
