@@ -175,7 +175,10 @@ class Rescue:
         fate = self._here.fate()
         if fate != "killed":
             self._tell(fate, None, now)
-        return fate
+            return fate
+        told = self._told(fresh_s, fresh_s)
+        begun = told is not None and told.by != self._here.node and told.fate in (_BRINGS_BACK, _BROUGHT_BACK)
+        return told.fate if told is not None and begun else fate
 
     def _told(self, fresh_s: float, unanswered_s: float) -> Optional[_Told]:
         """Return what an agent of this allocation was told, if that is fresh."""
@@ -202,9 +205,9 @@ class Rescue:
     def _bring_back(self, fate: str = "unknown") -> bool:
         """Return whether that is done; another agent, or this one a while later, tries again where it is not."""
         try:
+            self._tell(_BRINGS_BACK, False, time.time())
             if replay(read_journal(self._folder.journal), self._folder.id).ended:
                 return True
-            self._tell(_BRINGS_BACK, False, time.time())
             if self._next == "forbidden":
                 self._here.cancel()
                 return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import shutil
 import time
@@ -268,6 +269,9 @@ class Cluster:
         """Cancel all jobs, and return whether there were none: one that ends may be requeued by then."""
         jobs = self._jobs()
         if jobs:
+            # A job that is cancelled while slurmd begins it may be requeued half a minute later.
+            with contextlib.suppress(SlurmError):
+                self.command("scontrol", "update", f"JobId={','.join(jobs)}", "Requeue=0")
             self.command("scancel", "--quiet", *jobs)
             # What is only asked to end takes its time to end well.
             for node in self.node_names:
