@@ -155,10 +155,10 @@ def test_closing_the_intake_gives_up_in_time_and_at_once_where_its_folder_is_gon
     folder, disk, _, intake, node = led(tmp_path)
 
     async def lead():
-        told(intake, node, 1)
-        intake.flush()
         disk.fail("fsync", errno.EIO, "blocks-*.log", times=-1)
         disk.fail("open", errno.EIO, "blocks-1-1.log", times=-1)
+        told(intake, node, 1)
+        intake.flush()
         assert not await intake.write_the_rest(0.0)
         disk.release()
         shutil.rmtree(folder.telemetry)
