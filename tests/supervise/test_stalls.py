@@ -152,7 +152,7 @@ def test_acknowledged_telemetry_that_the_disk_takes_back_is_durable_when_the_int
 
 
 def test_closing_the_intake_gives_up_in_time_and_at_once_where_its_folder_is_gone(tmp_path):
-    folder, disk, _, intake, node = led(tmp_path)
+    folder, disk, journal, intake, node = led(tmp_path)
 
     async def lead():
         disk.fail("fsync", errno.EIO, "blocks-*.log", times=-1)
@@ -160,6 +160,8 @@ def test_closing_the_intake_gives_up_in_time_and_at_once_where_its_folder_is_gon
         told(intake, node, 1)
         intake.flush()
         assert not await intake.write_the_rest(0.0)
+        journal.append("agents_lost")
+        await journal.durable()  # which comes after the try that failed
         disk.release()
         shutil.rmtree(folder.telemetry)
         assert not await intake.write_the_rest(3600.0)
