@@ -90,14 +90,11 @@ def test_stopping_a_group_ends_what_ignores_sigterm_and_no_other():
     assert seen.exits["c"].code == 0
 
 
-@pytest.fixture(params=["children", "all"])
+@pytest.fixture(params=["as here", "everywhere"])
 def looking(request, monkeypatch):
-    """How what tasks left is looked for: below this process, or where the kernel lists no children, everywhere."""
-    if request.param == "all":
+    """How what tasks left is looked for: as this kernel allows, or everywhere, as where it lists no children."""
+    if request.param == "everywhere":
         monkeypatch.setattr(processes, "lists_children", lambda: False)
-    elif not processes.lists_children():
-        pytest.skip("this kernel lists no children of a process")
-    return request.param
 
 
 def test_daemons_that_a_task_left_are_killed_even_when_they_hide(looking):
@@ -153,20 +150,20 @@ def test_what_a_rank_left_is_killed_while_other_ranks_run_and_theirs_is_not(look
     assert left() == [False, False]
 
 
-def test_the_end_of_a_rank_asks_nothing_of_other_processes_of_the_node(monkeypatch):
-    if not processes.lists_children():
-        pytest.skip("this kernel lists no children of a process")
+def test_the_end_of_a_rank_looks_at_all_processes_only_where_the_kernel_lists_no_children(monkeypatch):
     others = [subprocess.Popen(["sleep", "600"], start_new_session=True) for _ in range(3)]
     there = len(processes.near_processes(()))
     read: list[int] = []
-    real = processes.read_process
+    looks: list[int] = []
+    read_process, all_processes = processes.read_process, processes.all_processes
 
     def counted(pid):
         read.append(pid)
-        return real(pid)
+        return read_process(pid)
 
     def look_at_all():
-        raise AssertionError("all processes were looked at")
+        looks.append(1)
+        return all_processes()
 
     async def wait(runner: TaskRunner, seen: Seen) -> None:
         processes.become_subreaper()
@@ -186,7 +183,8 @@ def test_the_end_of_a_rank_asks_nothing_of_other_processes_of_the_node(monkeypat
         for other in others:
             other.kill()
             other.wait()
-    assert read
+    assert bool(read) != bool(looks)
+    assert bool(looks) == (not processes.lists_children())
     assert len(read) < there + 8
 
 
