@@ -53,7 +53,7 @@ class Asking:
         """A fifth of a second, as the supervisor's ticker has it."""
         self.clock = round(self.clock + 0.2, 1)
         if self.paces.due("requests", self.clock):
-            assert self.place.requests() == []
+            assert self.place.requests(self.ownership.look) == []
         if self.paces.due("owner", self.clock):
             assert self.ownership.look() == "ours"
         if self.paces.due("checkpoints", self.clock):
@@ -120,15 +120,28 @@ def test_looks_are_quick_after_news_and_never_further_apart_than_promised(paces)
         assert looks.due(what, now + 0.05)
 
 
+def ours():
+    return "ours"
+
+
 def test_a_request_is_found_whatever_the_time_of_its_folder_says(folder):
     place = LocalPlace(folder, PLAN)
     for _ in range(7):
-        place.requests()
+        place.requests(ours)
     before = os.stat(folder.requests)
     write_atomically(folder.requests / "cancel-1.json", '{"request": "cancel"}')
     os.utime(folder.requests, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a file system that shows an old time
-    found = [request for _ in range(6) for request in place.requests()]
+    found = [request for _ in range(6) for request in place.requests(ours)]
     assert found == [{"request": "cancel"}]
+
+
+def test_a_request_is_left_to_the_newer_supervisor(folder):
+    older, newer = (Ownership(folder.control / "epochs", lambda owner: False) for _ in range(2))
+    older.claim()
+    newer.claim()
+    write_atomically(folder.requests / "cancel-1.json", '{"request": "cancel"}')
+    assert LocalPlace(folder, PLAN).requests(older.look) == []
+    assert LocalPlace(folder, PLAN).requests(newer.look) == [{"request": "cancel"}]
 
 
 def test_waiting_ends_with_a_process_that_is_nobodys_child_and_with_a_call(monkeypatch):

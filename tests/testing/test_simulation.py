@@ -287,6 +287,12 @@ FOUND = {
 }
 
 
+def test_a_cancel_that_comes_as_a_newer_supervisor_takes_over_is_not_lost():
+    faults = (Fault("rival", 10.23, node=1), Fault("cancel", 10.31), Fault("cut_agent", 0.0, "event attempt_ended 1"))
+    result = simulate(case(*faults, script=Script(setup_s=6.0, steps=200, notice_s=0.001, disk_s=0.0005)))
+    assert (result.end, result.violations) == ("cancelled", [])
+
+
 @pytest.mark.parametrize("what", FOUND)
 def test_what_a_campaign_found_does_not_come_back(what):
     result = simulate(FOUND[what])

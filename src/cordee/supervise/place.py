@@ -111,30 +111,42 @@ class Place:
     def look_after(self) -> None:
         """Look, every second, after whoever would restart the supervisor, and after agents that are to come."""
 
-    def requests(self) -> list[dict[str, Any]]:
-        """Return and remove what clients have asked for since the last time (`{"request": "cancel", ...}`)."""
-        found: list[dict[str, Any]] = []
+    def requests(self, owner: Callable[[], str]) -> list[dict[str, Any]]:
+        """Return and remove what clients have asked for since the last time (`{"request": "cancel", ...}`).
+
+        Args:
+            owner: says whose the run is, as `Ownership.look` does. It is asked once there are requests: who comes later has
+                read them in the journal, and what was there for somebody who came earlier is left to that supervisor.
+        """
+        found: dict[Path, dict[str, Any]] = {}
         try:
             changed = os.stat(self.folder.requests).st_mtime_ns
             self._looks_at_requests += 1
             if changed == self._requests_changed and self._looks_at_requests % _LISTED_EVERY:
-                return found
+                return []
             names = sorted(os.listdir(self.folder.requests))
         except OSError:
-            return found
+            return []
         for name in names:
             path = self.folder.requests / name
             if not name.endswith(".json") or name.startswith("."):
                 continue
             try:
                 request = json.loads(path.read_text())
-                path.unlink()
             except (OSError, ValueError):
                 continue
             if isinstance(request, dict):
-                found.append(request)
+                found[path] = request
         self._requests_changed = changed if not names else 0
-        return found
+        return [request for path, request in found.items() if _removed(path)] if found and owner() == "ours" else []
+
+
+def _removed(path: Path) -> bool:
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
 
 
 class LocalPlace(Place):

@@ -87,7 +87,7 @@ class Ticker:
             return Look(lane, work, told, lambda error: troubles.say(f"{what} failed", error))
 
         looking = lanes.looking
-        self._requests = look("reading requests", looking, place.requests, self._read_requests)
+        self._requests = look("reading requests", looking, lambda: place.requests(ownership.look), self._read_requests)
         self._owner = look("looking for a newer owner", looking, ownership.look, self._owner_seen)
         self._others = look("looking after others", looking, place.look_after, lambda _: None)
         self._newest = look("looking for checkpoints", lanes.checkpoints, checkpoints.glance, self._glanced)

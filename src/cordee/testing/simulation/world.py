@@ -146,7 +146,9 @@ class SimulatedPlace(Place):
     def beat(self) -> None:
         self._world.beaten_at = self._world.loop.now
 
-    def requests(self) -> list[dict[str, Any]]:
+    def requests(self, owner: Callable[[], str]) -> list[dict[str, Any]]:
+        if not self._world.requests or owner() != "ours":
+            return []
         found, self._world.requests = self._world.requests, []
         return found
 
