@@ -299,6 +299,15 @@ def test_what_a_campaign_found_does_not_come_back(what):
     assert (result.end, result.violations) == ("finished", [])
 
 
+def test_what_a_disk_refused_late_may_be_in_the_journal_or_not():
+    faults = (Fault("disk_quota", 0.3, "event supervisor_started 1", 1, 180.0), Fault("kill_supervisor", 13.01, node=2))
+    script = Script(
+        spares=1, per_node=2, steps=20, every=1000, checks_s=0.3, notice_s=1.0, stopping=False, disk_s=0.0005
+    )
+    result = simulate(Case(55947, script, faults))
+    assert (result.end, result.violations) == ("finished", [])
+
+
 def test_a_disk_that_stands_still_for_minutes_or_refuses_costs_no_rank_its_life():
     for kind in ("disk_still", "disk_eio", "disk_stale", "disk_quota", "disk_full", "disk_readonly"):
         result = simulate(case(Fault(kind, at=8.0, seconds=180.0), script=Script(spares=0, steps=100, every=1000)))

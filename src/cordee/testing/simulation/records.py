@@ -13,15 +13,18 @@ class Records:
     Attributes:
         written: in their files, in the order in which they got there: they outlive their writer.
         durable: of these, what also outlives the machine that wrote them.
+        appended: all: what a disk refused late may be in its file all the same.
     """
 
     def __init__(self) -> None:
         self.written: list[dict[str, Any]] = []
         self.durable: list[dict[str, Any]] = []
+        self.appended: list[dict[str, Any]] = []
         self._waiting: dict[JournalWriter, tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
 
     def add(self, writer: JournalWriter, record: dict[str, Any]) -> None:
         """Take an event that was appended."""
+        self.appended.append(record)
         for waiting in self._waiting.setdefault(writer, ([], [])):
             waiting.append(record)
 

@@ -172,13 +172,10 @@ class Rules:
 
     def took_over(self, before: RunState) -> None:
         """A supervisor has begun, with this state."""
-        written = self.records.written
-        attempt = max((event["attempt"] for event in written if event["event"] == "attempt_started"), default=0)
-        cancelled = any(event["event"] == "cancel_requested" for event in written)
-        if (before.attempt, before.cancel_requested) != (attempt, cancelled):
-            self.broken(
-                "the replay differs from the journal", f"{before.attempt}, {before.cancel_requested}: {attempt}"
-            )
+        least, most = (_attempt_and_cancel(events) for events in (self.records.written, self.records.appended))
+        found = (before.attempt, before.cancel_requested)
+        if not all(low <= is_now <= high for low, is_now, high in zip(least, found, most, strict=True)):
+            self.broken("the replay differs from the journal", f"{found}: {least} is written, {most} was appended")
 
     def left(self, code: int | None) -> None:
         """A supervisor has ended as one does that has done its part."""
@@ -273,3 +270,9 @@ def _brief(event: dict[str, Any]) -> str:
     if "finding" in told:
         told["finding"] = told["finding"]["text"][:200]
     return " ".join(f"{key}={value}" for key, value in told.items())
+
+
+def _attempt_and_cancel(events: list[dict[str, Any]]) -> tuple[int, bool]:
+    """Return the newest attempt, and whether a cancel was asked for."""
+    attempts = (event["attempt"] for event in events if event["event"] == "attempt_started")
+    return max(attempts, default=0), any(event["event"] == "cancel_requested" for event in events)
