@@ -42,13 +42,13 @@ def test_where_no_place_has_room_the_rank_does_not_start_and_the_run_says_why(jo
 
 
 def test_memory_that_was_emptied_at_logout_is_made_again_for_the_next_attempt(job, start):
-    run = start(job(run="python train.py 100 0.02"))
+    run = start(job(run="python train.py 400 0.02"))
     run.wait(lambda state: state.checkpoint is not None)
     (folder,) = folders_of(run.folder.id, "local-0")
     shutil.rmtree(folder.parent)
     run.kill("rank 0")
     state = run.wait_end()
-    assert (state.state, state.restarts, state.step) == ("finished", 1, 99)
+    assert (state.state, state.restarts, state.step) == ("finished", 1, 399)
     assert list(folders_of(run.folder.id, "local-0")) == []
 
 

@@ -275,6 +275,15 @@ FOUND = {
     "telemetry that a disk took back is durable before the run's end is written": Case(
         2001, Script(setup_s=6.0, notice_s=0.001), (Fault("disk_stale", 0.001, "message stop 2", 1, 70.0),)
     ),
+    "what a supervisor has told agents is stored is written again before it stands down": Case(
+        9787,
+        Script(setup_s=0.0, checks_s=0.3, notice_s=0.01, stopping=False),
+        (
+            Fault("blip", 13.47, node=1, seconds=10.2),
+            Fault("disk_stale", 0.001, "event attempt_started 1", 1, 6.0),
+            Fault("rival", 0.0, "message checks_output 2", 2),
+        ),
+    ),
     "ranks of an attempt that was lost before it was durable are not ordered from the next agents": Case(
         5960,
         Script(per_node=2, setup_s=0.0, notice_s=0.001, stopping=False, disk_s=0.0005),
@@ -297,6 +306,20 @@ def test_a_cancel_that_comes_as_a_newer_supervisor_takes_over_is_not_lost():
 def test_what_a_campaign_found_does_not_come_back(what):
     result = simulate(FOUND[what])
     assert (result.end, result.violations) == ("finished", [])
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        (Fault("time_limit", 0.0, "message setup_done 3", 2), Fault("rival", 0.0, "event ended 1", 2)),
+        (Fault("bug", 8.0), Fault("bug", 12.0), Fault("rival", 0.0, "event ended 1", 2)),
+        (Fault("cancel", 8.0), Fault("rival", 0.0, "event ended 1", 2), Fault("kill_supervisor", 0.0, "event ended 1")),
+    ],
+)
+def test_whoever_claims_a_run_whose_end_is_decided_writes_the_same_end(faults):
+    result = simulate(case(*faults, script=Script(setup_s=6.0, every=1000, notice_s=60.0, stopping=False, disk_s=0.3)))
+    assert (result.end in ("failed", "cancelled"), result.violations) == (True, [])
+    assert events(result).count("supervisor_started") == 1
 
 
 def test_what_a_disk_refused_late_may_be_in_the_journal_or_not():

@@ -7,7 +7,7 @@ from typing import Mapping, NamedTuple, Optional, Union
 
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.clock import monotonic
-from cordee.errors import EXIT_INTERNAL, CordeeError
+from cordee.errors import EXIT_INTERNAL, CordeeError, OwnershipError
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter
 from cordee.runs.state import RunState
@@ -18,11 +18,13 @@ from cordee.supervise.ends import Ended, SegmentOver
 from cordee.supervise.intake import Intake
 from cordee.supervise.lanes import Lanes
 from cordee.supervise.nodes import Node
+from cordee.supervise.ownership import Ownership
 from cordee.supervise.place import Place
 from cordee.wire import Server, messages
 
 _TICK_S = 0.2
 _SECOND_S = 1.0
+_REFUSED_S = 5.0
 _FULL_DISK_S = 3600.0
 _LAST_TELEMETRY_S = 10.0
 GIVE_BACK_S = 4.0
@@ -51,6 +53,7 @@ class Ending:
         folder, place, journal, lanes, checkpoints: of the run.
         agents, nodes, intake, sealer, notices: of this supervisor.
         chain: decides whether the run goes on.
+        ownership: this supervisor's claim.
     """
 
     def __init__(
@@ -66,10 +69,11 @@ class Ending:
         sealer: remarks.Sealer,
         notices: remarks.Notices,
         chain: Chain,
+        ownership: Ownership,
     ) -> None:
         self._folder, self._place, self._journal, self._lanes = folder, place, journal, lanes
         self._checkpoints, self._agents, self._nodes, self._intake = checkpoints, agents, nodes, intake
-        self._sealer, self._notices, self._chain = sealer, notices, chain
+        self._sealer, self._notices, self._chain, self._ownership = sealer, notices, chain, ownership
         self._released = False
 
     async def end(
@@ -82,6 +86,9 @@ class Ending:
             segment: the one that this supervisor leads.
             server: that agents and clients are connected to.
             group: what agents call the ranks of the newest attempt.
+
+        Raises:
+            OwnershipError: a newer supervisor leads the run.
         """
         ended = await self._end_segment(over, segment, server, group) if isinstance(over, SegmentOver) else over
         if ended is not None:
@@ -111,6 +118,7 @@ class Ending:
         return None
 
     async def _end_run(self, ended: Ended, server: Server, group: str) -> None:
+        await self._decide(ended)
         await self._release_nodes(group)
         for finding in remarks.closing_findings(list(self._nodes.values()), self._intake):
             self._journal.append("finding", finding=finding.document())
@@ -120,6 +128,18 @@ class Ending:
         server.close()
         await self._write_the_rest()
         await remarks.close(self._sealer, self._folder, GIVE_BACK_S if self._place.chains else None)
+
+    async def _decide(self, ended: Ended) -> None:
+        """Make the end known to whoever claims the run from now on; waits while the disk does not take it."""
+        deadline, pause_s = monotonic() + _FULL_DISK_S, _SECOND_S
+        while monotonic() < deadline:
+            whose = await self._lanes.looking.run(lambda: self._ownership.decide(ended.document()))
+            if whose == "newer":
+                raise OwnershipError("a newer supervisor owns this run")
+            if whose != "unseen":
+                break
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _REFUSED_S)
 
     async def _release_nodes(self, group: str) -> None:
         """Take in what the agents still have to say, and let them go; once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 from cordee.supervise.restart import Failure
 
@@ -23,6 +23,10 @@ class Ended(Exception):
     def __init__(self, state: str, exit_code: int, reason: str, text: str) -> None:
         super().__init__(text)
         self.state, self.exit_code, self.reason, self.text = state, exit_code, reason, text
+
+    def document(self) -> dict[str, Any]:
+        """Return it as the journal has it; `Ended(**document)` is the same."""
+        return {"state": self.state, "exit_code": self.exit_code, "reason": self.reason, "text": self.text}
 
 
 class SegmentOver(Exception):

@@ -14,6 +14,7 @@ from cordee.runs.disk import DISK, Disk
 from cordee.runs.folder import say
 
 _UNWRITTEN_S = 2.0
+_END = "end.json"
 
 
 class Ownership:
@@ -74,11 +75,46 @@ class Ownership:
         self.epoch = newest + 1
         return self.epoch
 
+    def decide(self, end: dict[str, Any]) -> str:
+        """Write how the run ends, for whoever claims it from now on, and return whose it is then, as `look` does.
+
+        Who has claimed it before is seen here, and who claims it later reads this: one of the two always knows of the other.
+        """
+        path = self._parent / str(self.epoch) / _END
+        beside = path.with_name(f".{_END}")
+        try:
+            self._write(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, end)
+            self._disk.replace(beside, path)
+        except FileNotFoundError:
+            return "gone"
+        except OSError:
+            return "unseen"
+        return self.look()
+
+    def decided(self, since: int) -> Optional[dict[str, Any]]:
+        """Return how an epoch before this one has decided to end the run, none older than `since`; None when none has.
+
+        Raises:
+            RunFolderError: it cannot be read.
+        """
+        for epoch in range(self.epoch - 1, max(since, 1) - 1, -1):
+            try:
+                end: dict[str, Any] = json.loads(self._disk.read(self._parent / str(epoch) / _END))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise self._refused(error) from error
+            return end
+        return None
+
     def _sign(self, path: Path) -> None:
         """Write who owns the folder that was just made; who reads it meanwhile waits for the whole."""
-        descriptor = self._disk.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        self._write(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._who())
+
+    def _write(self, path: Path, flags: int, document: dict[str, Any]) -> None:
+        descriptor = self._disk.open(path, flags)
         try:
-            view = memoryview(json.dumps(self._who()).encode())
+            view = memoryview(json.dumps(document).encode())
             while view:
                 view = view[self._disk.write(descriptor, view) :]
             self._disk.fsync(descriptor)

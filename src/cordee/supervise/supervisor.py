@@ -80,6 +80,7 @@ from cordee.wire.messages import FROM_CLIENT, decode
 EXIT_ENDED = 100
 EXIT_NOT_OURS = 101
 _SAY_S = 5.0
+_STAND_DOWN_S, _BEAT_S = 10.0, 0.2
 
 
 class Supervisor:
@@ -109,6 +110,8 @@ class Supervisor:
             step["checkpoint"], folder.id, folder.control, timeouts["orphan_s"], timeouts["kill_s"]
         )
         before = segments.state_at_start(self.journal, folder, self.place, self.checkpoints)
+        end = self.ownership.decided(before.epoch) if before.state == "running" else None
+        self._decided = Ended(**end) if end else None
         left_over = segments.left_over(before, self.place)
         number = before.segments + (before.state == "queued" and left_over is None)
         self.segment = Segment(number, before.segment_checkpoint, before, left_over)
@@ -162,6 +165,7 @@ class Supervisor:
             self.ticker.sealer,
             self.ticker.notices,
             Chain(step["segment"], self.place.chains),
+            self.ownership,
         )
         beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
         asides = Asides(self.vetting, beginnings, self.checkpoints, lane, self.place, self._happened, self._fail)
@@ -201,7 +205,8 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGUSR1, lambda: self._happened(TimeIsNear(monotonic())))
         address, token = self.place.address(), wire.new_token()
         server = await self.place.listen(token, self.epoch, self._connected)
-        await self._say_that_it_leads()
+        if self._decided is None:
+            await self._say_that_it_leads()
         wire.write_rendezvous(self.folder.rendezvous, address, server.port, self.epoch, token)
         self.troubles.stalled(begun())
         ticker = asyncio.ensure_future(self.ticker.run())
@@ -211,17 +216,28 @@ class Supervisor:
         both: set[asyncio.Future[Any]] = {ticker, self._over}
         done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         clock.cancel()
-        if ticker in done:
-            ticker.result()
-        over = self._over.result()
-        if await self.lanes.looking.run(self.ownership.look) == "newer":  # it has read a journal that has no end
-            raise OwnershipError("a newer supervisor owns this run")
-        self.ticker.ending = True
-        self.agents.happened(IsOver())
-        attempt = self.run.attempt
-        ended = await self.ending.end(over, self.segment, server, attempt.group if attempt else "")
+        try:
+            if ticker in done:
+                ticker.result()
+            over = self._over.result()
+            if await self.lanes.looking.run(self.ownership.look) == "newer":  # it has read a journal that has no end
+                raise OwnershipError("a newer supervisor owns this run")
+            self.ticker.ending = True
+            self.agents.happened(IsOver())
+            attempt = self.run.attempt
+            ended = await self.ending.end(over, self.segment, server, attempt.group if attempt else "")
+        except OwnershipError:
+            await self._stand_down()
+            raise
         ticker.cancel()
         return 0 if ended is None or ended.state == "finished" else EXIT_ENDED
+
+    async def _stand_down(self) -> None:
+        """Write what telemetry it has told agents is stored, and the disk has not taken for good: nobody else has it."""
+        closing = asyncio.ensure_future(self.intake.close(_STAND_DOWN_S))
+        while not closing.done():
+            self.place.beat()
+            await asyncio.wait({closing}, timeout=_BEAT_S)
 
     async def _say_that_it_leads(self) -> None:
         """Write that this supervisor leads the run, and, at the beginning of a segment, with what."""
@@ -236,7 +252,9 @@ class Supervisor:
                 self.journal.append("finding", finding=finding.document())
 
     def _lead(self) -> None:
-        if self.segment.left_over is not None:
+        if self._decided is not None:
+            self._over.set_result(self._decided)
+        elif self.segment.left_over is not None:
             self._over.set_result(self.segment.left_over)
         elif self.segment.before.cancel_requested:
             self._over.set_result(Ended("cancelled", 1, "cancelled", "cancelled before it started"))

@@ -117,7 +117,8 @@ class Rules:
         name, epoch = event["event"], event["epoch"]
         self.phase = _PHASES.get(name, self.phase)
         self._world.note(f"journal {epoch}/{event['seq']} {name} {_brief(event)}")
-        if self.ended and not self._world.blind and name in ("ended", "attempt_started", "segment_ended"):
+        again = name == "ended" and _end(event) == self.end  # by whoever claimed a run whose end was decided
+        if self.ended and not again and not self._world.blind and name in ("ended", "attempt_started", "segment_ended"):
             self.broken("ended is final", f"{name} of epoch {epoch} after {self.end}")
         if name == "supervisor_started":
             self._losses = 0
@@ -148,7 +149,7 @@ class Rules:
         for event in self.records.look(writer):
             if event["event"] == "ended" and not self.ended:
                 self.ended, self._ended_at = True, self._world.loop.now
-                self.end = {key: event.get(key) for key in ("state", "reason", "text")}
+                self.end = _end(event)
                 self._judge_end(str(event["state"]), str(event["reason"]))
 
     def power_lost(self) -> None:
@@ -214,7 +215,7 @@ class Rules:
 
     def _look_at_the_journal(self) -> None:
         events = self.journal = read_journal(self._world.folder.journal)
-        replay, ended = Replay("simulated-run"), 0
+        replay, ends = Replay("simulated-run"), []
         try:
             for count, event in enumerate(events, 1):
                 state = replay.feed([event])
@@ -222,11 +223,12 @@ class Rules:
                     self.broken("a replay depends on when it is read", f"event {count}: {event}")
                 if event["event"] == "attempt_started" and (state.ended or state.ended_at is not None):
                     self.broken("a run that trains counts as ended", f"event {count}: {event}")
-                ended += event["event"] == "ended"
+                if event["event"] == "ended" and _end(event) not in ends:
+                    ends.append(_end(event))
         except RunFolderError as error:
             self.broken("the journal does not replay", str(error))
-        if ended > 1 and not self._world.blind:  # an older supervisor may end a run that a newer one leads
-            self.broken("ended is unique", f"{ended} of them")
+        if len(ends) > 1 and not self._world.blind:  # an older supervisor may end a run that a newer one leads
+            self.broken("ended is unique", str(ends))
         for event in self.records.lost(events):
             self.broken("a durable event was lost", _brief(event) or event["event"])
         self.orders.at_end(len(events))
@@ -276,3 +278,8 @@ def _attempt_and_cancel(events: list[dict[str, Any]]) -> tuple[int, bool]:
     """Return the newest attempt, and whether a cancel was asked for."""
     attempts = (event["attempt"] for event in events if event["event"] == "attempt_started")
     return max(attempts, default=0), any(event["event"] == "cancel_requested" for event in events)
+
+
+def _end(event: dict[str, Any]) -> dict[str, Any]:
+    """Return what `ended` says."""
+    return {key: event.get(key) for key in ("state", "reason", "text")}

@@ -147,7 +147,7 @@ class SimulatedPlace(Place):
         self._world.beaten_at = self._world.loop.now
 
     def requests(self, owner: Callable[[], str]) -> list[dict[str, Any]]:
-        if not self._world.requests or owner() != "ours":
+        if not self._world.requests or self._world.disk.troubles or owner() != "ours":
             return []
         found, self._world.requests = self._world.requests, []
         return found
