@@ -16,7 +16,6 @@ from cordee.node.lease import Lease
 from cordee.node.slots import Slots
 from cordee.node.telemetry import Telemetry
 from cordee.node.uplink import Uplink
-from cordee.runs import state
 from cordee.runs.blocklog import BlockLogWriter
 from cordee.runs.journal import JournalWriter, Waiting
 from cordee.runs.lane import Inline
@@ -172,7 +171,11 @@ LOSSES = Case(
     Script(spares=0, steps=200, every=1000),
     tuple(Fault("kill_agent", 0.3, f"event attempt_started {number}") for number in range(1, 13)),
 )
-ENDED_BESIDE = Case(1, Script(disk_s=0.3), (Fault("rival", 0.0, "event ended 1"),))
+DECIDED = Case(
+    1,
+    Script(spares=0, setup_s=6.0, every=1000, notice_s=60.0, stopping=False, disk_s=0.3),
+    (Fault("time_limit", 0.0, "message setup_done 3", 2), Fault("rival", 0.0, "event ended 1", 2)),
+)
 CACHED = Case(
     1,
     Script(steps=60),
@@ -218,8 +221,8 @@ MUTANTS = {
     "ranks that cannot be started are not told of": (
         NodeAttempt, "do_not_start", lambda *_: None, "the run does not end", ("memory_full",),
     ),
-    "the end that an older epoch wrote hides a newer one": (
-        state, "_go_on_after", lambda state: None, "a run that trains counts as ended", ENDED_BESIDE,
+    "who claims a run does not ask whether its end is decided": (
+        Ownership, "decided", lambda *_: None, "the exit disagrees with the journal", DECIDED,
     ),
     "any number of losses is followed by another attempt": (
         RestartPolicy, "_after_loss", _always_again, "nodes are lost without an end", LOSSES,
