@@ -223,23 +223,6 @@ def _mtime_ns(path: Path) -> int:
         return 0
 
 
-def place_of(folder: RunFolder, plan: dict[str, Any]) -> Place:
-    """Return the place that the plan's back end stands for.
-
-    Raises:
-        CordeeError: this version has no such back end.
-    """
-    if plan["backend"] == "local":
-        return LocalPlace(folder, plan)
-    if plan["backend"] == "slurm":
-        from cordee.supervise.slurm import SlurmPlace
-
-        return SlurmPlace(folder, plan)
-    raise CordeeError(
-        "this plan is for a back end that this version lacks", given=plan["backend"], allowed=["local", "slurm"]
-    )
-
-
 def node_side_environment(folder: RunFolder) -> dict[str, str]:
     """Return the environment in which the run's own copy of the node side is imported, with a marker to find it by."""
     zipped = str(folder.node_zip)

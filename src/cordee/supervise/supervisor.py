@@ -37,7 +37,8 @@ from cordee.supervise.lanes import Lanes
 from cordee.supervise.machines import Machines
 from cordee.supervise.nodes import Node, Nodes
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import EXIT_REFUSED, Place, place_of
+from cordee.supervise.place import EXIT_REFUSED, Place
+from cordee.supervise.places import place_of
 from cordee.supervise.run import Run
 from cordee.supervise.shells import Shells
 from cordee.supervise.starting import Starting
