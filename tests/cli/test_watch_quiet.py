@@ -7,7 +7,7 @@ import time
 import pytest
 
 from cordee.cli import watch as watching
-from cordee.cli import watch_samples
+from cordee.cli import watch_samples, watch_state
 from cordee.runs.lookout import SHARED_PER_S, Lookout
 from cordee.runs.news import News, NewsWriter, news_file
 from cordee.testing.made_runs import MadeRun, write_run
@@ -29,9 +29,11 @@ def test_watching_a_run_that_trains_asks_at_most_one_operation_a_second(tmp_path
     clock, folder = Clock(), write_run(tmp_path, MadeRun(gpus, 30))
     lines = (folder.journal / "supervisor-1.jsonl").read_text().splitlines(keepends=True)
     (folder.journal / "supervisor-1.jsonl").write_text("".join(line for line in lines if '"ended"' not in line))
-    for module in (watching, watch_samples):
+    for module in (watch_state, watch_samples):
         monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(watching, "Lookout", lambda folder: Lookout(folder, per_s=SHARED_PER_S, clock=clock.monotonic))
+    monkeypatch.setattr(
+        watch_state, "Lookout", lambda folder: Lookout(folder, per_s=SHARED_PER_S, clock=clock.monotonic)
+    )
     writer, view = NewsWriter(news_file(folder.root)), watching.View(folder)
     asked = turns = 0
     while clock.now < 1000.0 + 1200.0:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from cordee.fleet.audit import Deed, settled
 from cordee.fleet.cluster import NodeState, parse_nodes, parse_reservations
 from cordee.fleet.observations import Clean, Fault, NodeRecord
-from cordee.fleet.policy import Situation, convictions, propose, room_left
+from cordee.fleet.policy import convictions, propose, room_left
 from cordee.fleet.proposals import Proposal, reason_of
+from cordee.fleet.situation import Situation
 from cordee.fleet.views import rank_offenders
 from cordee.spec.fleet_site import OffenderPolicy
 

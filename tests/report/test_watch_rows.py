@@ -12,9 +12,10 @@ from rich.console import Console
 
 from cordee.cli.blocks import coloured, shaded, sparkline
 from cordee.cli.quantities import quantity
-from cordee.cli.watch import VIEWS, View, watch
+from cordee.cli.watch import View, watch
 from cordee.cli.watch_keys import letters
 from cordee.cli.watch_samples import RESOURCES
+from cordee.cli.watch_state import VIEWS
 from cordee.runs.blocklog import BlockLogWriter, encode_facts, encode_grid, encode_schema
 from cordee.runs.catalogue import METRICS
 from cordee.runs.folder import RunFolder

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cordee.spec.rules import load_rules
 from cordee.testing.fabric import HEALTHY_BYTES_PER_S, SimulatedFabric
+from cordee.vetting.pair_judgement import judge
 from cordee.vetting.pairs import Out, PairOutcome, PairPolicy, PairTest
 from cordee.vetting.verdict import decide
 
@@ -143,7 +144,7 @@ def test_a_meeting_for_which_a_node_was_late_says_nothing_of_either() -> None:
     while pairs := test.next_round():
         for a, b in pairs:
             test.record(a, b, 1e9)
-    outcome = test.outcome()
+    outcome = judge(test)
     assert (off(outcome), outcome.links) == ({}, [])
 
 
@@ -153,7 +154,7 @@ def test_a_node_that_is_always_late_could_not_be_tested_and_is_not_said_to_be_cu
         for pair in pairs:
             late = [node for node in pair if node == "n3"]
             test.record(*pair, None if late else 1e9, "n3: no answer in time" if late else "", late=late)
-    outcome = test.outcome()
+    outcome = judge(test)
     assert off(outcome) == {"n3": "unknown"}
     assert (outcome.results["n3"]["cause"], outcome.confused, outcome.links) == ("timeout", [], [])
     assert outcome.results["n3"]["evidence"] == "it is there, but did not answer in time (n3: no answer in time)"
@@ -166,7 +167,7 @@ def test_a_node_that_reaches_nobody_is_named_though_it_was_late_once() -> None:
             dead = "n1" in pair
             late = ["n1"] if dead and not test.of_node("n1") else []
             test.record(*pair, None if dead else 1e9, "connection refused" if dead else "", late=late)
-    assert off(test.outcome()) == {"n1": "fail"}
+    assert off(judge(test)) == {"n1": "fail"}
 
 
 def test_a_node_that_stops_answering_is_silent_and_meets_nobody_again() -> None:
@@ -176,7 +177,7 @@ def test_a_node_that_stops_answering_is_silent_and_meets_nobody_again() -> None:
         for a, b in pairs:
             out = {node: Out("its agent is gone", "silent") for node in (a, b) if node == "n3"}
             test.record(a, b, None if out else 1e9, "n3: its agent is gone" if out else "", out)
-    outcome = test.outcome()
+    outcome = judge(test)
     assert off(outcome) == {"n3": "unknown"}
     assert outcome.results["n3"]["cause"] == "silent"
     assert sum("n3" in pair for pairs in rounds for pair in pairs) == 1
@@ -307,7 +308,7 @@ def test_whatever_the_faults_the_test_ends_and_blames_no_healthy_node(
     test = PairTest(names(count), str(seed), switches=SWITCHES if known else None)
     rounds = rounds_of(test, fabric)
     assert len(rounds) <= 5
-    outcome = test.outcome()
+    outcome = judge(test)
     assert set(outcome.results) == set(names(count))
     assert {node for node, status in statuses(outcome).items() if status == "fail"} <= sick
 

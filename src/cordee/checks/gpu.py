@@ -6,7 +6,8 @@ import os
 from typing import Any, Iterable, NamedTuple, Optional
 
 from cordee.checks._base import CannotTest, Check, Context, Parameter, Result
-from cordee.hardware.gpus import Gpu, GpuSource, GpusUnreadable, open_gpus, visible
+from cordee.hardware.gpu_driver import open_gpus
+from cordee.hardware.gpus import Gpu, GpuSource, GpusUnreadable, visible
 
 EXPECTED = Parameter(
     "gpus_expected", "count", "how many GPUs the job gets on a node; 0: it needs none, and nothing is tested"

@@ -8,7 +8,8 @@ from typing import Any, Iterable, Optional
 
 from cordee.checks._base import CannotTest, Context, Parameter, Result
 from cordee.checks.gpu import EXPECTED, Finding, GpuCheck
-from cordee.hardware.gpus import Gpu, GpusUnreadable, bus_id, open_gpus
+from cordee.hardware.gpu_driver import open_gpus
+from cordee.hardware.gpus import Gpu, GpusUnreadable, bus_id
 from cordee.hardware.kernel_log import KernelLog, KernelLogClosed, LogLine, read_kernel_log
 from cordee.hardware.xid import Xid, xid
 

@@ -14,8 +14,8 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, NamedTuple, NoReturn, Optional
 
-from cordee.checks import load_check
 from cordee.checks._base import CannotTest, Check, Context, Result
+from cordee.checks.catalogue import load_check
 from cordee.checks.own import OwnCheck
 from cordee.checks.stuck import listen, stack_of
 from cordee.errors import UsageError

@@ -21,8 +21,8 @@ from cordee.runs.state import NodeState, RankState
 from cordee.units import format_duration, format_size
 
 if TYPE_CHECKING:
-    from cordee.cli.watch import View
     from cordee.cli.watch_samples import Differing, Row, Samples
+    from cordee.cli.watch_state import WatchState
 
 _NARROW = 90
 _USAGE_FITS = 70
@@ -42,13 +42,13 @@ _STYLES |= {
 _KEYS = "n/p views  f findings  r ranks  h heat  o overview"
 
 
-def keys_of(view: View) -> str:
+def keys_of(view: WatchState) -> str:
     """Return the line of keys of a view."""
     own = {"overview": "", "heat": "  m metric  s statistic  z time  x order"}.get(view.page, "  j/k scroll")
     return f"{view.page}: q leaves{'' if view.state.ended else ', the run continues'}{own}  {_KEYS}"
 
 
-def overview(view: View, height: int, width: int) -> RenderableType:
+def overview(view: WatchState, height: int, width: int) -> RenderableType:
     """Return the whole screen, at most `height` rows; what does not fit is counted, the worst comes first."""
     state = view.state
     top, now = head(view), _now(view, width)[: max(0, height - 12)]
@@ -70,7 +70,7 @@ def overview(view: View, height: int, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def lines(view: View, width: int) -> list[RenderableType]:
+def lines(view: WatchState, width: int) -> list[RenderableType]:
     """Return all lines of a view that scrolls."""
     match view.page:
         case "resources":
@@ -82,7 +82,7 @@ def lines(view: View, width: int) -> list[RenderableType]:
     return _output(view)
 
 
-def head(view: View) -> list[RenderableType]:
+def head(view: WatchState) -> list[RenderableType]:
     """Return the lines that every view begins with: state, counts, where the time went, why it waits."""
     state = view.state
     first = _line(view.folder.id, "bold")
@@ -115,7 +115,7 @@ def row_document(samples: Samples, row: Row) -> dict[str, Any]:
     }
 
 
-def _now(view: View, width: int) -> list[RenderableType]:
+def _now(view: WatchState, width: int) -> list[RenderableType]:
     """Return the bar of steps, what a rank logs now with how it went, and the score so far."""
     state = view.state
     step = min(view.steps.values(), default=state.step)
@@ -146,7 +146,7 @@ def _now(view: View, width: int) -> list[RenderableType]:
     return parts
 
 
-def _resources(view: View, width: int, most: int) -> list[RenderableType]:
+def _resources(view: WatchState, width: int, most: int) -> list[RenderableType]:
     """Return at most `most` lines: per resource over all devices how it went, now, its mean, the spread, who stands out."""
     samples = view.samples
     if samples.trouble:
@@ -172,7 +172,7 @@ def _resources(view: View, width: int, most: int) -> list[RenderableType]:
     return found[:most]
 
 
-def _nodes(view: View, most: int) -> RenderableType:
+def _nodes(view: WatchState, most: int) -> RenderableType:
     table = _table("node", "verdict", "role", "ranks", "why")
     ordered = sorted(view.state.nodes, key=_worst_node)
     for node in ordered[:most]:
@@ -188,7 +188,7 @@ def _nodes(view: View, most: int) -> RenderableType:
     return table
 
 
-def _ranks(view: View, most: int, width: int) -> RenderableType:
+def _ranks(view: WatchState, most: int, width: int) -> RenderableType:
     wide = width >= _USAGE_FITS
     table = _table("rank", "node", "status", "step", *(["cores", "memory"] if wide else []), "differs, last message")
     differing = {one.rank: one for one in view.samples.differing}
@@ -218,7 +218,7 @@ def _ranks(view: View, most: int, width: int) -> RenderableType:
     return table
 
 
-def _ordered(view: View, differing: dict[int, Differing]) -> list[RankState]:
+def _ordered(view: WatchState, differing: dict[int, Differing]) -> list[RankState]:
     """Return the ranks: failed ones, those that are behind, those that differ most, the others."""
     silent_last = 2 * len(view.steps) <= len(view.state.ranks)  # as when only rank 0 logs
     unlogged = sys.maxsize if silent_last else -1
@@ -237,7 +237,7 @@ def _differs(one: Differing) -> str:
     return f"{one.title} {quantity(one.value, one.unit)}, others {quantity(one.median, one.unit)}"
 
 
-def _rank_lines(view: View) -> list[RenderableType]:
+def _rank_lines(view: WatchState) -> list[RenderableType]:
     """Return every rank, the one that differs most first, with its node, step and what it differs in."""
     differing = {one.rank: one for one in view.samples.differing}
     cores, memory = (view.samples.usage(metric) for metric in ("cpu_cores_ratio", "memory_rss_bytes"))
@@ -256,7 +256,7 @@ def _rank_lines(view: View) -> list[RenderableType]:
     return found
 
 
-def _stages(view: View) -> list[RenderableType]:
+def _stages(view: WatchState) -> list[RenderableType]:
     stages = view.samples.stages()
     if not stages:
         return []
@@ -272,7 +272,7 @@ def _stages(view: View) -> list[RenderableType]:
     return found
 
 
-def _finding_lines(view: View) -> list[RenderableType]:
+def _finding_lines(view: WatchState) -> list[RenderableType]:
     """Return all findings and failures with what to do about them, the newest last."""
     found: list[RenderableType] = []
     for finding in view.state.findings:
@@ -290,13 +290,13 @@ def _finding_lines(view: View) -> list[RenderableType]:
     return found or [_line("nothing was found", "dim")]
 
 
-def _troubles(view: View) -> list[RenderableType]:
+def _troubles(view: WatchState) -> list[RenderableType]:
     texts = [f"{finding.severity}: {finding.text}" for finding in view.state.findings[-3:]]
     texts += [f"attempt {failure.get('attempt')}: {failure_text(failure)}" for failure in view.state.failures[-3:]]
     return [_line(text, "yellow") for text in texts]
 
 
-def _output(view: View) -> list[RenderableType]:
+def _output(view: WatchState) -> list[RenderableType]:
     several = view.state.world_size > 1
     names = {rank: "[set-up] " if rank < 0 else f"[{rank}] " if several else "" for rank, _ in view.messages}
     return [_line(names[rank] + _printed(line)) for rank, line in view.messages]

@@ -13,8 +13,9 @@ from cordee.fleet.cluster import NodeState, ask_nodes
 from cordee.fleet.index import Index
 from cordee.fleet.observations import read_records
 from cordee.fleet.place import HistoryPlace
-from cordee.fleet.policy import DAY_S, Situation, propose
+from cordee.fleet.policy import propose
 from cordee.fleet.proposals import Proposal
+from cordee.fleet.situation import DAY_S, Situation
 from cordee.slurm import run_command
 from cordee.spec.fleet_site import OffenderPolicy, SiteActions
 

@@ -13,7 +13,7 @@ from cordee.fleet.proposals import Proposal
 from cordee.units import format_duration
 
 if TYPE_CHECKING:
-    from cordee.fleet.policy import Situation
+    from cordee.fleet.situation import Situation
 
 STEPS = ("reset_gpu", "reboot", "diagnose", "ticket")
 _BEGIN = {"reset_gpu": "reset_gpu", "ticket": "ticket"}

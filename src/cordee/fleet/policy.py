@@ -8,18 +8,16 @@ decides. What an administrator did is never touched, and only a few nodes of a p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from cordee.fleet.audit import Deed
 from cordee.fleet.cluster import NodeState
 from cordee.fleet.ladder import next_steps
 from cordee.fleet.observations import Fault, NodeRecord
 from cordee.fleet.proposals import Proposal, reason_of
+from cordee.fleet.situation import DAY_S, Situation
 from cordee.spec.fleet_site import OffenderPolicy
-
-DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
@@ -89,39 +87,6 @@ class _Room:
     def take(self, partitions: Sequence[str]) -> None:
         for name in partitions:
             self.left[name] = self.left.get(name, 1) - 1
-
-
-@dataclass(frozen=True)
-class Situation:
-    """All that a decision rests on.
-
-    Attributes:
-        records: what the history says, by node.
-        nodes: the cluster as the scheduler sees it, by node.
-        deeds: our audit trail, the oldest first, with what was done and what is still open.
-        policy: the site's.
-        commands: names of the actions that the site has a command for.
-        now: UTC epoch seconds.
-    """
-
-    records: Mapping[str, NodeRecord]
-    nodes: Mapping[str, NodeState]
-    deeds: Sequence[Deed]
-    policy: OffenderPolicy
-    commands: frozenset[str] = frozenset()
-    now: float = 0.0
-
-    @cached_property
-    def _by_node(self) -> dict[str, list[Deed]]:
-        found: dict[str, list[Deed]] = {}
-        for deed in self.deeds:
-            if deed.at >= self.now - self.policy.days * DAY_S:
-                found.setdefault(deed.node, []).append(deed)
-        return found
-
-    def deeds_of(self, node: str) -> list[Deed]:
-        """Return the deeds on a node within the policy's time, the oldest first."""
-        return self._by_node.get(node, [])
 
 
 def propose(situation: Situation) -> list[Proposal]:

@@ -143,28 +143,6 @@ class GpuSource:
         raise NotImplementedError
 
 
-def open_gpus() -> GpuSource:
-    """Open the library of the node's GPUs: NVIDIA's, else AMD's.
-
-    Raises:
-        GpusUnreadable: there is neither, or it refuses; of an absent one both are named.
-    """
-    from cordee.hardware.amd import AmdSource
-    from cordee.hardware.nvml import NvmlSource
-
-    try:
-        return NvmlSource()
-    except GpusUnreadable as nvidia:
-        if nvidia.cause != "absent":
-            raise
-        try:
-            return AmdSource()
-        except GpusUnreadable as amd:
-            if amd.cause != "absent":
-                raise
-            raise GpusUnreadable(f"{nvidia}; {amd}", "absent") from None
-
-
 def bus_id(text: str) -> Optional[str]:
     """Return the PCI address as `0000:18:00`, from any of `00000000:18:00.0`, `PCI:0000:18:00` and `0000:18:00.0`."""
     found = _ADDRESS.search(text)

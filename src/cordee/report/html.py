@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from cordee.insight.data_account import account_findings, account_of
 from cordee.insight.saturation.result import UNKNOWN
 from cordee.report.charts import COLOURS
-from cordee.report.clean import clean, ranges
+from cordee.report.clean import ranges
 from cordee.report.container import container_words
 from cordee.report.data import ReportData
 from cordee.report.document import environment, summary
@@ -19,6 +18,7 @@ from cordee.report.loading import loading_charts, loading_facts
 from cordee.report.plots import OUTCOMES, curve_plots, phases_plot, resource_plots
 from cordee.report.segments import began_words, segment_words, worth_showing
 from cordee.report.storage import storage_charts
+from cordee.report.templates import page_environment
 from cordee.report.text import failure_text, lost_text, quantity, troubled_first
 from cordee.report.vetting import vetting_view
 from cordee.runs.state import NodeState, RankState, called
@@ -28,7 +28,6 @@ _MOST_ROWS = 200
 _MOST_ATTEMPTS = 60
 _MOST_FINDINGS = 100
 _MOST_RESULTS = 40
-_LONGEST = 2000
 
 
 def render_html(data: ReportData) -> str:
@@ -85,38 +84,6 @@ def render_html(data: ReportData) -> str:
             now=utc_text(data.now)[:19].replace("T", " ") + " UTC",
         )
     )
-
-
-def page_environment() -> Environment:
-    """Return what renders the pages of this room: escaped, cut, and strict about what a template names."""
-    environment = Environment(
-        loader=PackageLoader("cordee.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_fit,
-    )
-    environment.filters["ticked"] = ticked
-    return environment
-
-
-def ticked(text: str) -> Markup:
-    """Return a sentence, escaped, with what stands between back ticks as code."""
-    pieces = [escape(_fit(piece)) for piece in text.split("`")]
-    if len(pieces) % 2 == 0:
-        return escape(_fit(text))
-    return Markup("").join(
-        Markup("<code>{}</code>").format(piece) if at % 2 else piece for at, piece in enumerate(pieces)
-    )
-
-
-def _fit(value: Any) -> Any:
-    """Return a value as it goes into the page; called by the template for each."""
-    if isinstance(value, Markup) or not isinstance(value, str):
-        return value
-    text = clean(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text) - _LONGEST} more characters)"
 
 
 def _cards(data: ReportData) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cordee.errors import UsageError
@@ -11,23 +11,22 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas
 
-    from cordee.runs.reader import Run
+    from cordee.runs.model import Grid
 
 
-def samples_frame(run: Run, group: str, names: Sequence[str] | None, **selection: Any) -> pandas.DataFrame:
-    """Return a group's samples: float32 columns by metric, a row for each (time, device), also where all is missing.
+def samples_frame(run: str, grid: Grid) -> pandas.DataFrame:
+    """Return samples of the run with this id: float32 columns by metric, a row for each (time, device), also where all is missing.
 
     Raises:
-        UsageError: as `Run.grid`; or pandas is not installed.
+        UsageError: pandas is not installed.
     """
     pd = _pandas()
-    grid = run.grid(group, _list(names), **selection)
     index = pd.MultiIndex.from_product([_times(pd, grid.times), grid.devices], names=["time", "device"])
     columns = grid.values.reshape(len(grid.metrics), len(index)).T
     frame = pd.DataFrame(columns, index=index, columns=pd.Index(grid.metrics, name=None))
     frame.attrs = {
-        "run": run.id,
-        "group": group,
+        "run": run,
+        "group": grid.group,
         "cadence_seconds": grid.cadence,
         "units": {name: grid.units[name] for name in grid.metrics},
         "sources": {name: grid.sources[name] for name in grid.metrics},
@@ -36,9 +35,14 @@ def samples_frame(run: Run, group: str, names: Sequence[str] | None, **selection
 
 
 def events_frame(
-    run: Run, _: str, names: Sequence[str] | None, start: float | None = None, stop: float | None = None
+    run: str,
+    found: Mapping[str, np.ndarray],
+    dropped: int,
+    names: Sequence[str] | None,
+    start: float | None = None,
+    stop: float | None = None,
 ) -> pandas.DataFrame:
-    """Return what ranks logged from `start` and before `stop` (UTC epoch seconds), a row for each value.
+    """Return what ranks of the run with this id logged from `start` and before `stop` (UTC epoch seconds), a row for each value.
 
     Raises:
         UsageError: nothing was logged under one of the names; or pandas is not installed.
@@ -46,8 +50,7 @@ def events_frame(
     import numpy as np
 
     pd = _pandas()
-    found = run.events()
-    wanted = list(found) if names is None else list(dict.fromkeys(_list(names) or ()))
+    wanted = list(found) if names is None else list(dict.fromkeys(names))
     strangers = [name for name in wanted if name not in found]
     if strangers:
         raise UsageError("no rank logged this", given=strangers, allowed=sorted(found) or "nothing was logged yet")
@@ -70,7 +73,7 @@ def events_frame(
         }
     )
     frame.loc[step < 0, "step"] = pd.NA
-    frame.attrs = {"run": run.id, "dropped": run.dropped_events}
+    frame.attrs = {"run": run, "dropped": dropped}
     return frame
 
 
@@ -85,10 +88,6 @@ def _empty() -> np.ndarray:
 
 def _times(pd: Any, seconds: np.ndarray) -> Any:
     return pd.to_datetime((seconds * 1e6).round().astype("int64"), unit="us", utc=True)
-
-
-def _list(names: Sequence[str] | None) -> list[str] | None:
-    return [names] if isinstance(names, str) else None if names is None else list(names)
 
 
 def _pandas() -> Any:

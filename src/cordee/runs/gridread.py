@@ -15,7 +15,7 @@ from cordee.runs.sealed import SealedGroup
 from cordee.runs.window import Window
 
 if TYPE_CHECKING:
-    from cordee.runs.reader import Grid
+    from cordee.runs.model import Grid
 
 _MOST_VALUES = 1 << 31
 
@@ -153,7 +153,7 @@ def read_grid(
     Raises:
         UsageError: see `Run.grid`.
     """
-    from cordee.runs.reader import Grid
+    from cordee.runs.model import Grid
 
     names = chosen(metrics, list(source.metrics), "there is no such metric in this group")
     cadence, (first, last) = source.cadence, source.extent()

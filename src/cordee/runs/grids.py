@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    from cordee.runs.tail import Packed
+    from cordee.runs.spool import SpooledValues
+
+    Packed = tuple[np.ndarray, np.ndarray | SpooledValues]
 
 TURN_SLOTS = 1200
 LEVELS_S = (5, 60)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cordee.errors import RunFolderError, RunNotFound, UsageError
@@ -24,10 +23,11 @@ from cordee.runs.blocklog import merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.logframes import LogReader
+from cordee.runs.model import Event, Grid, Series
 from cordee.runs.recording import all_ended, is_recording, read_recorders
 from cordee.runs.sealed import Commit, commit_key, read_commit, read_facts
 from cordee.runs.state import RunState, replay
-from cordee.runs.tail import Event, LiveEvents, Tail, merged_packed
+from cordee.runs.tail import LiveEvents, Tail, merged_packed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,46 +38,6 @@ if TYPE_CHECKING:
     from cordee.runs.grids import Samples
     from cordee.runs.logged_values import Logged
     from cordee.runs.missing import Missing
-
-
-@dataclass
-class Grid:
-    """Samples of one group: `values` float32 [metric, time, device], NaN = missing.
-
-    Attributes:
-        times: float64 [time], UTC epoch seconds, one every `cadence` seconds (the beginning of a bin for rollups).
-        devices: node names, or rank numbers.
-        metrics: names; `units` and `sources` by name.
-    """
-
-    group: str
-    cadence: float
-    times: np.ndarray
-    devices: list[Any]
-    metrics: list[str]
-    values: np.ndarray
-    units: dict[str, str] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Series:
-    """A user metric over the ranks, in the order of steps: arrays of one length.
-
-    Attributes:
-        steps: int64; where a restart repeated a step its newest attempt counts.
-        times: float64, when the last rank logged it.
-        mean, low, high: float64 over the ranks.
-        ranks: int64, how many ranks logged it.
-    """
-
-    name: str
-    steps: np.ndarray
-    times: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    ranks: np.ndarray
 
 
 def open_run(run: str | os.PathLike[str], *, packed: bool = False) -> Run:
@@ -349,7 +309,10 @@ class Run:
         """
         from cordee.runs.frames import events_frame, samples_frame
 
-        return (events_frame if what == "events" else samples_frame)(self, what, names, **selection)
+        names = [names] if isinstance(names, str) else names
+        if what == "events":
+            return events_frame(self.id, self.events(), self.dropped_events, names, **selection)
+        return samples_frame(self.id, self.grid(what, names, **selection))
 
     @property
     def dropped_events(self) -> int:

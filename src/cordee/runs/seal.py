@@ -23,6 +23,7 @@ from cordee.runs.blocklog import list_parts, merge_facts
 from cordee.runs.folder import RunFolder
 from cordee.runs.grids import TURN_SLOTS, Axes, rollup
 from cordee.runs.journal import read_journal
+from cordee.runs.model import Event
 from cordee.runs.sealed import (
     STORE,
     Commit,
@@ -37,7 +38,7 @@ from cordee.runs.sealed import (
 )
 from cordee.runs.series import Names, stream_of, table_of, thinned
 from cordee.runs.state import replay
-from cordee.runs.tail import Event, Part, is_sealed, take_rows
+from cordee.runs.tail import Part, is_sealed, take_rows
 from cordee.runs.turn import turn
 from cordee.runs.window import Window
 

@@ -16,7 +16,7 @@ from cordee.runs.blocklog import BESIDE_CHANNEL, MOST_RUN_NAMES
 from cordee.runs.sealed import EVENT_COLUMNS, STEP_COLUMNS
 
 if TYPE_CHECKING:
-    from cordee.runs.tail import Event
+    from cordee.runs.model import Event
 
 
 def stream_of(rank: int, offset: int) -> str:

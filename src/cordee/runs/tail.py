@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from cordee.runs.blocklog import (
     BESIDE_CHANNEL,
@@ -20,31 +20,21 @@ from cordee.runs.blocklog import (
     decode_json,
     list_parts,
 )
+from cordee.runs.model import Event
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from cordee.runs.grids import Packed
     from cordee.runs.series import Names
-    from cordee.runs.spool import Spool, SpooledValues
+    from cordee.runs.spool import Spool
     from cordee.runs.window import Window
 
-    Packed = tuple[np.ndarray, np.ndarray | SpooledValues]
 
 _GRID_HEAD = struct.Struct("<IBI")  # of a record, and the schema's id
 _GROUP = re.compile(r"^[A-Za-z0-9_]+$")
 _RESERVED = "events"
 _SPOOLED_BYTES = 100_000_000
-
-
-class Event(NamedTuple):
-    """What one rank logged at one moment; (attempt, rank, offset) names it for good, however often it was sent."""
-
-    attempt: int
-    rank: int
-    offset: int
-    time: float
-    step: int | None
-    values: dict[str, float]
 
 
 class Part:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from random import Random
 
+from cordee.vetting.pair_judgement import judge
 from cordee.vetting.pairs import PairOutcome, PairTest
 
 HEALTHY_BYTES_PER_S = 25e9
@@ -53,4 +54,4 @@ class SimulatedFabric:
             for a, b in pairs:
                 rate = self.rate(a, b)
                 test.record(a, b, rate, "" if rate is not None else "connection refused")
-        return test.outcome()
+        return judge(test)

@@ -8,6 +8,7 @@ from typing import Any, Iterable, NamedTuple, Optional
 
 from cordee.clock import monotonic
 from cordee.vetting.member import Member
+from cordee.vetting.pair_judgement import judge
 from cordee.vetting.pairs import Out, PairOutcome, PairPolicy, PairTest
 
 _CHECK = "pair.bandwidth"
@@ -73,7 +74,7 @@ async def run_pairs(
         meetings = await asyncio.gather(*(_meet(members[a], members[b], settings, round_s, request) for a, b in pairs))
         for (a, b), meeting in zip(pairs, meetings):
             test.record(a, b, meeting.bytes_per_s, meeting.reason, meeting.out, meeting.late)
-    outcome = test.outcome()
+    outcome = judge(test)
     for result in outcome.results.values():
         result["seconds"] = round(monotonic() - began, 4)
     return outcome

@@ -214,12 +214,6 @@ class PairTest:
                 slow[(a, b)] = meetings
         return slow
 
-    def outcome(self) -> PairOutcome:
-        """Return what was found; at any time, of what has been recorded by then."""
-        from cordee.vetting.pair_judgement import judge
-
-        return judge(self)
-
     def _first_pairs(self, present: list[str]) -> list[Pair]:
         met = {frozenset(one.nodes) for one in self.measured}
         groups = self._groups(present)

@@ -11,7 +11,8 @@ from cordee.insight.data_account import account_findings
 from cordee.insight.loading import loading_view
 from cordee.report.run_document import run_document
 from cordee.runs.logged import logged_findings
-from cordee.runs.reader import Run, Series
+from cordee.runs.model import Series
+from cordee.runs.reader import Run
 from cordee.runs.state import RunState
 from cordee.units import format_duration, parse_utc
 from cordee.web.evidence import failure_line, finding_line, finding_times, node_lines

@@ -8,7 +8,8 @@ import numpy as np
 
 from cordee.errors import UsageError
 from cordee.runs.logged import LoggedFacts, logged_facts
-from cordee.runs.reader import Run, Series
+from cordee.runs.model import Series
+from cordee.runs.reader import Run
 from cordee.web.errors import NotFound
 
 OWN = "cordee/"

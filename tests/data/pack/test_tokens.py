@@ -21,7 +21,7 @@ from cordee.data.pack._base import Options
 from cordee.data.pack.packing import pack, plan_of
 from cordee.data.pack.tokens import read_about
 from cordee.data.pack.verify_tokens import verify_tokens
-from cordee.data.read.token_index import open_token_index
+from cordee.data.read.token_store import open_token_index
 from cordee.data.read.tokens import TokenSource
 from cordee.errors import CorruptDataError, DataError, UsageError
 

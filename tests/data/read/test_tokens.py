@@ -10,7 +10,8 @@ import pytest
 
 import cordee
 from cordee.data.read.opening import open_source
-from cordee.data.read.token_index import open_token_index, write_token_index
+from cordee.data.read.token_index import write_token_index
+from cordee.data.read.token_store import open_token_index
 from cordee.data.read.tokens import TokenSource
 from cordee.errors import CorruptDataError, DataError
 

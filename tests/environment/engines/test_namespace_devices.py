@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cordee.environment.engines._base import EXIT_ENGINE
-from cordee.environment.engines.namespace.gpus import LIBRARIES, PROGRAMS, Unknown, driver_libraries, wanted_edits
+from cordee.environment.engines.namespace.edits import Unknown
+from cordee.environment.engines.namespace.gpus import LIBRARIES, PROGRAMS, driver_libraries, wanted_edits
 from cordee.environment.engines.namespace.root import HOST_ROOT
 from cordee.testing.containers import ENV
 

@@ -15,7 +15,7 @@ import pytest
 
 import cordee
 from cordee.runs.folder import RunFolder
-from cordee.runs.reader import Grid
+from cordee.runs.model import Grid
 from cordee.runs.recording import Recorder, read_recorders
 
 WAIT_S = 120.0

@@ -14,8 +14,7 @@ from cordee.cli.output import print_json
 from cordee.errors import UsageError
 
 if TYPE_CHECKING:
-    from cordee.data.pack._base import Packed
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Packed, Plan
 
 SCHEMA = "cordee.data.pack/1"
 _MOST_WORKERS = 4

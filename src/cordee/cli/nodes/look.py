@@ -79,7 +79,7 @@ def offenders_command(days: float | None, as_json: bool, **where: str | None) ->
     """
     from cordee.fleet.audit import Audit
     from cordee.fleet.observations import read_records
-    from cordee.fleet.policy import DAY_S
+    from cordee.fleet.situation import DAY_S
     from cordee.fleet.views import rank_offenders
 
     index, place, profile = open_history(**where)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cordee.data.read.token_index import TokenIndex, find_token_set, open_token_index
+from cordee.data.read.token_index import TokenIndex, find_token_set
+from cordee.data.read.token_store import open_token_index
 from cordee.data.shards.index import INDEX_NAME, Index, open_index
 from cordee.errors import DataError
 

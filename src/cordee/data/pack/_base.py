@@ -6,15 +6,14 @@ and `a.json` are one), names them, and orders them. A target gets that plan and 
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import chain, islice
 
-from cordee.data.shards.entries import Entry, Listing
-
-if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+from cordee.data.shards.entries import Entry, Listing, Sample
 
 # Bytes at once where something is read or written in pieces.
 CHUNK_BYTES = 4 << 20
@@ -74,6 +73,61 @@ class Unreadable(Exception):
 
     def __reduce__(self) -> tuple[type[Unreadable], tuple[Entry, str]]:
         return type(self), (self.entry, self.reason)
+
+
+class Plan:
+    """Samples in the order in which they are packed, and what a target must know of their origin.
+
+    Attributes:
+        origin: gives the bytes; ask `path_of` first.
+        name: of the data set.
+        classes: names of the labels, in order.
+        fields: names of all fields, sorted; lower case.
+        empty_folders, left_out: as the listing says, and what was left out since.
+        notes: sentences for people.
+        fingerprint: changes when the origin, the order or the names do.
+    """
+
+    def __init__(self, origin: Origin, listing: Listing, samples: list[Sample], classes: Sequence[str]) -> None:
+        self.origin = origin
+        self.name = origin.name
+        self.classes = tuple(classes)
+        self.empty_folders = sorted(listing.empty_folders)
+        self.left_out = listing.left_out
+        self._allocated_bytes = listing.allocated_bytes
+        self.notes: list[str] = []
+        self.fields = tuple(sorted({field for fields in {sample.fields for sample in samples} for field in fields}))
+        self._samples = samples
+        self.fingerprint = _fingerprint(listing, samples)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    @property
+    def total_bytes(self) -> int:
+        """Return the bytes of all samples."""
+        return sum(entry.length for sample in self._samples for entry in sample.entries)
+
+    @property
+    def disk_bytes(self) -> int:
+        """Return what the samples take on a disk; holes of files stay holes."""
+        total = self.total_bytes
+        return total if self._allocated_bytes is None else min(total, self._allocated_bytes)
+
+    @property
+    def files(self) -> int:
+        """Return how many entries the samples are made of."""
+        return sum(len(sample.entries) for sample in self._samples)
+
+    def samples(self, start: int = 0, stop: int | None = None) -> Iterator[Sample]:
+        """Yield samples `start` to `stop` (not included)."""
+        return islice(self._samples, start, stop)
+
+    def path_of(self, entry: Entry) -> bytes | None:
+        """Return the local file that holds an entry's bytes, at `entry.offset`; None: ask `origin.chunks`."""
+        if entry.path is not None:
+            return entry.path
+        return self.origin.root + b"/" + entry.name if self.origin.root is not None else None
 
 
 @dataclass(frozen=True)
@@ -160,3 +214,17 @@ class Place(ABC):
     @abstractmethod
     def remove(self, name: str) -> None:
         """Remove a file; none of that name is no error."""
+
+
+def _fingerprint(listing: Listing, samples: list[Sample]) -> str:
+    """Return a digest of all that decides about the result: names, order, lengths, times, labels, what is one sample."""
+    entries = list(chain.from_iterable([sample.entries for sample in samples]))
+    found = hashlib.sha256(listing.fingerprint.encode())
+    found.update(b"\0".join([entry.name for entry in entries]))
+    found.update(b"\0/".join(sorted(listing.empty_folders)))
+    found.update(array("q", [entry.length for entry in entries]).tobytes())
+    found.update(array("q", [entry.offset for entry in entries]).tobytes())
+    found.update(array("q", [entry.stamp_ns for entry in entries]).tobytes())
+    found.update(array("q", [len(sample.entries) for sample in samples]).tobytes())
+    found.update(array("q", [-1 if sample.label is None else sample.label for sample in samples]).tobytes())
+    return found.hexdigest()

@@ -6,10 +6,13 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cordee.errors import DataError
 from cordee.opening import regular
+
+if TYPE_CHECKING:
+    pass
 
 HDF5_ENDINGS = (".h5", ".hdf5", ".hdf")
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -91,8 +94,6 @@ def open_arrays(path: str) -> ArrayFile:
 
 
 def _open_hdf5(path: str) -> tuple[Any, dict[str, Any]]:
-    from cordee.data.pack.formats.hdf5 import import_h5py
-
     h5py = import_h5py()
     file = h5py.File(path, "r", rdcc_nbytes=64 << 20, rdcc_nslots=100_003, locking="best-effort")
     arrays: dict[str, Any] = {}
@@ -114,3 +115,16 @@ def _open_npz(path: str) -> tuple[Any, dict[str, Any]]:
 
     with numpy.load(path, allow_pickle=False) as archive:
         return None, {name: archive[name] for name in archive.files}
+
+
+def import_h5py() -> Any:
+    """Return h5py.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    try:
+        import h5py
+    except ImportError:
+        raise DataError("HDF5 needs h5py, which is not installed", next="install the extra: cordee[hdf5]")
+    return h5py

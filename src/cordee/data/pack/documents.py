@@ -12,7 +12,7 @@ from cordee.data.shards.entries import Entry, Sample
 from cordee.opening import regular
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 LARGEST_BYTES = 1 << 30
 _LINES = (b".jsonl", b".ndjson")

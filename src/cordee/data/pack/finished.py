@@ -13,7 +13,7 @@ from cordee.data.shards.index import INDEX_NAME
 from cordee.errors import UsageError
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 RECORD = "packed.json"
 _SCHEMA = "cordee.packed/1"

@@ -12,7 +12,7 @@ from cordee.errors import CorruptDataError
 if TYPE_CHECKING:
     import numpy
 
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
     from cordee.data.pack.state import State
 
 LEFT_OUT_NAME = "left-out.json"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cordee.data.pack._base import Options, Packed, Tell
-from cordee.data.pack.plan import Plan, make_plan
+from cordee.data.pack._base import Options, Packed, Plan, Tell
+from cordee.data.pack.plan import make_plan
 from cordee.data.pack.table import open_origin, open_target
 from cordee.data.pack.unreadable import refuse_listed
 from cordee.errors import DataError, UsageError

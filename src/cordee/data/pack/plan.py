@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gc
-import hashlib
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
 from typing import Any
 
-from cordee.data.pack._base import Origin
+from cordee.data.pack._base import Origin, Plan
 from cordee.data.pack.tables import rows_of
-from cordee.data.shards.entries import Entry, Listing, Sample
+from cordee.data.shards.entries import Listing, Sample
 from cordee.data.shards.grouping import choose, grouped, leave_out_litter
 from cordee.data.shards.index import INDEX_NAME
 from cordee.errors import DataError, UsageError
@@ -20,61 +17,6 @@ from cordee.errors import DataError, UsageError
 _INDEX = INDEX_NAME.encode()
 SPLITS = ("auto", "first", "last")
 LABELS = ("auto", "folders", "none")
-
-
-class Plan:
-    """Samples in the order in which they are packed, and what a target must know of their origin.
-
-    Attributes:
-        origin: gives the bytes; ask `path_of` first.
-        name: of the data set.
-        classes: names of the labels, in order.
-        fields: names of all fields, sorted; lower case.
-        empty_folders, left_out: as the listing says, and what was left out since.
-        notes: sentences for people.
-        fingerprint: changes when the origin, the order or the names do.
-    """
-
-    def __init__(self, origin: Origin, listing: Listing, samples: list[Sample], classes: Sequence[str]) -> None:
-        self.origin = origin
-        self.name = origin.name
-        self.classes = tuple(classes)
-        self.empty_folders = sorted(listing.empty_folders)
-        self.left_out = listing.left_out
-        self._allocated_bytes = listing.allocated_bytes
-        self.notes: list[str] = []
-        self.fields = tuple(sorted({field for fields in {sample.fields for sample in samples} for field in fields}))
-        self._samples = samples
-        self.fingerprint = _fingerprint(listing, samples)
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    @property
-    def total_bytes(self) -> int:
-        """Return the bytes of all samples."""
-        return sum(entry.length for sample in self._samples for entry in sample.entries)
-
-    @property
-    def disk_bytes(self) -> int:
-        """Return what the samples take on a disk; holes of files stay holes."""
-        total = self.total_bytes
-        return total if self._allocated_bytes is None else min(total, self._allocated_bytes)
-
-    @property
-    def files(self) -> int:
-        """Return how many entries the samples are made of."""
-        return sum(len(sample.entries) for sample in self._samples)
-
-    def samples(self, start: int = 0, stop: int | None = None) -> Iterator[Sample]:
-        """Yield samples `start` to `stop` (not included)."""
-        return islice(self._samples, start, stop)
-
-    def path_of(self, entry: Entry) -> bytes | None:
-        """Return the local file that holds an entry's bytes, at `entry.offset`; None: ask `origin.chunks`."""
-        if entry.path is not None:
-            return entry.path
-        return self.origin.root + b"/" + entry.name if self.origin.root is not None else None
 
 
 def make_plan(
@@ -172,20 +114,6 @@ def _shuffled(samples: list[Sample], seed: int) -> list[Sample]:
 
     order = shuffled(numpy.arange(len(samples)), len(samples), seed, 0)
     return [samples[at] for at in order.tolist()]
-
-
-def _fingerprint(listing: Listing, samples: list[Sample]) -> str:
-    """Return a digest of all that decides about the result: names, order, lengths, times, labels, what is one sample."""
-    entries = list(chain.from_iterable([sample.entries for sample in samples]))
-    found = hashlib.sha256(listing.fingerprint.encode())
-    found.update(b"\0".join([entry.name for entry in entries]))
-    found.update(b"\0/".join(sorted(listing.empty_folders)))
-    found.update(array("q", [entry.length for entry in entries]).tobytes())
-    found.update(array("q", [entry.offset for entry in entries]).tobytes())
-    found.update(array("q", [entry.stamp_ns for entry in entries]).tobytes())
-    found.update(array("q", [len(sample.entries) for sample in samples]).tobytes())
-    found.update(array("q", [-1 if sample.label is None else sample.label for sample in samples]).tobytes())
-    return found.hexdigest()
 
 
 def check_choice(given: str, allowed: Sequence[str], what: str) -> None:

@@ -10,7 +10,7 @@ from cordee.data.shards.members import BLOCK, END, header_bytes
 if TYPE_CHECKING:
     import numpy
 
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
     from cordee.data.shards.entries import Sample
 
 _LONG_KEY = 64

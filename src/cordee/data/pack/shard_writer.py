@@ -23,7 +23,7 @@ from cordee.data.shards.members import BLOCK, END, folder_header, header, label_
 if TYPE_CHECKING:
     import numpy
 
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 _BUFFER_BYTES = 1 << 20
 _ZEROS = bytes(BLOCK)

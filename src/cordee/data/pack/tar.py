@@ -29,7 +29,7 @@ from cordee.errors import DataError, UsageError
 from cordee.units import format_size
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 _ELSEWHERE = "choose another place with --to"
 

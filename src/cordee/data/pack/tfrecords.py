@@ -11,16 +11,19 @@ import io
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cordee.data.pack._base import Origin
-from cordee.data.pack.formats.tfrecord import KEY, LABEL, masked
 from cordee.data.pack.rows import fields_of, key_of
 from cordee.data.shards.entries import Entry, Listing, Sample
 from cordee.data.shards.grouping import in_order
 from cordee.errors import CorruptDataError, DataError
 from cordee.opening import regular
 
+if TYPE_CHECKING:
+    pass
+
+KEY, LABEL = "__key__", "label"
 _BYTES, _FLOATS, _INTEGERS = 1, 2, 3
 # The feature that holds the class of a picture, as ours has it and as ImageNet's records do.
 _CLASSES = (LABEL, "image/class/label")
@@ -242,3 +245,8 @@ def _damaged(path: str, at: int) -> CorruptDataError:
 def open_origin(address: str, options: dict[str, Any]) -> Origin:
     """Return the origin of a TFRecord file."""
     return TFRecordsOrigin([address], os.path.splitext(os.path.basename(address))[0])
+
+
+def masked(check: int) -> bytes:
+    """Return a CRC-32C as records have it: masked, little endian."""
+    return struct.pack("<I", ((check >> 15 | check << 17) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -22,13 +22,14 @@ from cordee.data.pack.tokenizers import Tokenizer, open_tokenizer
 from cordee.data.pack.unreadable import refuse_unreadable
 from cordee.data.pack.workers import Jobs, run_all
 from cordee.data.pack.writing import writing_to
-from cordee.data.read.token_index import open_token_index, read_token_index, write_token_index
+from cordee.data.read.token_index import read_token_index, write_token_index
+from cordee.data.read.token_store import open_token_index
 from cordee.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import numpy
 
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
     Array = numpy.ndarray[Any, Any]
 

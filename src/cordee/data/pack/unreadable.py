@@ -10,7 +10,7 @@ from cordee.data.shards.folder import UNREADABLE
 from cordee.errors import DataError
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 _SHOWN = 20
 

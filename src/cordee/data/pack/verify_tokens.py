@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.data.pack._base import CHUNK_BYTES
 from cordee.data.pack.tokens import known_about
-from cordee.data.read.token_index import open_token_index
+from cordee.data.read.token_store import open_token_index
 from cordee.data.stores import Store, open_store
 from cordee.errors import CorruptDataError
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
+import time
 import warnings
 import zlib
 from functools import partial
@@ -20,14 +22,13 @@ from cordee.data.read.letting_go import ENDING, close_elsewhere
 from cordee.data.read.many import ManyReads
 from cordee.data.read.memory import keep_freed_memory
 from cordee.data.read.packed_block import BlockReading, Plan
-from cordee.data.read.packed_carefully import read_carefully
 from cordee.data.read.packed_files import Files
 from cordee.data.read.packed_layout import Layout, assembled
 from cordee.data.read.ranks import usable_threads
 from cordee.data.read.remote import RemoteFiles, index_of
 from cordee.data.read.table import Table
 from cordee.data.shards.index import INDEX_NAME, Path, open_index
-from cordee.errors import CorruptDataError, UsageError
+from cordee.errors import CorruptDataError, DataError, UsageError
 
 if TYPE_CHECKING:
     import numpy
@@ -285,7 +286,7 @@ class PackedSource(Source):
 
     def _carefully(self, samples: "Array") -> list[Any]:
         with self._one_by_one:
-            return read_carefully(self, self._layout, samples)
+            return _read_carefully(self, self._layout, samples)
 
     def _fetched(self, fetcher: Fetcher, first: Optional[int], samples: "Array") -> list[Any]:
         """Return samples from what was fetched early, or is fetched now; what failed is read once more by itself."""
@@ -370,3 +371,63 @@ def _allowed(option: str, given: Iterable[str], allowed: Sequence[str]) -> None:
                 allowed=", ".join(allowed),
                 next=f"name one of these as {option}=",
             )
+
+
+def _read_carefully(source: PackedSource, layout: Layout, samples: "Array") -> list[Any]:
+    """Return samples as `read` does, each read by itself; a file that was replaced on its server is opened anew once.
+
+    Raises:
+        CorruptDataError: a shard ends within a sample (unless those are skipped), or is another one.
+        DataError: storage failed.
+    """
+    found: list[Any] = []
+    for place, number in enumerate(samples.tolist()):
+        try:
+            found.append(_sample(source, layout, samples[place : place + 1]))
+        except OSError as error:
+            raise _failed(source, number, error) from error
+        if found[-1] is not None:
+            continue
+        if source.corrupt == "raise":
+            raise CorruptDataError(
+                "a shard ends within a sample",
+                given=source.describe(number),
+                next="copy the shard again; `cordee data verify` names all that is damaged",
+            )
+        source.skip(number)
+    return found
+
+
+def _sample(source: PackedSource, layout: Layout, samples: "Array") -> Optional[dict[str, Any]]:
+    """Return one sample; None when its shard ends before it does."""
+    block = layout.block(samples)
+    pieces = layout.pieces(block)
+    shard = int(block.shards[0])
+    parts = []
+    for begin, end in zip(pieces.begins.tolist(), pieces.ends.tolist()):
+        started = time.perf_counter()
+        data = _stretch(source, shard, begin, end - begin)
+        source.counts.request(end - begin, time.perf_counter() - started)
+        if len(data) != end - begin:
+            return None
+        parts.append(data)
+    return assembled(layout.fields, block, 0, parts)
+
+
+def _stretch(source: PackedSource, shard: int, begin: int, length: int) -> bytes:
+    try:
+        return source.files.read(shard, begin, length)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+    source.files.reopen(shard)
+    return source.files.read(shard, begin, length)
+
+
+def _failed(source: PackedSource, sample: int, error: OSError) -> DataError:
+    name: Optional[str] = errno.errorcode.get(error.errno or 0)
+    return DataError(
+        f"storage failed while a sample was read: {error.strerror or error} ({name})",
+        given=source.describe(sample),
+        next="look at the file system (`dmesg`, its status page); the job continues from its last checkpoint when it is back",
+    )

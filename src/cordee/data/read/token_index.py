@@ -117,33 +117,6 @@ def only_set(folder: str, names: Iterable[str]) -> Optional[str]:
     return os.path.join(folder, sets[0]) if sets else None
 
 
-def open_token_index(path: Path) -> TokenIndex:
-    """Read an `.idx` as a whole and compare it with its `.bin`.
-
-    Args:
-        path: as `find_token_set` takes it, or an `s3://` address of any of these.
-
-    Raises:
-        DataError: there is no token set, or it cannot be read.
-        CorruptDataError: the index is damaged or cut off, of another version, or of another `.bin`.
-    """
-    if os.fspath(path).startswith("s3://"):
-        from cordee.data.read.token_store import open_remote_index
-
-        return open_remote_index(os.fspath(path))
-    found = find_token_set(path)
-    if found is None:
-        raise unreadable("there is no token set", os.fspath(path))
-    try:
-        with open(found + ".idx", "rb", opener=regular) as file:
-            index = read_token_index(file, found)
-        size = os.stat(index.bin_path).st_size
-    except OSError as error:
-        raise unreadable(f"the token set cannot be read: {error.strerror}", error.filename or found) from None
-    check_size(index, size)
-    return index
-
-
 def raw_token_index(path: Path, dtype: str) -> TokenIndex:
     """Return what is known of tokens that have no `.idx`, as nanoGPT's `train.bin`: one sequence, as long as the file.
 

@@ -1,12 +1,27 @@
-"""Token sets in an object store: the index is copied to this machine, the tokens are read by ranges."""
+"""Token sets opened: from files, or from an object store, whose index is copied to this machine and whose tokens are read by ranges."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
-from typing import Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from cordee.data.read.remote import NotThere, Objects, local_copy
-from cordee.data.read.token_index import TokenIndex, check_size, only_set, read_token_index, unreadable
+from cordee.data.read.token_index import (
+    Path,
+    TokenIndex,
+    check_size,
+    find_token_set,
+    only_set,
+    read_token_index,
+    unreadable,
+)
+from cordee.opening import regular
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
 
 
 def find_remote_set(address: str) -> Optional[str]:
@@ -47,4 +62,29 @@ def open_remote_index(address: str) -> TokenIndex:
     with open(copy, "rb") as file:
         index = replace(read_token_index(file, found), copy=copy)
     check_size(index, objects.size(name + ".bin")[0])
+    return index
+
+
+def open_token_index(path: Path) -> TokenIndex:
+    """Read an `.idx` as a whole and compare it with its `.bin`.
+
+    Args:
+        path: as `find_token_set` takes it, or an `s3://` address of any of these.
+
+    Raises:
+        DataError: there is no token set, or it cannot be read.
+        CorruptDataError: the index is damaged or cut off, of another version, or of another `.bin`.
+    """
+    if os.fspath(path).startswith("s3://"):
+        return open_remote_index(os.fspath(path))
+    found = find_token_set(path)
+    if found is None:
+        raise unreadable("there is no token set", os.fspath(path))
+    try:
+        with open(found + ".idx", "rb", opener=regular) as file:
+            index = read_token_index(file, found)
+        size = os.stat(index.bin_path).st_size
+    except OSError as error:
+        raise unreadable(f"the token set cannot be read: {error.strerror}", error.filename or found) from None
+    check_size(index, size)
     return index

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 from cordee.data.read._base import Sample, Source
 from cordee.data.read.counting import Counts
 from cordee.data.read.token_files import TokenFile, TokenObject, open_tokens
-from cordee.data.read.token_index import Path, open_token_index, raw_token_index
+from cordee.data.read.token_index import Path, raw_token_index
+from cordee.data.read.token_store import open_token_index
 from cordee.data.read.token_windows import Windows
 from cordee.errors import DataError
 

@@ -8,18 +8,15 @@ import sys
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Iterator, Optional, Union
+from typing import Any, Callable, Iterator, Optional, Protocol, Union
 
 from cordee.data.read._base import Source
-from cordee.data.read.batches import Ordering, RawBatch, Work, blocks, in_line
+from cordee.data.read.batches import Change, Ordering, RawBatch, Work, blocks, in_line
 from cordee.data.read.collate import to_torch
 from cordee.data.read.counting import Counts
 from cordee.data.read.position import Cut, Shares
 from cordee.data.read.telling import summed
 from cordee.errors import CordeeError, CorruptDataError, DataError, UsageError
-
-if TYPE_CHECKING:
-    from cordee.data.read.looping import Dataset
 
 _OURS = (
     "batch_size",
@@ -33,6 +30,27 @@ _OURS = (
 )
 # What a forkserver imports once for all workers, which take seconds to start without.
 _PRELOADED = ["torch.utils.data", "numpy", "cordee.data.read.opening", "cordee.data.read.torch_sets"]
+
+
+class Looped(Protocol):
+    """What is used here of the data set that is looped over; see `cordee.data.read.looping.Dataset`."""
+
+    source: Source
+    name: str
+
+    def __len__(self) -> int: ...
+
+    def loop(self, change: Optional[Change] = None) -> Iterator[Any]: ...
+
+    def given(self, make: Callable[[Cut, int], Iterator[Any]], elsewhere: Optional[Counts] = None) -> Iterator[Any]: ...
+
+    def cut(self, begin: Optional[int] = None) -> Cut: ...
+
+    def rank(self) -> int: ...
+
+    def order(self) -> Any: ...
+
+    def work_with(self, change: Optional[Change]) -> Work: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +81,7 @@ class Loader:
     thread, and no worker touches a GPU. The loop before is ended first, with its threads.
     """
 
-    def __init__(self, ds: "Dataset", workers: int, pin_memory: bool, settings: dict[str, Any]) -> None:
+    def __init__(self, ds: Looped, workers: int, pin_memory: bool, settings: dict[str, Any]) -> None:
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
             raise UsageError("workers is no number of processes", given=workers, allowed="an integer from 0")
         wrong = sorted(set(settings) & set(_OURS))
@@ -219,7 +237,7 @@ def _difference(now: Counts, before: Counts) -> Counts:
     return found
 
 
-def iterable_set(ds: "Dataset") -> Any:
+def iterable_set(ds: Looped) -> Any:
     """Return a torch IterableDataset of the batches of `ds`; see `Dataset.iterable`."""
     return _iterable_class()(ds)
 
@@ -231,7 +249,7 @@ def _iterable_class() -> Any:
     class Batches(IterableDataset):  # type: ignore[misc]
         """This rank's batches of the rest of the epoch, as tensors."""
 
-        def __init__(self, ds: "Union[Dataset, Rest]") -> None:
+        def __init__(self, ds: Union[Looped, Rest]) -> None:
             self._ds = ds
 
         def __reduce__(self) -> Any:
@@ -254,7 +272,7 @@ def _made_batches(rest: Rest) -> Any:
     return _iterable_class()(rest)
 
 
-def _rest(ds: "Union[Dataset, Rest]") -> Rest:
+def _rest(ds: Union[Looped, Rest]) -> Rest:
     """Return the rest of the epoch from where the data set is now."""
     return ds if isinstance(ds, Rest) else Rest(ds.source, ds.order(), ds.work_with(to_torch), ds.cut(), ds.rank())
 
@@ -269,7 +287,7 @@ def _refuse_second_batching(caller: dict[str, Any]) -> None:
         )
 
 
-def map_set(ds: "Dataset") -> Any:
+def map_set(ds: Looped) -> Any:
     """Return a map-style torch Dataset of the samples of `ds`; see `Dataset.map`."""
     return _made_samples(ds.source, ds.work_with(None))
 
@@ -324,7 +342,7 @@ def samples_by_number(source: Source, work: Work, numbers: list[int]) -> list[An
     return work.values(source, batch)
 
 
-def batch_sampler(ds: "Dataset") -> Any:
+def batch_sampler(ds: Looped) -> Any:
     """Return a batch sampler in the exact order of `ds`; see `Dataset.sampler`."""
     from torch.utils.data import Sampler
 

@@ -7,23 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from cordee.environment.images.errors import ImageError
+from cordee.environment.images.model import Reader
 from cordee.environment.images.sources import Source
 from cordee.environment.images.zstd import ZSTD_MAGIC, ZstdError, open_zstd
 from cordee.units import format_size
 
 _CHUNK_BYTES = 1 << 20
 _MAX_DOCUMENT_BYTES = 16 << 20
-
-
-class Reader(Protocol):
-    """What bytes are read from, one after another."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return at most so many bytes; empty: the end."""
-        ...
 
 
 class VerifiedReader:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from cordee.environment.images.blobs import Reader
+from cordee.environment.images.model import Reader
 
 BLOCK_BYTES = 512
 _CHUNK_BYTES = 1 << 20

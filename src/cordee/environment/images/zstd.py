@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from cordee.environment.images.errors import ImageError
 
 if TYPE_CHECKING:
-    from cordee.environment.images.blobs import Reader
+    from cordee.environment.images.model import Reader
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK_BYTES = 1 << 20

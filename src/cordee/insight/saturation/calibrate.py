@@ -244,7 +244,8 @@ def _header_of(line: str) -> str | None:
 
 
 def _driver() -> str:
-    from cordee.hardware.gpus import GpusUnreadable, open_gpus
+    from cordee.hardware.gpu_driver import open_gpus
+    from cordee.hardware.gpus import GpusUnreadable
 
     try:
         return open_gpus().driver_version or ""

@@ -78,7 +78,7 @@ def _facts() -> list[DataSet]:
 
 def _logged() -> list[DataSet]:
     from cordee.runs.logframes import Frame
-    from cordee.runs.tail import Event
+    from cordee.runs.model import Event
 
     own = ", ".join(f"`{name}`" for name in code.own_events())
     words = {

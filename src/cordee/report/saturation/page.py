@@ -11,7 +11,6 @@ from markupsafe import Markup
 from cordee.insight.saturation.compare import compare
 from cordee.insight.saturation.result import UNKNOWN, Caps, Diagnosis, Saturation
 from cordee.report.charts import COLOURS, Line, line_chart
-from cordee.report.html import page_environment
 from cordee.report.saturation import classes, figures, words
 from cordee.report.saturation.collect import (
     MAIN,
@@ -27,6 +26,7 @@ from cordee.report.saturation.collect import (
 from cordee.report.saturation.compared import side_by_side
 from cordee.report.saturation.reduce import Reduced
 from cordee.report.saturation.together import together
+from cordee.report.templates import page_environment
 from cordee.units import format_duration, utc_text
 
 _MOST_FLAGS = 40

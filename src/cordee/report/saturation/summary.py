@@ -11,10 +11,10 @@ from markupsafe import Markup
 from cordee.insight.saturation.compare import compare
 from cordee.insight.saturation.result import Saturation
 from cordee.report.clean import clean, one_line
-from cordee.report.html import page_environment
 from cordee.report.saturation import classes, figures
 from cordee.report.saturation.compared import side_by_side
 from cordee.report.saturation.words import factor, headline, percent, points
+from cordee.report.templates import page_environment
 from cordee.units import format_duration
 
 WIDTH = 80

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from cordee.testing.simulation.faults import KINDS, Fault
 from cordee.testing.simulation.seeds import Campaign, Case, Result, campaign, case_of, resumed, shrunk, simulate
-from cordee.testing.simulation.world import Script
+from cordee.testing.simulation.surroundings import Script
 
 __all__ = [
     "KINDS",

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cordee import wire
 from cordee.node.commands import signal_name
@@ -21,9 +21,7 @@ from cordee.runs.blocklog import encode_events
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import Sampling
 from cordee.testing.simulation.loop import Process
-
-if TYPE_CHECKING:
-    from cordee.testing.simulation.world import World
+from cordee.testing.simulation.surroundings import WorldPort
 
 _READ_EVENTS, _CORES, _GPUS = 200, 8, 8
 
@@ -72,7 +70,7 @@ class Tasks:
         handlers: as TaskRunner has them.
     """
 
-    def __init__(self, world: World, host: Host, owner: str, **handlers: Any) -> None:
+    def __init__(self, world: WorldPort, host: Host, owner: str, **handlers: Any) -> None:
         self._world, self._host, self.owner = world, host, owner
         self._output, self._exit = handlers["on_output"], handlers["on_exit"]
         self._start, self.kill_s = handlers["on_start"], handlers["kill_s"]
@@ -191,7 +189,7 @@ class Tasks:
 class Child:
     """A virtual process that an agent starts: a rank, set-up lines, or checks; what it does is told by its Task."""
 
-    def __init__(self, world: World, host: Host, task: Task, say: Callable[[int, bytes], None]) -> None:
+    def __init__(self, world: WorldPort, host: Host, task: Task, say: Callable[[int, bytes], None]) -> None:
         self.world, self.host, self.task, self.say = world, host, task, say
         self.process: Process
         self.is_rank = task.id.startswith("rank-")
@@ -278,7 +276,7 @@ class Channel:
 class Channels:
     """The channels of a node's ranks with the manners of `RankChannels`."""
 
-    def __init__(self, world: World, host: Host) -> None:
+    def __init__(self, world: WorldPort, host: Host) -> None:
         self._world, self._host = world, host
         self.folder = world.memory(host)
         self.data = DataPositions()
@@ -395,7 +393,7 @@ class SimulatedMachine(Machine):
         host: which it is.
     """
 
-    def __init__(self, world: World, host: Host) -> None:
+    def __init__(self, world: WorldPort, host: Host) -> None:
         self._world, self._host = world, host
 
     def take_over(self, owner: str) -> None:

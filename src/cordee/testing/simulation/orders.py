@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from cordee.testing.simulation.world import World
+from cordee.testing.simulation.surroundings import WorldPort
 
 # Which news answers which order; the ranks' end may take as long as the training.
 _ANSWERS = {"setup_done": "setup", "checks_done": "checks", "port": "port", "cleared": "clear", "rank_started": "ranks", "rank_exit": "ranks"}  # fmt: skip
@@ -33,7 +32,7 @@ class Orders:
         starts: how often supervisors and agents have begun; each may ask for more.
     """
 
-    def __init__(self, world: World, broken: Callable[[str, str], None]) -> None:
+    def __init__(self, world: WorldPort, broken: Callable[[str, str], None]) -> None:
         self._world, self._broken = world, broken
         self.trouble_s = 0.0
         self.starts = 0

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from cordee.testing.simulation.faults import KINDS, LASTING, Fault
 from cordee.testing.simulation.seeds import Case, simulate
-from cordee.testing.simulation.world import Script
+from cordee.testing.simulation.surroundings import Script
 
 SCRIPT = Script(nodes=2, spares=1, steps=8, every=3, setup_s=1.0)
 # What is lost or ends at a moment; all other kinds are tried one at a time.

@@ -12,11 +12,11 @@ from cordee.supervise.restart import MOST_LOSSES
 from cordee.testing.simulation.loop import Process
 from cordee.testing.simulation.orders import Orders
 from cordee.testing.simulation.records import Records
+from cordee.testing.simulation.surroundings import WorldPort
 
 if TYPE_CHECKING:
     from cordee.testing.simulation.machine import Child
     from cordee.testing.simulation.network import End
-    from cordee.testing.simulation.world import World
 
 _CANCEL_S = 40.0
 _STANDS_DOWN_S = 12.0
@@ -48,7 +48,7 @@ class Rules:
         excused: nodes that were silent for so long that an unknown verdict is right.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: WorldPort) -> None:
         self._world = world
         self.violations: list[tuple[str, str]] = []
         self.ended = False

@@ -15,7 +15,8 @@ from typing import Any
 
 from cordee.testing.simulation.faults import KINDS, Fault, Schedule, schedule
 from cordee.testing.simulation.loop import Stalled
-from cordee.testing.simulation.world import Script, World, script_of
+from cordee.testing.simulation.surroundings import Script
+from cordee.testing.simulation.world import World, script_of
 
 SCHEMA = "cordee.simulation/1"
 _BLOCK = 50

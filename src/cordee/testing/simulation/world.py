@@ -34,6 +34,7 @@ from cordee.testing.simulation.loop import Clocks, Process, VirtualLoop
 from cordee.testing.simulation.machine import Channel, Child, Host, SimulatedMachine
 from cordee.testing.simulation.network import Network
 from cordee.testing.simulation.rules import Rules
+from cordee.testing.simulation.surroundings import Script
 
 _RESTART_S = 0.5
 _REFUSED_S = 5.0
@@ -44,34 +45,6 @@ _HUNG_S = 60.0
 _QUEUE_S = 5.0
 _AGENT_START_S = 0.5
 _SRUN_S = 1.0
-
-
-@dataclass(frozen=True)
-class Script:
-    """What a run is and does; times in virtual seconds.
-
-    Attributes:
-        nodes, spares, per_node: its world.
-        steps, step_s, every: of the training, and after how many steps rank 0 saves.
-        setup_s: of the set-up lines, 0: there are none.
-        checks_s, start_s: of the checks, and of a rank before its first step.
-        notice_s: how soon ranks fail that have lost another one.
-        stopping: whether ranks call `cordee.stopping`.
-        disk_s: the most that a piece of work on the run folder's disk takes.
-    """
-
-    nodes: int = 2
-    spares: int = 1
-    per_node: int = 1
-    steps: int = 20
-    step_s: float = 0.5
-    every: int = 5
-    setup_s: float = 2.0
-    checks_s: float = 0.3
-    start_s: float = 0.5
-    notice_s: float = 0.01
-    stopping: bool = True
-    disk_s: float = 0.002
 
 
 @dataclass

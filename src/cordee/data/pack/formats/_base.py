@@ -13,7 +13,7 @@ from cordee.data.shards.index import NO_LABEL
 if TYPE_CHECKING:
     import numpy
 
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 # Called with (samples, bytes) that were written since the last call.
 Tick = Callable[[int, int], None]

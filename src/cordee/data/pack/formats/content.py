@@ -14,7 +14,7 @@ from cordee.data.shards.entries import Entry, Sample
 from cordee.errors import DataError
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 _T = TypeVar("_T")
 # A file that became a pipe since it was listed must not hang.

@@ -16,15 +16,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cordee.data.pack._base import Options, Packed, Tell
+from cordee.data.pack.array_files import import_h5py
 from cordee.data.pack.formats._base import Format, Placed, Tick, Which
 from cordee.data.pack.formats.content import pieces, write_at
 from cordee.data.pack.formats.target import FormatTarget
 from cordee.data.shards.entries import Sample
 from cordee.data.shards.index import NO_LABEL
-from cordee.errors import DataError
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 
 class HDF5(Format):
@@ -102,19 +102,6 @@ def _fixed(values: list[bytes]) -> Any:
     import numpy
 
     return numpy.array(values, dtype=f"S{max(1, max(map(len, values)))}")
-
-
-def import_h5py() -> Any:
-    """Return h5py.
-
-    Raises:
-        DataError: it is not installed.
-    """
-    try:
-        import h5py
-    except ImportError:
-        raise DataError("HDF5 needs h5py, which is not installed", next="install the extra: cordee[hdf5]")
-    return h5py
 
 
 TARGET = FormatTarget(HDF5())

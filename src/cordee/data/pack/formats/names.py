@@ -12,7 +12,7 @@ from cordee.data.shards.index import Index
 from cordee.data.shards.members import Member
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 NAMES = "names.json"
 

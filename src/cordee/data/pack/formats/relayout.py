@@ -24,7 +24,7 @@ from cordee.data.pack.places import sync
 from cordee.errors import CorruptDataError, DataError, UsageError
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 CHUNK_BYTES = 1 << 20
 SHARD_BYTES = 256 << 20

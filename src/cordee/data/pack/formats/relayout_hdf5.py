@@ -16,7 +16,7 @@ def write_hdf5(source: ArrayFile, path: str, rows: int | None, wrote: Callable[[
     """Write all arrays, groups and attributes to a new file; filters of HDF5 are kept. Return what is left out, by kind."""
     import numpy
 
-    from cordee.data.pack.formats.hdf5 import import_h5py
+    from cordee.data.pack.array_files import import_h5py
 
     h5py = import_h5py()
     per_sample, left_out = source.per_sample(), _LeftOut(h5py, {})

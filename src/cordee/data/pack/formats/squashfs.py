@@ -19,7 +19,7 @@ from cordee.environment.pack.tree import Entry as Node
 from cordee.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 COMPRESSION = "zstd"
 _ENDINGS = (".squashfs", ".sqsh", ".sqfs")

@@ -18,7 +18,7 @@ from cordee.data.shards.entries import Sample
 from cordee.data.shards.index import Shard, write_index
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 
 class FormatTarget(ShardsTarget):

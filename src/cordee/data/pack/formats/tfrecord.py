@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from cordee.data.pack.formats._base import Format, Placed, Tick, Which
 from cordee.data.pack.formats.content import pieces, write_at
 from cordee.data.pack.formats.target import FormatTarget
+from cordee.data.pack.tfrecords import KEY, LABEL, masked
 from cordee.data.shards.entries import Entry, Sample
 from cordee.errors import DataError
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
-KEY, LABEL = "__key__", "label"
 _LARGEST_BYTES = (1 << 31) - 1
 _BYTES, _INTEGERS = 0x0A, 0x1A  # of a feature: field 1 and field 3, both with a length
 
@@ -139,11 +139,6 @@ def _varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
-
-
-def masked(check: int) -> bytes:
-    """Return a CRC-32C as records have it: masked, little endian."""
-    return struct.pack("<I", ((check >> 15 | check << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 TARGET = FormatTarget(TFRecord())

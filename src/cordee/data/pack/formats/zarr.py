@@ -23,7 +23,7 @@ from cordee.data.shards.index import NO_LABEL
 from cordee.errors import DataError
 
 if TYPE_CHECKING:
-    from cordee.data.pack.plan import Plan
+    from cordee.data.pack._base import Plan
 
 _NOTHING = (1 << 64) - 1
 _LARGEST_BYTES = (1 << 32) - 1

@@ -80,7 +80,8 @@ def _squashfs(environment: Environment) -> list[Missing]:
 
 
 def _devices(environment: Environment) -> list[Missing]:
-    from cordee.environment.engines.namespace.gpus import Unknown, wanted_edits
+    from cordee.environment.engines.namespace.edits import Unknown
+    from cordee.environment.engines.namespace.gpus import wanted_edits
 
     try:
         wanted_edits(list(environment.devices))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from cordee.environment.engines.namespace.gpus import Edits, Unknown
+from cordee.environment.engines.namespace.edits import Edits, Unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

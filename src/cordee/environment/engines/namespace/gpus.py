@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from cordee.environment.engines.namespace.kernel import Refused
+from cordee.environment.engines.namespace.edits import Edits, Unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,35 +41,6 @@ _PROGRAM_FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/sbin", "/opt/bin")
 # Beside these there is a folder, /dev/nvidia-caps, for parts of GPUs.
 _CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps", "nvidia-caps-imex-channels")
 _AMD = ("kfd", "dri")
-
-
-class Unknown(Refused):
-    """A device that is asked for and that this machine does not have."""
-
-    def __init__(self, capability: str, text: str, given: Optional[str] = None, next: Optional[str] = None) -> None:
-        super().__init__(text, given, next)
-        self.capability = capability
-
-
-class Edits:
-    """What devices add to a container.
-
-    Attributes:
-        nodes: (source on the host, target) of device files and folders of them.
-        mounts: (source on the host, target, flags).
-        variables: (name, value) to be set.
-        appended: (name, value) to be appended to a list with colons.
-        links: (path, what it points to).
-    """
-
-    __slots__ = ("appended", "links", "mounts", "nodes", "variables")
-
-    def __init__(self) -> None:
-        self.nodes: list[tuple[str, str]] = []
-        self.mounts: list[tuple[str, str, tuple[str, ...]]] = []
-        self.variables: list[tuple[str, str]] = []
-        self.appended: list[tuple[str, str]] = []
-        self.links: list[tuple[str, str]] = []
 
 
 def wanted_edits(devices: list[str], host: str = "") -> Edits:

@@ -44,7 +44,7 @@ def missing(environment: Environment) -> list[Missing]:
 
 
 def _devices(environment: Environment) -> list[Missing]:
-    from cordee.environment.engines.namespace.gpus import Unknown
+    from cordee.environment.engines.namespace.edits import Unknown
     from cordee.environment.engines.podman.devices import devices_for
 
     try:

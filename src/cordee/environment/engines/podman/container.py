@@ -10,7 +10,7 @@ import os
 import stat
 
 from cordee.environment.engines.namespace import kernel
-from cordee.environment.engines.namespace.gpus import Edits
+from cordee.environment.engines.namespace.edits import Edits
 from cordee.environment.engines.namespace.isolation import OTHER_ENGINE, why
 from cordee.environment.engines.namespace.kernel import Refused
 from cordee.environment.engines.namespace.squashfs import mount_squashfs

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from cordee.environment.engines.namespace.gpus import Edits, Unknown, wanted_edits
+from cordee.environment.engines.namespace.edits import Edits, Unknown
+from cordee.environment.engines.namespace.gpus import wanted_edits
 
 # What jobs use beside GPUs: fast networks, memory shared between processes, user-space file systems.
 _SHARED = ("infiniband", "xpmem", "knem", "gdrdrv", "cxi", "hfi1_", "fuse")

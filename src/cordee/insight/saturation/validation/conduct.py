@@ -285,7 +285,8 @@ def this_place() -> dict[str, Any]:
 
 
 def _driver() -> str:
-    from cordee.hardware.gpus import GpusUnreadable, open_gpus
+    from cordee.hardware.gpu_driver import open_gpus
+    from cordee.hardware.gpus import GpusUnreadable
 
     try:
         return open_gpus().driver_version or ""
