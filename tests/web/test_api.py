@@ -17,7 +17,9 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.reader import Run
 from cordee.testing.made_runs import MadeRun, write_run
 from cordee.testing.serving import ServedRuns
-from cordee.web.tables import ARROW_TYPE, FRAME_TYPE, Table, decode_frame, encode
+from cordee.web.tables import ARROW_TYPE, FRAME_TYPE, Table, encode
+
+from .frames import decode_frame
 
 POWER = {"group": "gpu", "metric": "gpu_power_watts"}
 

@@ -19,7 +19,9 @@ from cordee.web.access import Access
 from cordee.web.answers import packed
 from cordee.web.cache import Body, Cache
 from cordee.web.guard import Guard
-from cordee.web.tables import Table, decode_frame, encode, encode_frame
+from cordee.web.tables import Table, encode, encode_frame
+
+from .frames import decode_frame
 
 LINES = 3000
 

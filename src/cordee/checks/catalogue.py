@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from cordee.checks._base import Check
 from cordee.errors import UsageError
+from cordee.words import did_you_mean
 
 CHECKS = {
     "command": "cordee.checks.command:CommandCheck",
@@ -57,14 +58,11 @@ def load_check(name: str, classes: Optional[dict[str, str]] = None) -> Check:
     """
     place = (classes or {}).get(name) or CHECKS.get(name)
     if place is None:
-        import difflib
-
-        near = difflib.get_close_matches(str(name), CHECKS, 1)
         raise UsageError(
             "there is no check of this name",
             given=name,
             allowed=sorted({*CHECKS, *(classes or {})}),
-            next=f"did you mean {near[0]}?" if near else "choose one of these",
+            next=did_you_mean(str(name), CHECKS, "choose one of these"),
         )
     module_name, _, attribute = place.rpartition(":")
     try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import click
+
+from cordee.words import nearest
 
 COMMANDS = {
     "init": ("cordee.cli.init", "Write a commented cordee.toml for what is in a folder."),
@@ -55,8 +56,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self._table and not name.startswith("-"):
-            near = difflib.get_close_matches(name, self._table, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            near = nearest(name, self._table)
+            hint = f"; did you mean {near!r}?" if near else ""
             if name.endswith((".py", ".sh")):
                 hint = f"; did you mean `cordee run {name}`?"
             error = click.UsageError(f"there is no command {name!r}{hint}", ctx)

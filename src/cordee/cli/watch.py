@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from cordee.cli import watch_heat, watch_views
 from cordee.cli.watch_keys import keys
 from cordee.cli.watch_state import WatchState
 from cordee.runs.folder import RunFolder
+from cordee.stats import finite
 from cordee.web.scoring import Scores
 
 _REFRESH_S = 0.5
@@ -80,7 +80,7 @@ class View(WatchState):
             "score_text": self.score_text or None,
             "steps": {str(rank): step for rank, step in sorted(self.steps.items())},
             "logged": {
-                name: {"last": _plain(values[-1]), "values": len(values)} for name, values in self.values.items()
+                name: {"last": finite(values[-1]), "values": len(values)} for name, values in self.values.items()
             },
             "rows": [watch_views.row_document(samples, row) for row in samples.rows],
             "differing": [
@@ -88,22 +88,18 @@ class View(WatchState):
                     "rank": one.rank,
                     "in": one.title,
                     "unit": one.unit,
-                    "value": _plain(one.value),
-                    "median": _plain(one.median),
-                    "deviations": _plain(one.deviations),
+                    "value": finite(one.value),
+                    "median": finite(one.median),
+                    "deviations": finite(one.deviations),
                 }
                 for one in samples.differing
             ],
             "stages": [
-                {"stage": one.name, "ranks": one.ranks, "of": one.title, "unit": one.unit, "mean": _plain(one.value)}
+                {"stage": one.name, "ranks": one.ranks, "of": one.title, "unit": one.unit, "mean": finite(one.value)}
                 for one in samples.stages()
             ],
             "trouble": samples.trouble or None,
         }
-
-
-def _plain(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _has_colours(console: Console) -> bool:

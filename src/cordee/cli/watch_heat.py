@@ -12,8 +12,8 @@ from rich.text import Text
 from cordee.cli.blocks import coloured, scale, shaded
 from cordee.cli.quantities import quantity
 from cordee.errors import CordeeError
-from cordee.plan.saying import counted
 from cordee.report.clean import one_line
+from cordee.words import counted
 
 if TYPE_CHECKING:
     from cordee.cli.watch_samples import Row, Samples

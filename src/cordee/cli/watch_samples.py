@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cordee.errors import CordeeError
-from cordee.insight.peers import outliers
 from cordee.runs.catalogue import METRICS
 from cordee.runs.folder import RunFolder
 from cordee.runs.grids import natural
 from cordee.runs.placement import placement, sizes_of
 from cordee.runs.reader import Run
+from cordee.stats import outliers
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,6 +18,7 @@ from cordee.insight.phases import phase_shares
 from cordee.report.clean import clean, one_line, ranges
 from cordee.report.text import failure_text
 from cordee.runs.state import NodeState, RankState
+from cordee.stats import finite
 from cordee.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ def row_document(samples: Samples, row: Row) -> dict[str, Any]:
         "source": row.source,
         "devices": row.devices,
         "far": samples.name(row, row.far) or None,
-        **{name: value if math.isfinite(value) else None for name, value in numbers.items()},
-        "history": [value if math.isfinite(value) else None for value in row.line(_SPARK)],
+        **{name: finite(value) for name, value in numbers.items()},
+        "history": [finite(value) for value in row.line(_SPARK)],
         "until": max(row.history, default=None),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from cordee.errors import EXIT_USAGE, DataError
 from cordee.spec.profile import ClusterProfile, StorageTier
 from cordee.spec.shared_data import SharedDataset
+from cordee.words import nearest
 
 STORES = ("s3://",)
 _MOST_NAMES = 2000
@@ -148,15 +148,15 @@ def _filled(given: str, folder: Path | None) -> str:
 
 def _nearest(given: str, path: str, names: Collection[str]) -> str | None:
     """Return the name, or the entry of the nearest folder that is there, which is most like what was written."""
-    near = difflib.get_close_matches(given, names, n=1)
+    near = nearest(given, names)
     if near:
-        return near[0]
+        return near
     missing = path
     while not os.path.isdir(os.path.dirname(missing)):
         missing = os.path.dirname(missing)
     folder = os.path.dirname(missing)
-    near = difflib.get_close_matches(os.path.basename(missing), _names(folder), n=1)
-    return os.path.join(folder, near[0]) if near else None
+    near = nearest(os.path.basename(missing), _names(folder))
+    return os.path.join(folder, near) if near else None
 
 
 def _names(folder: str) -> list[str]:

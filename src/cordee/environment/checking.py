@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import platform
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from cordee.environment.inside import has_folder
 from cordee.errors import UsageError
 from cordee.findings import Finding
 from cordee.spec.toml_lines import Keys
+from cordee.words import did_you_mean
 
 SCHEMA = "cordee.environment-check/1"
 # The engine of sites that enter an environment by an option of srun: what it needs is on their nodes.
@@ -73,8 +73,7 @@ def check(resolved: Resolved, store: Store, engine: str | None = None) -> Checke
     """
     if engine and engine not in (*ENGINES, STEP):
         allowed = list(dict.fromkeys([*ENGINES, STEP]))
-        near = difflib.get_close_matches(engine, allowed, n=1)
-        hint = f"did you mean {near[0]}?" if near else "name one of these"
+        hint = did_you_mean(engine, allowed, "name one of these")
         raise UsageError(f"there is no engine {engine}", given=engine, allowed=allowed, next=hint)
     environment, findings = _image(resolved, store)
     findings += [*resolved.findings, *resolved.refusals(), *_mounts(resolved), *_devices(resolved)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
+
+from cordee.words import nearest
 
 PREFIX = "com.hooks."
 # Of the hooks at CSCS: docs.cscs.ch, Container Engine, resources and hooks (August 2026).
@@ -32,4 +33,4 @@ def nearest_known(name: str) -> str | None:
     """Return the annotation of a known hook that was probably meant, None where the name is one itself or like none."""
     if not name.startswith(PREFIX) or name in KNOWN:
         return None
-    return next(iter(difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.8)), None)
+    return nearest(name, KNOWN, 0.8)

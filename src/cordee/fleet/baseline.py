@@ -7,7 +7,7 @@ from typing import Any
 
 from cordee.errors import UsageError
 from cordee.fleet.index import Index
-from cordee.insight.peers import median, quantile
+from cordee.stats import median, quantile
 
 LEAST_NODES = 4
 _QUERY = """

@@ -1,1 +1,1 @@
-"""From a run to what it means: comparison with peers here; scores and diagnoses on the document side."""
+"""From a run to what it means: where the time went, scores and diagnoses, advice."""

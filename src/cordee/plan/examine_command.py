@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shlex
@@ -14,6 +13,7 @@ from cordee.plan.model import Plan
 from cordee.plan.shell_words import shell_words
 from cordee.spec.load import LoadedJob
 from cordee.spec.scripts import script_of
+from cordee.words import did_you_mean, nearest
 
 _PARAMETER = re.compile(r"\{([A-Za-z_]\w*)\}")
 # What every rank has, set to another value than that of a variable.
@@ -52,8 +52,7 @@ def _executable(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     severity, allowed = "error", "a command on PATH, or the path of an executable file"
     if "/" not in command:
         text = f"the command {command} is not on PATH"
-        near = difflib.get_close_matches(command, commands_on_path(prepend, environ), n=1, cutoff=0.75)
-        what = f"did you mean {near[0]}?" if near else f"install {command}, or give its path"
+        what = did_you_mean(command, commands_on_path(prepend, environ), f"install {command}, or give its path", 0.75)
         if (loaded.folder / command).is_file():
             what = f"write ./{command}: the job's folder is not on PATH"
         if job.setup:
@@ -65,8 +64,8 @@ def _executable(loaded: LoadedJob, plan: Plan) -> list[Finding]:
         text, what = f"{command} is a folder", "name the command in it"
     else:
         text = f"there is no file {command}"
-        near = difflib.get_close_matches(path.name, _names(path.parent), n=1)
-        what = f"did you mean {PurePath(command).with_name(near[0])}?" if near else "correct the path"
+        near = nearest(path.name, _names(path.parent))
+        what = f"did you mean {PurePath(command).with_name(near)}?" if near else "correct the path"
     rule = "no-command"
     return [Finding(text, severity, rule, file=file, line=line, given=command, allowed=allowed, next=what)]
 
@@ -80,14 +79,14 @@ def _script(loaded: LoadedJob) -> list[Finding]:
         return []
     file, line = loaded.place("run")
     names = sorted({*_scripts(path.parent), *_scripts(loaded.folder)})
-    near = difflib.get_close_matches(path.name, names, n=1)
+    near = nearest(path.name, names)
     if path.is_dir():
         text, what = f"{script} is a folder without a __main__.py", "name the script in it"
     elif _dangling(path):
         text, what = f"{script} is a link that leads nowhere", "correct the link"
     else:
         text = f"there is no script {script} in {loaded.folder}"
-        what = f"did you mean {near[0]}?" if near else "correct `run`; paths begin in the folder of the document"
+        what = f"did you mean {near}?" if near else "correct `run`; paths begin in the folder of the document"
     allowed = names[:_MOST_NAMES] or "a script below the job's folder"
     return [Finding(text, "error", "no-script", file=file, line=line, given=script, allowed=allowed, next=what)]
 
@@ -130,7 +129,7 @@ def _parameters(loaded: LoadedJob) -> list[Finding]:
     file, line = loaded.place("run")
     shown = ", ".join(f"{{{name}}}" for name in sorted(names))
     text = f"{shown} stays as it is: only what [sweep] declares is filled in"
-    near = [match for name in sorted(names) for match in difflib.get_close_matches(name, declared, n=1)]
+    near = [match for name in sorted(names) if (match := nearest(name, declared))]
     what = f"did you mean {{{near[0]}}}?" if near else "declare it under [sweep], or leave it if it is meant"
     allowed = sorted(declared) or "names of [sweep]"
     return [Finding(text, "info", "undeclared-name", file=file, line=line, given=shown, allowed=allowed, next=what)]

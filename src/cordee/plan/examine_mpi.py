@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from cordee.findings import Finding
-from cordee.plan.saying import Saying, nearest
+from cordee.plan.saying import Saying
 from cordee.slurm import SlurmError, run_command
 from cordee.spec.load import LoadedJob
+from cordee.words import did_you_mean
 
 _ASK_S = 10.0
 
@@ -21,7 +22,7 @@ def examine_mpi(loaded: LoadedJob) -> list[Finding]:
         return saying.findings
     known = _known()
     if known and mpi not in known:
-        what = nearest(mpi, known, "choose one of these, or remove it for the site's own")
+        what = did_you_mean(mpi, known, "choose one of these, or remove it for the site's own")
         saying.error("slurm.mpi", "no-mpi", f"this Slurm has no MPI of kind {mpi}", given=mpi, allowed=known, next=what)
     return saying.findings
 

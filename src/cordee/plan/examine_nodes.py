@@ -9,10 +9,11 @@ from cordee.findings import Finding
 from cordee.plan.model import Plan, Request
 from cordee.plan.placement import Placement, account_name, has_features, holds, job_qos
 from cordee.plan.requirement import describe, meets
-from cordee.plan.saying import Saying, counted
+from cordee.plan.saying import Saying
 from cordee.spec.load import LoadedJob
 from cordee.spec.profile import NodeGroup, Partition
 from cordee.units import format_size
+from cordee.words import counted
 
 
 def examine_nodes(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[Finding]:

@@ -9,9 +9,10 @@ from cordee.plan.examine_options import examine_options
 from cordee.plan.examine_storage import examine_storage
 from cordee.plan.model import Plan
 from cordee.plan.placement import Placement, account_name
-from cordee.plan.saying import Saying, nearest
+from cordee.plan.saying import Saying
 from cordee.spec.load import LoadedJob
 from cordee.units import format_duration
+from cordee.words import did_you_mean
 
 
 def examine_slurm(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[Finding]:
@@ -68,7 +69,7 @@ def _partition(saying: Saying, loaded: LoadedJob, placement: Placement) -> None:
             f"{cluster.name} has no partition {placement.partition}",
             given=placement.partition,
             allowed=known,
-            next=nearest(placement.partition, known, "name one of these"),
+            next=did_you_mean(placement.partition, known, "name one of these"),
         )
     elif facts.state != "up":
         severity = saying.warn if facts.state == "down" else saying.error
@@ -98,7 +99,7 @@ def _account(saying: Saying, loaded: LoadedJob, placement: Placement) -> None:
             f"you have no account {name} on {cluster.name}" if name else f"{cluster.name} wants an account",
             given=name,
             allowed=known or "you have no account here",
-            next=nearest(name or "", known, "name one of these" if known else "ask the site for one"),
+            next=did_you_mean(name or "", known, "name one of these" if known else "ask the site for one"),
         )
         return
     may = accounts[name].partitions
@@ -123,7 +124,7 @@ def _qos(saying: Saying, loaded: LoadedJob, placement: Placement) -> None:
     if (own and name not in own) or (cluster.qos is not None and name not in cluster.qos):
         known = sorted(own or cluster.qos or ())
         text = f"you have no QOS {name} on {cluster.name}" if own else f"{cluster.name} has no QOS {name}"
-        what = nearest(name, known, "name one of these")
+        what = did_you_mean(name, known, "name one of these")
         saying.error("need.qos", "unknown-qos", text, given=name, allowed=known, next=what)
     elif facts is not None and facts.allow_qos is not None and name not in facts.allow_qos:
         saying.error(
@@ -147,7 +148,7 @@ def _reservation(saying: Saying, loaded: LoadedJob) -> None:
         f"{cluster.name} has no reservation {name}",
         given=name,
         allowed=known or "there are none now",
-        next=nearest(name, known, "remove reservation, or name one that there is"),
+        next=did_you_mean(name, known, "remove reservation, or name one that there is"),
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Any
 
 from cordee.findings import Finding
@@ -32,14 +30,3 @@ class Saying:
     def _say(self, severity: str, key: str, rule: str, text: str, details: dict[str, Any]) -> None:
         file, line = self._loaded.place(*key.split("."))
         self.findings.append(Finding(text, severity, rule, file=file, line=line, **details))
-
-
-def nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return `did you mean X?` for the known name that is nearest to a wrong one, else `otherwise`."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else otherwise
-
-
-def counted(number: int, noun: str) -> str:
-    """Return `1 node`, `2 nodes`, `no nodes`."""
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"

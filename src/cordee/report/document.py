@@ -13,6 +13,7 @@ from cordee.report.data import ReportData
 from cordee.report.loading import loading_document
 from cordee.report.segments import began_from, segment_document
 from cordee.report.storage import storage_document
+from cordee.stats import finite
 from cordee.units import utc_text
 
 SCHEMA = "cordee.report/1"
@@ -138,7 +139,7 @@ def _table(value: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Return `value` as JSON can hold it: numbers that are none become null."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return finite(value)
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

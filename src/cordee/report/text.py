@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 
 from cordee.insight.data_account import account_of
 from cordee.report.clean import clean, one_line, ranges
@@ -17,8 +16,8 @@ from cordee.runs.state import NodeState, called
 from cordee.slurm import fold_nodes
 from cordee.units import format_duration, format_size
 from cordee.vetting.table import pair_words
+from cordee.words import COLUMNS, wrapped
 
-COLUMNS = 80
 _BAR = 30
 _MOST_NODES = 16
 _MOST_TROUBLES = 12
@@ -36,13 +35,7 @@ def render_text(data: ReportData) -> str:
 
 
 def _wrapped(text: object, indent: str = "  ", first: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        one_line(text, _MOST_TEXT),
-        COLUMNS,
-        initial_indent=indent if first is None else first,
-        subsequent_indent=indent,
-        break_on_hyphens=False,
-    ) or [(indent if first is None else first).rstrip()]
+    return wrapped(one_line(text, _MOST_TEXT), indent, first) or [(indent if first is None else first).rstrip()]
 
 
 def _fact(name: str, text: object) -> list[str]:

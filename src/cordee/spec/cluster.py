@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from cordee.spec.profile import LOCAL, SHAPE_KEYS, ClusterProfile
 from cordee.spec.slurm_ask import ask_slurm
 from cordee.spec.slurm_site import site_values
 from cordee.spec.toml_lines import Keys, find_line
+from cordee.words import did_you_mean
 
 SLURM = "slurm"
 _PATIENCE_S = 60.0
@@ -59,8 +59,7 @@ def profile_files(name: str, environ: Mapping[str, str] = os.environ) -> list[Pr
     folders = profile_folders(environ)
     if name not in {LOCAL, SLURM, *profile_names(environ)}:
         known = list_clusters(environ)
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"write {folders[-1] / 'NAME.toml'} for it, or use --on local"
+        hint = did_you_mean(name, known, f"write {folders[-1] / 'NAME.toml'} for it, or use --on local")
         raise UsageError(f"there is no cluster {name}", given=name, allowed=known, next=hint)
     files = []
     for index, folder in enumerate(folders):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from cordee.errors import DocumentError
 from cordee.findings import Finding
 from cordee.spec.masking import MASK
 from cordee.spec.toml_lines import Keys
+from cordee.words import did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -88,10 +88,9 @@ def unknown_key(path: Keys, model: type[BaseModel] | None, place: Place) -> Find
     """Return the finding for a key that a table does not have, with the nearest valid name."""
     key = str(path[-1])
     allowed = key_names(model) if model else []
-    near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.6)
     table = _dotted(place.prefix + path[:-1])
     where = f"[{table}]" if table else "the document"
-    hint = f"did you mean {near[0]}?" if near else f"remove {key}"
+    hint = did_you_mean(key, allowed, f"remove {key}")
     text = f"{where} has no key {key}" + (f" (from {place.source})" if place.source else "")
     return Finding(
         text, "error", "unknown-key", file=place.file, line=place.line, given=key, allowed=allowed, next=hint

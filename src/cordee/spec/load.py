@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 import tomllib
@@ -37,6 +36,7 @@ from cordee.spec.merge import Merge, Origin
 from cordee.spec.profile import LOCAL, ClusterProfile
 from cordee.spec.protocol_of_job import protocol_of_job
 from cordee.spec.toml_lines import Keys, find_line
+from cordee.words import did_you_mean, nearest
 
 FILE_NAME = "cordee.toml"
 _WATCHED = ("CORDEE_NEED_", "CORDEE_VET_", "CORDEE_RESTART_", "CORDEE_SAMPLING_", "CORDEE_METRICS_", "CORDEE_TIMEOUTS_")
@@ -291,13 +291,13 @@ def _find_document(spec: Path) -> Path:
         return path
     folder = path.parent
     names = [entry.name for entry in folder.glob("*.toml")] if folder.is_dir() else []
-    near = difflib.get_close_matches(path.name, names, n=1)
-    hint = f"did you mean {folder / near[0]}?" if near else f"`cordee init {folder}` writes one"
+    near = nearest(path.name, names)
+    hint = f"did you mean {folder / near}?" if near else f"`cordee init {folder}` writes one"
     if not spec.is_dir() and shutil.which(str(spec)):
         hint = f"`cordee run -- {spec}` runs a command"
     if not folder.is_dir():
-        near = difflib.get_close_matches(folder.name, _folders(folder.parent), n=1)
-        hint = f"did you mean {folder.parent / near[0]}?" if near else "correct the path"
+        near = nearest(folder.name, _folders(folder.parent))
+        hint = f"did you mean {folder.parent / near}?" if near else "correct the path"
     raise fault_error(
         f"there is no {path.name} in {folder}" if folder.is_dir() else f"there is no folder {folder}",
         "no-document",
@@ -341,10 +341,9 @@ def _misspelt_variables(environ: Mapping[str, str]) -> Iterator[Finding]:
     names = _setting_names()
     for variable in sorted(environ):
         if variable.startswith(_WATCHED) and variable not in names:
-            near = difflib.get_close_matches(variable, names, n=1)
             group = variable.split("_")[1]
             allowed = [name for name in names if name.startswith(f"CORDEE_{group}_")]
-            hint = f"did you mean {near[0]}?" if near else f"unset {variable}"
+            hint = did_you_mean(variable, names, f"unset {variable}")
             text = f"{variable} sets nothing"
             yield Finding(text, "warn", "unknown-variable", given=variable, allowed=allowed, next=hint)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from cordee.spec.protocol_faults import Faults
 from cordee.spec.protocol_site import SITE, Site, folders_of_checks, prepared_for, site_values
 from cordee.spec.protocol_types import PAIR, eval_type
 from cordee.spec.yaml_lines import YamlDocument, read_yaml
+from cordee.words import did_you_mean
 
 SCHEMA = "cordee.protocol/1"
 BUILT_IN = {
@@ -151,13 +151,12 @@ def protocol_path(given: str | Path, folder: Path | None = None) -> Path:
         return path
     beside = path.parent
     names = [found.name for pattern in ("*.yaml", "*.yml") for found in beside.glob(pattern)]
-    near = difflib.get_close_matches(path.name, [*BUILT_IN, *names], n=1)
     raise fault_error(
         f"there is no protocol {given}",
         "no-document",
         given=str(given),
         allowed=f"a YAML file in {beside}, or one of {', '.join(BUILT_IN)}",
-        next=f"did you mean {near[0]}?" if near else "write it, or choose one that is built in",
+        next=did_you_mean(path.name, [*BUILT_IN, *names], "write it, or choose one that is built in"),
     )
 
 

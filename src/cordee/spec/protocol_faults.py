@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from cordee.findings import Finding
 from cordee.spec.protocol_values import FORMS, TEXT_KINDS, Converter, WrongValue, convert
 from cordee.spec.toml_lines import Keys
 from cordee.spec.yaml_lines import YamlDocument
+from cordee.words import did_you_mean
 
 _MOST_SHOWN = 200
 
@@ -123,8 +123,7 @@ class Faults:
             return None
 
     def _unknown(self, path: Keys, key: str, allowed: list[str], whose: str) -> None:
-        near = difflib.get_close_matches(key, allowed, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]}?" if near else f"remove {_shown(key)}"
+        hint = did_you_mean(key, allowed, f"remove {_shown(key)}")
         text = f"{whose} takes no {_shown(key)}"
         self.add(path, text, rule="unknown-key", given=key, allowed=allowed, next=hint)
 

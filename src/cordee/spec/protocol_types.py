@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from cordee.checks import CHECKS, Parameter, load_check
 from cordee.spec.protocol_classes import Declared, declared, is_class
 from cordee.spec.protocol_values import Converter
 from cordee.spec.protocol_vetnode import GIBIBYTES_PER_S, REFUSED, VETNODE, Alias, Expansion
+from cordee.words import nearest
 
 PAIR = "pair.bandwidth"
 PAIR_TITLE = "How fast are the nodes connected, two by two?"
@@ -90,12 +90,12 @@ def type_names() -> list[str]:
 def nearest_type(name: str) -> str | None:
     """Return the type whose name, or whose last part, is most alike."""
     names = type_names()
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    near = nearest(name, names)
     if near:
-        return near[0]
+        return near
     last = {known.rpartition(".")[2].lower(): known for known in reversed(names)}
-    near = difflib.get_close_matches(name.rpartition(".")[2].rpartition(":")[2].lower(), last, n=1, cutoff=0.6)
-    return last[near[0]] if near else None
+    near = nearest(name.rpartition(".")[2].rpartition(":")[2].lower(), last)
+    return last[near] if near else None
 
 
 def why_refused(name: str) -> str | None:

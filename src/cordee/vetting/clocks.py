@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple, Optional
 
-from cordee.insight.peers import median
+from cordee.stats import median
 from cordee.vetting.member import Member
 
 _DEFAULT_MAX_SKEW_S = 0.05

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any, Iterable, NamedTuple, Optional
 
 from cordee.errors import CordeeError
-from cordee.insight.peers import quantile
 from cordee.slurm import expand_nodes
+from cordee.stats import quantile
 from cordee.vetting.matching import (
     Pair,
     pairs_across,

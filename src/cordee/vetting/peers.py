@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from typing import Any, NamedTuple, Optional
 
-from cordee.insight.peers import median, quantile
+from cordee.stats import median, quantile
 from cordee.units import format_size
 from cordee.vetting.unknowns import BUSY, RAN
 

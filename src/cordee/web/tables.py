@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cordee.stats import finite
 from cordee.web.errors import NotAcceptable
 
 if TYPE_CHECKING:
@@ -67,26 +68,6 @@ def encode_frame(table: Table) -> bytes:
     return b"".join([MAGIC, struct.pack("<I", len(header)), header, *pieces])
 
 
-def decode_frame(data: bytes) -> Table:
-    """Return what a frame holds.
-
-    Raises:
-        ValueError: it is none.
-    """
-    import numpy as np
-
-    if data[:4] != MAGIC:
-        raise ValueError("this is no frame")
-    (length,) = struct.unpack_from("<I", data, 4)
-    facts = json.loads(data[8 : 8 + length])
-    arrays = {}
-    for about in facts.pop("arrays"):
-        count = math.prod(about["shape"])
-        found = np.frombuffer(data, about["dtype"], count, 8 + length + about["offset"])
-        arrays[about["name"]] = found.reshape(about["shape"])
-    return Table(arrays, facts)
-
-
 def encode_arrow(table: Table) -> bytes:
     """Return a table as an Arrow stream: a column per array, a list column per two-dimensional one, facts as metadata.
 
@@ -135,7 +116,7 @@ def encode_json(document: Any) -> bytes:
 def plain(value: Any) -> Any:
     """Return `value` as JSON can hold it: numbers that are none become null."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return finite(value)
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

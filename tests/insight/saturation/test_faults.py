@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from cordee.cli.score.text import WIDTH, score_lines, table_lines
+from cordee.cli.score.text import score_lines, table_lines
 from cordee.errors import UsageError
 from cordee.insight.saturation.document import document
 from cordee.insight.saturation.load import load
 from cordee.insight.saturation.score import score
 from cordee.testing.recording_faults import FAULTS
+from cordee.words import COLUMNS
 
 NOTHING = ("no_samples", "only_a_beginning")
 
@@ -37,13 +38,13 @@ def test_whatever_is_wrong_with_a_recording_the_identity_holds_and_lines_fit(fou
             assert shares.score == pytest.approx(100 * shares.time * shares.breadth * shares.depth)
     assert json.loads(json.dumps(document(result), allow_nan=False))["score"] == pytest.approx(result.shares.score)
     lines = score_lines(result)
-    assert max(map(len, lines)) <= WIDTH
+    assert max(map(len, lines)) <= COLUMNS
     assert "not speed" in "\n".join(lines)
 
 
 def test_jobs_stand_side_by_side_within_the_width(found):
     lines = table_lines([found["healthy"], found["aborted_job"], found["no_gpu"]])
-    assert max(map(len, lines)) <= WIDTH
+    assert max(map(len, lines)) <= COLUMNS
     assert [line.split()[0] for line in lines[1:4]] == ["healthy", "aborted_job", "no_gpu"]
 
 

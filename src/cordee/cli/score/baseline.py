@@ -32,7 +32,7 @@ def command(
     """
     from cordee.insight.saturation.against import make_baseline
     from cordee.insight.saturation.baseline import write_baseline
-    from cordee.plan.saying import counted
+    from cordee.words import counted
 
     made = make_baseline(folders, workload, note, keep_command=keep_command)
     write_baseline(output, made)

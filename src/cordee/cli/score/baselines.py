@@ -29,7 +29,7 @@ def command(action: str, folder: Path, as_json: bool) -> None:
       cordee score baselines check baselines/
     """
     from cordee.insight.saturation.baseline import check_folder, spread
-    from cordee.plan.saying import counted
+    from cordee.words import counted
 
     found, findings = check_folder(folder)
     bad = any(finding.severity == "error" for finding in findings)

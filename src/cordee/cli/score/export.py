@@ -46,8 +46,8 @@ def command(
     """
     from cordee.insight.saturation.exchange.table import open_table
     from cordee.insight.saturation.exchange.tablefiles import export_table
-    from cordee.plan.saying import counted
     from cordee.runs.reader import open_run
+    from cordee.words import counted
 
     names = [name.strip() for name in metrics.split(",") if name.strip()] if metrics else None
     table = open_table(open_run(folder, packed=True), group, names, _seconds(every) if every else None)

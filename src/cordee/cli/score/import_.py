@@ -32,7 +32,7 @@ def command(format: str, files: tuple[Path, ...], output: Path, as_json: bool) -
       cordee score recording
     """
     from cordee.insight.saturation.exchange.importing import import_files
-    from cordee.plan.saying import counted
+    from cordee.words import counted
 
     made = import_files(format, files, output)
     if as_json:

@@ -13,11 +13,11 @@ from cordee.report.clean import clean, one_line
 from cordee.report.saturation.summary import comparison_lines
 from cordee.report.saturation.words import energy
 from cordee.units import format_duration
+from cordee.words import COLUMNS, bar, wrapped
 
 if TYPE_CHECKING:
     from cordee.insight.saturation.result import Saturation, Windows
 
-WIDTH = 80
 _BAR = 30
 _STRIP = 54
 _MOST_FLAGS, _MOST_REMARKS = 6, 4
@@ -55,9 +55,8 @@ def score_lines(saturation: Saturation) -> list[str]:
     bound = ", an upper bound" if saturation.assumed else ""
     lines += ["", f"score {shares.score:.1f} of 100 ({of_what}{bound})"]
     for name, value in (("time", shares.time), ("breadth", shares.breadth), ("depth", shares.depth)):
-        filled = round(min(1.0, value or 0.0) * _BAR)
         assumed = "  not measured, counts as 1" if name in saturation.assumed else ""
-        lines.append(f"  {name:<8} {'█' * filled}{'·' * (_BAR - filled)} {100 * (value or 0):5.1f} %{assumed}")
+        lines.append(f"  {name:<8} {bar(value or 0, _BAR)} {100 * (value or 0):5.1f} %{assumed}")
     lines += _wrapped("  ".join(_beside(saturation)))
     lines += ["", *_strip(saturation)] if len(saturation.windows.starts) else []
     lines += _causes(saturation)
@@ -75,12 +74,12 @@ def table_lines(found: Sequence[Saturation]) -> list[str]:
         shares = saturation.shares
         name = name if len(name) <= width else name[: width - 1] + "…"
         if shares.score is None:
-            lines.append(f"{name:<{width}}  {', '.join(saturation.confidence_reasons)}"[:WIDTH])
+            lines.append(f"{name:<{width}}  {', '.join(saturation.confidence_reasons)}"[:COLUMNS])
             continue
         values = f"{shares.score:5.1f}  {_ratio(shares.time)}  {_ratio(shares.breadth):>7}  {_ratio(shares.depth)}"
         top = saturation.diagnosis[0] if saturation.diagnosis else None
         cause = f"{top.name} {100 * top.share:.0f} %" if top else ""
-        lines.append(f"{name:<{width}}  {values}  {100 * shares.coverage:6.0f} %  {cause}"[:WIDTH])
+        lines.append(f"{name:<{width}}  {values}  {100 * shares.coverage:6.0f} %  {cause}"[:COLUMNS])
     return [*lines, "", *comparison_lines(found), "", *_wrapped(WHAT_IT_IS_NOT)]
 
 
@@ -126,7 +125,7 @@ def _strip(saturation: Saturation) -> list[str]:
     space = " " * (len(ends[0]) + 1)
     return [
         f"{ends[0]} {letters} {ends[1]} UTC",
-        *(f"{space}{line}" for line in textwrap.wrap("  ".join(known), WIDTH - len(space))),
+        *(f"{space}{line}" for line in textwrap.wrap("  ".join(known), COLUMNS - len(space))),
     ]
 
 
@@ -164,8 +163,7 @@ def _listed(mark: str, texts: Sequence[str], most: int = 100) -> list[str]:
 
 def _wrapped(text: str, mark: str = "") -> list[str]:
     space = " " * len(mark)
-    words = clean(one_line(text, 2000))
-    return textwrap.wrap(words, WIDTH, initial_indent=mark, subsequent_indent=space, break_on_hyphens=False)
+    return wrapped(clean(one_line(text, 2000)), space, mark)
 
 
 def _ratio(value: float | None) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
+
+from cordee.words import did_you_mean
 
 FORMS = "${NAME}, ${NAME:-default}, and $$ for a dollar sign"
 
@@ -99,8 +100,7 @@ def _malformed(given: str, complaint: str) -> ExpansionError:
 
 
 def _undefined(name: str, variables: Mapping[str, str]) -> ExpansionError:
-    near = difflib.get_close_matches(name, variables, n=1, cutoff=0.8)
-    hint = f"did you mean {near[0]}?" if near else f"export {name}, or write ${{{name}:-}} where it may be missing"
+    hint = did_you_mean(name, variables, f"export {name}, or write ${{{name}:-}} where it may be missing", 0.8)
     return ExpansionError(
         f"uses the variable {name}, which is not defined", "undefined-variable", f"${{{name}}}", None, hint
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from cordee.environment.edf.origins import DEFAULT, EDF, HOST, IMAGE, Origin, ch
 from cordee.environment.edf.resolve import Resolved
 from cordee.errors import UsageError
 from cordee.spec.toml_lines import Keys
+from cordee.words import did_you_mean
 
 SCHEMA = "cordee.environment-explain/1"
 _INSIDE = ("env", "workdir")
@@ -68,8 +68,9 @@ def explain_key(key: str, resolved: Resolved, config: ImageConfig, host: Mapping
     if not found:
         known = [each.key for each in values]
         groups = dict.fromkeys(re.split(r"[.\[]", each)[0] for each in known)
-        near = difflib.get_close_matches(key, [*groups, *known, *(f"env.{each}" for each in host)], n=1)
-        hint = f"did you mean {near[0]}?" if near else "leave it out to see every value"
+        hint = did_you_mean(
+            key, [*groups, *known, *(f"env.{each}" for each in host)], "leave it out to see every value"
+        )
         raise UsageError(f"the environment has no {key}", given=key, allowed=known[:40], next=hint)
     return found
 

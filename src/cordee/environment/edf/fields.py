@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 from cordee.findings import Finding
 from cordee.spec.toml_lines import Keys, find_line
+from cordee.words import nearest
 
 SCALARS = ("image", "workdir", "entrypoint", "writable")
 DEFAULTS: dict[str, Any] = {"image": "", "workdir": None, "entrypoint": False, "writable": True}
@@ -165,8 +165,8 @@ def _bad(edf: Edf, keys: Keys, complaint: str, given: Any, allowed: str, hint: s
 
 
 def _unknown(edf: Edf, key: str, lenient: bool) -> Finding:
-    near = difflib.get_close_matches(key.lower(), KEYS, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else f"remove {key}, or keep it with --lenient if the site knows it"
+    near = nearest(key.lower(), KEYS)
+    hint = f"did you mean {near}?" if near else f"remove {key}, or keep it with --lenient if the site knows it"
     if not near and isinstance(edf.values[key], dict):
         hint = f"annotations belong below [annotations]; else {hint}"
     return Finding(

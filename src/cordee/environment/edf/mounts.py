@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from cordee.environment.document import SQUASHFS_FLAG, Mount
 from cordee.environment.edf.expand import expand
+from cordee.words import did_you_mean
 
 FORMS = "SOURCE, SOURCE:TARGET or SOURCE:TARGET:FLAGS, flags joined by +"
 PATHS = "a path that begins with / or ./"
@@ -97,8 +97,7 @@ def _flags(text: str, given: str, lenient: bool) -> tuple[str, ...]:
         )
     for flag in flags if not lenient else ():
         if flag not in FLAGS and not flag.startswith("x-"):
-            near = difflib.get_close_matches(flag, FLAGS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"remove {flag}"
+            hint = did_you_mean(flag, FLAGS, f"remove {flag}")
             raise MountError(f"has a flag that is not known: {flag}", given, ", ".join(FLAGS), hint)
     return flags
 

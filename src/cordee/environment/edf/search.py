@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cordee.findings import Finding
+from cordee.words import nearest
 
 SUFFIX = ".toml"
 
@@ -78,5 +78,5 @@ def _names(folders: Iterable[Path]) -> list[str]:
 
 
 def _nearest(name: str, names: Sequence[str]) -> str | None:
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]}?" if near else None
+    near = nearest(name, names)
+    return f"did you mean {near}?" if near else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +17,7 @@ from cordee.environment.images.reference import LocalPath, RegistryReference, re
 from cordee.environment.images.squash import is_squashfs, read_superblock
 from cordee.environment.images.store import Store, stored_beside
 from cordee.opening import regular
+from cordee.words import nearest
 
 _TAR_MAGIC = b"ustar"
 _TAR_MAGIC_AT = 257
@@ -162,6 +162,6 @@ def missing_path(source: LocalPath, given: str) -> None:
 
 def _near(path: Path) -> str | None:
     try:
-        return next(iter(difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)), None)
+        return nearest(path.name, os.listdir(path.parent))
     except OSError:
         return None

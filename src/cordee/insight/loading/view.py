@@ -18,6 +18,7 @@ from cordee.insight.loading.words import limit_text, load_findings, load_text
 from cordee.runs.journal import read_journal
 from cordee.runs.recording import is_recording
 from cordee.runs.state import RunState, replay
+from cordee.stats import finite
 
 if TYPE_CHECKING:
     from cordee.runs.reader import Run
@@ -59,8 +60,8 @@ class LoadingView:
         sets = [{**_load(load), "curve": _curve(curve)} for load, curve in zip(self.loads, self.curves, strict=True)]
         return {
             "schema": SCHEMA,
-            "start": _number(self.start),
-            "stop": _number(self.stop),
+            "start": finite(self.start),
+            "stop": finite(self.stop),
             "planned": self.planned,
             "sets": sets,
             "findings": [finding.document() for finding in self.findings],
@@ -181,8 +182,4 @@ def _curve(curve: Curves) -> dict[str, Any]:
 
 
 def _plain(values: np.ndarray) -> list[float | None]:
-    return [_number(value) for value in np.asarray(values, dtype=np.float64).tolist()]
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return [finite(value) for value in np.asarray(values, dtype=np.float64).tolist()]

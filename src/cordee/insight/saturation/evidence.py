@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cordee.insight.peers import outliers
 from cordee.insight.saturation.features import FEATURES
 from cordee.insight.saturation.spot import Scene, Spot
+from cordee.stats import outliers
 
 if TYPE_CHECKING:
     from cordee.insight.saturation.rules import Rule

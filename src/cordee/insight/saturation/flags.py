@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cordee.findings import Finding
-from cordee.insight.peers import outliers
 from cordee.insight.saturation.diagnose import Diagnosed
 from cordee.insight.saturation.evidence import named, percent
 from cordee.insight.saturation.result import Part
 from cordee.insight.saturation.trace import Device
+from cordee.stats import outliers
 
 if TYPE_CHECKING:
     from cordee.insight.saturation.trace import Trace

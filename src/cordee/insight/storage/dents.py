@@ -9,6 +9,7 @@ import numpy as np
 
 from cordee.insight.storage.pace import Stretches
 from cordee.insight.storage.saves import Save
+from cordee.stats import MAD_TO_SIGMA
 
 NEIGHBOURS = 20
 LEAST_NEIGHBOURS = 6
@@ -77,7 +78,7 @@ def _dent(save: Save, span: tuple[int, int] | None, done: Stretches, quiet: np.n
         return Dent(reason=f"{len(near)} undisturbed steps were logged nearby, {LEAST_NEIGHBOURS} are needed")
     usual = done.step_s[near]
     middle = float(np.median(usual))
-    spread = max(1.4826 * float(np.median(np.abs(usual - middle))), _LEAST_SPREAD * middle)
+    spread = max(MAD_TO_SIGMA * float(np.median(np.abs(usual - middle))), _LEAST_SPREAD * middle)
     steps = done.steps[first:last]
     took = float((done.end - done.begin)[first:last].sum())
     lost = took - middle * float(steps.sum())

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cordee.stats import MAD_TO_SIGMA
+
 if TYPE_CHECKING:
     from cordee.runs.reader import Run
     from cordee.runs.state import RunState
@@ -99,5 +101,5 @@ def work_per_step(done: Stretches) -> float | None:
     if not len(work):
         return None
     middle = float(np.median(work))
-    spread = 1.4826 * float(np.median(np.abs(work - middle)))
+    spread = MAD_TO_SIGMA * float(np.median(np.abs(work - middle)))
     return middle if spread < _MOST_SPREAD * middle else None

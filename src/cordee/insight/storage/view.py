@@ -17,6 +17,7 @@ from cordee.insight.storage.words import save_text, summary_text
 from cordee.runs.journal import read_journal
 from cordee.runs.recording import is_recording
 from cordee.runs.state import RunState, replay
+from cordee.stats import finite
 
 if TYPE_CHECKING:
     from cordee.runs.reader import Run
@@ -84,8 +85,8 @@ class StorageView:
         share = self.lost_s / self.training_s if self.training_s > 0 else None
         return {
             "schema": SCHEMA,
-            "start": _number(self.start),
-            "stop": _number(self.stop),
+            "start": finite(self.start),
+            "stop": finite(self.stop),
             "rates": [_rate(rate) for rate in self.rates],
             "checkpoints": [_save(save, dent) for save, dent in zip(self.saves, self.dents, strict=True)],
             "pace": {"unit": "steps/s", "times": times.tolist(), "values": _plain(values)},
@@ -190,8 +191,4 @@ def _save(save: Save, dent: Dent) -> dict[str, Any]:
 
 
 def _plain(values: np.ndarray) -> list[float | None]:
-    return [_number(value) for value in np.asarray(values, dtype=np.float64).tolist()]
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return [finite(value) for value in np.asarray(values, dtype=np.float64).tolist()]

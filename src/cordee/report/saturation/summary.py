@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +15,8 @@ from cordee.report.saturation.compared import side_by_side
 from cordee.report.saturation.words import factor, headline, percent, points
 from cordee.report.templates import page_environment
 from cordee.units import format_duration
+from cordee.words import bar, wrapped
 
-WIDTH = 80
 _BAR = 40
 _MOST_FLAGS = 5
 
@@ -31,8 +30,7 @@ def summary_lines(saturation: Saturation) -> list[str]:
     for name in figures.PARTS:
         value = getattr(shares, name) or 0.0
         assumed = " assumed" if name in result.assumed else ""
-        filled = round(min(1.0, value) * _BAR)
-        lines.append(f"  {name:<8} {'█' * filled}{'·' * (_BAR - filled)} {value:6.1%}{assumed}")
+        lines.append(f"  {name:<8} {bar(value, _BAR)} {value:6.1%}{assumed}")
     lines += _wrapped(
         f"balance {percent(result.balance)} · clock {percent(result.clock_ratio)} · coverage {percent(shares.coverage)}"
         f" · confidence {percent(result.confidence)}",
@@ -131,7 +129,4 @@ def _told(result: Saturation) -> list[str]:
 
 def _wrapped(text: str, indent: int = 0) -> list[str]:
     space = " " * indent
-    words = clean(one_line(text, 2000))
-    return textwrap.wrap(
-        words, WIDTH, initial_indent=space, subsequent_indent=space + "  ", break_on_hyphens=False
-    )  # fmt: skip
+    return wrapped(clean(one_line(text, 2000)), space + "  ", space)

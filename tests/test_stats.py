@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordee.insight.peers import mad, median, outliers, quantile, robust_z
+from cordee.stats import finite, mad, median, outliers, quantile, robust_z
 
 NAN = float("nan")
 
@@ -68,3 +68,7 @@ def test_scores_are_finite_and_the_median_scores_zero(values: list[float]) -> No
     assert all(math.isfinite(score) for score in scores[:-1])
     assert math.isnan(scores[-1])
     assert abs(median(scores)) < 1e-6 or len(values) % 2 == 0
+
+
+def test_what_json_cannot_hold_is_nothing() -> None:
+    assert [finite(value) for value in (1.5, NAN, math.inf, -math.inf)] == [1.5, None, None, None]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Iterable, NamedTuple, Sequence, TypeVar
+import math
+from typing import Iterable, NamedTuple, Optional, Sequence, TypeVar
 
 K = TypeVar("K")
 
-_MAD_TO_SIGMA = 1.4826
+# From the median absolute deviation to the standard deviation, where noise is normal.
+MAD_TO_SIGMA = 1.4826
 _MEAN_TO_SIGMA = 1.2533
 _BELONGS_TO_ALL_RATIO = 0.3
 
@@ -18,6 +20,11 @@ class Outlier(NamedTuple):
     median: float
     z: float
     ratio: float
+
+
+def finite(value: float) -> Optional[float]:
+    """Return a number as JSON can hold it: None for NaN and infinities."""
+    return value if math.isfinite(value) else None
 
 
 def median(values: Iterable[float]) -> float:
@@ -69,7 +76,7 @@ def robust_z(values: Sequence[float], floor_ratio: float = 0.01) -> list[float]:
     if not present:
         return [float("nan")] * len(values)
     centre = median(present)
-    spread = max(_MAD_TO_SIGMA * mad(present), floor_ratio * abs(centre))
+    spread = max(MAD_TO_SIGMA * mad(present), floor_ratio * abs(centre))
     if spread == 0:
         spread = _MEAN_TO_SIGMA * sum(abs(value - centre) for value in present) / len(present)
     return [(value - centre) / spread if spread > 0 else value * 0.0 for value in values]
