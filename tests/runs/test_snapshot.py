@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cordee.runs.folder import RunFolder
-from cordee.runs.snapshot import changed_files, digest_folder, snapshot_code
+from cordee.runs.snapshot import changed_files, snapshot_code
 
 
 @pytest.fixture
@@ -27,6 +27,7 @@ def job(tmp_path: Path) -> Path:
 
 
 def _take(job: Path, tmp_path: Path, **more: Any) -> tuple[str, Path, dict[str, Any]]:
+    tmp_path.mkdir(exist_ok=True)
     manifest = tmp_path / "code.json"
     digest = snapshot_code(job, tmp_path / "code", manifest, **more)
     return digest, tmp_path / "code", json.loads(manifest.read_text())["files"]
@@ -43,17 +44,17 @@ def test_files_are_copied_with_their_modes_and_listed(job: Path, tmp_path: Path)
     assert not os.access(code / "train.py", os.X_OK)
     assert files["train.py"]["size"] == 9
     assert len(files["train.py"]["sha256"]) == 64
-    assert digest == digest_folder(job)
+    assert digest == _take(job, tmp_path / "again")[0]
 
 
-def test_a_change_of_content_name_or_mode_changes_the_digest(job: Path) -> None:
-    digests = {digest_folder(job)}
+def test_a_change_of_content_name_or_mode_changes_the_digest(job: Path, tmp_path: Path) -> None:
+    digests = {_take(job, tmp_path / "0")[0]}
     (job / "train.py").write_text("print(2)\n")
-    digests.add(digest_folder(job))
+    digests.add(_take(job, tmp_path / "1")[0])
     (job / "train.py").chmod(0o755)
-    digests.add(digest_folder(job))
+    digests.add(_take(job, tmp_path / "2")[0])
     (job / "train.py").rename(job / "trained.py")
-    digests.add(digest_folder(job))
+    digests.add(_take(job, tmp_path / "3")[0])
     assert len(digests) == 4
 
 
@@ -201,4 +202,5 @@ def test_named_folders_are_no_code(job: Path, tmp_path: Path) -> None:
     (job / "saved/step-1.pt").touch()
     digest, code, _ = _take(job, tmp_path, without=(job / "saved",))
     assert not (code / "saved").exists()
-    assert digest == digest_folder(job, without=(job / "saved",))
+    (job / "saved/step-1.pt").unlink()
+    assert digest == _take(job, tmp_path / "again", without=(job / "saved",))[0]

@@ -324,11 +324,6 @@ class ChannelReader(_Mapping):
         return bool(self.words[_FLAGS] & FLAG_ATTACHED)
 
     @property
-    def uses_log(self) -> bool:
-        """Whether the rank ever recorded anything by `cordee.log`."""
-        return self.words[_HEAD] != 0
-
-    @property
     def uses_stopping(self) -> bool:
         """Whether the rank ever called `cordee.stopping`."""
         return bool(self.words[_FLAGS] & FLAG_STOPPING)

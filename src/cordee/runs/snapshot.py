@@ -133,13 +133,6 @@ def snapshot_code(
     return digest
 
 
-def digest_folder(
-    job_folder: Path, *, limit_bytes: int = LARGEST_SNAPSHOT_BYTES, without: tuple[Path, ...] = ()
-) -> str:
-    """Return the digest that `snapshot_code` would return now; copies nothing."""
-    return digest_of({name: entry for name, entry, _ in _read(job_folder, limit_bytes, without)})
-
-
 def digest_of(entries: dict[str, dict[str, Any]]) -> str:
     """Return one digest over names, contents and modes."""
     return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()

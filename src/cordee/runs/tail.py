@@ -298,15 +298,6 @@ def merged_schemas(parts: Iterable[Part]) -> dict[int, dict[str, Any]]:
     return schemas
 
 
-def merged_rows(parts: Iterable[Part]) -> dict[int, list[bytes]]:
-    """Return the rows of all parts by schema id, in the order of writing."""
-    rows: dict[int, list[bytes]] = {}
-    for part in parts:
-        for schema, of_schema in part.rows.items():
-            rows.setdefault(schema, []).extend(of_schema)
-    return rows
-
-
 def merged_packed(parts: Iterable[Part]) -> dict[int, list[Packed]]:
     """Return the packed samples of all parts by schema id, in the order of writing."""
     packed: dict[int, list[Packed]] = {}

@@ -10,7 +10,8 @@ from cordee.environment.document import Environment, ImageConfig, Mount, Root
 from cordee.environment.engines import find_engine
 from cordee.environment.engines._base import EngineError, Launch
 from cordee.environment.engines.apptainer.words import enter_words, exec_words, start_words, stop_words
-from cordee.environment.engines.podman.engine import podman_argv
+from cordee.environment.engines.podman.engine import asked_for
+from cordee.environment.engines.podman.words import podman_words
 
 GOLDEN = Path(__file__).parent / "golden"
 PLAIN = Environment("plain", "/images/plain.sqsh", root=Root("squashfs", "/images/plain.sqsh"))
@@ -62,7 +63,10 @@ def podman_on_path(tmp_path, monkeypatch):
     ],
 )
 def test_podman_is_told(name, environment, held, podman_on_path):
-    words = [word.replace(podman_on_path, "/usr/bin") for word in podman_argv(environment, held=held)]
+    asked = asked_for(environment)
+    asked.place = "/run/cordee-podman-0"
+    told = podman_words(asked, host_processes=held, host_ipc=True)
+    words = [word.replace(podman_on_path, "/usr/bin") for word in told]
     assert words == (GOLDEN / f"{name}.txt").read_text().splitlines()
 
 

@@ -80,14 +80,6 @@ def squashfs_from_tar(path: Path, *, root_mode: int = 0o755) -> Iterator[BinaryI
         _judge(code, words, path)
 
 
-def squashfs_from_folder(folder: Path, path: Path) -> None:
-    """Make a squashfs file of a folder; errors as in `squashfs_from_tar`."""
-    with tempfile.TemporaryFile() as words:
-        command = [tool(), str(folder), str(path), "-noappend", *_options()]
-        code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, check=False).returncode
-        _judge(code, words, path)
-
-
 def _options() -> list[str]:
     owner = ["-force-uid", str(os.getuid()), "-force-gid", str(os.getgid())]
     processors = ["-processors", str(len(os.sched_getaffinity(0)))]

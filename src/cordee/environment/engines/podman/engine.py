@@ -7,7 +7,7 @@ from cordee.environment.engines._base import Engine, EngineError, Launch, Missin
 from cordee.environment.engines.namespace.request import Request
 from cordee.environment.engines.podman.asked import Asked
 from cordee.environment.engines.podman.boot import first_words
-from cordee.environment.engines.podman.words import MOUNT_FLAGS, podman_words
+from cordee.environment.engines.podman.words import MOUNT_FLAGS
 
 _RUNTIME = "runc"
 
@@ -39,19 +39,6 @@ class PodmanEngine(Engine):
         asked = asked_for(environment)
         asked.request.workdir = environment.begins_in()
         return [*first_words(), "hold", *asked.words()]
-
-
-def podman_argv(environment: Environment, *, held: bool, place: str = "/run/cordee-podman-0") -> list[str]:
-    """Return the argument vector that podman itself is given, for a container of one command or one that is `held`.
-
-    Args:
-        environment: with its root.
-        held: whether it is kept open for many commands.
-        place: the folder of the container's own memory.
-    """
-    asked = asked_for(environment)
-    asked.place = place
-    return podman_words(asked, host_processes=held, host_ipc=True)
 
 
 def asked_for(environment: Environment) -> Asked:
