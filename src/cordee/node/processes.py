@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any, Collection, Iterable, Mapping, NamedTuple, Optional
+from typing import Collection, Iterable, Mapping, NamedTuple, Optional
+
+from cordee.starting import die_with_parent, prctl
 
 MARKER = "CORDEE_TASK"
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 
@@ -25,7 +26,7 @@ class Process(NamedTuple):
 
 def become_subreaper() -> bool:
     """Make orphaned descendants children of this process instead of init's; return whether the kernel agreed."""
-    return bool(_prctl()(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    return bool(prctl()(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def is_subreaper() -> bool:
@@ -33,22 +34,12 @@ def is_subreaper() -> bool:
     import ctypes
 
     answer = ctypes.c_int(0)
-    return bool(_prctl()(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0) == 0 and answer.value)
-
-
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent dies; for use between fork and exec."""
-    _prctl()(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
+    return bool(prctl()(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0) == 0 and answer.value)
 
 
 def be_told_when_parent_dies(number: int) -> None:
     """Have the kernel send this signal to this process when its parent dies; at once when it is dead already."""
-    parent = os.getppid()
-    _prctl()(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), number)
+    die_with_parent(os.getppid(), number)
 
 
 def read_process(pid: int) -> Optional[Process]:
@@ -243,15 +234,3 @@ def sweep(prefix: str) -> int:
         if all(process.state == "D" for process in found):
             return total
     return total
-
-
-_prctl_function: Any = None
-
-
-def _prctl() -> Any:
-    global _prctl_function
-    if _prctl_function is None:
-        import ctypes  # what only reads /proc does without
-
-        _prctl_function = ctypes.CDLL(None, use_errno=True).prctl
-    return _prctl_function

@@ -21,6 +21,7 @@ from cordee.node import processes
 from cordee.node.commands import find_command, not_started, signal_name
 from cordee.node.handover import ERR, OUT, WORD, Handover
 from cordee.node.memory import folders_of
+from cordee.starting import die_with_parent
 
 _LONGEST_WAIT_S = 120.0
 _PAUSE_S = 0.02
@@ -129,7 +130,7 @@ def _start(order: Mapping[str, Any], out: int, err: int) -> int:
 
     def prepare() -> None:
         os.setpgid(0, 0)
-        processes.die_with_parent(parent)
+        die_with_parent(parent)
 
     process = subprocess.Popen(
         find_command(tuple(order["argv"]), env, order["cwd"]),

@@ -11,8 +11,8 @@ import subprocess
 import termios
 from typing import Callable, NamedTuple, Optional
 
-from cordee.node import processes
 from cordee.node.commands import find_command
+from cordee.starting import die_with_parent
 
 STDOUT, STDERR = 0, 1
 _CHUNK = 65536
@@ -51,7 +51,7 @@ def spawn(
     master = slave = None
 
     def prepare() -> None:
-        processes.die_with_parent(parent)
+        die_with_parent(parent)
         if cpus:
             os.sched_setaffinity(0, cpus)
         if slave is not None:

@@ -7,13 +7,11 @@ Started as `python -m cordee.data.bench.child FD` with a connected socket. Lines
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import importlib.util
 import json
 import math
 import os
-import signal
 import socket
 import sys
 import time
@@ -24,16 +22,17 @@ from typing import Any
 from cordee.data.bench.sizes import size_of
 from cordee.data.bench.usage import usage_of
 from cordee.errors import CordeeError
+from cordee.starting import die_with_parent
 
 # A trace of system calls shows this name where the measured part of a round begins and ends.
 MARKER = "/cordee-data-bench-marker"
 _LINES_OF_TRACEBACK = 20
-_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Serve until the other end closes."""
-    _end_with_parent()
+    with contextlib.suppress(OSError, AttributeError):
+        die_with_parent()  # nobody else would end this process
     channel = socket.socket(fileno=int(sys.argv[1]))
     lines = channel.makefile("r")
     os.set_inheritable(channel.fileno(), False)
@@ -52,12 +51,6 @@ def main() -> None:
         said = error.document()["error"] if isinstance(error, CordeeError) else None
         answer({"error": f"{type(error).__name__}: {error}", "traceback": told, "said": said})
         sys.exit(1)
-
-
-def _end_with_parent() -> None:
-    """Have the kernel end this process when the one that measures dies: nobody else would."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def make_loader(request: dict[str, Any]) -> Loader:

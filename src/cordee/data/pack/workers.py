@@ -16,8 +16,8 @@ from multiprocessing.connection import wait as wait_for
 from typing import Any
 
 from cordee.data.pack._base import Tell
-from cordee.environment.engines.namespace.kernel import die_with_parent
 from cordee.errors import DataError
+from cordee.starting import die_with_parent
 
 _TELL_EVERY_S = 0.2
 _JOB_BYTES = 8
