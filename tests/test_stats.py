@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordee.stats import finite, mad, median, outliers, quantile, robust_z
+from cordee.stats import finite_values, mad, median, outliers, quantile, robust_z
 
 NAN = float("nan")
 
@@ -71,4 +71,4 @@ def test_scores_are_finite_and_the_median_scores_zero(values: list[float]) -> No
 
 
 def test_what_json_cannot_hold_is_nothing() -> None:
-    assert [finite(value) for value in (1.5, NAN, math.inf, -math.inf)] == [1.5, None, None, None]
+    assert finite_values([1.5, NAN, math.inf, -math.inf]) == [1.5, None, None, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.words import bar, counted, did_you_mean, nearest, wrapped
+from cordee.words import bar, counted, did_you_mean, nearest, signal_name, wrapped
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "no nodes"), (1, "1 node"), (2, "2 nodes")])
@@ -31,3 +31,8 @@ def test_lines_begin_with_their_indent_and_words_with_hyphens_stay_whole():
 @pytest.mark.parametrize(("share", "drawn"), [(0, "····"), (0.5, "██··"), (1, "████"), (1.7, "████")])
 def test_a_bar_is_as_long_as_its_share_and_never_longer_than_its_width(share, drawn):
     assert bar(share, 4) == drawn
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (15, "SIGTERM"), (4711, "signal 4711")])
+def test_a_signal_is_called_by_its_name_where_it_has_one(number, name):
+    assert signal_name(number) == name

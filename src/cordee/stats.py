@@ -27,6 +27,11 @@ def finite(value: float) -> Optional[float]:
     return value if math.isfinite(value) else None
 
 
+def finite_values(values: Iterable[float]) -> list[Optional[float]]:
+    """Return numbers, of a list or an array of one dimension, as JSON can hold them."""
+    return [finite(float(value)) for value in values]
+
+
 def median(values: Iterable[float]) -> float:
     """Return the median of the values that are not NaN.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Iterable, Optional
 
 COLUMNS = 80
@@ -10,6 +11,14 @@ COLUMNS = 80
 def counted(number: int, noun: str) -> str:
     """Return `1 node`, `2 nodes`, `no nodes`."""
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+
+
+def signal_name(number: int) -> str:
+    """Return `SIGKILL` for 9; a number without a name stays a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> Optional[str]:

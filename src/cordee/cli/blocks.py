@@ -8,21 +8,11 @@ from collections.abc import Sequence
 from rich.style import Style
 from rich.text import Text
 
+from cordee.report.saturation.images import CIVIDIS
+
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SHADES = ".:-=+*#%@"
-# Cividis (Nuñez, Anderton and Renslow 2018, doi 10.1371/journal.pone.0199239): ten of its colours, evenly spaced.
-_COLOURS = [
-    "#00224e",
-    "#123570",
-    "#3b496c",
-    "#575d6d",
-    "#707173",
-    "#8a8678",
-    "#a59c74",
-    "#c3b369",
-    "#e1cc55",
-    "#fee838",
-]
+_COLOURS = [f"#{colour}" for colour in CIVIDIS]
 
 
 def sparkline(values: Sequence[float], width: int = 40, low: float | None = None) -> str:

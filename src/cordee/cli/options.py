@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from cordee.errors import UsageError
+from cordee.units import DURATION_FORMS, parse_duration
+
+if TYPE_CHECKING:
+    pass
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -132,3 +136,15 @@ def flags(nodes: int | None, settings: tuple[str, ...], begin: str | None = None
             begin if begin in ("", "fresh", "existing") else str(Path(begin).expanduser().absolute())
         )
     return found
+
+
+def duration(given: str, option: str) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return parse_duration(given)
+    except ValueError:
+        raise UsageError(f"{option} is not a duration", given=given, allowed=DURATION_FORMS) from None

@@ -16,7 +16,7 @@ from cordee.cli.blocks import sparkline
 from cordee.cli.quantities import quantity
 from cordee.insight.phases import phase_shares
 from cordee.report.clean import clean, one_line, ranges
-from cordee.report.text import failure_text
+from cordee.report.text import failure_text, troubled_first
 from cordee.runs.state import NodeState, RankState
 from cordee.stats import finite
 from cordee.units import format_duration, format_size
@@ -175,7 +175,7 @@ def _resources(view: WatchState, width: int, most: int) -> list[RenderableType]:
 
 def _nodes(view: WatchState, most: int) -> RenderableType:
     table = _table("node", "verdict", "role", "ranks", "why")
-    ordered = sorted(view.state.nodes, key=_worst_node)
+    ordered = sorted(view.state.nodes, key=troubled_first)
     for node in ordered[:most]:
         table.add_row(
             _line(node.node),
@@ -283,7 +283,7 @@ def _finding_lines(view: WatchState) -> list[RenderableType]:
                 found.append(_laid(f"    {name}: {one_line(getattr(finding, name))}", "dim"))
     for failure in view.state.failures:
         found.append(_line(f"attempt {failure.get('attempt')}: {failure_text(failure)}", "bold red"))
-    for node in sorted(view.state.nodes, key=_worst_node):
+    for node in sorted(view.state.nodes, key=troubled_first):
         if node.verdict in ("bad", "suspect") or node.role in ("excluded", "lost"):
             found.append(_line(f"{node.node}: {node.verdict}, {node.role}: {_why(node)}", "yellow"))
     for one in view.samples.differing:
@@ -324,10 +324,6 @@ def _table(*names: str) -> Table:
         table.add_column(name, no_wrap=True, overflow="ellipsis")
     table.add_column(names[-1], no_wrap=True, overflow="ellipsis", ratio=1)
     return table
-
-
-def _worst_node(node: NodeState) -> tuple[bool, bool, int, str]:
-    return node.role in ("active", "spare"), node.verdict == "healthy", len(node.node), node.node
 
 
 def _why(node: NodeState) -> str:

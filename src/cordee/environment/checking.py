@@ -12,7 +12,6 @@ from typing import Any
 from cordee.environment.choose import PREFERENCE
 from cordee.environment.document import SQUASHFS_FLAG, Environment, Root
 from cordee.environment.edf import Resolved
-from cordee.environment.edf.fields import dotted
 from cordee.environment.edf.image import open_archive
 from cordee.environment.engines import ENGINES, find_engine
 from cordee.environment.engines._base import Missing
@@ -25,6 +24,7 @@ from cordee.environment.images.store import Store
 from cordee.environment.inside import has_folder
 from cordee.errors import UsageError
 from cordee.findings import Finding
+from cordee.spec.faults import dotted
 from cordee.spec.toml_lines import Keys
 from cordee.words import did_you_mean
 

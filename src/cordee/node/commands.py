@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 
 
 def find_command(argv: tuple[str, ...], env: dict[str, str], cwd: str) -> list[str]:
@@ -30,14 +29,6 @@ def find_command(argv: tuple[str, ...], env: dict[str, str], cwd: str) -> list[s
             if os.path.isfile(path) and os.access(path, os.X_OK):
                 return [path, *argv[1:]]
     raise FileNotFoundError(errno.ENOENT, "not found on PATH")
-
-
-def signal_name(number: int) -> str:
-    """Return `SIGKILL` for 9; a number without a name stays a number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def not_started(error: Exception, command: str, cwd: str) -> tuple[int, str]:

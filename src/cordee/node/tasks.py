@@ -16,8 +16,9 @@ from functools import partial
 from typing import Callable, Iterable, Optional, Sequence
 
 from cordee.node import processes
-from cordee.node.commands import not_started, signal_name
+from cordee.node.commands import not_started
 from cordee.node.task_streams import STDERR, STDOUT, TaskStreams, spawn
+from cordee.words import signal_name
 
 __all__ = ["STDERR", "STDOUT", "Task", "TaskExit", "TaskRunner"]
 _LONG_LOOK_S, _LOOKS_SHARE = 0.02, 0.1

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from cordee.opening import read_json
 from cordee.runs.blocklog import list_parts
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.state import NodeState, RankState, RunState
+from cordee.words import signal_name
 
 SCHEMA = "cordee.recording/1"
 _MOST_RECORDERS = 1_000_000
@@ -291,14 +291,7 @@ def recording_state(folder: RunFolder, recorders: Sequence[Recorder]) -> RunStat
 def _rank_state(rank: RecordedRank, node: str) -> RankState:
     code = rank.exit_code
     status = "running" if rank.ended_at is None else "failed" if code or rank.signal else "exited"
-    return RankState(rank.rank, node, status, rank.pid, code, _signal_name(rank.signal) if rank.signal else None)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return RankState(rank.rank, node, status, rank.pid, code, signal_name(rank.signal) if rank.signal else None)
 
 
 def _claimed(place: Path, number: int) -> bool:

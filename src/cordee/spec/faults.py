@@ -88,7 +88,7 @@ def unknown_key(path: Keys, model: type[BaseModel] | None, place: Place) -> Find
     """Return the finding for a key that a table does not have, with the nearest valid name."""
     key = str(path[-1])
     allowed = key_names(model) if model else []
-    table = _dotted(place.prefix + path[:-1])
+    table = dotted(place.prefix + path[:-1])
     where = f"[{table}]" if table else "the document"
     hint = did_you_mean(key, allowed, f"remove {key}")
     text = f"{where} has no key {key}" + (f" (from {place.source})" if place.source else "")
@@ -141,7 +141,7 @@ def _inner(annotation: Any) -> Any:
 
 
 def _finding(fault: Any, path: Keys, model: type[BaseModel], place: Place) -> Finding:
-    key = _dotted(place.prefix + path)
+    key = dotted(place.prefix + path)
     if fault["type"] == "extra_forbidden":
         return unknown_key(path, model_at(model, path[:-1]), place)
     if fault["type"] == "missing":
@@ -180,7 +180,8 @@ def _is_index(values: Any, part: str | int) -> bool:
     return isinstance(values, (list, tuple)) and isinstance(part, int) and part < len(values)
 
 
-def _dotted(path: Keys) -> str:
+def dotted(path: Keys) -> str:
+    """Return a path of keys as people write it: `mounts[0]`, `env.PATH`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from cordee.cli.env.store import open_store, store_options
-from cordee.cli.options import json_option
+from cordee.cli.options import duration, json_option
 from cordee.cli.output import print_json
-from cordee.errors import UsageError
-from cordee.units import DURATION_FORMS, format_size, parse_duration
+from cordee.units import format_size
 
 GC_SCHEMA = "cordee.images-collected/1"
 
@@ -32,8 +31,8 @@ def command(
     from cordee.environment.images.collect import collect, removable
 
     kept = open_store(store, cluster)
-    older_than_s = _seconds(older_than, "--older-than") if older_than else None
-    found = removable(kept, older_than_s=older_than_s, in_use_s=_seconds(in_use, "--in-use"))
+    older_than_s = duration(older_than, "--older-than") if older_than else None
+    found = removable(kept, older_than_s=older_than_s, in_use_s=duration(in_use, "--in-use"))
     if not dry_run:
         collect(kept, found)
     freed = sum(each.size_bytes for each in found)
@@ -59,10 +58,3 @@ def command(
     for each in found:
         click.echo(f"{each.path.name}: {each.reason}, {format_size(each.size_bytes)}")
     click.echo(f"{'would remove' if dry_run else 'removed'} {len(found)} things, {format_size(freed)}")
-
-
-def _seconds(given: str, option: str) -> float:
-    try:
-        return parse_duration(given)
-    except ValueError:
-        raise UsageError(f"{option} is not a duration", given=given, allowed=DURATION_FORMS) from None

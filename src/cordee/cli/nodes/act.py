@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cordee.cli.nodes.options import duration, history_options
-from cordee.cli.options import json_option
+from cordee.cli.nodes.options import history_options
+from cordee.cli.options import duration, json_option
 from cordee.cli.output import print_json
 from cordee.errors import EXIT_BAD, CordeeError, UsageError
 from cordee.report.clean import clean

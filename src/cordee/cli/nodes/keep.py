@@ -7,8 +7,8 @@ import time
 
 import click
 
-from cordee.cli.nodes.options import duration, epoch_since, history_options, open_history, since_option
-from cordee.cli.options import json_option
+from cordee.cli.nodes.options import epoch_since, history_options, open_history, since_option
+from cordee.cli.options import duration, json_option
 from cordee.cli.output import print_json
 from cordee.errors import UsageError
 

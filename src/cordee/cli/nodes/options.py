@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cordee.errors import UsageError
-from cordee.units import DURATION_FORMS, parse_duration
+from cordee.cli.options import duration
 
 if TYPE_CHECKING:
     from cordee.fleet.index import Index
@@ -36,18 +35,6 @@ def since_option(default: str) -> Callable[[F], F]:
     """Return the option `--since`."""
     text = f"Only what is younger, such as 7d (default: {default})."
     return click.option("--since", metavar="TIME", default=default, help=text)
-
-
-def duration(given: str, option: str) -> float:
-    """Return a duration in seconds.
-
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        return parse_duration(given)
-    except ValueError:
-        raise UsageError(f"{option} is not a duration", given=given, allowed=DURATION_FORMS) from None
 
 
 def epoch_since(given: str) -> float:

@@ -9,10 +9,10 @@ from typing import Any
 
 from cordee.environment.document import ImageConfig, Mount
 from cordee.environment.edf.expand import names_in
-from cordee.environment.edf.fields import dotted
 from cordee.environment.edf.origins import DEFAULT, EDF, HOST, IMAGE, Origin, chain
 from cordee.environment.edf.resolve import Resolved
 from cordee.errors import UsageError
+from cordee.spec.faults import dotted
 from cordee.spec.toml_lines import Keys
 from cordee.words import did_you_mean
 

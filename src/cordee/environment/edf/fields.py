@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cordee.findings import Finding
+from cordee.spec.faults import dotted
 from cordee.spec.toml_lines import Keys, find_line
 from cordee.words import nearest
 
@@ -105,14 +106,6 @@ def bases_of(edf: Edf) -> list[tuple[str, Keys]]:
 def fault(edf: Edf, keys: Keys, complaint: str, rule: str, **details: Any) -> Finding:
     """Return the finding for a value of a file: its dotted name, then the complaint."""
     return Finding(f"{dotted(keys)} {complaint}", "error", rule, file=str(edf.path), line=edf.line(keys), **details)
-
-
-def dotted(keys: Keys) -> str:
-    """Return a path of keys as people write it: `mounts[0]`, `env.PATH`."""
-    text = ""
-    for part in keys:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
-    return text
 
 
 def _faults_of(edf: Edf, key: str, lenient: bool) -> Iterator[Finding]:

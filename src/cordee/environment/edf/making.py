@@ -8,10 +8,11 @@ from typing import Any
 
 from cordee.environment.document import Environment, ImageConfig, Mount
 from cordee.environment.edf.expand import ExpansionError, bare_names, expand
-from cordee.environment.edf.fields import DEFAULTS, Given, dotted, fault
+from cordee.environment.edf.fields import DEFAULTS, Given, fault
 from cordee.environment.edf.merge import Merged
 from cordee.environment.edf.mounts import PATHS, MountError, absolute, parse_mount, path_hint
 from cordee.findings import Finding
+from cordee.spec.faults import dotted
 from cordee.spec.toml_lines import Keys
 
 ConfigOf = Callable[[str], ImageConfig | None]

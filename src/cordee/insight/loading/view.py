@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cordee.errors import RunFolderError
 from cordee.findings import Finding
 from cordee.insight.loading.curves import Curves, curves
@@ -18,7 +16,7 @@ from cordee.insight.loading.words import limit_text, load_findings, load_text
 from cordee.runs.journal import read_journal
 from cordee.runs.recording import is_recording
 from cordee.runs.state import RunState, replay
-from cordee.stats import finite
+from cordee.stats import finite, finite_values
 
 if TYPE_CHECKING:
     from cordee.runs.reader import Run
@@ -178,8 +176,4 @@ def _rank(rank: RankLoad) -> dict[str, Any]:
 
 def _curve(curve: Curves) -> dict[str, Any]:
     names = ("wait_per_step_s", "wait_per_step_most_s", "wait_share", "bytes_per_s", "samples_per_s")
-    return {"times": curve.times.tolist(), **{name: _plain(getattr(curve, name)) for name in names}}
-
-
-def _plain(values: np.ndarray) -> list[float | None]:
-    return [finite(value) for value in np.asarray(values, dtype=np.float64).tolist()]
+    return {"times": curve.times.tolist(), **{name: finite_values(getattr(curve, name)) for name in names}}

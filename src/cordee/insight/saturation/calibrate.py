@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cordee.errors import CordeeError, UsageError
+from cordee.hardware.gpu_driver import driver_version
 from cordee.insight.saturation.caps import read_caps_file
 from cordee.insight.saturation.load import load
 from cordee.insight.saturation.validation.conduct import Conduct, NoGpu, find_gpu, this_place
@@ -97,7 +98,7 @@ def calibrate(seconds: float, python: str = sys.executable, say: Callable[[str],
             allowed="a machine with an NVIDIA GPU, and a Python with torch built for CUDA (--python)",
             next="run it on a GPU node, as in `srun --gpus=1 cordee score calibrate`",
         ) from None
-    place = {**this_place(), "host": socket.gethostname(), "driver": _driver(), **seen}
+    place = {**this_place(), "host": socket.gethostname(), "driver": driver_version(), **seen}
     wanted = truths("gpu", ",".join(name for name, _ in WORKLOADS.values()))
     failed: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="cordee-calibration-") as folder:
@@ -241,16 +242,6 @@ def _header_of(line: str) -> str | None:
         return str(next(iter(tomllib.loads(line)["model"])))
     except (tomllib.TOMLDecodeError, KeyError, StopIteration):
         return None
-
-
-def _driver() -> str:
-    from cordee.hardware.gpu_driver import open_gpus
-    from cordee.hardware.gpus import GpusUnreadable
-
-    try:
-        return open_gpus().driver_version or ""
-    except GpusUnreadable:
-        return ""
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from cordee.insight.storage.words import save_text, summary_text
 from cordee.runs.journal import read_journal
 from cordee.runs.recording import is_recording
 from cordee.runs.state import RunState, replay
-from cordee.stats import finite
+from cordee.stats import finite, finite_values
 
 if TYPE_CHECKING:
     from cordee.runs.reader import Run
@@ -72,7 +72,7 @@ class StorageView:
             return None
         name, times, values = self.throughput()
         how = f"{self.work_per_step:.4g} a step (the median of {self.logged} x the time of a step) x steps per second"
-        return {"name": name, "times": times.tolist(), "values": _plain(values), "how": how}
+        return {"name": name, "times": times.tolist(), "values": finite_values(values), "how": how}
 
     @property
     def text(self) -> str:
@@ -89,7 +89,7 @@ class StorageView:
             "stop": finite(self.stop),
             "rates": [_rate(rate) for rate in self.rates],
             "checkpoints": [_save(save, dent) for save, dent in zip(self.saves, self.dents, strict=True)],
-            "pace": {"unit": "steps/s", "times": times.tolist(), "values": _plain(values)},
+            "pace": {"unit": "steps/s", "times": times.tolist(), "values": finite_values(values)},
             "throughput": self._throughput(),
             "summary": {
                 "checkpoints": len(self.saves),
@@ -180,7 +180,7 @@ def _lack(what: str, why: str, how: str) -> dict[str, str]:
 def _rate(rate: JobRate) -> dict[str, Any]:
     names = ("group", "name", "unit", "source", "statistic", "devices")
     about = {name: getattr(rate, name) for name in names}
-    return {**about, "times": rate.times.tolist(), "values": _plain(rate.values)}
+    return {**about, "times": rate.times.tolist(), "values": finite_values(rate.values)}
 
 
 def _save(save: Save, dent: Dent) -> dict[str, Any]:
@@ -188,7 +188,3 @@ def _save(save: Save, dent: Dent) -> dict[str, Any]:
     about: dict[str, Any] = {name: getattr(save, name) for name in names}
     cost = {"lost_s": dent.lost_s, "share": dent.share, "visible": dent.visible}
     return {**about, **cost, "reason": dent.reason, "text": save_text(save, dent)}
-
-
-def _plain(values: np.ndarray) -> list[float | None]:
-    return [finite(value) for value in np.asarray(values, dtype=np.float64).tolist()]

@@ -16,7 +16,7 @@ Colour = tuple[int, int, int]
 LEVELS = 32
 MISSING = 0  # the index of what was not measured; levels are 1..LEVELS
 # Cividis (Nuñez, Anderton, Renslow 2018, doi:10.1371/journal.pone.0199239): read alike with and without colour blindness.
-_CIVIDIS = ("00224e", "123570", "3b496c", "575d6d", "707173", "8a8678", "a59c74", "c3b369", "e1cc55", "fee838")
+CIVIDIS = ("00224e", "123570", "3b496c", "575d6d", "707173", "8a8678", "a59c74", "c3b369", "e1cc55", "fee838")
 
 
 def encode_png(indices: np.ndarray, palette: Sequence[Colour], transparent: int | None = None) -> bytes:
@@ -40,7 +40,7 @@ def data_uri(png: bytes) -> str:
 
 def ramp(levels: int = LEVELS) -> list[Colour]:
     """Return colours from least to greatest."""
-    anchors = [rgb(text) for text in _CIVIDIS]
+    anchors = [rgb(text) for text in CIVIDIS]
     found = []
     for level in range(levels):
         place = level / max(1, levels - 1) * (len(anchors) - 1)

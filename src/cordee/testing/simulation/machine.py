@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from cordee import wire
-from cordee.node.commands import signal_name
 from cordee.node.data_positions import DataPositions
 from cordee.node.machine import Machine
 from cordee.node.slots import Core, Gpu, NodeSlots, Slots
@@ -22,6 +21,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.plan import Sampling
 from cordee.testing.simulation.loop import Process
 from cordee.testing.simulation.surroundings import WorldPort
+from cordee.words import signal_name
 
 _READ_EVENTS, _CORES, _GPUS = 200, 8, 8
 

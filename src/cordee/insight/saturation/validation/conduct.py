@@ -18,6 +18,7 @@ from typing import Any
 
 import cordee
 from cordee.errors import CordeeError, UsageError
+from cordee.hardware.gpu_driver import driver_version
 from cordee.hardware.machine import cpu_field
 from cordee.insight.saturation.result import UNKNOWN
 from cordee.insight.saturation.validation.judge import DOCUMENT, Judgement, judge, read_document, write_document
@@ -273,7 +274,7 @@ def environment() -> dict[str, str]:
 
 def this_place() -> dict[str, Any]:
     """Return the machine, the date and the version, for the recordings."""
-    about = {"driver": driver} if (driver := _driver()) else {}
+    about = {"driver": driver} if (driver := driver_version()) else {}
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "processor": cpu_field("/", "model name") or os.uname().machine,
@@ -282,16 +283,6 @@ def this_place() -> dict[str, Any]:
         "version": cordee.__version__,
         **about,
     }
-
-
-def _driver() -> str:
-    from cordee.hardware.gpu_driver import open_gpus
-    from cordee.hardware.gpus import GpusUnreadable
-
-    try:
-        return open_gpus().driver_version or ""
-    except GpusUnreadable:
-        return ""
 
 
 def _close(recording: Path) -> None:
