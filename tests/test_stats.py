@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordee.stats import finite_values, mad, median, outliers, quantile, robust_z
+from cordee.stats import finite_document, finite_values, mad, median, outliers, quantile, robust_z
 
 NAN = float("nan")
 
@@ -72,3 +72,10 @@ def test_scores_are_finite_and_the_median_scores_zero(values: list[float]) -> No
 
 def test_what_json_cannot_hold_is_nothing() -> None:
     assert finite_values([1.5, NAN, math.inf, -math.inf]) == [1.5, None, None, None]
+
+
+def test_a_document_without_such_numbers_is_left_as_it_is_and_others_become_null() -> None:
+    assert finite_document({1: (NAN, {"a": math.inf}), "b": [1, True, None, "text", 2.5]}) == {
+        "1": [None, {"a": None}],
+        "b": [1, True, None, "text", 2.5],
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Iterable, NamedTuple, Optional, Sequence, TypeVar
+from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 K = TypeVar("K")
 
@@ -30,6 +30,17 @@ def finite(value: float) -> Optional[float]:
 def finite_values(values: Iterable[float]) -> list[Optional[float]]:
     """Return numbers, of a list or an array of one dimension, as JSON can hold them."""
     return [finite(float(value)) for value in values]
+
+
+def finite_document(value: Any) -> Any:
+    """Return a value of nested mappings and lists as JSON can hold it; NumPy's numbers become Python's."""
+    if isinstance(value, Mapping):
+        return {str(key): finite_document(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite_document(inner) for inner in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return finite(value) if isinstance(value, float) else value
 
 
 def median(values: Iterable[float]) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cordee.stats import finite
+from cordee.stats import finite_document
 from cordee.web.errors import NotAcceptable
 
 if TYPE_CHECKING:
@@ -110,18 +110,7 @@ def encode_json(document: Any) -> bytes:
     try:
         return json.dumps(document, separators=(",", ":"), allow_nan=False, default=str).encode()
     except ValueError:
-        return json.dumps(plain(document), separators=(",", ":"), allow_nan=False, default=str).encode()
-
-
-def plain(value: Any) -> Any:
-    """Return `value` as JSON can hold it: numbers that are none become null."""
-    if isinstance(value, float):
-        return finite(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return value
+        return json.dumps(finite_document(document), separators=(",", ":"), allow_nan=False, default=str).encode()
 
 
 def _numbers(values: list[Any]) -> list[Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from typing import Any
 
 from cordee.insight.saturation.result import CLASSES, SCHEMA, UNKNOWN, Part, Saturation, Shares
+from cordee.stats import finite_document
 from cordee.units import utc_text
 
 
@@ -52,7 +52,7 @@ def document(saturation: Saturation) -> dict[str, Any]:
         "missing": saturation.missing,
         "remarks": saturation.remarks,
     }
-    clean: dict[str, Any] = _clean(found)
+    clean: dict[str, Any] = finite_document(found)
     return clean
 
 
@@ -84,16 +84,3 @@ def _windows(saturation: Saturation) -> dict[str, Any]:
         "names": list(names),
         "classes": {part.key: windows.classes[:, at].tolist() for at, part in enumerate(saturation.devices)},
     }
-
-
-def _clean(value: Any) -> Any:
-    """Return plain values; what is not finite is null."""
-    if isinstance(value, dict):
-        return {str(key): _clean(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_clean(inner) for inner in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
