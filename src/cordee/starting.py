@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-from typing import Any
 
 # `python -m` takes the current folder first: a `secrets.py` there would be run in place of the library's. `-P` would do
 # from Python 3.11 on, and PYTHONSAFEPATH would reach the ranks, whose script's own folder must stay first for them.
@@ -30,28 +27,3 @@ def module_argv(module: str, *arguments: str, python: str = sys.executable, user
 
 # What begins a command line whose process takes SIGTERM only once it listens for it: before that, it would die of it.
 DEAF_AT_FIRST = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
-
-_PR_SET_PDEATHSIG = 1
-_prctl: Any = None
-
-
-def prctl() -> Any:
-    """Return the system call `prctl` of this process."""
-    global _prctl
-    if _prctl is None:
-        import ctypes  # most processes do without
-
-        _prctl = ctypes.CDLL(None, use_errno=True).prctl
-    return _prctl
-
-
-def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when its parent dies; may be called between fork and exec.
-
-    Args:
-        parent: its pid; where that is not the parent any more, the signal comes at once.
-        number: of the signal.
-    """
-    prctl()(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-    if parent is not None and os.getppid() != parent:
-        os.kill(os.getpid(), number)

@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional
 
+from cordee.hardware.parent import die_with_parent
 from cordee.node import processes
 from cordee.node.commands import find_command, not_started
 from cordee.node.handover import ERR, OUT, WORD, Handover
 from cordee.node.memory import folders_of
-from cordee.starting import die_with_parent
 from cordee.words import signal_name
 
 _LONGEST_WAIT_S = 120.0

@@ -11,8 +11,8 @@ import subprocess
 import termios
 from typing import Callable, NamedTuple, Optional
 
+from cordee.hardware.parent import die_with_parent
 from cordee.node.commands import find_command
-from cordee.starting import die_with_parent
 
 STDOUT, STDERR = 0, 1
 _CHUNK = 65536

@@ -22,7 +22,7 @@ from typing import Any
 from cordee.data.bench.sizes import size_of
 from cordee.data.bench.usage import usage_of
 from cordee.errors import CordeeError
-from cordee.starting import die_with_parent
+from cordee.hardware.parent import die_with_parent
 
 # A trace of system calls shows this name where the measured part of a round begins and ends.
 MARKER = "/cordee-data-bench-marker"

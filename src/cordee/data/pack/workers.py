@@ -17,7 +17,7 @@ from typing import Any
 
 from cordee.data.pack._base import Tell
 from cordee.errors import DataError
-from cordee.starting import die_with_parent
+from cordee.hardware.parent import die_with_parent
 
 _TELL_EVERY_S = 0.2
 _JOB_BYTES = 8
