@@ -149,6 +149,20 @@ def test_a_connection_over_which_nothing_is_heard_is_given_up_before_the_lease_i
     run(test)
 
 
+def test_a_supervisor_that_never_answers_is_given_up():
+    def test(uplink):
+        wire = Wire()
+        uplink.lease = Lease(60.0)
+        uplink.connected(wire)
+        uplink.beat()
+        assert wire.aborted is None
+        uplink.lease = Lease(-1.0)
+        uplink.beat()
+        assert "did not answer" in wire.aborted
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     ("epoch", "session", "anew"), [(1, "1.1", False), (1, "1.2", True), (2, "2.1", True), (2, "1.1", False)]
 )

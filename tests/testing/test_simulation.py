@@ -287,6 +287,9 @@ FOUND = {
             Fault("rival", 0.0, "message checks_output 2", 2),
         ),
     ),
+    "an agent whose greeting is never answered does not wait for ever": Case(
+        668, Script(steps=8, every=3, setup_s=1.0), (Fault("cut_supervisor", 0.0, "event vetting_started 1"),)
+    ),
     "ranks of an attempt that was lost before it was durable are not ordered from the next agents": Case(
         5960,
         Script(per_node=2, setup_s=0.0, notice_s=0.001, stopping=False, disk_s=0.0005),

@@ -14,6 +14,9 @@ from cordee.wire.session import Session
 
 Tell = Callable[..., None]
 
+# Leases for which an agent waits for the supervisor's answer to its greeting: time for one more try before it is given up.
+_LEASES_TO_WELCOME = 2.0
+
 
 class Uplink:
     """What is said to the supervisor, and until when ranks may run.
@@ -38,7 +41,7 @@ class Uplink:
         self.lease = Lease(lease_s)
         self._heartbeat_s, self._full = heartbeat_s, full
         self._welcomed = False
-        self._said = 0.0
+        self._said = self._connected_at = 0.0
         self._now = asyncio.get_running_loop().time
 
     @property
@@ -63,7 +66,7 @@ class Uplink:
 
     def connected(self, connection: wire.Connection) -> None:
         """Use this connection from now on: only `greet` goes over it before the supervisor's welcome."""
-        self.connection, self._welcomed = connection, False
+        self.connection, self._welcomed, self._connected_at = connection, False, self._now()
 
     def closed(self) -> None:
         """The connection has ended."""
@@ -148,8 +151,12 @@ class Uplink:
         now = self._now()
         if self._welcomed and now - self._said >= self._heartbeat_s:
             self.say(Alive())
-        if self._welcomed and self.connection is not None and self.lease.in_doubt(now):
+        if self.connection is None:
+            return
+        if self._welcomed and self.lease.in_doubt(now):
             self.connection.abort(f"the supervisor was not heard for {self.lease.lease_s:g} s or nearly so")
+        elif not self._welcomed and now - self._connected_at > _LEASES_TO_WELCOME * self.lease.lease_s:
+            self.connection.abort(f"the supervisor did not answer for {now - self._connected_at:.0f} s")
 
     def lease_is_over(self) -> bool:
         """Return whether no rank may run any more."""
