@@ -30,6 +30,7 @@ LAYERS = (
     ("starting", "node", "our own modules as processes, which take nothing from the current folder"),
     ("wire", "node", "the authenticated framed protocol"),
     ("hardware", "node", "what a node is made of: memory, GPUs, links, the kernel log"),
+    ("squashfs", "document", "one squashfs file made of many places, and read back"),
     ("checks", "node", "questions about a node, each asked in a process that can be killed"),
     (
         "runs",

@@ -14,7 +14,7 @@ import pytest
 
 from cordee import checks
 from cordee.checks import run_checks
-from cordee.checks.limited import HangingError, answers_within
+from cordee.hardware.limited import HangingError, answers_within
 from cordee.hardware.mounts import mount_of, read_mounts
 from cordee.testing.host_tree import HostTree
 

@@ -6,8 +6,8 @@ import os
 from typing import Any, Callable
 
 from cordee.checks._base import CannotTest, Check, Context, Parameter, Result
-from cordee.checks.limited import HangingError, answers_within, patience_s
 from cordee.checks.storage_mount import paths_of
+from cordee.hardware.limited import HangingError, answers_within, patience_s
 from cordee.units import format_size
 
 _RATIO = 0.05

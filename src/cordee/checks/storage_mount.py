@@ -7,7 +7,7 @@ import os
 from typing import Any, Callable, Optional
 
 from cordee.checks._base import CannotTest, Check, Context, Parameter, Result
-from cordee.checks.limited import HangingError, answers_within, patience_s
+from cordee.hardware.limited import HangingError, answers_within, patience_s
 from cordee.hardware.mounts import Mount, mount_of, read_mounts
 
 _READ_ONLY = 0x1  # ST_RDONLY of statvfs(3)

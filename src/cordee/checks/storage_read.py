@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any, Optional
 
 from cordee.checks._base import CannotTest, Check, Comparison, Context, Parameter, Result
-from cordee.checks.limited import HangingError, answers_within
+from cordee.hardware.limited import HangingError, answers_within
 from cordee.units import format_size
 
 _BYTES = 64 << 20

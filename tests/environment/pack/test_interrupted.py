@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cordee.environment.pack import write
-from cordee.environment.pack.errors import PackError
 from cordee.environment.pack.packing import pack
+from cordee.squashfs.errors import PackError
 
 COMMAND = [sys.executable, "-m", "cordee.cli", "env", "pack", "--no-verify"]
 # Says who it is, stops, and when it is continued goes on as the real one does: until its input ends.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cordee.environment.pack.errors import PackError
 from cordee.environment.pack.packing import pack
 from cordee.errors import UsageError
+from cordee.squashfs.errors import PackError
 
 TAG = sys.implementation.cache_tag
 

@@ -12,7 +12,8 @@ import time
 from typing import Any
 
 from cordee.checks.program import command_of
-from cordee.checks.programs.common import Device, Obstacle, Say, die_with_parent, gpus, import_torch, serve
+from cordee.hardware.parent import die_with_parent
+from cordee.hardware.probes.common import Device, Obstacle, Say, gpus, import_torch, serve
 from cordee.wire.ports import pick_port
 
 _WARM_UP = 2

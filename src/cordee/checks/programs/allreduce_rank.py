@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cordee.checks.programs.allreduce import run_rank
-from cordee.checks.programs.common import serve
+from cordee.hardware.probes.common import serve
 
 
 def main() -> None:

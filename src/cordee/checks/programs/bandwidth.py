@@ -7,7 +7,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cordee.checks.programs.common import Device, Lane, Obstacle, Say, gpus, import_torch, measure, serve
+from cordee.hardware.probes.common import Device, Lane, Obstacle, Say, gpus, import_torch, measure, serve
 
 _GPU_BYTES = 1 << 30
 _CPU_BYTES = 256 << 20

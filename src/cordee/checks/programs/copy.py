@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cordee.checks.programs.common import Device, Lane, Say, gpus, import_torch, measure, serve
+from cordee.hardware.probes.common import Device, Lane, Say, gpus, import_torch, measure, serve
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import importlib.util
 from typing import Any, Callable
 
 from cordee.checks.programs import integers
-from cordee.checks.programs.common import Device, Lane, Obstacle, Say, gpus, import_torch, measure, serve
+from cordee.hardware.probes.common import Device, Lane, Obstacle, Say, gpus, import_torch, measure, serve
 
 _GPU_SIZES = (8192, 4096, 2048, 1024)
 _MEMORY_SHARE = 0.25

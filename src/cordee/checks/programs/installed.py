@@ -7,7 +7,7 @@ import re
 from importlib import metadata
 from typing import Any, Optional
 
-from cordee.checks.programs.common import Say, serve
+from cordee.hardware.probes.common import Say, serve
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
 

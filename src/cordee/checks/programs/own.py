@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from cordee.checks import CannotTest, Check, Context, load_check
-from cordee.checks.programs.common import Obstacle, Say, serve
 from cordee.errors import UsageError
+from cordee.hardware.probes.common import Obstacle, Say, serve
 
 
 def main() -> None:

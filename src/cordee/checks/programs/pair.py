@@ -9,7 +9,7 @@ import time
 from datetime import timedelta
 from typing import Any, Callable
 
-from cordee.checks.programs.common import Device, Obstacle, Say, gpus, import_torch, serve
+from cordee.hardware.probes.common import Device, Obstacle, Say, gpus, import_torch, serve
 from cordee.wire.handshake import prove
 
 _SHARES = 3

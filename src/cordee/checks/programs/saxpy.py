@@ -8,8 +8,8 @@ import os
 from array import array
 from typing import Any
 
-from cordee.checks.programs import cuda_driver
-from cordee.checks.programs.common import Device, Obstacle, Say, gpus, import_torch, serve
+from cordee.hardware.probes import cuda_driver
+from cordee.hardware.probes.common import Device, Obstacle, Say, gpus, import_torch, serve
 
 _A = 3
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from cordee.checks.limited import answers_within
 from cordee.data.survey.measuring import measure
+from cordee.hardware.limited import answers_within
 from cordee.hardware.mounts import Mount, mount_of, read_mounts
 from cordee.spec.profile import ClusterProfile, StorageTier
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cordee.environment.engines.namespace.kernel import die_with_parent
 from cordee.environment.images.credentials import write_auth_file
 from cordee.environment.images.errors import ImageError
 from cordee.environment.images.make import no_space, out_of_quota
@@ -22,6 +21,7 @@ from cordee.environment.images.oci import INDEX_TYPES, OciImage, open_download, 
 from cordee.environment.images.reference import RegistryReference
 from cordee.environment.images.sizes import folder_bytes
 from cordee.errors import CordeeError
+from cordee.hardware.parent import die_with_parent
 from cordee.spec.masking import masked_text
 from cordee.units import format_size
 

@@ -8,10 +8,11 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from cordee.environment.pack.errors import PackError
 from cordee.environment.pack.interpreter import Interpreter
 from cordee.environment.pack.relocate import text_of, with_data
-from cordee.environment.pack.tree import Entry, read_tree
+from cordee.environment.pack.tree import read_tree
+from cordee.squashfs.entry import Entry
+from cordee.squashfs.errors import PackError
 
 FOLDER = ".python"
 # Parts of the standard library that only those who build or test Python need, and packages that are not the environment's.

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from cordee.environment.pack.errors import PackError
+from cordee.squashfs.errors import PackError
 
 WORKER = Path(__file__).with_name("compile_worker.py")
 _FRAME = struct.Struct("<cq")

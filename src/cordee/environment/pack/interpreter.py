@@ -7,8 +7,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from cordee.environment.pack.errors import PackError
 from cordee.errors import UsageError
+from cordee.squashfs.errors import PackError
 
 _QUESTION = """
 import json, sys, sysconfig

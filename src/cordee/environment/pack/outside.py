@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cordee.environment.pack.interpreter import Interpreter
-from cordee.environment.pack.tree import Entry
+from cordee.squashfs.entry import Entry
 
 _MAPPING = re.compile(r"^(?:MAPPING|NAMESPACES)\b[^=]*=\s*(\{.*\})\s*$", re.MULTILINE)
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib64", "/etc", "/dev", "/proc")

@@ -12,11 +12,12 @@ from cordee.environment.pack.base_python import with_base_python
 from cordee.environment.pack.interpreter import Interpreter, interpreter_of
 from cordee.environment.pack.outside import Outside, outside_of
 from cordee.environment.pack.relocate import made_at, relocated, strange_shebangs
-from cordee.environment.pack.squash import COMPRESSIONS
-from cordee.environment.pack.tree import Entry, Tree, read_tree
+from cordee.environment.pack.tree import Tree, read_tree
 from cordee.environment.pack.verify import Verified, verify
 from cordee.environment.pack.write import write
 from cordee.errors import UsageError
+from cordee.squashfs.entry import Entry
+from cordee.squashfs.image import COMPRESSIONS
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

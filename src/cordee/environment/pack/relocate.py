@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from cordee.environment.pack.tree import Entry
+from cordee.squashfs.entry import Entry
 
 _LARGEST_SCRIPT = 1 << 20
 _ACTIVATE_PATH = re.compile(rb"""^\s*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n]+?)['"]?\s*$""", re.MULTILINE)

@@ -7,39 +7,12 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from cordee.environment.pack.errors import PackError
+from cordee.squashfs.entry import Entry
+from cordee.squashfs.errors import PackError
 
 # Whatever tools keep beside sources for themselves; byte code is made anew for the one interpreter.
 CACHES = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".cache", ".ipynb_checkpoints"}
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One file, folder or link of the pack.
-
-    Attributes:
-        name: its path inside, relative.
-        kind: what it is.
-        mode: 0755 or 0644: what the owner may do everybody may, as the mounted file belongs to nobody in particular.
-        time: of its last change, seconds since the epoch.
-        size: bytes of a file.
-        source: where its bytes are; None: they are in `data`.
-        data: the bytes where they differ from those of any file.
-        target: of a link.
-        compile: whether its byte code goes along.
-    """
-
-    name: str
-    kind: Literal["file", "folder", "link"]
-    mode: int = 0o755
-    time: int = 0
-    size: int = 0
-    source: Path | None = None
-    data: bytes | None = None
-    target: str = ""
-    compile: bool = False
 
 
 @dataclass

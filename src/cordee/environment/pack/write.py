@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cordee.environment.pack.bytecode import Code, Compilers
 from cordee.environment.pack.interpreter import Interpreter
-from cordee.environment.pack.squash import SquashFile
-from cordee.environment.pack.tree import Entry
+from cordee.squashfs.entry import Entry
+from cordee.squashfs.image import SquashFile
 
 
 @dataclass

@@ -115,7 +115,7 @@ def test_bursts_keep_their_duty_cycle_and_the_other_workloads_tell_what_they_mov
 def test_an_architecture_that_nvrtc_does_not_know_is_told_with_its_words(libraries):
     program = (
         "from cordee.insight.saturation.validation.programs.kernels import SOURCE, compile_source\n"
-        "from cordee.checks.programs.common import Obstacle\n"
+        "from cordee.hardware.probes.common import Obstacle\n"
         "try: compile_source(SOURCE, 'sm_103', '12.8')\n"
         "except Obstacle as error: print(error)\n"
     )

@@ -13,10 +13,10 @@ from cordee.data.pack.beside import Beside
 from cordee.data.pack.formats.content import pieces, without_unreadable
 from cordee.data.pack.unreadable import refuse_unreadable
 from cordee.data.shards.entries import Sample
-from cordee.environment.pack.errors import PackError
-from cordee.environment.pack.squash import SquashFile
-from cordee.environment.pack.tree import Entry as Node
 from cordee.errors import DataError, UsageError
+from cordee.squashfs.entry import Entry as Node
+from cordee.squashfs.errors import PackError
+from cordee.squashfs.image import SquashFile
 
 if TYPE_CHECKING:
     from cordee.data.pack._base import Plan

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cordee.checks.programs.common import Obstacle, gpus, import_torch
+from cordee.hardware.probes.common import Obstacle, gpus, import_torch
 from cordee.insight.saturation.validation.programs import cores, gpu, loaders
 from cordee.insight.saturation.validation.programs.steady import Steady
 

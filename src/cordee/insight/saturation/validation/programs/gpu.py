@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cordee.checks.programs.common import Obstacle
+from cordee.hardware.probes.common import Obstacle
 from cordee.insight.saturation.validation.programs.kernels import WARP, Kernels
 from cordee.insight.saturation.validation.programs.steady import Steady
 

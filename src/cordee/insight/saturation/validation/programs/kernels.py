@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cordee.checks.programs.common import Obstacle
-from cordee.checks.programs.cuda_driver import Driver
+from cordee.hardware.probes.common import Obstacle
+from cordee.hardware.probes.cuda_driver import Driver
 
 WARP = 32
 SOURCE = r"""

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cordee.checks.programs.common import Obstacle
+from cordee.hardware.probes.common import Obstacle
 from cordee.insight.saturation.validation.programs.steady import Steady
 
 _IMAGE_BYTES = 2 << 20

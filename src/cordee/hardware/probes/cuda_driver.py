@@ -9,7 +9,7 @@ import ctypes
 from array import array
 from typing import Any
 
-from cordee.checks.programs.common import Device, Obstacle, Say
+from cordee.hardware.probes.common import Device, Obstacle, Say
 
 _LIBRARY = "libcuda.so.1"
 _THREADS = 256

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import math
@@ -13,10 +12,11 @@ import sys
 import time
 from typing import Any, Callable, Optional
 
+from cordee.hardware.parent import die_with_parent
+
 _WINDOW_S, _GPU_WINDOW_S = 0.02, 0.1
 _MIN_WINDOWS = 3
 _WARM_UP_STEPS = 3
-_PR_SET_PDEATHSIG = 1
 # How torch words what the driver reports of a device: "CUDA error: uncorrectable ECC error encountered" and the like.
 _DEVICE_ERROR = re.compile(r"\b(CUDA|HIP|NCCL|cuBLAS|CUBLAS) error\b")
 
@@ -56,11 +56,6 @@ def serve(program: Callable[[dict[str, Any], Say], dict[str, Any]]) -> None:
         say({"broken": str(error).strip().splitlines()[0]})
     sys.stderr.flush()
     os._exit(0)  # libraries that tear a broken device down may hang
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def import_torch() -> Any:

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from cordee.environment.pack.errors import PackError
-from cordee.environment.pack.readback import Contents, contents_of
-from cordee.environment.pack.tree import Entry
+from cordee.squashfs.entry import Entry
+from cordee.squashfs.errors import PackError
+from cordee.squashfs.readback import Contents, contents_of
 
 # Algorithms that the kernel's squashfs reads, with the words for mksquashfs. zstd at 3 packs several times faster than at
 # its default of 15, for a tenth more bytes.

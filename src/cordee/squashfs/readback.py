@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from typing import IO
 
-from cordee.environment.pack.errors import PackError
+from cordee.squashfs.errors import PackError
 
 # A file in the listing of `unsquashfs -pf`: its name, R, time, mode, uid, gid, then its length and where its bytes begin.
 _FILE = re.compile(rb" R -?\d+ [0-7]+ \d+ \d+ (\d+) (\d+)(?: [01])?$")
