@@ -15,13 +15,15 @@ from typing import NamedTuple
 
 import pytest
 
-from cordee.submit.bundle import node_side_files, write_node_zip
+from cordee.submit.bundle import DOCUMENT_DOORS, node_side_files, write_node_zip
 
-# The order of data: a room imports only from itself and from rooms before it. docs/architecture.md is rendered from this.
+# The order of the platform: a room imports only from itself and from rooms before it; systems and faces stand in no order.
+# docs/architecture.md is rendered from this.
 LAYERS = (
     ("errors", "node", "one error base, and the only table of exit codes"),
     ("clock", "node", "the clocks that the control plane goes by; a simulation has its own"),
     ("opening", "node", "opening what others may have written: regular, bounded, never waiting, through no link"),
+    ("parts", "node", "objects named by a text, imported when they are asked for"),
     ("findings", "node", "one Finding for documents, scans, vetting and insight"),
     ("units", "node", "sizes, durations and times"),
     ("words", "node", "words of sentences: how many, which name was meant, lines of a width"),
@@ -31,31 +33,28 @@ LAYERS = (
     ("wire", "node", "the authenticated framed protocol"),
     ("hardware", "node", "what a node is made of: memory, GPUs, links, the kernel log"),
     ("squashfs", "document", "one squashfs file made of many places, and read back"),
-    ("checks", "node", "questions about a node, each asked in a process that can be killed"),
     (
         "runs",
         "both",
         "run folder, journal, states, block log, logs (node side); sealed series, reader, index (document side)",
     ),
     ("client", "node", "what a training script calls: log, stopping"),
+    ("registry", "document", "the systems, and the doors of each"),
     ("spec", "document", "documents into frozen models, with the origin of every value"),
+    ("plan", "document", "one frozen Plan, the only input of submit"),
+    ("node", "node", "the agent, tasks, ranks, samplers"),
+    ("supervise", "node", "the supervisor and the keeper"),
+    ("submit", "document", "handing a plan to whatever runs it: one small seam"),
+    ("checks", "node", "questions about a node, each asked in a process that can be killed"),
     (
         "environment",
         "both",
         "from an EDF to one canonical document, images (document side); engines that run commands in it (node side)",
     ),
-    (
-        "data",
-        "both",
-        "the packed format and its readers (node side); survey, packing, measuring (document side)",
-    ),
+    ("data", "both", "the packed format and its readers (node side); survey, packing, measuring (document side)"),
     ("checkpoint", "node", "complete checkpoints: saved, found, restored"),
-    ("plan", "document", "one frozen Plan, the only input of submit"),
-    ("node", "node", "the agent, tasks, ranks, samplers"),
     ("insight", "document", "where the time went, saturation, advice"),
     ("vetting", "node", "from the results of many nodes to a verdict; a vetting without a run"),
-    ("supervise", "node", "the supervisor and the keeper"),
-    ("submit", "document", "handing a plan to whatever runs it: one small seam"),
     ("fleet", "document", "what vettings have said over time: history, offenders, actions"),
     ("report", "document", "text, JSON and HTML, rendered once"),
     ("web", "document", "the pages and the HTTP interface over run folders"),
@@ -78,9 +77,46 @@ NODE_MODULES_OF_SHARED_ROOMS = {
         "catalogue",
         "recording",
         "plan",
+        "checkpoint",
     },
     "data": {"__init__", "shards", "read"},
-    "environment": {"__init__", "document", "choose", "engines", "spank"},
+    "environment": {"__init__", "document", "choose", "engines", "spank", "node"},
+}
+# Which storey a module is on: the longest beginning of its name counts. The platform imports no system, no face; a system
+# imports no other system, no face.
+PLATFORM, FACE, TESTING = "the platform", "a face", "testing"
+STOREYS = {
+    **dict.fromkeys(("__init__", "errors", "clock", "opening", "parts", "findings", "units", "words", "stats"), PLATFORM),
+    **dict.fromkeys(("slurm", "starting", "wire", "hardware", "squashfs", "runs", "client", "registry", "spec"), PLATFORM),
+    **dict.fromkeys(("plan", "node", "supervise", "submit"), PLATFORM),
+    **dict.fromkeys(("checks", "vetting", "fleet", "spec.fleet_site", "spec.rules"), "vetting"),
+    **{"spec.protocol": "vetting", "spec.protocol_": "vetting"},
+    "environment": "environments",
+    "data": "data",
+    "checkpoint": "checkpoints",
+    **{f"insight.{part}": "explain" for part in ("data_account", "loading", "storage")},
+    "insight": PLATFORM,
+    "insight.saturation": "score",
+    "insight.advise": "advise",
+    **dict.fromkeys(("report", "web", "cli"), FACE),
+    "testing": TESTING,
+}
+# What still crosses, and why; a line that is not needed any more is a fault, so that this can only shrink.
+CROSSINGS = {
+    (
+        "__init__",
+        "checkpoint.save",
+    ): "the published `cordee.checkpointer`, for type checkers; found by its name when used",
+    ("__init__", "data.read.dataset"): "the published `cordee.dataset`, for type checkers; found by its name when used",
+    ("spec.profile", "spec.fleet_site"): "tables of the cluster profile; systems bring tables of the job document only",
+    ("submit.situation", "insight.advise.situation"): "a back end's facts for advice; they belong to the back end",
+    ("submit.slurm.facts", "insight.advise.limits"): "reasons why a job waits; they belong to the back end",
+    ("submit.slurm.facts", "insight.advise.reasons"): "reasons why a job waits; they belong to the back end",
+    ("submit.slurm.facts", "insight.advise.situation"): "a back end's facts for advice; they belong to the back end",
+    ("submit.slurm.refusals", "insight.advise.refusals"): "what sbatch refuses; it belongs to the back end",
+    ("submit.slurm.values", "insight.advise.limits"): "limits of Slurm; they belong to the back end",
+    ("supervise.remarks", "report"): "a child, where it is installed, writes the report that a run leaves",
+    ("insight.saturation.validation.conduct", "cli"): "a validation records with the command that users have",
 }
 # The node side names these of the document side and imports none: they run as children where they are installed,
 # and `cordee.open_run` is found by name when a script that reads runs asks for it.
@@ -124,7 +160,7 @@ def is_node_side(name: str) -> bool:
         return True
     if SIDE[room] == "both":
         return (inner.partition(".")[0] or "__init__") in NODE_MODULES_OF_SHARED_ROOMS[room]
-    return SIDE[room] == "node"
+    return SIDE[room] == "node" and inner not in DOCUMENT_DOORS
 
 
 NODE_SIDE = {name: path for name, path in MODULES.items() if is_node_side(name)}
@@ -141,10 +177,15 @@ def inside_functions(tree: ast.Module) -> set[int]:
     return {id(inner) for function in functions for inner in ast.walk(function)}
 
 
-def imports_of(source: str) -> Iterator[Import]:
-    """Yield every import that can happen at run time; `from cordee.runs import folder` is `cordee.runs.folder`."""
+def imports_of(source: str, *, types_too: bool = False) -> Iterator[Import]:
+    """Yield every import that can happen at run time; `from cordee.runs import folder` is `cordee.runs.folder`.
+
+    Args:
+        types_too: also those that only type checkers see.
+    """
     tree = ast.parse(source)
-    types, deferred = for_types_only(tree), inside_functions(tree)
+    types = set() if types_too else for_types_only(tree)
+    deferred = inside_functions(tree)
     for node in ast.walk(tree):
         if id(node) in types:
             continue
@@ -168,14 +209,45 @@ def names_of_ours(source: str) -> Iterator[tuple[str, int]]:
                 yield text, node.lineno
 
 
+def storey_of(name: str) -> str:
+    """Return the storey of a module: the platform, a face, or the name of its system."""
+    found = [
+        known
+        for known in STOREYS
+        if f"{name}.".startswith(f"{known}.") or (known[-1] == "_" and name.startswith(known))
+    ]
+    return STOREYS[max(found, key=len)]
+
+
+def crossings_of(name: str, source: str) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield ((module, what it imports), a sentence) for every import, of any kind, that a storey forbids.
+
+    A module that is named by a text, to be run or imported, counts as imported.
+    """
+    here = storey_of(name)
+    if here in (FACE, TESTING):
+        return
+    for module, line in [
+        *((found.module, found.line) for found in imports_of(source, types_too=True)),
+        *names_of_ours(source),
+    ]:
+        inner = module.removeprefix("cordee.")
+        if module == inner or inner not in MODULES:
+            continue
+        there = storey_of(inner)
+        if there not in (here, PLATFORM):
+            yield (name, inner), f"{name}:{line}: {here} imports {module}, which is of {there}"
+
+
 def faults_of_order(name: str, source: str) -> Iterator[str]:
-    """Yield every import of a later room."""
+    """Yield every import of a later room, of the platform and the faces; systems are for `crossings_of`."""
     for found in imports_of(source):
         if found.module.startswith("."):
             yield f"{name}:{found.line}: a relative import; rooms are named in full"
         elif found.module.startswith("cordee."):
             here, there = name.partition(".")[0], found.module.split(".")[1]
-            if there in ORDER and ORDER[there] > ORDER[here]:
+            ordered = {storey_of(name), storey_of(found.module.removeprefix("cordee."))} <= {PLATFORM, FACE, TESTING}
+            if there in ORDER and ORDER[there] > ORDER[here] and ordered:
                 yield f"{name}:{found.line}: {here} imports {found.module}, a later room"
 
 
@@ -205,6 +277,45 @@ def test_a_room_imports_only_from_rooms_before_it():
         text for name, path in MODULES.items() if name != "__init__" for text in faults_of_order(name, path.read_text())
     ]
     assert faults == []
+
+
+def test_a_system_is_beside_the_others_and_above_the_platform():
+    found = [crossing for name, path in MODULES.items() for crossing in crossings_of(name, path.read_text())]
+    assert [text for pair, text in found if pair not in CROSSINGS] == []
+    assert set(CROSSINGS) - {pair for pair, _ in found} == set(), "these cross no more: take them out of CROSSINGS"
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("plan.compile", "from cordee.data import look"),
+        ("supervise.supervisor", "def late():\n    from cordee.vetting import verdict"),
+        (
+            "node.agent",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cordee.environment.document import Mount",
+        ),
+        ("node.preparation", "module_argv('cordee.checks')"),
+        ("spec.load", "from cordee.spec.protocol import load_protocol"),
+        ("data.look", "from cordee.environment import document"),
+        ("insight.saturation.flags", "import cordee.checks.load"),
+        ("vetting.verdict", "from cordee.report import html"),
+    ],
+)
+def test_an_import_of_another_system_is_a_fault(name, source):
+    assert list(crossings_of(name, source))
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("data.examine", "from cordee.plan import model"),
+        ("vetting.preparation", "from cordee.checks import checks_for\nfrom cordee.insight.peers import median"),
+        ("cli.data.pack", "from cordee.data.pack import packing"),
+        ("registry", "BUILT_IN = {'data': 'cordee.data.system:SYSTEM'}"),
+    ],
+)
+def test_what_a_system_may_import_is_no_fault(name, source):
+    assert list(crossings_of(name, source)) == []
 
 
 def test_the_node_side_takes_nothing_from_the_document_side():

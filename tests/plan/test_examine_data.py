@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cordee.data import examine as examine_data
+from cordee.data.examine import shown_of
 from cordee.data.look import look
 from cordee.data.shards.index import Shard, write_index
 from cordee.environment.document import Environment, Mount, Root
+from cordee.environment.examine import with_shown
 from cordee.findings import Finding
-from cordee.plan import examine_data
 from cordee.plan.model import DataSet
-from cordee.plan.mount_data import with_data
 from cordee.plan.render import render_plan
 
 from .conftest import HEAD, Make
@@ -224,7 +225,9 @@ def _planned(place: Path, kind: str = "files") -> DataSet:
 def test_a_container_sees_a_data_set_at_its_own_path_and_cannot_write_it(tmp_path: Path) -> None:
     place = _packed(tmp_path / "store/corpus")
     inside = Environment("e", image="/image.sqsh", root=Root("squashfs", "/image.sqsh"))
-    assert with_data(inside, [_planned(place)], tmp_path / "job").mounts == (Mount(str(place), str(place), ("ro",)),)
+    assert with_shown(inside, [shown_of(_planned(place))], tmp_path / "job").mounts == (
+        Mount(str(place), str(place), ("ro",)),
+    )
 
 
 @pytest.mark.parametrize("case", ["mounted", "meant otherwise", "in the job's folder", "no container", "a store"])
@@ -237,7 +240,7 @@ def test_no_mount_is_added_where_none_is_needed(tmp_path: Path, case: str) -> No
     root = Root("host") if case == "no container" else Root("folder", "/image")
     job = tmp_path / "store" if case == "in the job's folder" else tmp_path / "job"
     data = _planned(place).model_copy(update={"place": "s3://b/x"} if case == "a store" else {})
-    assert with_data(Environment("e", mounts=mounts, root=root), [data], job).mounts == mounts
+    assert with_shown(Environment("e", mounts=mounts, root=root), [shown_of(data)], job).mounts == mounts
 
 
 def test_shards_that_lie_elsewhere_are_mounted_with_their_index(tmp_path: Path) -> None:
@@ -257,5 +260,5 @@ def test_shards_that_lie_elsewhere_are_mounted_with_their_index(tmp_path: Path) 
         root=str(place),
     )
     inside = Environment("e", image="x", root=Root("folder", "/image"))
-    made = with_data(inside, [_planned(tmp_path / "indexes", "packed")], tmp_path / "job").mounts
+    made = with_shown(inside, [shown_of(_planned(tmp_path / "indexes", "packed"))], tmp_path / "job").mounts
     assert [mount.source for mount in made] == [str(tmp_path / "indexes"), str(place)]

@@ -127,6 +127,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
                 "segment": {"limit_s": 3600.0, "grace_s": 60.0, "max_segments": 1, "next": "requeue"},
                 "environment": None,
                 "data": [],
+                "systems": {},
             }
         ],
         "timeouts": {
@@ -146,6 +147,11 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
         "python": None,
         "network_interface": None,
         "network_trusted": False,
+        "node_parts": {
+            "preparation": "cordee.vetting.preparation:Vetting",
+            "checks": "cordee.checks",
+            "checkpoints": "cordee.checkpoint.owner:RunCheckpoints",
+        },
     }
 
 

@@ -30,9 +30,9 @@ def test_the_plan_holds_the_resolved_protocol(make: Make, tmp_path: Path) -> Non
     _job(tmp_path / "job")
     loaded, plan, findings = make(HEAD + '[vet]\nprotocol = "p.yaml"\n')
     assert findings == []
-    assert loaded.protocol is not None
+    assert loaded.read["vetting"] is not None
     held = plan.document()["steps"][0]["vet"]["protocol"]  # type: ignore[index]
-    assert held == loaded.protocol.resolved()
+    assert held == loaded.read["vetting"].resolved()
     assert json.loads(json.dumps(held, allow_nan=False)) == held
     assert (held["schema"], held["name"], held["deadline_s"]) == ("cordee.protocol/1", "ours", 90.0)
 

@@ -15,14 +15,14 @@ def beside(tmp_path):
 
 
 def test_a_protocol_beside_the_job_is_loaded(load, beside):
-    protocol = load(JOB).protocol
+    protocol = load(JOB).read["vetting"]
     assert protocol.path == beside
     assert protocol.text == PROTOCOL
-    assert load('name = "a"\nrun = "x"\n').protocol is None
+    assert load('name = "a"\nrun = "x"\n').read["vetting"] is None
 
 
 def test_a_built_in_one_needs_no_file(load):
-    assert load(JOB.replace("p.yaml", "quick")).protocol.name == "quick"
+    assert load(JOB.replace("p.yaml", "quick")).read["vetting"].name == "quick"
 
 
 def test_what_is_wrong_with_it_is_told_with_the_faults_of_the_job(faults, beside):
@@ -39,9 +39,11 @@ def test_one_that_is_not_there_is_told_at_the_line_that_names_it(faults, beside)
 
 def test_the_job_says_where_results_are_kept(load, beside, tmp_path):
     beside.write_text(PROTOCOL + "history: kept\n")
-    assert load(JOB).protocol.resolved()["history"] == {"folder": str(tmp_path / "kept")}
-    assert load(JOB + 'history = "there"\n').protocol.resolved()["history"] == {"folder": str(tmp_path / "there")}
-    assert load(JOB + "history = false\n").protocol.resolved()["history"] is None
+    assert load(JOB).read["vetting"].resolved()["history"] == {"folder": str(tmp_path / "kept")}
+    assert load(JOB + 'history = "there"\n').read["vetting"].resolved()["history"] == {
+        "folder": str(tmp_path / "there")
+    }
+    assert load(JOB + "history = false\n").read["vetting"].resolved()["history"] is None
 
 
 def test_the_profile_says_where_the_site_keeps_results(load, faults, beside, tmp_path):
@@ -50,11 +52,14 @@ def test_the_profile_says_where_the_site_keeps_results(load, faults, beside, tmp
     profile = clusters / "local.toml"
     assert "does not say" in faults(JOB + "history = true\n")[0].text
     profile.write_text('[vetting]\nhistory = "/site/vettings"\n')
-    assert load(JOB + "history = true\n").protocol.resolved()["history"] == {"folder": "/site/vettings"}
+    assert load(JOB + "history = true\n").read["vetting"].resolved()["history"] == {"folder": "/site/vettings"}
     profile.write_text('[vetting]\ncollector = "https://collect.example"\ntoken_file = "/site/token"\n')
     where = {"url": "https://collect.example", "token_file": "/site/token"}
-    assert load(JOB + "history = true\n").protocol.resolved()["history"] == where
-    assert load(JOB + 'history = "http://other"\n').protocol.resolved()["history"] == {**where, "url": "http://other"}
+    assert load(JOB + "history = true\n").read["vetting"].resolved()["history"] == where
+    assert load(JOB + 'history = "http://other"\n').read["vetting"].resolved()["history"] == {
+        **where,
+        "url": "http://other",
+    }
 
 
 def test_switches_and_baseline_come_from_the_profile(load, faults, beside, tmp_path):
@@ -62,7 +67,7 @@ def test_switches_and_baseline_come_from_the_profile(load, faults, beside, tmp_p
     (tmp_path / "fleet.json").write_text('{"gpu.gemm": {"value": 700.5, "n": 31}}')
     text = f'[vetting]\nbaseline = "{tmp_path}/fleet.json"\n[switches]\ns0 = "n[0-3]"\n'
     (tmp_path / "clusters" / "local.toml").write_text(text)
-    document = load(JOB).protocol.resolved()
+    document = load(JOB).read["vetting"].resolved()
     assert document["baseline"] == {"gpu.gemm": {"value": 700.5, "n": 31}}
     assert document["switches"] == {"s0": "n[0-3]"}
     (tmp_path / "fleet.json").write_text('{"gpu.gemm": 700}')

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from cordee.checkpoint.folder import MANIFEST, SCHEMA
-from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
+from cordee.checkpoint.owner import RunCheckpoints
 from cordee.node import rescue
 from cordee.runs import logtail, lookout
+from cordee.runs.checkpoint import BEAT_S
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter
 from cordee.submit.slurm import asking

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.checkpoint.folder import Checkpoint
+from cordee.runs.checkpoint import Checkpoint
 from cordee.supervise.beginning import Beginning
 from cordee.supervise.ends import Ended, SegmentOver
 from cordee.supervise.nodes import Nodes

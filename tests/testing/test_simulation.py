@@ -27,12 +27,12 @@ from cordee.supervise.ownership import Ownership
 from cordee.supervise.restart import MOST_LOSSES, Decision, RestartPolicy
 from cordee.supervise.supervisor import Supervisor
 from cordee.supervise.trial import Trial
-from cordee.supervise.vetting import NodePreparation
 from cordee.supervise.vocabulary import EndTraining
 from cordee.testing.simulation import KINDS, Case, Fault, Script, campaign, case_of, resumed, shrunk, simulate
 from cordee.testing.simulation.disk import VirtualLane
 from cordee.testing.simulation.loop import Process, VirtualLoop
 from cordee.testing.simulation.points import cases
+from cordee.vetting.preparation import NodePreparation
 from cordee.wire.session import Inbox, Outbox
 
 TWO = Script(nodes=2, spares=0)

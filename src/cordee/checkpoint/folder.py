@@ -15,6 +15,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, BinaryIO, Callable, Optional, Union
 
 from cordee.opening import regular
+from cordee.runs.checkpoint import Checkpoint
 
 MANIFEST = "cordee.json"
 SCHEMA = "cordee.checkpoint/1"
@@ -27,23 +28,6 @@ _LARGEST_HEADER_BYTES = 100 << 20
 _LARGEST_MANIFEST_BYTES = 64 << 20
 
 Path = Union[str, "os.PathLike[str]"]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A complete checkpoint.
-
-    Attributes:
-        path: absolute path of the file or folder.
-        name: path below the checkpoint folder, with `/`.
-        step: the number in its name, or None.
-        mtime_ns: when the file or folder itself was last changed.
-    """
-
-    path: str
-    name: str
-    step: Optional[int]
-    mtime_ns: int
 
 
 @dataclass

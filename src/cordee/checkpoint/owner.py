@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Optional
 
 from cordee.checkpoint.folder import (
-    Checkpoint,
     Known,
     Path,
     candidates,
@@ -25,10 +24,10 @@ from cordee.checkpoint.folder import (
 )
 from cordee.errors import RunFolderError
 from cordee.opening import regular
+from cordee.runs.checkpoint import BEAT_S, Checkpoint, CheckpointFinder
 from cordee.runs.folder import write_atomically
 
 SCHEMA = "cordee.checkpoint-owner/1"
-BEAT_S = 10.0
 _LARGEST_FILE_BYTES = 4 << 20
 # What ranks wrote last may be seen, by another clock, a little after they have ended.
 _AFTER_END_NS = 2 * 10**9
@@ -79,7 +78,7 @@ def owner_of(found: Checkpoint, among: list[Trainer]) -> Optional[str]:
     return makers[0] if len(makers) == 1 else None
 
 
-class RunCheckpoints:
+class RunCheckpoints(CheckpointFinder):
     """The checkpoints of one run, among those of others; its supervisor alone writes its owner file.
 
     Args:

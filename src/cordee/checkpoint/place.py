@@ -9,7 +9,8 @@ import shutil
 import socket
 from typing import Any, Optional
 
-from cordee.checkpoint.folder import MANIFEST, Checkpoint, find_checkpoints, run_of
+from cordee.checkpoint.folder import MANIFEST, find_checkpoints, run_of
+from cordee.runs.checkpoint import Checkpoint
 
 _OLD = ".old"
 

@@ -16,10 +16,11 @@ import warnings
 from typing import Any, Iterator, Mapping, Optional, Union
 
 from cordee.checkpoint import random_state, reading, timing
-from cordee.checkpoint.folder import MANIFEST, SCHEMA, Checkpoint, read_manifest
+from cordee.checkpoint.folder import MANIFEST, SCHEMA, read_manifest
 from cordee.checkpoint.place import Place
 from cordee.checkpoint.sums import crc32_of, verify, written_sums
 from cordee.errors import CheckpointError
+from cordee.runs.checkpoint import Checkpoint
 
 Path = Union[str, "os.PathLike[str]"]
 

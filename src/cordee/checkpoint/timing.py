@@ -7,9 +7,8 @@ import os
 from cordee.checkpoint.folder import MANIFEST
 from cordee.client import rank as _rank
 from cordee.client.log import log
+from cordee.client.reserved import CHECKPOINT_BLOCKING, CHECKPOINT_BYTES, CHECKPOINT_DAMAGED, CHECKPOINT_SECONDS
 
-SECONDS, BYTES, BLOCKING = "cordee/checkpoint_seconds", "cordee/checkpoint_bytes", "cordee/checkpoint_blocking"
-DAMAGED = "cordee/checkpoint_damaged"
 _LONGEST_TEXT = 4000
 _OF_ALL = (".metadata", MANIFEST)
 
@@ -23,7 +22,8 @@ def tell(step: int, seconds: float, written: int, *, blocking: bool = True) -> N
         written: bytes that this rank wrote.
         blocking: whether the training waited for it.
     """
-    log(step, **{SECONDS: seconds, BYTES: float(written), BLOCKING: float(blocking)})
+    told = {CHECKPOINT_SECONDS: seconds, CHECKPOINT_BYTES: float(written), CHECKPOINT_BLOCKING: float(blocking)}
+    log(step, **told)
 
 
 def tell_damaged(text: str) -> None:
@@ -31,7 +31,7 @@ def tell_damaged(text: str) -> None:
     writer = _rank.open_writer()
     if writer is not None:
         with _rank.guard:
-            writer.declare({DAMAGED: text[:_LONGEST_TEXT]})
+            writer.declare({CHECKPOINT_DAMAGED: text[:_LONGEST_TEXT]})
 
 
 def written_bytes(folder: str, rank: int) -> int:

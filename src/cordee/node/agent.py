@@ -20,7 +20,7 @@ from cordee.errors import CordeeError
 from cordee.node.allocation import Allocation
 from cordee.node.attempt import NodeAttempt, Present
 from cordee.node.attempts import Attempts
-from cordee.node.container import Container
+from cordee.node.enclosure import Surroundings, enclosure_of
 from cordee.node.machine import Machine
 from cordee.node.node_log import NodeLog
 from cordee.node.orders import Handlers, Orders
@@ -106,27 +106,27 @@ class Agent:
         """Make the parts that do what is ordered, and the table of them."""
         watched, channels, uplink, log = self._watched, self._channels, self._uplink, self._log
         own = [str(self._folder.root), str(channels.folder)]
-        container = Container(plan, own, watched, uplink.news, log.write_own, self._present.kill)
-        self._container = container
-        environment = RankEnvironment(base_environment(os.environ, plan.step.tasks, container.environment))
+        around = Surroundings(plan, own, watched, uplink.news, log.write_own, self._present.kill)
+        self._enclosure = enclosure = enclosure_of(around)
+        environment = RankEnvironment(base_environment(os.environ, plan.step.tasks, enclosure))
         slots = self._slots
         offer = self._reporting.offered.environment
-        commands = RankCommands(plan, container, channels, environment, slots, offer)
+        commands = RankCommands(plan, enclosure, channels, environment, slots, offer)
 
         def attempt(world: World) -> NodeAttempt:
-            return NodeAttempt(world, watched, channels, container, log, slots, self._reporting, uplink)
+            return NodeAttempt(world, watched, channels, enclosure, log, slots, self._reporting, uplink)
 
         self._attempts = Attempts(plan, self._machine, watched, channels, uplink, self._present, commands, attempt)
         self._preparation = Preparation(
-            plan, self._folder, self._node, watched, container, environment, channels, log, uplink
+            plan, self._folder, self._node, watched, enclosure, environment, channels, log, uplink
         )
         about = {"CORDEE_RUN_ID": plan.run, "CORDEE_RUN_DIR": str(self._folder.root), "CORDEE_NODE": self._node}
-        self._shells = Shells(watched, uplink, lambda: {**environment.now, **about}, container)
+        self._shells = Shells(watched, uplink, lambda: {**environment.now, **about}, enclosure)
         handlers: Handlers = {
             Lease: uplink.renew,
             Bye: self._bye,
             Ack: self._reporting.stored,
-            **container.handlers,
+            **enclosure.handlers,
             **self._preparation.handlers,
             **self._attempts.handlers,
             **self._shells.handlers,
@@ -151,7 +151,7 @@ class Agent:
             lease.cancel()
             late.cancel()
             await self._attempts.end()
-            await self._container.close()
+            await self._enclosure.close()
             self._watched.tasks.kill_everything()
             if self._uplink.connection is not None:
                 self._uplink.connection.close("the agent ends")

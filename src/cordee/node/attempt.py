@@ -10,7 +10,7 @@ from typing import Optional
 
 from cordee.node.binding import slot_of
 from cordee.node.channels import RankChannels
-from cordee.node.container import Container, ContainerDown
+from cordee.node.enclosure import Enclosure, EnclosureDown
 from cordee.node.launching import Launch, make_launch
 from cordee.node.lease import LEASE_OVER
 from cordee.node.node_log import CORDEE_STREAM, NodeLog
@@ -36,7 +36,7 @@ class NodeAttempt:
     Args:
         world: the attempt's world as this node sees it.
         watched: starts processes.
-        channels, container: that the ranks use.
+        channels, enclosure: that the ranks use.
         log: takes what they print.
         slots: that they were given are taken back when they end.
         reporting: what they have logged is sent before it is told that they ended.
@@ -52,14 +52,14 @@ class NodeAttempt:
         world: World,
         watched: Watched,
         channels: RankChannels,
-        container: Container,
+        enclosure: Enclosure,
         log: NodeLog,
         slots: Slots,
         reporting: Reporting,
         uplink: Uplink,
     ) -> None:
         self.world, self.tasks, self.run_task = world, watched.tasks, watched.run_task
-        self._channels, self._container, self._log, self._slots = channels, container, log, slots
+        self._channels, self._enclosure, self._log, self._slots = channels, enclosure, log, slots
         self._reporting, self._uplink = reporting, uplink
         self.status = dict.fromkeys(world.local_ranks, STARTING)
         self.launch: Optional[Launch] = None
@@ -93,7 +93,7 @@ class NodeAttempt:
             self.launch = make_launch(kind, self, plan, self.world)
             self.launch.pause_output(paused)
             self.launch.start(ranks)
-        except ContainerDown as down:
+        except EnclosureDown as down:
             self.do_not_start("exited", down.text)
         except Exception as error:  # whatever it is: the attempt would wait for ranks that never start
             say(f"cordee agent {self.world.node}: the ranks of attempt {self.world.attempt} cannot be started:")
@@ -163,7 +163,7 @@ class NodeAttempt:
         self._log.write(rank, stream, world.attempt, data)
 
     def rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
-        ended = self._container.explained(with_lease(ended, self._no_lease), self._tails[rank])
+        ended = self._enclosure.explain(with_lease(ended, self._no_lease), self._tails[rank])
         if ended.text:
             self._log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")
         self._reporting.send()

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Callable, Optional
 
-from cordee.checkpoint.timing import DAMAGED
 from cordee.client.channel import CHANNEL_BYTES, ChannelReader, create_channel
+from cordee.client.reserved import CHECKPOINT_DAMAGED
 from cordee.errors import CordeeError
 from cordee.node.data_positions import DataPositions
 from cordee.node.logged_names import LoggedNames
@@ -170,8 +170,10 @@ class RankChannels:
             if cursor != before:
                 cursors[f"{attempt}-{rank}"] = cursor
                 declared = reader.declared()
-                self._names.declared(document for document in declared if DAMAGED not in document)
-                self.damaged += [str(document[DAMAGED]) for document in declared if DAMAGED in document]
+                self._names.declared(document for document in declared if CHECKPOINT_DAMAGED not in document)
+                self.damaged += [
+                    str(document[CHECKPOINT_DAMAGED]) for document in declared if CHECKPOINT_DAMAGED in document
+                ]
         records.append(self._names.news())
         return b"".join(records), cursors, steps
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any, Iterable, Optional
 
-from cordee.checkpoint.timing import SECONDS
 from cordee.client.channel import Event
+from cordee.client.reserved import CHECKPOINT_SECONDS
 from cordee.wire.messages import DataRead, DataSave
 
 PREFIX = "cordee/data/"
@@ -67,7 +67,7 @@ class DataPositions:
             if step is None:
                 for data_set, numbers in _by_set(values).items():
                     self._take_set((attempt, rank, data_set), numbers)
-            elif SECONDS in values:
+            elif CHECKPOINT_SECONDS in values:
                 for key, said in self._said.items():
                     if key[:2] == (attempt, rank):
                         said.saved_as(step)

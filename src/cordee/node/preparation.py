@@ -9,7 +9,7 @@ from cordee import wire
 from cordee.clock import monotonic, unix_s
 from cordee.errors import CordeeError
 from cordee.node.channels import NoRoom, RankChannels
-from cordee.node.container import Container, ContainerDown
+from cordee.node.enclosure import Enclosure, EnclosureDown
 from cordee.node.node_log import NodeLog
 from cordee.node.orders import Handlers
 from cordee.node.output import Tail
@@ -19,11 +19,13 @@ from cordee.node.tasks import STDERR, Task, TaskExit
 from cordee.node.uplink import Uplink
 from cordee.node.watchers import Watched
 from cordee.runs.folder import RunFolder
-from cordee.runs.plan import Plan
+from cordee.runs.plan import Plan, part_in
 from cordee.starting import module_argv
 from cordee.wire.messages import Checks, ChecksDone, ChecksOutput, Clock, FreePorts, Port, Setup, SetupDone, Time
 
 _SETUP, _CHECKS = "setup", "checks"
+# The module that is run to ask a node's checks.
+CHECKS_PART = "checks"
 
 
 class Preparation:
@@ -34,7 +36,7 @@ class Preparation:
         folder: the run's.
         node: the node's name.
         watched: starts processes.
-        container, environment: that they run in; set-up lines change the environment of all that comes later.
+        enclosure, environment: that they run in; set-up lines change the environment of all that comes later.
         channels: in whose folder set-up lines leave the environment.
         log: takes what they print.
         uplink: where answers go.
@@ -49,14 +51,15 @@ class Preparation:
         folder: RunFolder,
         node: str,
         watched: Watched,
-        container: Container,
+        enclosure: Enclosure,
         environment: RankEnvironment,
         channels: RankChannels,
         log: NodeLog,
         uplink: Uplink,
     ) -> None:
         self._lines = plan.step.tasks.setup
-        self._folder, self._node, self._watched, self._container = folder, node, watched, container
+        self._checks = part_in(plan.node_parts, CHECKS_PART)
+        self._folder, self._node, self._watched, self._enclosure = folder, node, watched, enclosure
         self._environment, self._channels, self._log, self._uplink = environment, channels, log, uplink
         self.handlers: Handlers = {
             Setup: self._set_up,
@@ -75,9 +78,9 @@ class Preparation:
         try:
             self._channels.renew()
             output = self._channels.folder / "setup-environment"
-            inside = self._container.environment is not None
-            shell = self._container.inside(setup_shell(self._lines, output, inside))
-        except (NoRoom, ContainerDown) as error:
+            inside = self._enclosure.encloses
+            shell = self._enclosure.wrap(setup_shell(self._lines, output, inside))
+        except (NoRoom, EnclosureDown) as error:
             tell(SetupDone(order.id, "fail", error.text, 0.0))
             return
 
@@ -102,7 +105,7 @@ class Preparation:
             f"setup-{self._uplink.epoch}-{order.id}",
             shell,
             dict(self._environment.base, CORDEE_SETUP_NODE=self._node),
-            self._container.cwd,
+            self._enclosure.cwd,
             deadline_s=order.deadline_s,
             group=_SETUP,
             keeps_children=True,
@@ -112,10 +115,10 @@ class Preparation:
     def _check(self, order: Checks, body: bytes) -> None:
         tell, root = self._uplink.teller(), str(self._folder.root)
         here = {"env": dict(self._environment.now, CORDEE_NODE=self._node), "run_folder": root}
-        where = {"workdir": self._container.workdir, "inside": self._container.words(), "asked_at": monotonic()}
+        where = {"workdir": self._enclosure.workdir, "inside": self._enclosure.words(), "asked_at": monotonic()}
         task = Task(
             order.id,
-            tuple(module_argv("cordee.checks")),
+            tuple(module_argv(self._checks)),
             dict(os.environ, PYTHONPATH=str(self._folder.node_zip), CORDEE_NODE=self._node),
             root,
             deadline_s=order.deadline_s,

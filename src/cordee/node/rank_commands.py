@@ -7,7 +7,7 @@ from typing import Callable
 
 from cordee.node.binding import bound
 from cordee.node.channels import RankChannels
-from cordee.node.container import Container
+from cordee.node.enclosure import Enclosure
 from cordee.node.launching import RankCommand
 from cordee.node.ranks import base_environment, rank_command, rank_environment
 from cordee.node.slots import Slots
@@ -32,7 +32,7 @@ class RankCommands:
 
     Args:
         plan: the run's.
-        container: that they run in.
+        enclosure: that they run in.
         channels: of which each rank gets one.
         environment: that they begin with.
         slots: of which each rank gets its part.
@@ -42,29 +42,29 @@ class RankCommands:
     def __init__(
         self,
         plan: Plan,
-        container: Container,
+        enclosure: Enclosure,
         channels: RankChannels,
         environment: RankEnvironment,
         slots: Slots,
         offer: Callable[[dict[str, str], int], dict[str, str]],
     ) -> None:
         self._plan, self._step = plan, plan.step
-        self._container, self._channels, self._environment = container, channels, environment
+        self._enclosure, self._channels, self._environment = enclosure, channels, environment
         self._slots, self._offer = slots, offer
 
     def of(self, world: World) -> list[RankCommand]:
         """Return the commands of this node's ranks, whose channels are made.
 
         Raises:
-            ContainerDown: what they are to run in is not there.
+            EnclosureDown: what they are to run in is not there.
             NoRoom: for a channel.
             CannotGive: another holds what they need.
         """
-        argv = self._container.rank(rank_command(self._step, world))
-        outside = base_environment(os.environ) if self._container.environment is not None else None
+        argv = self._enclosure.wrap_rank(rank_command(self._step, world))
+        outside = base_environment(os.environ) if self._enclosure.encloses else None
         ranks = []
         for rank in world.local_ranks:
             channel = self._channels.create(world.attempt, rank)
             env = rank_environment(self._environment.now, self._plan, world, rank, channel)
-            ranks.append(RankCommand(rank, argv, self._offer(env, rank), self._container.cwd, outside))
+            ranks.append(RankCommand(rank, argv, self._offer(env, rank), self._enclosure.cwd, outside))
         return bound(ranks, self._step, world.attempt, self._slots)

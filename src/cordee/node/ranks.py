@@ -7,7 +7,7 @@ import os
 from typing import Mapping, Optional, Sequence
 
 from cordee.client.variables import WORLD
-from cordee.environment.document import Environment
+from cordee.node.enclosure import Enclosure
 from cordee.node.slurm_world import slurm_environment
 from cordee.node.world import World
 from cordee.runs.plan import Plan, Step, Tasks
@@ -54,7 +54,7 @@ _STALE = frozenset(
 
 
 def base_environment(
-    inherited: Mapping[str, str], tasks: Optional[Tasks] = None, environment: Optional[Environment] = None
+    inherited: Mapping[str, str], tasks: Optional[Tasks] = None, enclosure: Optional[Enclosure] = None
 ) -> dict[str, str]:
     """Return the environment that set-up lines and ranks begin with.
 
@@ -65,8 +65,8 @@ def base_environment(
         for key, value in inherited.items()
         if key not in _STALE and not key.startswith(_STALE_PREFIXES) and key != "CORDEE_TASK"
     }
-    if environment is not None:
-        env = environment.variables(env)
+    if enclosure is not None:
+        env = enclosure.variables(env)
     if tasks is not None:
         if tasks.path_prepend:
             env["PATH"] = os.pathsep.join([*tasks.path_prepend, env.get("PATH", os.defpath)])

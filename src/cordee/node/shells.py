@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable
 
 from cordee.errors import EXIT_INTERNAL
-from cordee.node.container import Container, ContainerDown
+from cordee.node.enclosure import Enclosure, EnclosureDown
 from cordee.node.orders import Handlers
 from cordee.node.tasks import Task, TaskExit
 from cordee.node.uplink import Uplink
@@ -24,7 +24,7 @@ class Shells:
         watched: starts them.
         uplink: what they print goes there; they wait while much of that has not arrived.
         environment: returns what a shell finds set.
-        container: where it opens, and in which folder.
+        enclosure: where it opens, and in which folder.
 
     Attributes:
         handlers: what takes the orders that are meant for shells, by their type.
@@ -35,10 +35,10 @@ class Shells:
         watched: Watched,
         uplink: Uplink,
         environment: Callable[[], dict[str, str]],
-        container: Container,
+        enclosure: Enclosure,
     ) -> None:
         self._tasks, self._run_task, self._uplink = watched.tasks, watched.run_task, uplink
-        self._environment, self._container = environment, container
+        self._environment, self._enclosure = environment, enclosure
         self._waiting: set[str] = set()
         self.handlers: Handlers = {Shell: self._open, ShellInput: self._input, ShellResize: self._resize}
 
@@ -52,12 +52,12 @@ class Shells:
     def _open(self, order: Shell, body: bytes) -> None:
         env = self._environment()
         env["TERM"] = order.term or "xterm"
-        own = (env.get("SHELL") or "/bin/sh", "-i") if self._container.environment is None else _SHELL_INSIDE
+        own = _SHELL_INSIDE if self._enclosure.encloses else (env.get("SHELL") or "/bin/sh", "-i")
         size, session = (order.rows, order.columns), order.id
         tell = self._uplink.teller()
         try:
-            argv = self._container.inside(order.argv or own)
-        except ContainerDown as error:
+            argv = self._enclosure.wrap(order.argv or own)
+        except EnclosureDown as error:
             tell(ShellExit(session, EXIT_INTERNAL, error.text))
             return
 
@@ -72,7 +72,7 @@ class Shells:
                 self._waiting.add(session)
                 self._tasks.pause_one(session, True)
 
-        task = Task(session, argv, env, self._container.cwd, group="shell", terminal=size)
+        task = Task(session, argv, env, self._enclosure.cwd, group="shell", terminal=size)
         self._run_task(task, finished, output=printed)
 
     def _input(self, order: ShellInput, body: bytes) -> None:

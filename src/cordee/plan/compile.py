@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from cordee.checkpoint.folder import MANIFEST, candidates, checkpoint_at, find_checkpoints
-from cordee.checkpoint.folder import Checkpoint as Found
 from cordee.client.variables import DISTRIBUTED, JAX
 from cordee.findings import Finding
+from cordee.parts import load
 from cordee.plan import model
+from cordee.plan.examination import Examination
 from cordee.plan.examine import examine
 from cordee.plan.interpreter import interpreter_path
 from cordee.plan.placement import Placement, place
 from cordee.plan.segments import segments
 from cordee.plan.share import cpus_of_a_rank, takes_whole_nodes
-from cordee.spec.job import EXISTING, FRESH, SELF, Checkpoint
+from cordee.registry import System, node_parts
 from cordee.spec.load import LoadedJob
 from cordee.spec.scripts import launches_itself
 
@@ -31,13 +31,13 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
     job, cluster = loaded.job, loaded.cluster
     folder = loaded.folder
     placement = place(job.need, cluster)
-    data, remarks = _data(loaded)
-    environment, found = _environment(loaded, run_folder, data)
+    asked = _Asked(loaded, run_folder)
+    parts = asked.parts()
     workdir = folder if job.code == "live" else run_folder / "code"
     request = _request(loaded, placement)
     tasks = model.Tasks(
         argv=job.run,
-        env={**job.env, **{one.variable: one.place for one in data}},
+        env={**job.env, **asked.env},
         path_prepend=() if job.environment else tuple(interpreter_path({**os.environ, **job.env})),
         launch=job.launch,
         setup=job.setup,
@@ -45,25 +45,14 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         bind=_bind(loaded, request),
         untold=_untold(loaded, request),
     )
-    checkpoint = _checkpoint(job.checkpoint, folder, run_folder)
+    checkpoint: model.CheckpointPolicy = parts["checkpoint"]
     step = model.Step(
         name="main",
         request=request,
         tasks=tasks,
-        vet=model.VetPolicy(
-            commands=job.vet.commands,
-            modules=job.vet.modules,
-            min_memory_bytes=job.vet.min_memory,
-            min_disk_bytes=job.vet.min_disk,
-            max_load_ratio=job.vet.max_load,
-            deadline_s=job.vet.deadline,
-            protocol=loaded.protocol.resolved() if loaded.protocol else None,
-        ),
-        checkpoint=checkpoint,
         restart=model.RestartPolicy(retries=job.restart.retries, backoff_s=job.restart.backoff),
         segment=segments(job.need.time, checkpoint.grace_s, placement, cluster.requeue),
-        environment=environment,
-        data=data,
+        **parts,
     )
     plan = model.Plan(
         run=run_id,
@@ -88,8 +77,9 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         python=cluster.python,
         network_interface=cluster.network_interface,
         network_trusted=cluster.network_trusted,
+        node_parts=node_parts(loaded.systems),
     )
-    return plan, examine(loaded, plan, placement, [*remarks, *found])
+    return plan, examine(loaded, plan, placement, asked.findings, asked.judged(plan))
 
 
 def _metrics(loaded: LoadedJob) -> model.Metrics:
@@ -101,24 +91,39 @@ def _metrics(loaded: LoadedJob) -> model.Metrics:
     return model.Metrics(adapters=given.adapters, scrape=tuple(scrape), otlp=given.otlp)
 
 
-def _data(loaded: LoadedJob) -> tuple[tuple[model.DataSet, ...], list[Finding]]:
-    """Return where data sets lie; looking at them is imported by the jobs that have some."""
-    if not loaded.job.data:
-        return (), []
-    from cordee.plan.examine_data import plan_data
+class _Asked:
+    """The systems that a job is about, asked one after the other.
 
-    return plan_data(loaded)
+    Attributes:
+        env: the variables that they set for every rank.
+        findings: what they found until now.
+    """
 
+    def __init__(self, loaded: LoadedJob, run_folder: Path) -> None:
+        self._asked: list[tuple[System, Examination]] = [
+            (system, load(system.examine)(loaded, run_folder)) for system in loaded.systems if system.examine
+        ]
+        brought = [examination.contribute() for _, examination in self._asked]
+        self._shown = tuple(shown for one in brought for shown in one.shown)
+        self.env = {name: value for one in brought for name, value in one.env.items()}
+        self.findings = [finding for one in brought for finding in one.findings]
 
-def _environment(
-    loaded: LoadedJob, run_folder: Path, data: tuple[model.DataSet, ...]
-) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
-    """Return what the ranks run in; reading EDFs and images is imported by the jobs that have one."""
-    if not loaded.job.environment:
-        return None, []
-    from cordee.plan.environment import plan_environment
+    def parts(self) -> dict[str, Any]:
+        """Return their parts of the plan's step, by its fields."""
+        parts: dict[str, Any] = {}
+        others: dict[str, Any] = {}
+        for system, examination in self._asked:
+            part, findings = examination.part(self._shown)
+            self.findings += findings
+            if examination.field:
+                parts[examination.field] = part
+            elif part is not None:
+                others[system.name] = part
+        return {**parts, "systems": others}
 
-    return plan_environment(loaded, run_folder, data=data)
+    def judged(self, plan: model.Plan) -> list[Finding]:
+        """Return what they say of the whole plan."""
+        return [finding for _, examination in self._asked for finding in examination.judge(plan)]
 
 
 def _bind(loaded: LoadedJob, request: model.Request) -> Literal["gpu", "none"]:
@@ -169,39 +174,3 @@ def _request(loaded: LoadedJob, placement: Placement) -> model.Request:
             exclusive=takes_whole_nodes(need, ranks, cpus, placement) or "--exclusive" in loaded.job.slurm.options,
         ),
     )
-
-
-def _checkpoint(document: Checkpoint | None, folder: Path, run_folder: Path) -> model.CheckpointPolicy:
-    declared = document or Checkpoint()
-    path = folder / declared.path if declared.path is not None else run_folder / "checkpoints"
-    there = find_checkpoints(path, declared.pattern) if declared.path is not None else []
-    return model.CheckpointPolicy(
-        path=str(path),
-        pattern=declared.pattern,
-        resume="self" if declared.resume == (SELF,) else declared.resume,
-        signal=declared.signal,
-        every_s=declared.every,
-        grace_s=declared.grace,
-        ignore={checkpoint.name: checkpoint.mtime_ns for checkpoint in there},
-        declared=document is not None,
-        own_folder=declared.path is None,
-        begin=_begin(declared, folder, there),
-    )
-
-
-def _begin(declared: Checkpoint, folder: Path, there: list[Found]) -> model.Begin | None:
-    """Return what the run begins from by an explicit word; empty `checkpoints` when there is nothing of the kind."""
-    given = declared.begin
-    if given in (None, FRESH):
-        return None
-    if given != EXISTING:
-        place = folder / Path(given).expanduser()
-        one = checkpoint_at(place) if _is_checkpoint(place, declared.pattern) else None
-        there = [one] if one is not None else find_checkpoints(place, declared.pattern)
-    there = sorted(there, key=lambda found: (-1 if found.step is None else found.step, found.mtime_ns))
-    return model.Begin(given=given, checkpoints={found.path: found.mtime_ns for found in there})
-
-
-def _is_checkpoint(place: Path, pattern: str) -> bool:
-    """Return whether a path is a checkpoint and no folder that holds some: by its manifest, else by what it holds."""
-    return place.is_file() or (place / MANIFEST).exists() or not candidates(place, pattern)

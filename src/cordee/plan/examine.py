@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from cordee.findings import Finding
-from cordee.plan.examine_checkpoint import examine_checkpoint
 from cordee.plan.examine_command import examine_command
 from cordee.plan.examine_slurm import examine_slurm
 from cordee.plan.examine_world import examine_world
@@ -20,32 +19,27 @@ _SCHEDULER_ONLY = ("account", "partition", "qos", "constraint", "reservation")
 _ORDER = {"error": 0, "warn": 1, "info": 2}
 
 
-def examine(loaded: LoadedJob, plan: Plan, placement: Placement, before: Sequence[Finding] = ()) -> list[Finding]:
-    """Return the findings on a plan, the errors first; `before` are those that were made while it was compiled."""
+def examine(
+    loaded: LoadedJob, plan: Plan, placement: Placement, before: Sequence[Finding], after: Sequence[Finding]
+) -> list[Finding]:
+    """Return the findings on a plan, the errors first.
+
+    Args:
+        before: what systems found while it was compiled.
+        after: what they say of the whole.
+    """
     findings = [
         *loaded.findings,
         *before,
         *_not_honoured(loaded, plan),
-        *_history_alone(loaded),
         *_binding(loaded, plan),
         *examine_command(loaded, plan),
         *examine_world(loaded, plan),
         *_resources(loaded, plan),
         *(examine_slurm(loaded, plan, placement) if plan.backend == "slurm" else []),
-        *examine_checkpoint(loaded, plan),
+        *after,
     ]
     return sorted(findings, key=lambda finding: _ORDER[finding.severity])
-
-
-def _history_alone(loaded: LoadedJob) -> list[Finding]:
-    """Say that nothing is kept of a vetting without a protocol."""
-    vet = loaded.job.vet
-    if vet.protocol is not None or not vet.history:
-        return []
-    file, line = loaded.place("vet", "history")
-    text = "vet.history keeps the results of a protocol, and there is none"
-    what = 'add protocol = "quick", or remove history'
-    return [Finding(text, "warn", "no-meaning", file=file, line=line, given=vet.history, next=what)]
 
 
 def _binding(loaded: LoadedJob, plan: Plan) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Frozen(BaseModel):
@@ -161,7 +161,10 @@ class DataSet(Frozen):
 
 
 class Step(Frozen):
-    """A request, tasks and a segment policy; `environment` is None where ranks run on the host as it is."""
+    """A request, tasks and a segment policy; `environment` is None where ranks run on the host as it is.
+
+    `systems` are the parts of systems that have no field of their own here, by their names.
+    """
 
     name: str
     request: Request
@@ -172,6 +175,7 @@ class Step(Frozen):
     segment: SegmentPolicy
     environment: EnvironmentPlan | None = None
     data: tuple[DataSet, ...] = ()
+    systems: dict[str, Any] = Field(default_factory=dict)
 
 
 class Timeouts(Frozen):
@@ -222,7 +226,7 @@ class Plan(Frozen):
 
     `python` is the interpreter of the node side on compute nodes (None: this one); `network_interface` is where the
     supervisor listens and ranks meet (None: where the node's own name leads); `network_trusted` is the profile's word that
-    nobody else reads there.
+    nobody else reads there. `node_parts` are the `module:object` that fill the ports of the node side, by the port.
     """
 
     schema_: Literal["cordee.plan/1"] = "cordee.plan/1"
@@ -241,6 +245,7 @@ class Plan(Frozen):
     python: str | None = None
     network_interface: str | None = None
     network_trusted: bool = False
+    node_parts: dict[str, str] = Field(default_factory=dict)
 
     @property
     def step(self) -> Step:

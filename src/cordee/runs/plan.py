@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Mapping, NamedTuple, Optional, Union
 
 from cordee.errors import RunFolderError, WireError
 from cordee.runs.folder import RunFolder
@@ -59,6 +59,10 @@ class Segment(NamedTuple):
     next: str = "requeue"
 
 
+# The site starts agents in the environment by itself, by an option of srun: no engine of ours has anything to do.
+STEP_ENGINE = "step"
+
+
 class EnvironmentPlan(NamedTuple):
     """What the ranks run in: an engine by name, and a canonical document."""
 
@@ -104,7 +108,7 @@ class Metrics(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What nodes read of the plan."""
+    """What nodes read of the plan; `node_parts` are the parts of systems, `module:object` by the name of their port."""
 
     run: str
     backend: str
@@ -115,11 +119,27 @@ class Plan(NamedTuple):
     timeouts: Timeouts
     sampling: Sampling
     metrics: Metrics = Metrics()
+    node_parts: dict[str, str] = {}  # noqa: RUF012
 
     @property
     def step(self) -> Step:
         """The only step there is for now."""
         return self.steps[0]
+
+
+def part_in(chosen: Mapping[str, str], port: str) -> str:
+    """Return the `module:object` that was chosen for a port when the run was planned.
+
+    Args:
+        chosen: `node_parts` of the plan.
+
+    Raises:
+        RunFolderError: nothing was.
+    """
+    if port not in chosen:
+        text = f"the plan names no part for {port}"
+        raise RunFolderError(text, given=sorted(chosen), next="use the Cordée that made the run")
+    return chosen[port]
 
 
 def _resume(value: Any) -> Any:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import tomllib
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-if typing.TYPE_CHECKING:
-    from cordee.spec.protocol import Protocol
+from pydantic import BaseModel, ValidationError, create_model
 
-from pydantic import BaseModel, ValidationError
-
+from cordee import registry
 from cordee.errors import DocumentError
 from cordee.findings import Finding
+from cordee.parts import load
+from cordee.registry import System
 from cordee.runs.places import config_folder
 from cordee.spec.cluster import load_cluster, profile_files
 from cordee.spec.command_line import document_of
@@ -34,7 +35,6 @@ from cordee.spec.files import read_toml
 from cordee.spec.job import Job
 from cordee.spec.merge import Merge, Origin
 from cordee.spec.profile import LOCAL, ClusterProfile
-from cordee.spec.protocol_of_job import protocol_of_job
 from cordee.spec.toml_lines import Keys, find_line
 from cordee.words import did_you_mean, nearest
 
@@ -58,7 +58,8 @@ class LoadedJob:
         provenance: the origin of every value that is not a default, by dotted key.
         values: the merged values as they were given, before they were split, parsed or completed.
         findings: what is worth saying although nothing is wrong.
-        protocol: what `[vet] protocol` names.
+        systems: those that the job is about.
+        read: what they read with the document, by their names: the vetting protocol that `[vet] protocol` names, say.
     """
 
     job: Job
@@ -68,7 +69,8 @@ class LoadedJob:
     provenance: dict[str, Origin]
     values: dict[str, Any]
     findings: tuple[Finding, ...] = ()
-    protocol: Protocol | None = None
+    systems: tuple[System, ...] = ()
+    read: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def file(self) -> str | None:
@@ -171,20 +173,25 @@ def _load(
     findings: list[Finding] = []
     job = None
     try:
-        job = Job.model_validate(merge.values)
+        job = reading.kind.model_validate(merge.values)
     except ValidationError as error:
-        findings += findings_of(error, Job, merge.values, lambda keys: merge.place(keys, Place(str(path), 1)))
+        findings += findings_of(error, reading.kind, merge.values, lambda keys: merge.place(keys, Place(str(path), 1)))
     findings += reading.faults_elsewhere()
-    protocol = None
-    if job is not None and job.vet.protocol is not None:
-        protocol, found = protocol_of_job(job.vet, path.parent, profile, merge)
-        findings += found
+    systems: tuple[System, ...] = ()
+    read: dict[str, Any] = {}
+    notes = [*_misspelt_variables(environ)]
+    if job is not None:
+        systems = registry.about(job, reading.outsiders)
+        for system in systems:
+            if system.read:
+                read[system.name], faults, said = load(system.read)(job, path.parent, profile, merge)
+                findings += faults
+                notes += said
     unique = list({(fault.file, fault.line, fault.text): fault for fault in findings}.values())
     if unique or job is None:
         raise document_error(unique)
     provenance = {".".join(keys): origin for keys, origin in merge.origins.items()}
-    notes = (*_misspelt_variables(environ), *(protocol.findings if protocol else ()))
-    return LoadedJob(job, path, text, profile, provenance, merge.values, notes, protocol)
+    return LoadedJob(job, path, text, profile, provenance, merge.values, tuple(notes), systems, read)
 
 
 class _Reading:
@@ -205,6 +212,14 @@ class _Reading:
         self.overrides = document.get("on", {})
         self._cluster, self._environ, self._flags = names[-1], environ, flags
         self._applies = tuple(dict.fromkeys(names))
+        self.outsiders = tuple(dict.fromkeys(_outsiders(self._tables())))
+        self.kind = _kind(self.outsiders)
+
+    def _tables(self) -> Iterator[str]:
+        """Yield the names of the document's tables, also of those that stand below [on.NAME]."""
+        below = self.overrides.values() if isinstance(self.overrides, dict) else ()
+        for table in (self.document, *(one for one in below if isinstance(one, dict))):
+            yield from (key for key, value in table.items() if isinstance(value, dict))
 
     def merged(self) -> Merge:
         """Return everything that applies on the cluster, in the order of precedence."""
@@ -245,10 +260,10 @@ class _Reading:
         merge = Merge()
         self._add_document(merge, overrides)
         try:
-            Job.model_validate(merge.values)
+            self.kind.model_validate(merge.values)
         except ValidationError as error:
             fallback = Place(str(self.path), 1)
-            found = findings_of(error, Job, merge.values, lambda keys: merge.place(keys, fallback))
+            found = findings_of(error, self.kind, merge.values, lambda keys: merge.place(keys, fallback))
             return [finding for finding in found if finding.rule != "missing-key"]
         return []
 
@@ -262,6 +277,24 @@ class _Reading:
         return Finding(
             text, "error", "bad-value", file=str(self.path), line=line, given=value, allowed=allowed, next=what
         )
+
+
+def _outsiders(tables: Iterable[str]) -> Iterator[System]:
+    """Yield the systems of other packages whose tables these are; packages are asked only for a table that is not ours."""
+    ours = key_names(Job)
+    for key in tables:
+        system = None if key in ours else registry.with_table(key)
+        if system is not None:
+            yield system
+
+
+def _kind(outsiders: Sequence[System]) -> type[Job]:
+    """Return the model of a job with the tables of these systems."""
+    tables = {key: load(model) for system in outsiders for key, model in system.tables.items()}
+    if not tables:
+        return Job
+    fields: dict[str, Any] = {key: (model | None, None) for key, model in tables.items()}
+    return create_model("Job", __base__=Job, **fields)
 
 
 def _add(merge: Merge, document: dict[str, Any], overrides: tuple[str, ...], kind: str, path: Path, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +11,22 @@ from typing import TYPE_CHECKING
 from cordee.errors import DocumentError
 from cordee.findings import Finding
 from cordee.spec.faults import Place
-from cordee.spec.job import Vet
+from cordee.spec.job import Job, Vet
 from cordee.spec.merge import Merge
 from cordee.spec.profile import ClusterProfile
 
 if TYPE_CHECKING:
     from cordee.spec.protocol import Protocol
+
+
+def read_protocol(
+    job: Job, folder: Path, profile: ClusterProfile, merge: Merge
+) -> tuple[Protocol | None, Sequence[Finding], Sequence[Finding]]:
+    """Return the protocol that a job names, None without one; then its faults, and what is worth saying of it."""
+    if job.vet.protocol is None:
+        return None, (), ()
+    protocol, faults = protocol_of_job(job.vet, folder, profile, merge)
+    return protocol, faults, protocol.findings if protocol else ()
 
 
 def protocol_of_job(

@@ -20,6 +20,7 @@ NODE_SIDE = (
     "errors.py",
     "clock.py",
     "opening.py",
+    "parts.py",
     "findings.py",
     "units.py",
     "slurm.py",
@@ -41,6 +42,7 @@ NODE_SIDE = (
     "environment/document.py",
     "environment/choose.py",
     "environment/engines",
+    "environment/node",
     "environment/spank",
     "runs/__init__.py",
     "runs/folder.py",
@@ -53,10 +55,13 @@ NODE_SIDE = (
     "runs/blocklog.py",
     "runs/catalogue.py",
     "runs/plan.py",
+    "runs/checkpoint.py",
     "runs/recording.py",
     "runs/logframes.py",
     "runs/news.py",
 )
+# Of a room of the node side, these are for submitting machines alone: what it is registered by, and its part of the plan.
+DOCUMENT_DOORS = ("system", "examine")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -66,7 +71,8 @@ def node_side_files() -> list[Path]:
     found: list[Path] = []
     for name in NODE_SIDE:
         path = package / name
-        found += sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        below = (each for each in path.rglob("*.py") if each.parent != path or each.stem not in DOCUMENT_DOORS)
+        found += sorted(below) if path.is_dir() else [path]
     return found
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cordee.checkpoint.owner import owners_folder
 from cordee.errors import DocumentError, RunFolderError
 from cordee.findings import Finding
+from cordee.parts import load
 from cordee.plan.compile import make_plan
-from cordee.plan.model import EnvironmentPlan, Plan
+from cordee.plan.model import Plan
 from cordee.plan.render import data_variables, leaves, render_plan, render_provenance
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
 from cordee.runs.journal import client_journal
@@ -123,21 +122,13 @@ def create_run(prepared: Prepared) -> RunFolder:
     folder = RunFolder.create(Path(plan.folder).parent, plan.run)
     try:
         write_atomically(folder.documents / loaded.path.name, loaded.text)
-        if loaded.protocol is not None:
-            write_atomically(folder.documents / "protocol.yaml", loaded.protocol.text)
-            write_atomically(folder.documents / "protocol.json", json.dumps(plan.step.vet.protocol, indent=1))
-        if plan.step.environment is not None:
-            _write_environment(folder, plan.step.environment)
-        if plan.step.data:
-            data = {"schema": "cordee.data/1", "data": [one.model_dump(mode="json") for one in plan.step.data]}
-            write_atomically(folder.documents / "data.json", json.dumps(data, indent=1))
+        no_code = [
+            place for system in loaded.systems if system.keep for place in load(system.keep)(folder, loaded, plan)
+        ]
         write_atomically(folder.provenance, json.dumps(_provenance(loaded), indent=1))
-        saved = plan.step.checkpoint.path
-        no_code = (saved, owners_folder(saved), *(one.place for one in plan.step.data if "://" not in one.place))
         digest = snapshot_code(loaded.folder, folder.code, folder.code_manifest, without=tuple(map(Path, no_code)))
         write_node_zip(folder.node_zip)
         write_atomically(folder.submit / submitter(plan.backend).script_name, prepared.script)
-        os.makedirs(plan.step.checkpoint.path, exist_ok=True)
         frozen = plan.model_copy(update={"code_digest": digest})
         write_atomically(folder.plan, json.dumps(frozen.document(), indent=1))
         journal = client_journal(folder.journal)
@@ -158,15 +149,6 @@ def create_run(prepared: Prepared) -> RunFolder:
             next="make room, or choose another place with --runs DIR",
         ) from error
     return folder
-
-
-def _write_environment(folder: RunFolder, environment: EnvironmentPlan) -> None:
-    """Keep the EDFs as they were given, the first base first, and the document that they resolved to."""
-    kept = folder.documents / "environment"
-    kept.mkdir(mode=0o700)
-    for number, path in enumerate(environment.files, start=1):
-        write_atomically(kept / f"{number}-{Path(path).name}", Path(path).read_bytes())
-    write_atomically(folder.documents / "environment.json", json.dumps(environment.document, indent=1))
 
 
 def _provenance(loaded: LoadedJob) -> dict[str, Any]:

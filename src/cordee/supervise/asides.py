@@ -6,14 +6,14 @@ import asyncio
 from functools import partial
 from typing import Any, Callable, Coroutine, Union
 
-from cordee.checkpoint.owner import RunCheckpoints
 from cordee.clock import monotonic
+from cordee.runs.checkpoint import CheckpointFinder
 from cordee.runs.lane import Inline, Look
 from cordee.supervise.beginning import Beginning, Beginnings
 from cordee.supervise.ends import Ended
 from cordee.supervise.place import Place
+from cordee.supervise.preparer import NodePreparer
 from cordee.supervise.troubles import Troubles
-from cordee.supervise.vetting import Vetting
 from cordee.supervise.vocabulary import (
     BeginningFound,
     Conclude,
@@ -50,9 +50,9 @@ class Asides:
 
     def __init__(
         self,
-        vetting: Vetting,
+        vetting: NodePreparer,
         beginnings: Beginnings,
-        checkpoints: RunCheckpoints,
+        checkpoints: CheckpointFinder,
         lane: Inline,
         place: Place,
         happened: Callable[[RunEvent], None],

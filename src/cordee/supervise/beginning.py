@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from cordee.checkpoint.folder import Checkpoint
-from cordee.checkpoint.owner import RunCheckpoints
 from cordee.errors import EXIT_BAD
 from cordee.findings import Finding
+from cordee.runs.checkpoint import Checkpoint, CheckpointFinder
 from cordee.runs.journal import JournalWriter
 from cordee.runs.state import RunState
 from cordee.supervise.ends import Ended
@@ -50,7 +49,7 @@ class Beginnings:
         before: the run's state; what was found before is not said again.
     """
 
-    def __init__(self, checkpoints: RunCheckpoints, journal: JournalWriter, before: RunState) -> None:
+    def __init__(self, checkpoints: CheckpointFinder, journal: JournalWriter, before: RunState) -> None:
         self._checkpoints, self._journal = checkpoints, journal
         self._said = {finding.text for finding in before.findings}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Mapping, NamedTuple, Optional, Union
 
-from cordee.checkpoint.owner import RunCheckpoints
 from cordee.clock import monotonic
 from cordee.errors import EXIT_INTERNAL, CordeeError, OwnershipError
+from cordee.runs.checkpoint import CheckpointFinder
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter
 from cordee.runs.state import RunState
@@ -62,7 +62,7 @@ class Ending:
         place: Place,
         journal: JournalWriter,
         lanes: Lanes,
-        checkpoints: RunCheckpoints,
+        checkpoints: CheckpointFinder,
         agents: Agents,
         nodes: Mapping[str, Node],
         intake: Intake,

@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
-from cordee.checkpoint.folder import Checkpoint
-from cordee.checkpoint.owner import RunCheckpoints
 from cordee.errors import RunFolderError
 from cordee.opening import parse_json, regular_below
+from cordee.runs.checkpoint import Checkpoint, CheckpointFinder
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
@@ -20,7 +19,7 @@ from cordee.supervise.place import Place
 from cordee.units import parse_utc, utc_text
 
 
-def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, checkpoints: RunCheckpoints) -> RunState:
+def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, checkpoints: CheckpointFinder) -> RunState:
     """Return the run's state; a segment of another allocation that has no end in the journal gets one first.
 
     Raises:

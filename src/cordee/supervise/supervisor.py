@@ -17,15 +17,18 @@ from pathlib import Path
 from typing import Any, Callable, Optional, TextIO, Union, cast
 
 from cordee import wire
-from cordee.checkpoint.owner import RunCheckpoints
 from cordee.clock import monotonic
 from cordee.errors import EXIT_INTERNAL, CordeeError, OwnershipError
+from cordee.parts import load
+from cordee.runs import checkpoint
+from cordee.runs.checkpoint import CheckpointFinder
 from cordee.runs.disk import DISK, Disk, may_pass
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Aside, Lane
-from cordee.supervise import remarks, segments
+from cordee.runs.plan import part_in
+from cordee.supervise import preparer, remarks, segments
 from cordee.supervise.agents import Agents
 from cordee.supervise.asides import Asides, GoneAgents
 from cordee.supervise.beginning import Beginnings
@@ -44,7 +47,6 @@ from cordee.supervise.shells import Shells
 from cordee.supervise.starting import Starting
 from cordee.supervise.ticker import Ticker
 from cordee.supervise.troubles import Troubles
-from cordee.supervise.vetting import Vetting
 from cordee.supervise.vocabulary import (
     AgentLost,
     Broke,
@@ -107,7 +109,7 @@ class Supervisor:
         self.place.beat()
         self.lanes = lanes or Lanes()
         self.journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch, disk=disk)
-        self.checkpoints = RunCheckpoints(
+        self.checkpoints: CheckpointFinder = self._part(checkpoint.PART)(
             step["checkpoint"], folder.id, folder.control, timeouts["orphan_s"], timeouts["kill_s"]
         )
         before = segments.state_at_start(self.journal, folder, self.place, self.checkpoints)
@@ -128,7 +130,7 @@ class Supervisor:
         )
         self.intake = Intake(folder.telemetry, self.epoch, self.journal, self.lanes.writing, disk, self.agents.tell)
         self.shells = Shells(self.nodes, self.agents.order)
-        self.vetting = Vetting(
+        allocation = preparer.Allocation(
             self.plan,
             str(folder.root),
             self.nodes,
@@ -138,6 +140,7 @@ class Supervisor:
             self.agents.happened,
             self._prepared,
         )
+        self.vetting: preparer.NodePreparer = self._part(preparer.PART)(allocation)
         self.ticker = Ticker(
             folder,
             self.place,
@@ -174,6 +177,14 @@ class Supervisor:
         self._limit: dict[str, Any] = step["segment"]
         self._over: asyncio.Future[Union[Ended, SegmentOver]]
         self._ordered: Callable[[], object] = str
+
+    def _part(self, port: str) -> Any:
+        """Return what the plan names for a port.
+
+        Raises:
+            CordeeError: it names none, or one that is not there.
+        """
+        return load(part_in(self.plan.get("node_parts") or {}, port))
 
     def _refuse_a_second_job(self) -> None:
         before = JournalFollower(self.folder, keep=False).read()

@@ -6,11 +6,10 @@ import asyncio
 from functools import partial
 from typing import Any, Callable, Mapping, Optional
 
-from cordee.checkpoint.folder import Checkpoint
-from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
 from cordee.clock import monotonic
 from cordee.errors import OwnershipError, RunFolderError
 from cordee.hardware.mounts import is_shared
+from cordee.runs.checkpoint import BEAT_S, Checkpoint, CheckpointFinder
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Inline, Look
@@ -58,7 +57,7 @@ class Ticker:
         place: Place,
         journal: JournalWriter,
         lanes: Lanes,
-        checkpoints: RunCheckpoints,
+        checkpoints: CheckpointFinder,
         ownership: Ownership,
         agents: Agents,
         nodes: Mapping[str, Node],

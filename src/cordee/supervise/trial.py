@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, NamedTuple, Optional
 
-from cordee.checkpoint.folder import Checkpoint
 from cordee.errors import EXIT_INTERNAL
+from cordee.runs.checkpoint import Checkpoint
 from cordee.supervise.attempt import Attempt
 from cordee.supervise.early_end import EarlyEnd
 from cordee.supervise.ends import Ended, Outcome

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Optional, Union
 
-from cordee.checkpoint.folder import Checkpoint
 from cordee.errors import WireError
+from cordee.runs.checkpoint import Checkpoint
 from cordee.supervise.beginning import Beginning
 from cordee.supervise.ends import Ended, Outcome, SegmentOver
 from cordee.wire import messages

@@ -20,6 +20,7 @@ from cordee.plan.model import (
     Timeouts,
     VetPolicy,
 )
+from cordee.registry import built_in, node_parts
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import SCHEMA
 from cordee.runs.logframes import ERR, OUT, encode_frame
@@ -211,7 +212,7 @@ def made_plan(folder: RunFolder, name: str, story: Story) -> Plan:
     )  # fmt: skip
     return Plan(
         run=folder.id, name=name, backend="local", cluster="local", job_folder=str(folder.root), workdir=str(folder.root),
-        folder=str(folder.root), code_digest="", steps=(step,), sampling=Sampling(interval_s=1.0),
+        folder=str(folder.root), code_digest="", steps=(step,), node_parts=node_parts(built_in()), sampling=Sampling(interval_s=1.0),
         timeouts=Timeouts(connect_s=30.0, heartbeat_s=1.0, lost_s=20.0, orphan_s=60.0, kill_s=10.0, lease_s=8.0),
     )  # fmt: skip
 

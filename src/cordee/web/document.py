@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from cordee.client.reserved import CHECKPOINT_BYTES, CHECKPOINT_SECONDS
 from cordee.errors import CordeeError, RunFolderError
 from cordee.insight.data_account import account_findings
 from cordee.insight.loading import loading_view
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _RATE_EVENTS = 12
 _SILENT_S = 120.0
-_SAVES = ("cordee/checkpoint_seconds", "cordee/checkpoint_bytes")
+_SAVES = (CHECKPOINT_SECONDS, CHECKPOINT_BYTES)
 
 
 def page_document(reading: Reading, *, brief: bool = False) -> dict[str, Any]:

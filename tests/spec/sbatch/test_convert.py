@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cordee.environment.examine import plan_environment
 from cordee.errors import DocumentError
-from cordee.plan.environment import plan_environment
 from cordee.spec.init import write_draft
 from cordee.spec.job import Job
 from cordee.spec.load import load_job

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cordee.client.reserved import CHECKPOINT_BLOCKING, CHECKPOINT_BYTES, CHECKPOINT_SECONDS
 from cordee.errors import UsageError
 from cordee.insight.storage.rates import mean_of
 from cordee.runs.views import heat
@@ -16,7 +17,6 @@ from cordee.units import parse_utc
 if TYPE_CHECKING:
     from cordee.runs.reader import Run
 
-SECONDS, BYTES, BLOCKING = "cordee/checkpoint_seconds", "cordee/checkpoint_bytes", "cordee/checkpoint_blocking"
 _WRITTEN = ("rank", "io_write_bytes_per_second")
 _LONGEST_S, _LATE_S = 300.0, 5.0
 _COARSEST_S = 15.0
@@ -60,7 +60,13 @@ def saves(run: Run, journal: list[dict[str, Any]]) -> list[Save]:
         journal: the run's.
     """
     logged = run.logged()
-    told = _told({name: run.events(name)[name] for name in (SECONDS, BYTES, BLOCKING) if name in logged})
+    told = _told(
+        {
+            name: run.events(name)[name]
+            for name in (CHECKPOINT_SECONDS, CHECKPOINT_BYTES, CHECKPOINT_BLOCKING)
+            if name in logged
+        }
+    )
     known = {save.step for save in told}
     seen = [
         Save(event.get("step"), str(event.get("name", "")), parse_utc(event["time"]))
@@ -75,7 +81,9 @@ def saves(run: Run, journal: list[dict[str, Any]]) -> list[Save]:
 
 def _told(events: Mapping[str, np.ndarray]) -> list[Save]:
     """Return the saves that ranks told of. Their ends are the middle of the ranks' clocks: a save ends for all at once."""
-    seconds, sizes, blocking = (_by_save(events.get(name)) for name in (SECONDS, BYTES, BLOCKING))
+    seconds, sizes, blocking = (
+        _by_save(events.get(name)) for name in (CHECKPOINT_SECONDS, CHECKPOINT_BYTES, CHECKPOINT_BLOCKING)
+    )
     found = []
     for (attempt, step), of_ranks in seconds.items():
         end = float(np.median(of_ranks["time"]))

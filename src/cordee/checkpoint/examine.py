@@ -5,16 +5,78 @@ from __future__ import annotations
 import fnmatch
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 
-from cordee.checkpoint.folder import checkpoint_at
-from cordee.checkpoint.owner import owner_of, trainers
+from cordee.checkpoint.folder import MANIFEST, candidates, checkpoint_at, find_checkpoints
+from cordee.checkpoint.owner import owner_of, owners_folder, trainers
 from cordee.findings import Finding
+from cordee.plan import model
+from cordee.plan.examination import Examination, Shown
 from cordee.plan.model import Plan
-from cordee.spec.job import EXISTING
+from cordee.runs.checkpoint import Checkpoint as Found
+from cordee.runs.folder import RunFolder
+from cordee.spec.job import EXISTING, FRESH, SELF, Checkpoint
 from cordee.spec.load import LoadedJob
 from cordee.spec.scripts import Script, read_script, script_of
 from cordee.units import format_duration
+
+
+class CheckpointExamination(Examination):
+    """Where checkpoints lie, and what a restart would do."""
+
+    field = "checkpoint"
+
+    def part(self, shown: Sequence[Shown]) -> tuple[model.CheckpointPolicy, list[Finding]]:
+        """Return where checkpoints lie."""
+        return plan_checkpoint(self.loaded.job.checkpoint, self.loaded.folder, self.run_folder), []
+
+    def judge(self, plan: Plan) -> list[Finding]:
+        """Say what a restart would do."""
+        return examine_checkpoint(self.loaded, plan)
+
+
+def keep_checkpoints(folder: RunFolder, loaded: LoadedJob, plan: Plan) -> tuple[str, ...]:
+    """Make the folder of checkpoints; it and what lies beside it is no code."""
+    path = plan.step.checkpoint.path
+    os.makedirs(path, exist_ok=True)
+    return path, owners_folder(Path(path))
+
+
+def plan_checkpoint(document: Checkpoint | None, folder: Path, run_folder: Path) -> model.CheckpointPolicy:
+    declared = document or Checkpoint()
+    path = folder / declared.path if declared.path is not None else run_folder / "checkpoints"
+    there = find_checkpoints(path, declared.pattern) if declared.path is not None else []
+    return model.CheckpointPolicy(
+        path=str(path),
+        pattern=declared.pattern,
+        resume="self" if declared.resume == (SELF,) else declared.resume,
+        signal=declared.signal,
+        every_s=declared.every,
+        grace_s=declared.grace,
+        ignore={checkpoint.name: checkpoint.mtime_ns for checkpoint in there},
+        declared=document is not None,
+        own_folder=declared.path is None,
+        begin=_begin(declared, folder, there),
+    )
+
+
+def _begin(declared: Checkpoint, folder: Path, there: list[Found]) -> model.Begin | None:
+    """Return what the run begins from by an explicit word; empty `checkpoints` when there is nothing of the kind."""
+    given = declared.begin
+    if given in (None, FRESH):
+        return None
+    if given != EXISTING:
+        place = folder / Path(given).expanduser()
+        one = checkpoint_at(place) if _is_checkpoint(place, declared.pattern) else None
+        there = [one] if one is not None else find_checkpoints(place, declared.pattern)
+    there = sorted(there, key=lambda found: (-1 if found.step is None else found.step, found.mtime_ns))
+    return model.Begin(given=given, checkpoints={found.path: found.mtime_ns for found in there})
+
+
+def _is_checkpoint(place: Path, pattern: str) -> bool:
+    """Return whether a path is a checkpoint and no folder that holds some: by its manifest, else by what it holds."""
+    return place.is_file() or (place / MANIFEST).exists() or not candidates(place, pattern)
 
 
 def examine_checkpoint(loaded: LoadedJob, plan: Plan) -> list[Finding]:

@@ -10,9 +10,9 @@ from typing import Any, Callable, NamedTuple, Optional, Union
 
 from cordee.checks import checks_for, unknown_result
 from cordee.clock import monotonic
-from cordee.node.container import STEP_ENGINE
-from cordee.runs.journal import JournalWriter
+from cordee.runs.plan import STEP_ENGINE
 from cordee.supervise.nodes import Node
+from cordee.supervise.preparer import Allocation, NodePreparer
 from cordee.supervise.vocabulary import Judged, Prepared
 from cordee.vetting.conduct import Conductor, plain_protocol
 from cordee.vetting.member import Member, within
@@ -130,37 +130,21 @@ def _all_pass(results: list[dict[str, Any]]) -> bool:
     return all(result["status"] == "pass" for result in results)
 
 
-class Vetting:
+class Vetting(NodePreparer):
     """The vetting of a run's nodes, from the first agent that connects to the last that is replaced.
 
     Args:
-        plan: the run's plan.
-        folder: the run's folder.
-        nodes: by name.
-        journal: where verdicts are written.
-        job: the scheduler's name of the allocation.
-        order: gives an agent an order.
-        happened: told how each preparation and each judgement of a node came out.
-        ended: called whenever a node's preparation has ended, with the error that broke it, if one did.
+        allocation: what it has of its supervisor.
     """
 
-    def __init__(
-        self,
-        plan: dict[str, Any],
-        folder: str,
-        nodes: dict[str, Node],
-        journal: JournalWriter,
-        job: Optional[str],
-        order: SendTo,
-        happened: Callable[[Union[Prepared, Judged]], None],
-        ended: Callable[[Optional[BaseException]], None],
-    ) -> None:
+    def __init__(self, allocation: Allocation) -> None:
+        plan = allocation.plan
         self._step = plan["steps"][0]
-        self._folder, self._nodes, self._journal = folder, nodes, journal
-        self._order, self._happened, self._ended = order, happened, ended
+        self._folder, self._nodes, self._journal = allocation.folder, allocation.nodes, allocation.journal
+        self._order, self._happened, self._ended = allocation.order, allocation.happened, allocation.ended
         vet = self._step["vet"]
         self._protocol = vet.get("protocol") or plain_protocol(vet["deadline_s"])
-        self._identity = {"run": plan["run"], "job": job, "cluster": _cluster(plan), "user": _user()}
+        self._identity = {"run": plan["run"], "job": allocation.job, "cluster": _cluster(plan), "user": _user()}
         self._preparations: dict[str, NodePreparation] = {}
         self._tasks: set[asyncio.Task[Prepared]] = set()
         self._unjudged = False

@@ -11,24 +11,21 @@ import json
 import os
 import shutil
 from dataclasses import replace
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from cordee.clock import monotonic
 from cordee.environment.document import Environment, environment_of
 from cordee.environment.engines import find_engine
 from cordee.environment.engines._base import CONTAINER_SCHEMA, Engine, enter_argv
+from cordee.environment.node.mounts import with_own_mounts
 from cordee.errors import CordeeError
 from cordee.node import processes
-from cordee.node.container_mounts import with_own_mounts
-from cordee.node.orders import Handlers
+from cordee.node.enclosure import Enclosure, EnclosureDown, Surroundings
 from cordee.node.output import Tail
 from cordee.node.tasks import STDOUT, Task, TaskExit
-from cordee.node.watchers import Watched
-from cordee.runs.plan import Plan
 from cordee.wire.messages import Container as OpenContainer
 from cordee.wire.messages import ContainerDone, ContainerLost
 
-STEP_ENGINE = "step"
 _TASK = "container"
 _CLOSE_S = 5.0
 _POLL_S = 0.01
@@ -40,48 +37,31 @@ _FORGET_S = 3600.0
 _HAS_PYTHON = "command -v python >/dev/null"
 
 
-class ContainerDown(CordeeError):
-    """The node's container is not there now."""
-
-    kind = "environment"
-
-
-class Container:
-    """The container of one node, or nothing at all where the job has no environment.
+class Container(Enclosure):
+    """The container of one node.
 
     Args:
-        plan: the run's.
-        own: folders and files that every rank must see: the run's folder, the channels' folder.
-        watched: starts processes.
-        send: tells the supervisor.
-        said: takes what the engine prints beside its answer: `said(stream, bytes)`.
-        gone: called when an open container has ended by itself; whatever ran in it is to be killed.
+        around: what it has of its agent.
 
     Attributes:
-        handlers: what takes the orders that are meant for it, by their type.
         lost: why the container that was open has ended by itself; empty when it has not, or another one was asked for.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        own: Sequence[str],
-        watched: Watched,
-        send: Callable[..., None],
-        said: Callable[[int, bytes], None],
-        gone: Callable[[], None],
-    ) -> None:
-        self._plan, self._own = plan, own
+    encloses = True
+
+    def __init__(self, around: Surroundings) -> None:
+        super().__init__(around)
+        plan, watched = around.plan, around.watched
         planned, checkpoint = plan.step.environment, plan.step.checkpoint
-        self.engine_name: Optional[str] = planned.engine if planned else None
-        self.environment: Optional[Environment] = None
-        if planned and self.engine_name != STEP_ENGINE:
-            self.environment = environment_of(planned.document)
+        assert planned is not None
+        self.engine_name = planned.engine
+        self.environment = environment_of(planned.document)
+        self._own = around.own
         self._wants_python = plan.step.tasks.argv[0] == "python"
         begin = checkpoint.begin.checkpoints if checkpoint.begin is not None else {}
         self._checkpoints = list(dict.fromkeys([checkpoint.path, *map(os.path.dirname, begin)]))
         self._tasks, self._run_task = watched.tasks, watched.run_task
-        self._send, self._said, self._gone = send, said, gone
+        self._said, self._gone = around.said, around.gone
         self._enter: Optional[tuple[str, ...]] = None
         self._opening: Optional[asyncio.Task[None]] = None
         self._has_python = True
@@ -89,51 +69,48 @@ class Container:
         self._ends: list[float] = []
         self._left: set[int] = set()
         self._asked_for = ""
-        self.lost = ""
-        self.handlers: Handlers = {OpenContainer: self._asked}
 
     @property
     def workdir(self) -> str:
         """Where commands begin, as they see it."""
-        begins = self.environment.workdir if self.environment is not None else None
-        return begins or self._plan.workdir
+        return self.environment.workdir or self._plan.workdir
 
     @property
     def cwd(self) -> str:
         """Where their processes begin on the host."""
-        return self._plan.workdir if self.environment is None else self._plan.folder
+        return self._plan.folder
 
-    def inside(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """Return the command line that runs `argv` in the container; `argv` itself where there is none.
+    def variables(self, host: Mapping[str, str]) -> dict[str, str]:
+        """Return the whole environment of a command: what the EDF sets goes before the image, the image before the host."""
+        return self.environment.variables(host)
+
+    def wrap(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """Return the command line that runs `argv` in the container.
 
         Raises:
-            ContainerDown: it is not open.
+            EnclosureDown: it is not open.
         """
-        if self.environment is None:
-            return tuple(argv)
         if self._enter is None:
-            raise ContainerDown(self.lost or "the container is not open")
+            raise EnclosureDown(self.lost or "the container is not open")
         return tuple(enter_argv(self._enter, argv, self.workdir))
 
     def words(self) -> list[str]:
         """Return what stands before a command that is to run inside; nothing where there is no open container."""
-        return list(self.inside(())) if self._enter is not None else []
+        return list(self.wrap(())) if self._enter is not None else []
 
-    def rank(self, argv: Sequence[str]) -> tuple[str, ...]:
+    def wrap_rank(self, argv: Sequence[str]) -> tuple[str, ...]:
         """Return the command line of a rank: through the image's entrypoint where the EDF asks for that.
 
         Raises:
-            ContainerDown: it is not open.
+            EnclosureDown: it is not open.
         """
-        if self.environment is None:
-            return tuple(argv)
         if argv[0] == "python" and not self._has_python:
             argv = ("python3", *argv[1:])
-        return self.inside(self.environment.command(tuple(argv)))
+        return self.wrap(self.environment.command(tuple(argv)))
 
-    def explained(self, ended: TaskExit, said: Optional[Tail]) -> TaskExit:
+    def explain(self, ended: TaskExit, said: Optional[Tail]) -> TaskExit:
         """Return how a rank ended: one whose command the engine could not execute has not started, in the engine's words."""
-        if self.environment is None or ended.code not in _NOT_EXECUTED or said is None:
+        if ended.code not in _NOT_EXECUTED or said is None:
             return ended
         words = said.line(_ENGINE_SAYS)
         return replace(ended, reason="not_started", text=words) if words else ended
@@ -150,7 +127,8 @@ class Container:
 
     # Opening
 
-    def _asked(self, order: OpenContainer, body: bytes) -> None:
+    def prepare(self, order: OpenContainer, body: bytes) -> None:
+        """Open the container, and answer once it is open or cannot be had."""
         self._asked_for = order.id
         if self._opening is None or self._opening.done():
             self._opening = asyncio.ensure_future(self._answer(order.deadline_s))
@@ -158,7 +136,7 @@ class Container:
     async def _answer(self, deadline_s: float) -> None:
         began = monotonic()
         status, text = "pass", ""
-        if self._enter is None and self.environment is not None:
+        if self._enter is None:
             try:
                 await self._open(self.environment, deadline_s)
             except CordeeError as error:
@@ -175,7 +153,7 @@ class Container:
         self._ends = [moment for moment in self._ends if monotonic() - moment < _FORGET_S]
         if len(self._ends) >= _MOST_ENDS:
             raise CordeeError(f"the container ended by itself {len(self._ends)} times within an hour: {self.lost}")
-        engine = find_engine(str(self.engine_name))
+        engine = find_engine(self.engine_name)
         complete = with_own_mounts(environment, [*self._own, self._plan.job_folder, *self._checkpoints])
         argv = await asyncio.get_running_loop().run_in_executor(None, _prepared, engine, complete)
         self._enter = await self._hold(argv, deadline_s)
@@ -210,9 +188,8 @@ class Container:
     async def _runs_well(self, argv: Sequence[str]) -> bool:
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[TaskExit] = loop.create_future()
-        assert self.environment is not None
         env = self.environment.variables(os.environ)
-        self._run_task(Task("look-for-python", self.inside(argv), env, self.cwd), ended.set_result)
+        self._run_task(Task("look-for-python", self.wrap(argv), env, self.cwd), ended.set_result)
         return (await ended).code == 0
 
     async def _drop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.environment.choose import PREFERENCE, choose_engine
-from cordee.environment.document import Environment
+from cordee.environment.document import Environment, Mount
 from cordee.environment.edf import Resolved
 from cordee.environment.edf.expand import ExpansionError, expand
 from cordee.environment.engines._base import EngineError
@@ -19,19 +20,30 @@ from cordee.environment.prepare import resolve_here
 from cordee.errors import CordeeError, DocumentError
 from cordee.findings import Finding
 from cordee.plan import model
-from cordee.plan.mount_data import places_to_see, visible, with_data
+from cordee.plan.examination import Examination, Shown
 from cordee.plan.saying import Saying
+from cordee.runs.folder import RunFolder, write_atomically
+from cordee.runs.plan import STEP_ENGINE
 from cordee.spec.load import LoadedJob
 
-STEP_ENGINE = "step"
 _KEY = "environment"
+
+
+class EnvironmentExamination(Examination):
+    """What the ranks run in."""
+
+    field = "environment"
+
+    def part(self, shown: Sequence[Shown]) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
+        """Return the environment, None where it cannot be had."""
+        return plan_environment(self.loaded, self.run_folder, shown=shown)
 
 
 def plan_environment(
     loaded: LoadedJob,
     run_folder: Path,
     environ: Mapping[str, str] = os.environ,
-    data: Sequence[model.DataSet] = (),
+    shown: Sequence[Shown] = (),
 ) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
     """Return the environment that the ranks of a job run in and what is worth saying about it.
 
@@ -41,7 +53,7 @@ def plan_environment(
         loaded: a valid document that names an environment, with the profile of the cluster it is meant for.
         run_folder: of the run that the plan is for.
         environ: variables that the EDF may refer to.
-        data: data sets of the job: they are mounted at their own paths, read-only, where the engine is ours.
+        shown: what ranks must see of the host: it is mounted at its own paths, read-only, where the engine is ours.
     """
     assert loaded.job.environment
     saying, site = Saying(loaded), loaded.cluster.environment
@@ -66,7 +78,7 @@ def plan_environment(
         return None, [*resolved.findings, *resolved.refusals()]
     if site.engine == STEP_ENGINE:
         planned = _of_the_step(loaded, resolved, run_folder, saying)
-        _unmounted(resolved.environment, data, saying)
+        _unmounted(resolved.environment, shown, saying)
         return planned, [*resolved.findings, *saying.findings]
     _mounts(loaded, resolved.environment, saying)
     try:
@@ -77,7 +89,7 @@ def plan_environment(
         return None, [*resolved.findings, *saying.findings, _finding(loaded, error, rule)]
     files = tuple(map(str, resolved.files))
     warnings = [_placed(loaded, each) for each in image_warnings(environment)]
-    environment = with_data(environment, data, loaded.folder)
+    environment = with_shown(environment, shown, loaded.folder)
     planned = model.EnvironmentPlan(engine=engine, document=environment.document(), files=files)
     return planned, [*resolved.findings, *saying.findings, *warnings]
 
@@ -100,20 +112,42 @@ def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying
     )
 
 
-def _unmounted(environment: Environment, data: Sequence[model.DataSet], saying: Saying) -> None:
-    """Name the mounts that a data set needs where the site enters the environment by itself."""
-    for one in data if environment.image else ():
-        missing = [place for place in places_to_see(one) if not visible(environment, place)]
+def visible(environment: Environment, place: str) -> bool:
+    """Return whether a path of the host is seen inside under the same path, or something was put there on purpose."""
+    covering = [mount for mount in environment.mounts if _is_below(place, mount.target)]
+    nearest = max(covering, key=lambda mount: len(mount.target), default=None)
+    if nearest is None:
+        return False
+    return nearest.target == place or nearest.source == nearest.target
+
+
+def with_shown(environment: Environment, shown: Sequence[Shown], job_folder: Path) -> Environment:
+    """Return the environment with read-only mounts of what ranks must see and it does not show yet.
+
+    What lies in the job's folder is seen with it.
+    """
+    if environment.root is None or environment.root.kind == "host":
+        return environment
+    for one in shown:
+        for place in one.places:
+            if place != "/" and not visible(environment, place) and not _is_below(place, str(job_folder)):
+                environment = replace(environment, mounts=(*environment.mounts, Mount(place, place, ("ro",))))
+    return environment
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _unmounted(environment: Environment, shown: Sequence[Shown], saying: Saying) -> None:
+    """Name the mounts that are needed where the site enters the environment by itself."""
+    for one in shown if environment.image else ():
+        missing = [place for place in one.places if not visible(environment, place)]
         if missing:
-            text = f"ranks run in an image, and no mount of the environment shows them the data set {one.name}"
+            text = f"ranks run in an image, and no mount of the environment shows them {one.what}"
             what = "add " + " and ".join(f'"{place}:{place}:ro"' for place in missing)
-            saying.warn(
-                f"data.{one.name}.from",
-                "data-not-mounted",
-                text,
-                given=", ".join(missing),
-                next=f"{what} to `mounts`, unless the site mounts it",
-            )
+            what += " to `mounts`, unless the site mounts it"
+            saying.warn(one.key, "data-not-mounted", text, given=", ".join(missing), next=what)
 
 
 def _engine(loaded: LoadedJob, environment: Environment, saying: Saying) -> str:
@@ -153,3 +187,15 @@ def _finding(loaded: LoadedJob, error: CordeeError, rule: str) -> Finding:
     file, line = loaded.place(_KEY)
     details: dict[str, Any] = {"given": error.given, "allowed": error.allowed, "next": error.next}
     return Finding(error.text, "error", rule, file=error.file or file, line=error.line or line, **details)
+
+
+def keep_environment(folder: RunFolder, loaded: LoadedJob, plan: model.Plan) -> tuple[str, ...]:
+    """Keep the EDFs as they were given, the first base first, and the document that they resolved to."""
+    environment = plan.step.environment
+    if environment is not None:
+        kept = folder.documents / "environment"
+        kept.mkdir(mode=0o700)
+        for number, path in enumerate(environment.files, start=1):
+            write_atomically(kept / f"{number}-{Path(path).name}", Path(path).read_bytes())
+        write_atomically(folder.documents / "environment.json", json.dumps(environment.document, indent=1))
+    return ()

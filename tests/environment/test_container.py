@@ -16,8 +16,9 @@ import pytest
 from cordee.environment.document import Environment, Mount, Root
 from cordee.environment.engines import ENGINES
 from cordee.environment.engines._base import CONTAINER_SCHEMA, Engine, Missing
-from cordee.node.container import Container, ContainerDown
-from cordee.node.container_mounts import with_own_mounts
+from cordee.environment.node.container import Container
+from cordee.environment.node.mounts import with_own_mounts
+from cordee.node.enclosure import Enclosure, EnclosureDown, Surroundings
 from cordee.node.tasks import Task, TaskExit, TaskRunner
 from cordee.node.watchers import Watched
 from cordee.runs.plan import Checkpoints, EnvironmentPlan, Plan, Sampling, Step, Tasks, Timeouts
@@ -73,7 +74,8 @@ class NodeUnderTest:
         timeouts = Timeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
         plan = Plan("r", "local", job, job, str(self.folder), (step,), timeouts, Sampling(1.0))
         own = [str(self.folder)]
-        self.container = Container(plan, own, watched, self.sent.append, lambda *said: None, self._lost)
+        self.around = Surroundings(plan, own, watched, self.sent.append, lambda *said: None, self._lost)
+        self.container = Container(self.around)
 
     def _lost(self) -> None:
         self.gone += 1
@@ -114,11 +116,11 @@ def with_node(tmp_path: Path, during: Any, argv: tuple[str, ...] = ("true",), **
 
 def test_commands_run_inside_from_the_moment_the_engine_says_that_it_is_up(tmp_path):
     async def during(node):
-        with pytest.raises(ContainerDown):
-            node.container.inside(["pwd"])
+        with pytest.raises(EnclosureDown):
+            node.container.wrap(["pwd"])
         done = await node.open()
         assert (done.status, done.text) == ("pass", "")
-        argv = node.container.inside(["sh", "-c", "pwd"])
+        argv = node.container.wrap(["sh", "-c", "pwd"])
         assert argv[-6:-3] == ("--workdir", str(tmp_path / "job"), "--")
         ended: asyncio.Future[TaskExit] = asyncio.get_running_loop().create_future()
         node.start(Task("t", argv, dict(os.environ), "/"), ended.set_result)
@@ -139,7 +141,7 @@ def test_a_container_that_is_open_is_not_opened_again(tmp_path, script_engine):
 def test_the_workdir_of_the_edf_goes_before_that_of_the_job(tmp_path):
     async def during(node):
         await node.open()
-        assert node.container.inside(["x"])[-3:] == ("/usr", "--", "x")
+        assert node.container.wrap(["x"])[-3:] == ("/usr", "--", "x")
 
     with_node(tmp_path, during, workdir="/usr")
 
@@ -183,8 +185,8 @@ def test_a_container_that_ends_by_itself_is_told_and_opened_again_at_most_three_
             lost = await node.told(messages.ContainerLost)
             assert lost.text == "its container ended: ended by SIGKILL" == node.container.lost
             assert node.gone == count
-            with pytest.raises(ContainerDown, match="SIGKILL"):
-                node.container.inside(["true"])
+            with pytest.raises(EnclosureDown, match="SIGKILL"):
+                node.container.wrap(["true"])
         done = await node.open()
         assert done.status == "fail"
         assert "3 times within an hour" in done.text
@@ -219,18 +221,18 @@ def test_an_image_without_python_runs_python3_instead(tmp_path, monkeypatch):
 
     async def during(node):
         await node.open()
-        assert node.container.rank(["python", "train.py"])[-2:] == ("python3", "train.py")
-        assert node.container.rank(["./python", "x"])[-2:] == ("./python", "x")
+        assert node.container.wrap_rank(["python", "train.py"])[-2:] == ("python3", "train.py")
+        assert node.container.wrap_rank(["./python", "x"])[-2:] == ("./python", "x")
 
     with_node(tmp_path, during, argv=("python", "train.py"), env={"PATH": str(folder)})
 
 
 def test_without_an_environment_nothing_stands_in_front_of_a_command(tmp_path):
     async def during(node):
-        node.container.environment = None
-        assert node.container.rank(["python", "x"]) == ("python", "x")
-        assert node.container.inside(["a"]) == ("a",)
-        assert node.container.cwd == node.container.workdir == str(tmp_path / "job")
+        host = Enclosure(node.around)
+        assert host.wrap_rank(["python", "x"]) == ("python", "x")
+        assert host.wrap(["a"]) == ("a",)
+        assert host.cwd == host.workdir == str(tmp_path / "job")
         assert (await node.open()).status == "pass"
 
     with_node(tmp_path, during)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import grp
+import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from cordee.data.catalogue import Located, known_as, locate, located, tier_of
@@ -16,8 +18,10 @@ from cordee.data.shared import is_member, may_read
 from cordee.errors import CordeeError
 from cordee.findings import Finding
 from cordee.plan import model
+from cordee.plan.examination import Contribution, Examination, Shown
 from cordee.plan.examine_storage import local_kind
 from cordee.plan.saying import Saying
+from cordee.runs.folder import RunFolder, write_atomically
 from cordee.spec.load import LoadedJob
 from cordee.spec.profile import StorageTier
 from cordee.units import format_duration, format_size
@@ -25,6 +29,51 @@ from cordee.units import format_duration, format_size
 SMALL_BYTES = 1 << 20
 MANY_FILES = 1000
 _SOON_S = 7 * 86400.0
+
+
+class DataExamination(Examination):
+    """Where the data sets of a job lie."""
+
+    field = "data"
+
+    def __init__(self, loaded: LoadedJob, run_folder: Path) -> None:
+        super().__init__(loaded, run_folder)
+        self._planned: tuple[model.DataSet, ...] = ()
+
+    def contribute(self) -> Contribution:
+        """Bring each data set's place into a variable, and before the eyes of ranks in a container."""
+        self._planned, findings = plan_data(self.loaded)
+        shown: tuple[Shown, ...] = ()
+        if self.loaded.job.environment:
+            shown = tuple(shown_of(one) for one in self._planned)
+        return Contribution(shown, {one.variable: one.place for one in self._planned}, findings)
+
+    def part(self, shown: Sequence[Shown]) -> tuple[tuple[model.DataSet, ...], list[Finding]]:
+        """Return the data sets as they were found."""
+        return self._planned, []
+
+
+def shown_of(data: model.DataSet) -> Shown:
+    """Return the paths of the host that hold a data set: its own, and where its shards lie; none for an object store."""
+    return Shown(f"the data set {data.name}", f"data.{data.name}.from", tuple(_places(data)))
+
+
+def _places(data: model.DataSet) -> list[str]:
+    if "://" in data.place:
+        return []
+    place = data.place if os.path.exists(data.place) else os.path.dirname(data.place)
+    elsewhere = look(data.place).elsewhere if data.kind == "packed" else None
+    if elsewhere is None and data.kind == "packed" and os.path.isfile(place):
+        place = os.path.dirname(place)
+    return [place, *([elsewhere] if elsewhere is not None and "://" not in elsewhere else [])]
+
+
+def keep_data(folder: RunFolder, loaded: LoadedJob, plan: model.Plan) -> tuple[str, ...]:
+    """Keep what was found of the data sets; they are no code, wherever they lie."""
+    if plan.step.data:
+        data = {"schema": "cordee.data/1", "data": [one.model_dump(mode="json") for one in plan.step.data]}
+        write_atomically(folder.documents / "data.json", json.dumps(data, indent=1))
+    return tuple(one.place for one in plan.step.data if "://" not in one.place)
 
 
 def plan_data(loaded: LoadedJob) -> tuple[tuple[model.DataSet, ...], list[Finding]]:

@@ -1,0 +1,7 @@
+"""Names under which Cordée's own parts tell the run something through a rank's channel."""
+
+from __future__ import annotations
+
+CHECKPOINT_SECONDS, CHECKPOINT_BYTES = "cordee/checkpoint_seconds", "cordee/checkpoint_bytes"
+CHECKPOINT_BLOCKING = "cordee/checkpoint_blocking"
+CHECKPOINT_DAMAGED = "cordee/checkpoint_damaged"
