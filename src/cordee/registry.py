@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import NamedTuple
 
 from cordee.errors import CordeeError
 from cordee.parts import load
@@ -23,7 +24,23 @@ BUILT_IN: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True)
+class Page(NamedTuple):
+    """A page of the web server.
+
+    Attributes:
+        pattern: its address: parts that begin with ":" are handed to the page; below `run/:run` it stands in a run's frame.
+        file: of the package's `static`, a JavaScript module whose default export is the page's component.
+        title: in words.
+        tab: whether it is among the tabs of a run.
+    """
+
+    pattern: str
+    file: str
+    title: str
+    tab: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class System:
     """The doors of one system; each is a text `module:object`, and what is empty the system has not.
 
@@ -35,6 +52,11 @@ class System:
         examine: an `Examination` (`cordee.plan.examination`): its part of the plan, and findings.
         keep: `keep(folder, loaded, plan)`: writes what it keeps in a new run's folder; returns the paths that are no code.
         node_parts: what it fills ports of the node side with, by the port's name.
+        commands: of `cordee`, by their names, where the command line has none of that name.
+        routes: an APIRouter of the web server.
+        pages: of the web server.
+        package: of a system that is not built in: its top-level package, of which `__init__`, `node` and `static` are used:
+            the first two travel to the nodes, the last holds the files of the pages.
     """
 
     name: str
@@ -44,6 +66,10 @@ class System:
     examine: str = ""
     keep: str = ""
     node_parts: Mapping[str, str] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
+    routes: str = ""
+    pages: tuple[Page, ...] = ()
+    package: str = ""
 
 
 @cache
@@ -84,6 +110,11 @@ def node_parts(systems: Iterable[System]) -> dict[str, str]:
 def with_table(key: str) -> System | None:
     """Return the system of another package that has this table of the job document, None where there is none."""
     return next((system for system in outsiders() if key in system.tables), None)
+
+
+def command(name: str) -> str | None:
+    """Return the command of another package's system that has this name, None where there is none."""
+    return next((system.commands[name] for system in outsiders() if name in system.commands), None)
 
 
 def about(job: object, others: tuple[System, ...] = ()) -> tuple[System, ...]:

@@ -47,15 +47,26 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._table:
-            return None
+            return self._of_a_system(cmd_name)
         command: click.Command = import_module(self._table[cmd_name][0]).command
+        return command
+
+    def _of_a_system(self, name: str) -> click.Command | None:
+        """Return the command that a system of another package brings; packages are asked only for a name that is not ours."""
+        if self._table is not COMMANDS:
+            return None
+        from cordee import registry
+        from cordee.parts import load
+
+        part = registry.command(name)
+        command: click.Command | None = None if part is None else load(part)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in self._table and not name.startswith("-"):
+        if name not in self._table and not name.startswith("-") and self._of_a_system(name) is None:
             near = nearest(name, self._table)
             hint = f"; did you mean {near!r}?" if near else ""
             if name.endswith((".py", ".sh")):

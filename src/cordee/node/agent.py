@@ -20,6 +20,7 @@ from cordee.errors import CordeeError
 from cordee.node.allocation import Allocation
 from cordee.node.attempt import NodeAttempt, Present
 from cordee.node.attempts import Attempts
+from cordee.node.companions import Companions
 from cordee.node.enclosure import Surroundings, enclosure_of
 from cordee.node.machine import Machine
 from cordee.node.node_log import NodeLog
@@ -110,7 +111,12 @@ class Agent:
         self._enclosure = enclosure = enclosure_of(around)
         environment = RankEnvironment(base_environment(os.environ, plan.step.tasks, enclosure))
         slots = self._slots
-        offer = self._reporting.offered.environment
+        self._companions = companions = Companions(plan, self._node)
+        metrics = self._reporting.offered.environment
+
+        def offer(env: dict[str, str], rank: int) -> dict[str, str]:
+            return companions.environment(metrics(env, rank), rank)
+
         commands = RankCommands(plan, enclosure, channels, environment, slots, offer)
 
         def attempt(world: World) -> NodeAttempt:
@@ -152,6 +158,7 @@ class Agent:
             late.cancel()
             await self._attempts.end()
             await self._enclosure.close()
+            await self._companions.close()
             self._watched.tasks.kill_everything()
             if self._uplink.connection is not None:
                 self._uplink.connection.close("the agent ends")

@@ -36,7 +36,7 @@ class RankCommands:
         channels: of which each rank gets one.
         environment: that they begin with.
         slots: of which each rank gets its part.
-        offer: adds to one rank's environment where it can send metrics to: `offer(env, rank)`.
+        offer: adds to one rank's environment what runs beside it offers: `offer(env, rank)`.
     """
 
     def __init__(

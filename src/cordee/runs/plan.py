@@ -71,13 +71,14 @@ class EnvironmentPlan(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step."""
+    """One step; `systems` are the parts of systems that have no field of their own here, by their names."""
 
     tasks: Tasks
     checkpoint: Checkpoints
     request: Request = Request()
     segment: Segment = Segment()
     environment: Optional[EnvironmentPlan] = None
+    systems: dict[str, Any] = {}  # noqa: RUF012
 
 
 class Timeouts(NamedTuple):

@@ -142,8 +142,8 @@ class VettingSite(Document):
     baseline: str | None = None
     users: Literal["name", "hash", "none"] = "name"
     environments: str | None = None
-    offenders: OffenderPolicy = OffenderPolicy()
-    actions: SiteActions = SiteActions()
+    offenders: OffenderPolicy = OffenderPolicy.model_construct()
+    actions: SiteActions = SiteActions.model_construct()
 
 
 class EnvironmentSite(Document):

@@ -10,9 +10,11 @@ import shutil
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import cordee
+from cordee.errors import RunFolderError
 
 NODE_SIDE = (
     "__init__.py",
@@ -91,44 +93,64 @@ def bundled_files() -> dict[str, Path]:
     return {"cordee/hardware/_bundled_pynvml.py": Path(spec.origin)}
 
 
-def write_node_zip(target: Path) -> None:
+def package_files(package: str) -> dict[str, Path]:
+    """Return what travels of a system that is not built in, by its name in the zip: `__init__`, and all below `node`.
+
+    Raises:
+        RunFolderError: there is no such package.
+    """
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise RunFolderError("a system's package is not there", given=package, next="install it, or remove its table")
+    home = Path(spec.origin).parent
+    found = [home / "__init__.py", *sorted((home / "node").rglob("*.py"))]
+    return {f"{package}/{path.relative_to(home)}": path for path in found}
+
+
+def write_node_zip(target: Path, packages: Sequence[str] = ()) -> None:
     """Write the node side to `target`; a copy compiled earlier for this interpreter is used again.
+
+    Args:
+        target: the file.
+        packages: of systems that are not built in.
 
     Raises:
         OSError: the target cannot be written.
     """
-    cached = _cache_path()
+    sources = _sources(packages)
+    cached = _cache_path(sources)
     if not cached.is_file():
         try:
             cached.parent.mkdir(parents=True, exist_ok=True)
-            _build(cached)
+            _build(cached, sources)
         except OSError:
-            _build(target)
+            _build(target, sources)
             return
     shutil.copyfile(cached, target)
 
 
-def _cache_path() -> Path:
+def _cache_path(sources: dict[str, Path]) -> Path:
     key = hashlib.sha256(sys.implementation.cache_tag.encode())
-    for path in _sources().values():
+    for path in sources.values():
         status = path.stat()
         key.update(f"{path}:{status.st_size}:{status.st_mtime_ns};".encode())
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "cordee" / f"node-{key.hexdigest()[:20]}.zip"
 
 
-def _sources() -> dict[str, Path]:
+def _sources(packages: Sequence[str]) -> dict[str, Path]:
     package = Path(cordee.__file__).parent
     ours = {f"cordee/{path.relative_to(package)}": path for path in node_side_files()}
-    return {**ours, **{name: package / path for name, path in _AT_THE_TOP.items()}, **bundled_files()}
+    theirs = {name: path for each in packages for name, path in package_files(each).items()}
+    return {**ours, **{name: package / path for name, path in _AT_THE_TOP.items()}, **bundled_files(), **theirs}
 
 
-def _build(target: Path) -> None:
+def _build(target: Path, sources: dict[str, Path]) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=".node-")
     os.close(descriptor)
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive, tempfile.TemporaryDirectory() as scratch:
-            for name, path in _sources().items():
+            for name, path in sources.items():
                 archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes())
                 if path.suffix == ".py":
                     compiled = Path(scratch) / "module.pyc"

@@ -127,7 +127,7 @@ def create_run(prepared: Prepared) -> RunFolder:
         ]
         write_atomically(folder.provenance, json.dumps(_provenance(loaded), indent=1))
         digest = snapshot_code(loaded.folder, folder.code, folder.code_manifest, without=tuple(map(Path, no_code)))
-        write_node_zip(folder.node_zip)
+        write_node_zip(folder.node_zip, [system.package for system in loaded.systems if system.package])
         write_atomically(folder.submit / submitter(plan.backend).script_name, prepared.script)
         frozen = plan.model_copy(update={"code_digest": digest})
         write_atomically(folder.plan, json.dumps(frozen.document(), indent=1))

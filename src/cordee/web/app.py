@@ -15,9 +15,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 import cordee
+from cordee import registry
 from cordee.errors import CordeeError, UsageError
 from cordee.fleet.peers import Peers
 from cordee.fleet.tokens import Token
+from cordee.parts import load
 from cordee.web.access import Access
 from cordee.web.cache import Cache
 from cordee.web.errors import NotFound, status_of
@@ -65,10 +67,19 @@ def make_app(
     for module in (runs, samples, logged, parts, judged, live, site):
         app.include_router(module.router)
 
+    systems = registry.outsiders()
+    for system in systems:
+        if system.routes:
+            app.include_router(load(system.routes))
+
     @app.get("/", include_in_schema=False)
     def page() -> Response:
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
+    for system in systems:
+        if system.pages:
+            files = _Static(packages=[(system.package, "static")])
+            app.mount(f"/static/systems/{system.name}", files, name=f"static of {system.name}")
     app.mount("/static", _Static(directory=STATIC), name="static")
     app.add_exception_handler(CordeeError, _told)
     app.add_exception_handler(RequestValidationError, _wrong_parameter)

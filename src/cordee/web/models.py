@@ -39,6 +39,17 @@ class About(Answer):
     poll_s: float = Field(description="How often the folder of a run that somebody follows is looked at, in seconds.")
 
 
+class PageLine(Answer):
+    pattern: str = Field(description="Its address: what begins with a colon is handed to the page.")
+    file: str = Field(description="Its JavaScript module, as seen from those of the pages that are always there.")
+    title: str
+    tab: bool = Field(description="Whether it is among the tabs of a run.")
+
+
+class PageList(Answer):
+    pages: list[PageLine]
+
+
 class RunLine(Answer):
     id: str
     name: str

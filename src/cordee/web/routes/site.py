@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from cordee import registry
 from cordee.report.datasets import catalogue_document
 from cordee.web.answers import document_answer
 from cordee.web.fleet import fleet_document
-from cordee.web.models import Catalogue, Fleet
+from cordee.web.models import Catalogue, Fleet, PageList
 from cordee.web.server import server_of
 
 router = APIRouter(prefix="/api", tags=["site"])
@@ -18,6 +19,17 @@ def fleet(request: Request) -> Response:
     """Return all nodes with what runs and ran on them, other jobs where Slurm is asked, and what vettings said."""
     server = server_of(request)
     return document_answer(request, fleet_document(server.shelf.summaries(), server.site))
+
+
+@router.get("/pages", response_model=PageList)
+def pages(request: Request) -> Response:
+    """Return the pages that systems of other packages bring beside those that are always there."""
+    found = [
+        {**page._asdict(), "file": f"../systems/{system.name}/{page.file}"}
+        for system in registry.outsiders()
+        for page in system.pages
+    ]
+    return document_answer(request, {"pages": found})
 
 
 @router.get("/catalogue", response_model=Catalogue)

@@ -1,7 +1,8 @@
 /** The shell around all pages: address, header, keyboard, theme. */
 
 import { html, render, useEffect, useErrorBoundary, useState } from "./vendor/htm-preact-3.1.1.js";
-import { at, matched } from "./routes.js";
+import { get } from "./api.js";
+import { addPages, at, matched } from "./routes.js";
 import { KEYS, listen } from "./keys.js";
 import { RunFrame } from "./frame.js";
 import { timeKeys } from "./range.js";
@@ -147,4 +148,11 @@ function App() {
 
 const app = document.getElementById("app");
 app.replaceChildren();
-render(html`<${App} />`, app);
+const draw = () => render(html`<${App} />`, app);
+draw();
+get("api/pages").then(
+  ({ pages }) => {
+    if (pages.length) draw(addPages(pages));
+  },
+  () => {}, // the pages that are always there say what is wrong
+);

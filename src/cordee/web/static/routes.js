@@ -1,4 +1,4 @@
-/** The pages: which address shows which file. A page is one file in pages/ and one line here. */
+/** The pages: which address shows which file. A page is one file in pages/ and one line here; systems of other packages bring theirs. */
 
 /**
  * `[pattern, file, title, tab]`: a part of the pattern that begins with ":" is handed to the page by that name; pages below
@@ -22,6 +22,11 @@ export const ROUTES = [
   ["run/:run/data", "data.js", "Data", true],
   ["run/:run/storage", "storage.js", "Storage", true],
 ];
+
+/** Add the pages that systems of other packages bring, as `api/pages` tells them. */
+export function addPages(pages) {
+  for (const { pattern, file, title, tab } of pages) ROUTES.push([pattern, file, title, tab]);
+}
 
 /** Return `{file, title, params, query}` of an address such as "#/run/a/heat?group=gpu"; null where there is no such page. */
 export function matched(hash) {

@@ -1,0 +1,27 @@
+"""What it plans and finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cordee.findings import Finding
+from cordee.plan.examination import Examination, Shown
+from cordee.plan.model import Plan
+from cordee.plan.saying import Saying
+from cordee.units import format_duration
+
+
+class WindowExamination(Examination):
+    """Whether the job fits."""
+
+    def part(self, shown: Sequence[Shown]) -> tuple[dict[str, Any], list[Finding]]:
+        return {"open_s": self.loaded.job.window.open}, []
+
+    def judge(self, plan: Plan) -> list[Finding]:
+        saying, wanted = Saying(self.loaded), plan.step.request.time_s
+        open_s = plan.step.systems["window"]["open_s"]
+        if wanted is not None and wanted > open_s:
+            text = f"the job asks for {format_duration(wanted)}, and the window is open for {format_duration(open_s)}"
+            saying.warn("window.open", "window-too-short", text, next="ask for less time")
+        return saying.findings
