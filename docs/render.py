@@ -54,15 +54,19 @@ def architecture(root: Path) -> str:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    rows = "\n".join(f"| `{room}` | {text} | {side} |" for room, side, text in module.LAYERS)
+    rows = "\n".join(
+        f"| `{room}` | {module.storey_of(room)} | {text} | {side} |" for room, side, text in module.LAYERS
+    )
     return f"""# Architecture
 
-Rooms stand in the order of data. A room imports only from itself and from rooms above it. The node side runs
-on Python 3.9 with the standard library alone, is copied into each run as one zip, and never imports the
-document side. `tests/test_layers.py` enforces this, and this table is rendered from it.
+The house has three storeys. The platform's rooms stand in the order of data: each imports only from itself and from rooms
+of the platform above it. Systems stand beside each other on the platform: none imports another, and the platform imports
+none of them; it asks them [by the doors that they register](systems.md). Faces stand in front of all. The node side runs on
+Python 3.9 with the standard library alone, is copied into each run as one zip, and never imports the document side.
+`tests/test_layers.py` enforces this, with a list of what still crosses and why, and this table is rendered from it.
 
-| room | holds | side |
-|---|---|---|
+| room | of | holds | side |
+|---|---|---|---|
 {rows}
 
 The shape of a run is described in [A run's life](life.md), its files in [The run folder](run-folder.md), and why things are

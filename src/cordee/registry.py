@@ -7,7 +7,6 @@ others come by entry points of the group `cordee.systems`, which are read only w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
@@ -40,8 +39,7 @@ class Page(NamedTuple):
     tab: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class System:
+class System(NamedTuple):
     """The doors of one system; each is a text `module:object`, and what is empty the system has not.
 
     Attributes:
@@ -60,13 +58,13 @@ class System:
     """
 
     name: str
-    tables: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, str] = {}
     always: bool = False
     read: str = ""
     examine: str = ""
     keep: str = ""
-    node_parts: Mapping[str, str] = field(default_factory=dict)
-    commands: Mapping[str, str] = field(default_factory=dict)
+    node_parts: Mapping[str, str] = {}
+    commands: Mapping[str, str] = {}
     routes: str = ""
     pages: tuple[Page, ...] = ()
     package: str = ""

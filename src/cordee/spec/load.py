@@ -212,7 +212,7 @@ class _Reading:
         self.overrides = document.get("on", {})
         self._cluster, self._environ, self._flags = names[-1], environ, flags
         self._applies = tuple(dict.fromkeys(names))
-        self.outsiders = tuple(dict.fromkeys(_outsiders(self._tables())))
+        self.outsiders = tuple({system.name: system for system in _outsiders(self._tables())}.values())
         self.kind = _kind(self.outsiders)
 
     def _tables(self) -> Iterator[str]:

@@ -192,6 +192,6 @@ class ClusterProfile(Document):
     storage: dict[Name, StorageTier] = Field(default_factory=dict)
     datasets: dict[Name, SharedDataset] = Field(default_factory=dict)
     switches: dict[str, str] = Field(default_factory=dict)
-    vetting: VettingSite = VettingSite()
-    environment: EnvironmentSite = EnvironmentSite()
+    vetting: VettingSite = VettingSite.model_construct()
+    environment: EnvironmentSite = EnvironmentSite.model_construct()
     defaults: dict[str, Any] = Field(default_factory=dict)
