@@ -54,9 +54,7 @@ def architecture(root: Path) -> str:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    rows = "\n".join(
-        f"| `{room}` | {module.storey_of(room)} | {text} | {side} |" for room, side, text in module.LAYERS
-    )
+    rows = "\n".join(f"| `{room}` | {module.storey_of(room)} | {text} | {side} |" for room, side, text in module.LAYERS)
     return f"""# Architecture
 
 The house has three storeys. The platform's rooms stand in the order of data: each imports only from itself and from rooms

@@ -86,8 +86,12 @@ NODE_MODULES_OF_SHARED_ROOMS = {
 # imports no other system, no face.
 PLATFORM, FACE, TESTING = "the platform", "a face", "testing"
 STOREYS = {
-    **dict.fromkeys(("__init__", "errors", "clock", "opening", "parts", "findings", "units", "words", "stats"), PLATFORM),
-    **dict.fromkeys(("slurm", "starting", "wire", "hardware", "squashfs", "runs", "client", "registry", "spec"), PLATFORM),
+    **dict.fromkeys(
+        ("__init__", "errors", "clock", "opening", "parts", "findings", "units", "words", "stats"), PLATFORM
+    ),
+    **dict.fromkeys(
+        ("slurm", "starting", "wire", "hardware", "squashfs", "runs", "client", "registry", "spec"), PLATFORM
+    ),
     **dict.fromkeys(("plan", "node", "supervise", "submit"), PLATFORM),
     **dict.fromkeys(("checks", "vetting", "fleet", "spec.fleet_site", "spec.rules"), "vetting"),
     **{"spec.protocol": "vetting", "spec.protocol_": "vetting"},
