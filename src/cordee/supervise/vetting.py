@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import os
 from functools import partial
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 from cordee.checks import checks_for, unknown_result
 from cordee.clock import monotonic
@@ -15,10 +15,10 @@ from cordee.runs.journal import JournalWriter
 from cordee.supervise.nodes import Node
 from cordee.supervise.vocabulary import Judged, Prepared
 from cordee.vetting.conduct import Conductor, plain_protocol
-from cordee.vetting.member import Member, within
+from cordee.vetting.member import Lost, Member, within
 from cordee.vetting.verdict import verdict
 from cordee.wire import messages
-from cordee.wire.messages import FROM_SUPERVISOR, FromAgent, decode, encode
+from cordee.wire.messages import FromAgent
 
 _SETUP_DEADLINE_S = 600.0
 _CONTAINER_DEADLINE_S = 300.0
@@ -29,15 +29,8 @@ _PAIRS = "pair.bandwidth"
 _AT_ONCE = 100
 
 SendTo = Callable[..., bool]
-
-
-class _Lost(NamedTuple):
-    """The agent that was asked is gone."""
-
-    text: str
-
-
-_Done = Union[messages.ContainerDone, messages.SetupDone, _Lost]
+_Done = Union[messages.ContainerDone, messages.SetupDone, Lost]
+_ANSWERS = (messages.ChecksOutput, messages.ChecksDone, messages.FreePorts, messages.Time)
 
 
 class NodePreparation:
@@ -51,7 +44,7 @@ class NodePreparation:
         self.node = node
         self.incarnation = node.incarnation
         self._send = partial(order, node)
-        self.member = Member(node.name, self._send_for_member, node.address, self._away_s)
+        self.member = Member(node.name, self._send, node.address, self._away_s)
         self._step = step
         self._folder = folder
         self._conductor = conductor
@@ -64,15 +57,15 @@ class NodePreparation:
             done = self._waiting.get(message.id)
             if done is not None and not done.done():
                 done.set_result(message)
-        else:
-            self.member.message(encode(message), body)
+        elif isinstance(message, _ANSWERS):
+            self.member.message(message, body)
 
     def lost(self, reason: str) -> None:
         """The agent is gone: whatever is awaited will not come, and what was found counts no more."""
         self.superseded = True
         for done in self._waiting.values():
             if not done.done():
-                done.set_result(_Lost(reason))
+                done.set_result(Lost(reason))
         self.member.lost(reason)
 
     async def run(self) -> Prepared:
@@ -90,9 +83,6 @@ class NodePreparation:
             wanted = checks_for(self._step["vet"], self._folder, self._step["tasks"]["argv"][0], {})
             results += await self._conductor.vet_node(self.member, first=wanted)
         return Prepared(self.node.name, self.incarnation, verdict(results), results)
-
-    def _send_for_member(self, document: dict[str, Any]) -> bool:
-        return self._send(decode(document, FROM_SUPERVISOR))
 
     def _away_s(self) -> float:
         return self.node.away_s(monotonic())
@@ -118,7 +108,7 @@ class NodePreparation:
         del self._waiting[question]
         if done is None:
             return [unknown_result(entry, late, "timeout")]
-        if isinstance(done, _Lost):
+        if isinstance(done, Lost):
             return [unknown_result(entry, done.text, "silent")]
         result = unknown_result(entry, done.text, "error")
         if done.status != "unknown":
