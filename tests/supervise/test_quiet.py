@@ -18,6 +18,7 @@ from cordee.node import rescue
 from cordee.runs import logtail, lookout
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter
+from cordee.runs.plan import Checkpoints, Plan, Sampling, Step, Tasks, Timeouts
 from cordee.submit.slurm import asking
 from cordee.supervise import ending, remarks, telling, ticker
 from cordee.supervise.ownership import Ownership
@@ -28,7 +29,16 @@ from cordee.supervise.waking import Waking
 from cordee.testing.operations import counted
 from cordee.web import shelf, stamps
 
-PLAN = {"steps": [{"request": {"nodes": 1, "spare_nodes": 0}}], "timeouts": {"lost_s": 20.0}}
+PLAN = Plan(
+    "t",
+    "local",
+    "/job",
+    "/job",
+    "/run",
+    (Step(Tasks(("true",), {}), Checkpoints("/run/checkpoints")),),
+    Timeouts(60.0, 1.0, 20.0, 60.0, 10.0, 8.0),
+    Sampling(1.0),
+)
 
 
 @pytest.fixture
@@ -44,7 +54,7 @@ class Asking:
         self.ownership.claim()
         self.paces, self.progress, self.clock = Paces(SHARED, 0.0), ProgressPace(ticker._SHARED_PROGRESS_S), 0.0
         self.journal = JournalWriter(folder.journal, "supervisor-1", 1, mono=lambda: self.clock)
-        policy = {"path": str(checkpoints), "pattern": "step-*", "ignore": {}}
+        policy = Checkpoints(str(checkpoints), pattern="step-*")
         self.checkpoints = RunCheckpoints(policy, folder.id, folder.control, 60.0, 5.0)
         self.checkpoints.begin_training()
         self.seen = None

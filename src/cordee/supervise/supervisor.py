@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import signal
 import sys
 import traceback
@@ -25,6 +24,7 @@ from cordee.runs.folder import RunFolder, say
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Aside, Lane
+from cordee.runs.plan import read_plan
 from cordee.supervise import remarks, segments
 from cordee.supervise.agents import Agents
 from cordee.supervise.asides import Asides, GoneAgents
@@ -98,8 +98,8 @@ class Supervisor:
         self, folder: RunFolder, place: Optional[Place] = None, disk: Disk = DISK, lanes: Optional[Lanes] = None
     ) -> None:
         self.folder = folder
-        self.plan: dict[str, Any] = json.loads(folder.plan.read_text())
-        step, timeouts = self.plan["steps"][0], self.plan["timeouts"]
+        self.plan = read_plan(folder)
+        step, timeouts = self.plan.step, self.plan.timeouts
         self.place = place or place_of(folder, self.plan)
         self._refuse_a_second_job()
         self.ownership = Ownership(folder.control / "epochs", self.place.owner_alive, self.place.identity, disk)
@@ -108,7 +108,7 @@ class Supervisor:
         self.lanes = lanes or Lanes()
         self.journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch, disk=disk)
         self.checkpoints = RunCheckpoints(
-            step["checkpoint"], folder.id, folder.control, timeouts["orphan_s"], timeouts["kill_s"]
+            step.checkpoint, folder.id, folder.control, timeouts.orphan_s, timeouts.kill_s
         )
         before = segments.state_at_start(self.journal, folder, self.place, self.checkpoints)
         end = self.ownership.decided(before.epoch) if before.state == "running" else None
@@ -118,7 +118,7 @@ class Supervisor:
         self.segment = Segment(number, before.segment_checkpoint, before, left_over)
         self.journal.lane = self.lanes.writing
         self.troubles = Troubles(self.journal)
-        decided = Nodes(self.place.node_names(), self.epoch, number, timeouts["lost_s"])
+        decided = Nodes(self.place.node_names(), self.epoch, number, timeouts.lost_s)
         self.nodes = decided.by_name
         logs = f"{folder.control}/agent*.log"
         self.run = Run(step, timeouts, self.nodes, self.epoch, before.attempt, self.place.chains, logs)
@@ -149,7 +149,7 @@ class Supervisor:
             self.nodes,
             self.intake,
             self.troubles,
-            timeouts["heartbeat_s"],
+            timeouts.heartbeat_s,
             before.checkpoint,
             self._requested,
             self._look_at_nodes,
@@ -165,13 +165,13 @@ class Supervisor:
             self.intake,
             self.ticker.sealer,
             self.ticker.notices,
-            Chain(step["segment"], self.place.chains),
+            Chain(step.segment, self.place.chains),
             self.ownership,
         )
         beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
         asides = Asides(self.vetting, beginnings, self.checkpoints, lane, self.place, self._happened, self._fail)
         self.machines.doings.update({**self._doings(), **asides.doings})
-        self._limit: dict[str, Any] = step["segment"]
+        self._limit = step.segment
         self._over: asyncio.Future[Union[Ended, SegmentOver]]
         self._ordered: Callable[[], object] = str
 
@@ -299,10 +299,10 @@ class Supervisor:
 
     async def _watch_clock(self) -> None:
         """Say, `grace` before its time is over, that the segment has little left; returns at once when it has no limit."""
-        if self._limit["limit_s"] is not None:
-            left_s = self._limit["limit_s"] - self._limit["grace_s"] - self.place.age_s()
+        if self._limit.limit_s is not None:
+            left_s = self._limit.limit_s - self._limit.grace_s - self.place.age_s()
             await asyncio.sleep(max(0.0, left_s))
-            text = f"the time limit of {self._limit['limit_s']:.0f} s is near"
+            text = f"the time limit of {self._limit.limit_s:.0f} s is near"
             self._happened(TimeIsNear(monotonic(), text))
 
     def _clock_ended(self, clock: asyncio.Future[None]) -> None:

@@ -8,10 +8,11 @@ import os
 from functools import partial
 from typing import Any, Callable, Optional, Union
 
-from cordee.checks import checks_for, unknown_result
+from cordee.checks import unknown_result
 from cordee.clock import monotonic
 from cordee.node.container import STEP_ENGINE
 from cordee.runs.journal import JournalWriter
+from cordee.runs.plan import Plan, Step, Vet
 from cordee.supervise.nodes import Node
 from cordee.supervise.vocabulary import Judged, Prepared
 from cordee.vetting.conduct import Conductor, plain_protocol
@@ -40,7 +41,7 @@ class NodePreparation:
         superseded: the agent is gone, or another preparation took its place: what it finds counts no more.
     """
 
-    def __init__(self, node: Node, step: dict[str, Any], folder: str, conductor: Conductor, order: SendTo) -> None:
+    def __init__(self, node: Node, step: Step, folder: str, conductor: Conductor, order: SendTo) -> None:
         self.node = node
         self.incarnation = node.incarnation
         self._send = partial(order, node)
@@ -75,12 +76,12 @@ class NodePreparation:
             results += await self._ask(
                 _CONTAINER, messages.Container, _CONTAINER_DEADLINE_S, "the container was not up in time"
             )
-        if self._step["tasks"]["setup"] and _all_pass(results):
+        if self._step.tasks.setup and _all_pass(results):
             results += await self._ask(
                 _SETUP, messages.Setup, _SETUP_DEADLINE_S, "the set-up lines did not end in time"
             )
         if _all_pass(results):
-            wanted = checks_for(self._step["vet"], self._folder, self._step["tasks"]["argv"][0], {})
+            wanted = checks_for(self._step.vet, self._folder, self._step.tasks.argv[0])
             results += await self._conductor.vet_node(self.member, first=wanted)
         return Prepared(self.node.name, self.incarnation, verdict(results), results)
 
@@ -89,8 +90,8 @@ class NodePreparation:
 
     @property
     def _has_container(self) -> bool:
-        environment = self._step.get("environment")
-        return environment is not None and environment["engine"] != STEP_ENGINE
+        environment = self._step.environment
+        return environment is not None and environment.engine != STEP_ENGINE
 
     async def _ask(
         self,
@@ -136,7 +137,7 @@ class Vetting:
 
     def __init__(
         self,
-        plan: dict[str, Any],
+        plan: Plan,
         folder: str,
         nodes: dict[str, Node],
         journal: JournalWriter,
@@ -145,12 +146,12 @@ class Vetting:
         happened: Callable[[Union[Prepared, Judged]], None],
         ended: Callable[[Optional[BaseException]], None],
     ) -> None:
-        self._step = plan["steps"][0]
+        self._step = plan.step
         self._folder, self._nodes, self._journal = folder, nodes, journal
         self._order, self._happened, self._ended = order, happened, ended
-        vet = self._step["vet"]
-        self._protocol = vet.get("protocol") or plain_protocol(vet["deadline_s"])
-        self._identity = {"run": plan["run"], "job": job, "cluster": _cluster(plan), "user": _user()}
+        vet = self._step.vet
+        self._protocol = vet.protocol or plain_protocol(vet.deadline_s)
+        self._identity = {"run": plan.run, "job": job, "cluster": _cluster(plan), "user": _user()}
         self._preparations: dict[str, NodePreparation] = {}
         self._tasks: set[asyncio.Task[Prepared]] = set()
         self._unjudged = False
@@ -216,7 +217,28 @@ class Vetting:
         return str(document["reason"]) if document["verdict"] == "abort" else None
 
     def _conductor(self) -> Conductor:
-        return Conductor(self._protocol, self._identity, self._step["request"]["min_nodes"])
+        return Conductor(self._protocol, self._identity, self._step.request.min_nodes)
+
+
+def checks_for(vet: Vet, run_folder: str, python_argv0: str) -> list[dict[str, Any]]:
+    """Return the checks that a plan asks for by itself.
+
+    Args:
+        vet: what it asks for.
+        run_folder: the run's folder: the ranks must be able to write there.
+        python_argv0: first word of the ranks' command; tells which Python must have the modules.
+    """
+    wanted: list[dict[str, Any]] = [
+        {"check": "host.memory", "parameters": {"min_bytes": vet.min_memory_bytes}},
+        {"check": "host.disk", "parameters": {"run_folder": run_folder, "min_bytes": vet.min_disk_bytes}},
+        {"check": "host.load", "parameters": {"max_ratio": vet.max_load_ratio}},
+    ]
+    if vet.commands:
+        wanted.append({"check": "host.commands", "parameters": {"commands": list(vet.commands)}})
+    if vet.modules:
+        modules = {"modules": list(vet.modules), "python": python_argv0}
+        wanted.append({"check": "host.modules", "parameters": modules})
+    return wanted
 
 
 def _user() -> Optional[str]:
@@ -226,6 +248,6 @@ def _user() -> Optional[str]:
         return None
 
 
-def _cluster(plan: dict[str, Any]) -> str:
+def _cluster(plan: Plan) -> str:
     """Return Slurm's own name of the cluster, by which histories tell nodes of the same name apart; else the plan's."""
-    return os.environ.get("SLURM_CLUSTER_NAME") or str(plan["cluster"])
+    return os.environ.get("SLURM_CLUSTER_NAME") or plan.cluster

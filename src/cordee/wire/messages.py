@@ -487,6 +487,7 @@ FROM_CLIENT: Kinds[FromClient] = Kinds(
 )
 TO_CLIENT: Kinds[ToClient] = Kinds(shell_output=ShellOutput, shell_exit=ShellExit)
 
+
 def kind_of(message: Message) -> str:
     """Return what a message is called on the wire."""
     return _SENT[type(message)][0]

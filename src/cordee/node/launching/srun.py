@@ -8,7 +8,6 @@ agent sees its own ranks' output byte for byte, their pids, and how each of them
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -17,7 +16,7 @@ from functools import partial
 from typing import Any, Optional, Sequence
 
 from cordee.node import processes
-from cordee.node.handover import ERR, OUT, WORD, Handover
+from cordee.node.handover import ERR, OUT, WORD, Handover, LastWord, Order, Runs, Word, word_of
 from cordee.node.launching._base import Launch, LaunchHost, RankCommand
 from cordee.node.launching.srun_command import srun_command, srun_environment
 from cordee.node.output import Tail
@@ -43,7 +42,7 @@ class _Rank:
     words: bytes = b""
     pid: Optional[int] = None
     launcher: Optional[int] = None
-    last_word: Optional[dict[str, Any]] = None
+    last_word: Optional[LastWord] = None
     reason: str = "exited"
     text: str = ""
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
@@ -149,7 +148,7 @@ class SrunLaunch(Launch):
                 if name == WORD or not self._paused:
                     self._loop.add_reader(descriptor, self._read, entry, descriptor, name)
             env = dict(command.env, **{processes.MARKER: marker})
-            meeting.write_order(command.argv, env, command.cwd, whole=command.outside is not None)
+            meeting.write_order(Order(command.argv, env, command.cwd, command.outside is not None))
         except OSError as error:
             entry.reason, entry.text = "not_started", f"the rank cannot be prepared on {self.world.node}: {error}"
             self._finish(entry)
@@ -171,21 +170,21 @@ class SrunLaunch(Launch):
             entry.words += data
             while b"\n" in entry.words:
                 line, _, entry.words = entry.words.partition(b"\n")
-                self._word(entry, json.loads(line))
+                self._word(entry, word_of(line))
         else:
             self._pass_on(entry, name, data)
 
     def _pass_on(self, entry: _Rank, name: str, data: bytes) -> None:
         self.host.rank_output(self.world, entry.command.rank, STDOUT if name == OUT else STDERR, data)
 
-    def _word(self, entry: _Rank, word: dict[str, Any]) -> None:
-        """Take what a rank's launcher says: `{pid, launcher}` at its start, `{code, signal, text}` at its end."""
-        if "pid" not in word:
+    def _word(self, entry: _Rank, word: Word) -> None:
+        """Take what a rank's launcher says."""
+        if not isinstance(word, Runs):
             entry.last_word = word
             if entry.pid is None:
                 entry.reason = "not_started"
             return
-        entry.pid, entry.launcher, entry.began = word["pid"], word["launcher"], time.monotonic()
+        entry.pid, entry.launcher, entry.began = word.pid, word.launcher, time.monotonic()
         if self._over:
             self._kill(entry)
         else:
@@ -232,8 +231,8 @@ class SrunLaunch(Launch):
     def _exit_of(self, entry: _Rank) -> TaskExit:
         code, name, text, reason = None, None, entry.text, entry.reason
         if entry.last_word is not None:
-            code, name = entry.last_word["code"], entry.last_word["signal"]
-            text = entry.last_word["text"] or text
+            code, name = entry.last_word.code, entry.last_word.signal
+            text = entry.last_word.text or text
         elif entry.pid is not None:
             name = "SIGKILL"
         seconds = time.monotonic() - entry.began
@@ -285,7 +284,7 @@ class SrunLaunch(Launch):
         if entries:
             self._call_off()
         for entry in entries:
-            entry.last_word, entry.reason = {"code": code, "signal": None, "text": text}, reason
+            entry.last_word, entry.reason = LastWord(code, None, text), reason
             self._finish(entry)
 
     def _lost(self, text: str) -> None:
