@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from cordee.checks._base import CannotTest, Check, Comparison, Context, Parameter, Result
 from cordee.checks.catalogue import CHECKS, load_check

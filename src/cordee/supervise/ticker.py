@@ -31,7 +31,7 @@ from cordee.supervise.vocabulary import HeldUp, LeasesDue
 _TICK_S = 0.2
 _LATE_S = 1.0
 _SECOND_S = 1.0
-_PROGRESS_S, _SHARED_PROGRESS_S = 2.0, 4.0
+_PROGRESS_S, _SHARED_PROGRESS_S = 2.0, 8.0
 _SEAL_S = 30.0
 _LEASES_AT_ONCE = 250
 
