@@ -37,6 +37,7 @@ from cordee.supervise.lanes import Lanes
 from cordee.supervise.machines import Machines
 from cordee.supervise.nodes import Node, Nodes
 from cordee.supervise.ownership import Ownership
+from cordee.supervise.parts import Parts
 from cordee.supervise.place import EXIT_REFUSED, Place
 from cordee.supervise.places import place_of
 from cordee.supervise.run import Run
@@ -138,7 +139,7 @@ class Supervisor:
             self.agents.happened,
             self._prepared,
         )
-        self.ticker = Ticker(
+        parts = Parts(
             folder,
             self.place,
             self.journal,
@@ -148,26 +149,16 @@ class Supervisor:
             self.agents,
             self.nodes,
             self.intake,
+        )
+        self.ticker = Ticker(
+            parts,
             self.troubles,
             timeouts.heartbeat_s,
             before.checkpoint,
             self._requested,
             self._look_at_nodes,
         )
-        self.ending = Ending(
-            folder,
-            self.place,
-            self.journal,
-            self.lanes,
-            self.checkpoints,
-            self.agents,
-            self.nodes,
-            self.intake,
-            self.ticker.sealer,
-            self.ticker.notices,
-            Chain(step.segment, self.place.chains),
-            self.ownership,
-        )
+        self.ending = Ending(parts, self.ticker.sealer, self.ticker.notices, Chain(step.segment, self.place.chains))
         beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
         asides = Asides(self.vetting, beginnings, self.checkpoints, lane, self.place, self._happened, self._fail)
         self.machines.doings.update({**self._doings(), **asides.doings})
@@ -221,8 +212,7 @@ class Supervisor:
             if ticker in done:
                 ticker.result()
             over = self._over.result()
-            if await self.lanes.looking.run(self.ownership.look) == "newer":  # it has read a journal that has no end
-                raise OwnershipError("a newer supervisor owns this run")
+            await self.ending.refuse_if_followed()
             self.ticker.ending = True
             self.agents.happened(IsOver())
             attempt = self.run.attempt

@@ -77,7 +77,7 @@ class SrunLaunch(Launch):
             environment = srun_environment(first.env if first.outside is None else first.outside)
             argv = srun_command(self._step, self.world, self.host.meeting_place.parent)
             task = Task(self._task, argv, environment, first.cwd, group=self._task, elsewhere=True)
-            self.host.run_task(task, self._srun_ended, output=self._srun_said)
+            self.host.watched.run_task(task, self._srun_ended, output=self._srun_said)
 
     def signal(self, number: int) -> None:
         """Send a signal to the main process of each rank."""
@@ -90,7 +90,7 @@ class SrunLaunch(Launch):
             return
         self._over = True
         self._call_off()
-        self._later(grace_s + _AFTER_SRUN_S, self.host.tasks.stop, self._task, _SRUN_GRACE_S)
+        self._later(grace_s + _AFTER_SRUN_S, self.host.watched.tasks.stop, self._task, _SRUN_GRACE_S)
         for entry in living:
             if entry.reason == "exited" and entry.last_word is None:
                 entry.reason = "stopped"
@@ -111,12 +111,12 @@ class SrunLaunch(Launch):
         for entry in self._living():
             processes.kill_all(self._processes_of(entry))
             self._finish(entry)
-        self.host.tasks.stop(self._task, 0.0)
+        self.host.watched.tasks.stop(self._task, 0.0)
 
     async def settle(self, most_s: float) -> None:
         """Wait for srun, which ends a moment after its ranks."""
         deadline = time.monotonic() + most_s
-        while self.host.tasks.running(self._task) and time.monotonic() < deadline:
+        while self.host.watched.tasks.running(self._task) and time.monotonic() < deadline:
             await asyncio.sleep(_SETTLE_POLL_S)
 
     def pids(self) -> dict[int, int]:
@@ -139,7 +139,7 @@ class SrunLaunch(Launch):
 
     def _prepare(self, command: RankCommand) -> None:
         rank = command.rank
-        marker = f"{self.host.tasks.owner}/rank-{self.world.attempt}-{rank}"
+        marker = f"{self.host.watched.tasks.owner}/rank-{self.world.attempt}-{rank}"
         meeting = Handover(self.host.meeting_place, self.world.attempt, rank)
         entry = self._ranks[rank] = _Rank(command, meeting, marker, time.monotonic())
         try:
@@ -242,7 +242,7 @@ class SrunLaunch(Launch):
         if entry.ended:
             return
         processes.kill_all(self._processes_of(entry))
-        entry.timers.append(self._loop.call_later(self.host.tasks.kill_s, self._give_up, entry))
+        entry.timers.append(self._loop.call_later(self.host.watched.tasks.kill_s, self._give_up, entry))
 
     def _give_up(self, entry: _Rank) -> None:
         if not entry.ended:
