@@ -20,12 +20,12 @@ from cordee.node.handover import ERR, OUT, WORD, Handover, LastWord, Order, Runs
 from cordee.node.launching._base import Launch, LaunchHost, RankCommand
 from cordee.node.launching.srun_command import srun_command, srun_environment
 from cordee.node.output import Tail
+from cordee.node.task_streams import Readers
 from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit
 from cordee.node.world import World
 from cordee.runs.plan import Plan
 
 LAUNCHER = -1
-_CHUNK = 65536
 _DRAIN_S = 0.5
 _AFTER_SRUN_S = 2.0
 _SRUN_GRACE_S = 5.0
@@ -38,7 +38,8 @@ class _Rank:
     meeting: Handover
     marker: str
     began: float
-    readers: dict[int, str] = field(default_factory=dict)
+    said: Optional[Readers] = None
+    printed: Optional[Readers] = None
     words: bytes = b""
     pid: Optional[int] = None
     launcher: Optional[int] = None
@@ -129,11 +130,8 @@ class SrunLaunch(Launch):
             return
         self._paused = paused
         for entry in self._living():
-            for descriptor, name in entry.readers.items():
-                if name != WORD and paused:
-                    self._loop.remove_reader(descriptor)
-                elif name != WORD:
-                    self._loop.add_reader(descriptor, self._read, entry, descriptor, name)
+            if entry.printed:
+                entry.printed.pause(paused)
 
     # A rank's life
 
@@ -143,39 +141,30 @@ class SrunLaunch(Launch):
         meeting = Handover(self.host.meeting_place, self.world.attempt, rank)
         entry = self._ranks[rank] = _Rank(command, meeting, marker, time.monotonic())
         try:
-            for name, descriptor in meeting.open_for_reading().items():
-                entry.readers[descriptor] = name
-                if name == WORD or not self._paused:
-                    self._loop.add_reader(descriptor, self._read, entry, descriptor, name)
+            fifos = meeting.open_for_reading()
+            entry.said = Readers(
+                {fifos[WORD]: 0}, partial(self._take_words, entry), partial(self._launcher_gone, entry)
+            )
+            entry.said.pause(False)
+            output = partial(self.host.rank_output, self.world, rank)
+            entry.printed = Readers({fifos[OUT]: STDOUT, fifos[ERR]: STDERR}, output, partial(self._silent, entry))
+            entry.printed.pause(self._paused)
             env = dict(command.env, **{processes.MARKER: marker})
             meeting.write_order(Order(command.argv, env, command.cwd, command.outside is not None))
         except OSError as error:
             entry.reason, entry.text = "not_started", f"the rank cannot be prepared on {self.world.node}: {error}"
             self._finish(entry)
 
-    def _read(self, entry: _Rank, descriptor: int, name: str) -> None:
-        try:
-            data = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return
-        if not data:
-            self._loop.remove_reader(descriptor)
-            del entry.readers[descriptor]
-            os.close(descriptor)
-            if name == WORD:
-                self._launcher_gone(entry)
-            elif not self._printing(entry) and WORD not in entry.readers.values():
-                self._finish(entry)
-        elif name == WORD:
-            entry.words += data
-            while b"\n" in entry.words:
-                line, _, entry.words = entry.words.partition(b"\n")
-                self._word(entry, word_of(line))
-        else:
-            self._pass_on(entry, name, data)
+    def _take_words(self, entry: _Rank, stream: int, data: bytes) -> None:
+        entry.words += data
+        while b"\n" in entry.words:
+            line, _, entry.words = entry.words.partition(b"\n")
+            self._word(entry, word_of(line))
 
-    def _pass_on(self, entry: _Rank, name: str, data: bytes) -> None:
-        self.host.rank_output(self.world, entry.command.rank, STDOUT if name == OUT else STDERR, data)
+    def _silent(self, entry: _Rank, descriptor: int) -> None:
+        os.close(descriptor)
+        if not entry.printed and not entry.said:
+            self._finish(entry)
 
     def _word(self, entry: _Rank, word: Word) -> None:
         """Take what a rank's launcher says."""
@@ -190,12 +179,13 @@ class SrunLaunch(Launch):
         else:
             self.host.rank_started(self.world, entry.command.rank, entry.pid)
 
-    def _launcher_gone(self, entry: _Rank) -> None:
+    def _launcher_gone(self, entry: _Rank, descriptor: int) -> None:
         """The rank has ended, or its launcher was killed, which takes the rank with it."""
+        os.close(descriptor)
         processes.kill_all(self._processes_of(entry))
         if entry.last_word is None and not self._over:
             entry.text = "srun, or the process that it started the rank in, was killed"
-        if self._printing(entry):
+        if entry.printed:
             entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
         else:
             self._finish(entry)
@@ -203,7 +193,7 @@ class SrunLaunch(Launch):
     def _finish(self, entry: _Rank) -> None:
         if entry.ended:
             return
-        if self._paused and not self._abandoned and self._printing(entry):
+        if self._paused and not self._abandoned and entry.printed:
             entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
             return
         entry.ended = True
@@ -214,19 +204,11 @@ class SrunLaunch(Launch):
         if not self._abandoned:
             self.host.rank_ended(self.world, entry.command.rank, self._exit_of(entry))
 
-    def _close(self, entry: _Rank) -> None:
-        for descriptor, name in entry.readers.items():
-            self._loop.remove_reader(descriptor)
-            while name != WORD:
-                try:
-                    data = os.read(descriptor, _CHUNK)
-                except OSError:
-                    break
-                if not data:
-                    break
-                self._pass_on(entry, name, data)
-            os.close(descriptor)
-        entry.readers.clear()
+    @staticmethod
+    def _close(entry: _Rank) -> None:
+        for readers, drain in ((entry.printed, True), (entry.said, False)):
+            for descriptor in readers.close(drain) if readers else ():
+                os.close(descriptor)
 
     def _exit_of(self, entry: _Rank) -> TaskExit:
         code, name, text, reason = None, None, entry.text, entry.reason
@@ -303,10 +285,6 @@ class SrunLaunch(Launch):
 
     def _living(self) -> list[_Rank]:
         return [entry for entry in self._ranks.values() if not entry.ended]
-
-    @staticmethod
-    def _printing(entry: _Rank) -> bool:
-        return any(name in (OUT, ERR) for name in entry.readers.values())
 
     def _call_off(self) -> None:
         for entry in self._ranks.values():
