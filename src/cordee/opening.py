@@ -27,6 +27,7 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
 )
 _SAFELY = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -68,8 +69,8 @@ def regular_in(folder: int, name: str) -> int:
     return _open(name, os.O_RDONLY | os.O_NOFOLLOW, folder)
 
 
-def open_folder(path: Place, below: Place) -> int:
-    """Return a descriptor of a folder, for calls that take a `dir_fd`; from `below` on no link is followed.
+def open_folder(path: Place, below: Place, *, listed: bool = False) -> int:
+    """Return a descriptor of a folder, for calls that take a `dir_fd`, or to be `listed`; from `below` on no link is followed.
 
     Raises:
         OSError: it is not there, or it or a folder on the way is none, as a link.
@@ -78,15 +79,21 @@ def open_folder(path: Place, below: Place) -> int:
     names = Path(path).relative_to(below).parts
     if ".." in names:
         raise ValueError(f"{path} leads out of {below}")
-    here = os.open(below, _FOLDER)
-    for name in names:
+    last = _LISTED if listed else _FOLDER
+    if not names:
+        return os.open(below, last)
+    here: Optional[int] = None
+    for number, name in enumerate(names, 1):
+        step = os.path.join(below, name) if here is None else name
         try:
-            there = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+            there = os.open(step, (last if number == len(names) else _FOLDER) | os.O_NOFOLLOW, dir_fd=here)
         except OSError as error:
-            raise _explained(error, path, name, here, "a folder") from None
+            raise _explained(error, path, step, here, "a folder", follows=False) from None
         finally:
-            os.close(here)
+            if here is not None:
+                os.close(here)
         here = there
+    assert here is not None
     return here
 
 
@@ -134,7 +141,7 @@ def _open(path: Place, flags: int, inside: Optional[int]) -> int:
     try:
         descriptor = os.open(name, flags | _SAFELY, 0o600, dir_fd=inside)
     except OSError as error:
-        raise _explained(error, path, name, inside, "a regular file") from None
+        raise _explained(error, path, name, inside, "a regular file", follows=inside is None) from None
     try:
         kind = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(kind):
@@ -146,14 +153,16 @@ def _open(path: Place, flags: int, inside: Optional[int]) -> int:
     return descriptor
 
 
-def _explained(error: OSError, path: Place, name: Place, inside: Optional[int], wanted: str) -> OSError:
+def _explained(
+    error: OSError, path: Place, name: Place, inside: Optional[int], wanted: str, *, follows: bool
+) -> OSError:
     """Return the error that says what a file is that cannot be opened as what it should be."""
     if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR):
         try:
-            kind = os.stat(name, dir_fd=inside, follow_symlinks=inside is None).st_mode
+            kind = os.stat(name, dir_fd=inside, follow_symlinks=follows).st_mode
         except OSError:
             return error
-        said = f"{'it' if wanted == 'a regular file' else name} is {_called(kind)}, not {wanted}"
+        said = f"{'it' if wanted == 'a regular file' else os.path.basename(os.fspath(name))} is {_called(kind)}, not {wanted}"
         number = errno.ELOOP if stat.S_ISLNK(kind) else errno.EINVAL if stat.S_ISSOCK(kind) else error.errno
         return OSError(number, said, os.fspath(path))
     return OSError(error.errno, error.strerror, os.fspath(path))

@@ -10,6 +10,7 @@ import pytest
 
 from cordee.checkpoint.folder import find_checkpoints
 from cordee.checkpoint.owner import RunCheckpoints, owner_of, owners_folder, trainers
+from cordee.runs.plan import Begin, Checkpoints
 
 S = 10**9
 
@@ -23,7 +24,7 @@ class Folder:
         self.path.mkdir()
 
     def run(self, name, **policy):
-        whole = {"path": str(self.path), "pattern": "step-*", "ignore": {}, **policy}
+        whole = Checkpoints(str(self.path), pattern="step-*", **policy)
         control = self.root / f"control-{name}"
         control.mkdir(exist_ok=True)
         return RunCheckpoints(whole, name, control, 60, 10)
@@ -140,7 +141,7 @@ def test_foreign_ones_are_what_is_neither_the_runs_nor_what_it_was_told_to_begin
     folder.trained("a", [100 * S, 200 * S])
     for name, at in (("step-1", 150), ("step-2", 50), ("step-3", 60)):
         folder.save(name, at * S)
-    told = {"given": "existing", "checkpoints": {str(folder.path / "step-2"): 50 * S}}
+    told = Begin({str(folder.path / "step-2"): 50 * S})
     run = folder.run("a", begin=told)
     assert run.foreign() == [(str(folder.path / "step-3"), None)]
     assert run.beginning([])[0].name == "step-2"

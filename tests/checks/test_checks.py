@@ -12,22 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cordee.supervise.vetting import checks_for
 
 from cordee import checks
-from cordee.checks import CHECKS, Check, checks_for, load_check, run_checks
+from cordee.checks import CHECKS, Check, load_check, run_checks
 from cordee.checks._base import Context, Parameter, Result
 from cordee.errors import UsageError
+from cordee.runs.plan import Vet
 from cordee.vetting.verdict import verdict
 
 SOURCE = str(Path(checks.__file__).parents[2])
-VET: dict[str, Any] = {
-    "commands": [],
-    "modules": [],
-    "min_memory_bytes": 1 << 20,
-    "min_disk_bytes": 1 << 20,
-    "max_load_ratio": None,
-    "deadline_s": 30.0,
-}
+VET = Vet(min_memory_bytes=1 << 20, min_disk_bytes=1 << 20)
 
 
 class Stuck(Check):
@@ -81,8 +76,8 @@ def is_running(pid: int) -> bool:
 
 
 def test_a_healthy_node_passes_what_a_plan_asks_for(tmp_path: Path) -> None:
-    vet = {**VET, "commands": ["sh"], "modules": ["json"]}
-    wanted = checks_for(vet, str(tmp_path), sys.executable, {})
+    vet = VET._replace(commands=("sh",), modules=("json",))
+    wanted = checks_for(vet, str(tmp_path), sys.executable)
     results = run_checks({"checks": wanted, "deadline_s": 20, "workdir": str(tmp_path)})
     assert [result["check"] for result in results] == [entry["check"] for entry in wanted]
     assert {result["status"] for result in results if result["check"] != "host.load"} == {"pass"}
@@ -94,7 +89,7 @@ def test_a_healthy_node_passes_what_a_plan_asks_for(tmp_path: Path) -> None:
 
 
 def test_a_plan_without_commands_and_modules_asks_for_no_such_checks() -> None:
-    wanted = [entry["check"] for entry in checks_for(VET, "/run", "python", {})]
+    wanted = [entry["check"] for entry in checks_for(VET, "/run", "python")]
     assert wanted == ["host.memory", "host.disk", "host.load"]
 
 

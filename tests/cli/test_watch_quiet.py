@@ -8,7 +8,7 @@ import pytest
 
 from cordee.cli import watch as watching
 from cordee.cli import watch_samples, watch_state
-from cordee.runs.lookout import SHARED_PER_S, Lookout
+from cordee.runs.lookout import WATCHED_PER_S, Lookout
 from cordee.runs.news import News, NewsWriter, news_file
 from cordee.testing.made_runs import MadeRun, write_run
 from cordee.testing.operations import counted
@@ -32,7 +32,7 @@ def test_watching_a_run_that_trains_asks_at_most_one_operation_a_second(tmp_path
     for module in (watch_state, watch_samples):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(
-        watch_state, "Lookout", lambda folder: Lookout(folder, per_s=SHARED_PER_S, clock=clock.monotonic)
+        watch_state, "Lookout", lambda folder, **more: Lookout(folder, **more, shared=True, clock=clock.monotonic)
     )
     writer, view = NewsWriter(news_file(folder.root)), watching.View(folder)
     asked = turns = 0
@@ -45,4 +45,4 @@ def test_watching_a_run_that_trains_asks_at_most_one_operation_a_second(tmp_path
             asked += operations.total()
         clock.now += watching._REFRESH_S
     assert view.samples.rows
-    assert asked / 900.0 <= SHARED_PER_S
+    assert asked / 900.0 <= WATCHED_PER_S

@@ -40,6 +40,9 @@ raise SystemExit(125)
 SILENT = "raise SystemExit('it broke')"
 HANGING = "import sys; sys.stdin.read()"
 
+# What has it is killed where a task ends: no other process of this machine, as of another test, may have the same.
+OWNER = f"run-{os.getpid()}/node/1"
+
 
 class ScriptEngine(Engine):
     """Holds nothing, by a script that `NodeUnderTest` chooses."""
@@ -63,7 +66,7 @@ class NodeUnderTest:
     def __init__(self, tmp_path: Path, argv: list[str], **environment: Any) -> None:
         self.sent: list[Any] = []
         self.gone = 0
-        watched = Watched(lambda **told: TaskRunner("run/node/1", **told))
+        watched = Watched(lambda **told: TaskRunner(OWNER, **told))
         self.tasks, self.start = watched.tasks, watched.run_task
         self.folder = tmp_path / "runs/r"
         (tmp_path / "job").mkdir()

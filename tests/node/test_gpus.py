@@ -257,6 +257,8 @@ GPUS = (
         ([{"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_STEP_GPUS": "2,3"}] * 2, ["GPU-cc", "GPU-dd"]),
         ([{"CUDA_VISIBLE_DEVICES": "2,3", "SLURM_STEP_GPUS": "2,3"}] * 2, ["GPU-cc", "GPU-dd"]),
         ([{"SLURM_JOB_GPUS": "1"}], ["GPU-bb"]),
+        ([{"HIP_VISIBLE_DEVICES": "1"}], ["GPU-bb"]),
+        ([{"CUDA_VISIBLE_DEVICES": "NoDevFiles"}], [None]),
         ([{"CUDA_VISIBLE_DEVICES": "MIG-c2"}, {"CUDA_VISIBLE_DEVICES": "MIG-c"}], ["MIG-c2", None]),
     ],
 )

@@ -32,7 +32,7 @@ class Host(Watched):
     """An agent, as far as a launch knows it."""
 
     def __init__(self, run: str, node: str, folder: Path) -> None:
-        self.meeting_place = NodeFolder(folder, run, node).path
+        self.meeting_place, self.watched = NodeFolder(folder, run, node).path, self
         super().__init__(lambda **told: TaskRunner(f"{run}/{node}/1", kill_s=5.0, **told))
         self.started: dict[int, int] = {}
         self.output: dict[tuple[int, int], bytes] = {}

@@ -14,7 +14,7 @@ import pytest
 from cordee.client.channel import ChannelWriter
 from cordee.node import channels, memory
 from cordee.node.channels import NoRoom, RankChannels
-from cordee.node.handover import ERR, OUT, WORD, Handover
+from cordee.node.handover import ERR, OUT, WORD, Handover, Order
 from cordee.node.memory import NodeFolder, folders_of, name_of_user, sweep_abandoned
 
 
@@ -112,7 +112,8 @@ def test_a_folder_that_is_being_swept_is_made_again_by_who_needs_it(places):
 def plant(meeting, argv, env):
     """Write an order as an agent does, and open the FIFOs for reading."""
     opened = meeting.open_for_reading()
-    meeting.write_order(argv, {"PATH": os.environ["PATH"], "CORDEE_TASK": "run/n1/1/rank-1-0", **env}, "/", whole=True)
+    whole = {"PATH": os.environ["PATH"], "CORDEE_TASK": "run/n1/1/rank-1-0", **env}
+    meeting.write_order(Order(tuple(argv), whole, "/", True))
     return opened
 
 
@@ -133,6 +134,18 @@ def test_a_rank_that_srun_started_takes_no_order_from_a_stranger(places, tmp_pat
     for end in opened.values():
         os.close(end)
     assert {WORD, OUT, ERR} < set(opened)
+
+
+@pytest.mark.parametrize("order", ["[]", "no JSON", '{"argv": "echo", "env": {}, "cwd": "/", "whole": true}'])
+def test_an_order_that_cannot_be_understood_ends_the_launcher_with_words(places, order):
+    folder = NodeFolder(places[0], "run-1", "n1")
+    (folder.path / "1-0.order").write_text(order)
+    env = {"SLURMD_NODENAME": "n1", "SLURM_PROCID": "0", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    argv = [sys.executable, "-m", "cordee.node.srun_rank", str(folder.path.parent), "1"]
+    rank = subprocess.run(argv, env={**os.environ, **env}, cwd="/", capture_output=True, text=True, check=False)
+    assert rank.returncode == 125
+    assert "cordee: rank 0 on n1 does not understand its agent: " in rank.stderr
+    assert "order" in rank.stderr
 
 
 @pytest.mark.parametrize("made", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cordee.node.rank_commands import RankCommands, RankEnvironment
 from cordee.node.ranks import base_environment, rank_environment
+from cordee.node.slots import Core, Gpu, NodeSlots, Slots
 from cordee.node.world import World
 from cordee.runs.plan import Checkpoints, Plan, Request, Sampling, Step, Tasks, Timeouts
 
@@ -70,3 +72,38 @@ def test_only_a_world_of_one_rank_is_left_untold() -> None:
 def test_what_a_job_tells_torchrun_itself_goes_first() -> None:
     env = environment(["torchrun", "train.py"], env={"PET_MASTER_PORT": "29500"})
     assert (env["PET_MASTER_PORT"], env["PET_NNODES"]) == ("29500", "2")
+
+
+class Nowhere:
+    """Nothing around ranks, and channels that are never opened."""
+
+    cwd = "/"
+
+    def wrap_rank(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        return argv
+
+    def create(self, attempt: int, rank: int) -> str:
+        return "/channel"
+
+
+@pytest.mark.parametrize(
+    ("bind", "more", "threads"),
+    [
+        ("gpu", {}, ["6", "2"]),  # what each has near its GPU, by whole cores of two CPUs each
+        ("none", {}, ["4", "4"]),
+        ("gpu", {"cpus_per_rank": 3}, ["3", "3"]),
+        ("gpu", {"env": {"OMP_NUM_THREADS": "5"}}, ["5", "5"]),
+    ],
+)
+def test_a_rank_has_as_many_threads_as_cores_unless_the_job_says_how_many(bind, more, threads) -> None:
+    cores = tuple(Core(frozenset({core, core + 8}), int(core > 5)) for core in range(8))
+    gpus = (Gpu("0", "GPU-0", frozenset({*range(6), *range(8, 14)})), Gpu("1", "GPU-1", frozenset({6, 7, 14, 15})))
+    tasks = Tasks(("python", "train.py"), more.pop("env", {}), bind=bind)
+    step = Step(tasks, Checkpoints("/run/checkpoints"), Request(1, **more))
+    timeouts = Timeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
+    plan = Plan("r", "slurm", "/job", "/job", "/run", (step,), timeouts, Sampling(1.0))
+    environment = RankEnvironment(base_environment({}, tasks))
+    slots, nowhere = Slots(lambda: NodeSlots(cores, gpus)), Nowhere()
+    commands = RankCommands(plan, nowhere, nowhere, environment, slots, lambda env, rank: env)
+    world = World(1, ("n",), ("10.0.0.1",), 2, "n", 0, "10.0.0.1", 23456, 23457)
+    assert [rank.env["OMP_NUM_THREADS"] for rank in commands.of(world)] == threads

@@ -9,7 +9,7 @@ import pytest
 from cordee.hardware.affinity import range_list
 from cordee.node import inventory
 from cordee.node.inventory import read_slots
-from cordee.node.slots import Ask, CannotGive, Core, Gpu, Instance, NodeSlots, Slots
+from cordee.node.slots import CannotGive, Core, Gpu, Instance, NodeSlots, Slots
 
 GIB = 1 << 30
 
@@ -40,8 +40,8 @@ def dgx(allowed: frozenset[int] = cpus("0-223")) -> NodeSlots:
     return NodeSlots(tuple(core for core in cores if core.cpus), tuple(gpus), 2048 * GIB)
 
 
-def ranks(slots: Slots, count: int) -> dict[str, Ask]:
-    return {f"rank-1-{rank}": Ask((slots.has.gpus[rank].name,)) for rank in range(count)}
+def ranks(slots: Slots, count: int) -> dict[str, tuple[str, ...]]:
+    return {f"rank-1-{rank}": (slots.has.gpus[rank].name,) for rank in range(count)}
 
 
 def test_on_grace_hopper_each_rank_gets_its_own_chip():
@@ -71,7 +71,7 @@ def test_where_there_are_fewer_cores_than_ranks_they_are_shared_and_it_is_said()
 
 def test_a_rank_whose_gpu_is_not_known_or_near_nothing_stays_where_it_is():
     slots = Slots(lambda: dgx(frozenset({60, 61})))
-    given = slots.give({"unknown": Ask(), "elsewhere": Ask(("GPU-0",))})
+    given = slots.give({"unknown": (), "elsewhere": ("GPU-0",)})
     assert [(one.cpus, one.words) for one in given.values()] == [
         (None, "not bound: its GPU is not known"),
         (None, "not bound: the kernel names no CPUs near its GPU that it may use"),
@@ -90,20 +90,28 @@ def test_what_was_taken_back_is_given_again_as_before():
 
 def test_cores_that_a_task_holds_are_nobody_elses():
     slots = Slots(dgx)
-    held = slots.give({"service": Ask(("GPU-0",), cores=40)})["service"]
-    assert range_list(held.cpus) == "0-39,112-151"
-    given = slots.give({name: Ask((f"GPU-{name}",)) for name in "123"})
-    assert [range_list(one.cpus) for one in given.values()] == ["40-44,152-156", "45-49,157-161", "50-55,162-167"]
-    elsewhere = slots.give({"far": Ask(cores=1)})["far"]
-    assert elsewhere.cpus == {56, 168}  # the socket with most free cores
+    held = slots.give({"first": ("GPU-0",)})["first"]
+    assert range_list(held.cpus) == "0-55,112-167"
+    assert slots.give({"far": ("GPU-4",)})["far"].cpus == cpus("56-111,168-223")
+    slots.take_back("first")
+    given = slots.give({name: (f"GPU-{name}",) for name in "123"})
+    assert [range_list(one.cpus) for one in given.values()] == ["0-17,112-129", "18-36,130-148", "37-55,149-167"]
+
+
+def test_as_many_threads_fall_to_a_rank_as_it_has_whole_cores():
+    slots = Slots(dgx)
+    assert {one.cores for one in slots.give(ranks(slots, 8)).values()} == {14}
+    few = Slots(lambda: dgx(frozenset({0, 112, 1, 113, 60})))
+    assert {one.cores for one in few.give(ranks(few, 4)).values()} == {1}
+    assert few.give({"unknown": ()})["unknown"].cores == 0
 
 
 def test_a_gpu_is_shared_by_those_who_ask_at_once_and_by_nobody_later():
     slots = Slots(gh200)
-    given = slots.give({"a": Ask(("GPU-2",)), "b": Ask(("GPU-2",))})
+    given = slots.give({"a": ("GPU-2",), "b": ("GPU-2",)})
     assert [range_list(one.cpus) for one in given.values()] == ["144-179", "180-215"]
     with pytest.raises(CannotGive, match="c asks for a GPU that b holds"):
-        slots.give({"c": Ask(("GPU-2",))})
+        slots.give({"c": ("GPU-2",)})
 
 
 def split() -> Slots:
@@ -125,32 +133,25 @@ def test_what_a_driver_tells_is_known_of_the_gpus_that_the_kernel_shows() -> Non
 
 def test_an_instance_is_near_what_its_gpu_is_near_and_held_apart_from_its_sister():
     slots = split()
-    given = slots.give({"a": Ask(("MIG-a",)), "b": Ask(("MIG-b",))})
+    given = slots.give({"a": ("MIG-a",), "b": ("MIG-b",)})
     assert [range_list(one.cpus) for one in given.values()] == ["0-35", "36-71"]
     with pytest.raises(CannotGive, match="whole asks for a GPU that a holds"):
-        slots.give({"whole": Ask(("GPU-0",))})
+        slots.give({"whole": ("GPU-0",)})
     slots.take_back("a")
-    assert slots.give({"c": Ask(("MIG-a",))})["c"].gpus == ("MIG-a",)
+    assert slots.give({"c": ("MIG-a",)})["c"].gpus == ("MIG-a",)
     for name in "bc":
         slots.take_back(name)
-    slots.give({"whole": Ask(("GPU-0",))})
+    slots.give({"whole": ("GPU-0",)})
     with pytest.raises(CannotGive, match="part asks for a GPU that whole holds"):
-        slots.give({"part": Ask(("MIG-b",))})
+        slots.give({"part": ("MIG-b",)})
 
 
 def test_what_cannot_be_given_is_said_with_what_is_there_and_nothing_of_it_is_held():
     slots = split()
-    slots.give({"a": Ask(memory_bytes=400 * GIB)})
-    refused = [
-        (Ask(("GPU-7",)), "GPU-7", "GPU-0, MIG-a, MIG-b, GPU-1, GPU-2, GPU-3"),
-        (Ask(cores=289), 289, "at most 288, which are free of 288"),
-        (Ask(memory_bytes=100 * GIB), f"{100 * GIB} bytes", f"at most {80 * GIB} bytes"),
-    ]
-    for ask, given, allowed in refused:
-        with pytest.raises(CannotGive) as error:
-            slots.give({"well": Ask(("GPU-1",)), "b": ask})
-        assert (error.value.given, error.value.allowed) == (given, allowed)
-    assert slots.give({"b": Ask(("GPU-1",), memory_bytes=80 * GIB)})["b"].memory_bytes == 80 * GIB
+    with pytest.raises(CannotGive) as error:
+        slots.give({"well": ("GPU-1",), "b": ("GPU-7",)})
+    assert (error.value.given, error.value.allowed) == ("GPU-7", "GPU-0, MIG-a, MIG-b, GPU-1, GPU-2, GPU-3")
+    assert slots.give({"b": ("GPU-1",)})["b"].gpus == ("GPU-1",)
 
 
 def test_a_node_is_read_from_its_kernel_within_what_may_be_used(tmp_path: Path, monkeypatch):

@@ -17,6 +17,9 @@ from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit, TaskRunner
 
 ENV = {"PATH": os.environ["PATH"]}
 
+# What has it is killed where a task ends: no other process of this machine, as of another test, may have the same.
+OWNER = f"run-{os.getpid()}/node/1"
+
 
 class Seen:
     """What a runner reported."""
@@ -40,7 +43,7 @@ def run(*tasks: Task, during=None, kill_s: float = 2.0) -> Seen:
     seen = Seen()
 
     async def live() -> None:
-        runner = TaskRunner("run/node/1", seen.on_output, seen.on_exit, kill_s=kill_s)
+        runner = TaskRunner(OWNER, seen.on_output, seen.on_exit, kill_s=kill_s)
         for task in tasks:
             runner.start(task)
         if during is not None:
@@ -282,7 +285,7 @@ def test_a_task_that_starts_when_another_ends_and_ends_at_once_is_not_lost():
             if task.id == "first":
                 runner.start(shell("second", "exit 0"))
 
-        runner = TaskRunner("run/node/1", seen.on_output, ended, lambda task, pid: time.sleep(0.3))
+        runner = TaskRunner(OWNER, seen.on_output, ended, lambda task, pid: time.sleep(0.3))
         runner.start(shell("first", "exec >&- 2>&-; sleep 0.5"))
         deadline = time.monotonic() + 60
         while len(seen.exits) < 2 and time.monotonic() < deadline:

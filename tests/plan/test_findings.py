@@ -9,6 +9,7 @@ import pytest
 
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.findings import Finding
+from cordee.runs.plan import Checkpoints
 
 from .conftest import HEAD, Make
 
@@ -312,7 +313,7 @@ def test_a_beginning_that_the_script_cannot_honour_is_refused(make: Make, tmp_pa
 def test_a_run_that_trains_with_the_same_folder_is_named(make: Make, tmp_path: Path) -> None:
     folder = _saved(tmp_path)
     (tmp_path / "job/train.py").write_text("import os\nos.environ['CORDEE_RESUME_FROM']\n")
-    policy = {"path": str(folder), "pattern": "step-*", "ignore": {}}
+    policy = Checkpoints(str(folder), pattern="step-*")
     other = RunCheckpoints(policy, "other-1", tmp_path, 60, 10)
     other.begin_training()
     found = _only(make(HEAD + "[checkpoint]\npath = 'checkpoints'\n")[2], "shared-checkpoints")

@@ -20,6 +20,8 @@ PARTS = {
     of_nodes.Request: model.Request,
     of_nodes.Scheduler: model.Scheduler,
     of_nodes.Checkpoints: model.CheckpointPolicy,
+    of_nodes.Vet: model.VetPolicy,
+    of_nodes.Restart: model.RestartPolicy,
     of_nodes.Begin: model.Begin,
     of_nodes.Segment: model.SegmentPolicy,
     of_nodes.EnvironmentPlan: model.EnvironmentPlan,
@@ -39,6 +41,36 @@ def document(tmp_path):
 @pytest.mark.parametrize(("part", "whole"), PARTS.items(), ids=[part.__name__ for part in PARTS])
 def test_each_field_that_nodes_read_is_one_of_the_plan(part, whole):
     assert set(part._fields) <= set(whole.model_fields)
+
+
+@pytest.mark.parametrize(("part", "whole"), PARTS.items(), ids=[part.__name__ for part in PARTS])
+def test_what_the_plan_may_leave_out_means_the_same_to_nodes(part, whole):
+    for name, default in part._field_defaults.items():
+        field = whole.model_fields[name]
+        if not field.is_required() and not isinstance(default, tuple):
+            assert default == field.get_default(call_default_factory=True)
+
+
+def test_nodes_read_each_field_of_the_plan_with_the_value_that_was_written(document):
+    step = document["steps"][0]
+    step["checkpoint"].update(begin={"given": "existing", "checkpoints": {"/c/step-1": 5}}, ignore={"step-0": 4})
+    step["environment"] = {"engine": "podman", "document": {"root": "/"}, "files": [], "option": "--edf=x"}
+    step["vet"]["protocol"] = {"name": "p"}
+    del document["schema"]
+    whole = json.loads(json.dumps(model.Plan(**document).document()))
+
+    def same(read, written):
+        if hasattr(read, "_fields"):
+            for name in read._fields:
+                same(getattr(read, name), written[name])
+        elif isinstance(read, tuple):
+            assert len(read) == len(written)
+            for one, other in zip(read, written, strict=True):
+                same(one, other)
+        else:
+            assert read == written
+
+    same(of_nodes.plan_of(whole), whole)
 
 
 def test_nodes_read_the_plan_as_it_was_written(document):

@@ -41,7 +41,7 @@ class Waiting:
         self.sizes = dict.fromkeys(self.names, 0)
         self.news = News(1, 1, 1, 0, dict(self.sizes))
         self.writer = NewsWriter(news_file(folder.root))
-        self.lookout = Lookout(folder, per_s=SHARED_PER_S, clock=self.clock)
+        self.lookout = Lookout(folder, shared=True, clock=self.clock)
         self.journal, self.lines = JournalFollower(folder), LineTail(folder.logs)
         self.read: list[tuple[int, int, bytes]] = []
 
@@ -62,7 +62,7 @@ class Waiting:
 
 
 @pytest.mark.parametrize("nodes", [1, 400])
-def test_waiting_for_a_run_that_prints_and_trains_asks_at_most_one_operation_a_second(folder, nodes):
+def test_waiting_for_a_run_that_prints_and_trains_asks_at_most_one_operation_in_two_seconds(folder, nodes):
     waiting = Waiting(folder, nodes)
     waiting.writer.tell(waiting.news)
     for _ in range(200):  # the beginning, in which files are opened
@@ -81,7 +81,7 @@ def test_waiting_for_a_run_that_prints_and_trains_asks_at_most_one_operation_a_s
     assert len(waiting.read) - told == looks * min(nodes, 20)
 
 
-def test_waiting_in_the_queue_asks_at_most_one_operation_a_second(folder):
+def test_waiting_in_the_queue_asks_at_most_one_operation_in_two_seconds(folder):
     waiting, asked = Waiting(folder, 0), 0
     for _ in range(100):
         waiting.look()

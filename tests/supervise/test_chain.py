@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cordee.node.allocation import fate_of
+from cordee.runs.plan import Segment
 from cordee.runs.state import RunState
 from cordee.supervise.chain import Chain
 from cordee.supervise.ends import SegmentOver
 
-POLICY = {"max_segments": 3, "limit_s": 100.0, "grace_s": 10.0, "next": "requeue"}
+POLICY = Segment("requeue", limit_s=100.0, grace_s=10.0, max_segments=3)
 
 
 def ended(*segments: tuple[str, bool]) -> RunState:
@@ -18,8 +19,8 @@ def ended(*segments: tuple[str, bool]) -> RunState:
     )
 
 
-def refusal(why: str, moved: bool, before: RunState, **policy: object) -> str | None:
-    chain = Chain({**POLICY, **policy}, possible=bool(policy.pop("possible", True)))
+def refusal(why: str, moved: bool, before: RunState, *, possible: bool = True, **policy: object) -> str | None:
+    chain = Chain(POLICY._replace(**policy), possible=possible)
     found = chain.refusal(SegmentOver(why), 2, moved, before)
     return found.reason if found else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cordee.runs.checkpoint import Checkpoint
+from cordee.runs.plan import Checkpoints, Request, Restart, Segment, Step, Tasks, Timeouts
 from cordee.supervise.beginning import Beginning
 from cordee.supervise.ends import Ended, SegmentOver
 from cordee.supervise.nodes import Nodes
@@ -47,14 +48,14 @@ from cordee.supervise.vocabulary import (
 )
 from cordee.wire import messages
 
-STEP = {
-    "request": {"nodes": 2, "min_nodes": 2, "ranks_per_node": 1},
-    "restart": {"retries": 1, "backoff_s": 4.0},
-    "checkpoint": {"grace_s": 30.0},
-    "segment": {"grace_s": 60.0},
-    "tasks": {"launch": "fork"},
-}
-TIMEOUTS = {"connect_s": 60.0, "lost_s": 20.0, "lease_s": 8.0, "kill_s": 10.0, "heartbeat_s": 1.0}
+STEP = Step(
+    Tasks(("true",), {}),
+    Checkpoints("/c", grace_s=30.0),
+    Request(nodes=2, min_nodes=2),
+    Segment(grace_s=60.0),
+    restart=Restart(retries=1, backoff_s=4.0),
+)
+TIMEOUTS = Timeouts(connect_s=60.0, heartbeat_s=1.0, lost_s=20.0, orphan_s=60.0, kill_s=10.0, lease_s=8.0)
 NEWEST = Checkpoint("/c/step-5", "step-5", 5, 1)
 
 
@@ -185,7 +186,7 @@ def test_a_run_without_enough_agents_ends_its_segment(led):
 
 def test_a_supervisor_that_follows_another_waits_until_the_leases_of_its_ranks_are_over():
     led = Led(attempts=3)
-    led.run._timeouts = {**TIMEOUTS, "connect_s": 1.0}
+    led.run._timeouts = TIMEOUTS._replace(connect_s=1.0)
     led.does(Lead(0.0))
     assert led.run.due == 20.0
 

@@ -9,7 +9,19 @@ import pytest
 from cordee.node import processes
 from cordee.node.identity import identity
 from cordee.runs.folder import RunFolder
+from cordee.runs.plan import Checkpoints, Plan, Sampling, Step, Tasks, Timeouts
 from cordee.supervise.slurm import SlurmPlace
+
+PLAN = Plan(
+    "r",
+    "slurm",
+    "/job",
+    "/job",
+    "/run",
+    (Step(Tasks(("true",), {}), Checkpoints("/run/checkpoints")),),
+    Timeouts(60.0, 1.0, 20.0, 60.0, 10.0, 8.0),
+    Sampling(1.0),
+)
 
 
 @pytest.fixture
@@ -30,7 +42,7 @@ def place(tmp_path, monkeypatch):
 
     def made(requeues):
         monkeypatch.setenv("SLURM_RESTART_COUNT", str(requeues))
-        return SlurmPlace(RunFolder(tmp_path), {"steps": [{"tasks": {"launch": "fork"}}]})
+        return SlurmPlace(RunFolder(tmp_path), PLAN)
 
     return made
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from cordee.vetting.member import Member, within
+from cordee.vetting.member import Member, Question, within
+from cordee.wire.messages import FreePorts, Port
 
 
 def test_an_answer_that_a_broken_connection_kept_back_is_not_late() -> None:
@@ -14,28 +15,28 @@ def test_an_answer_that_a_broken_connection_kept_back_is_not_late() -> None:
         began = now()
         answers = [asyncio.get_running_loop().create_future() for _ in range(2)]
         for answer in answers:
-            asyncio.get_running_loop().call_later(0.4, answer.set_result, {"t": "checks_done"})
+            asyncio.get_running_loop().call_later(0.4, answer.set_result, "an answer")
         away = within(answers[0], 0.1, lambda: min(now() - began, 0.35))
         return await asyncio.gather(away, within(answers[1], 0.1))
 
-    assert asyncio.run(wait()) == [{"t": "checks_done"}, None]
+    assert asyncio.run(wait()) == ["an answer", None]
 
 
 def test_an_answer_to_an_earlier_question_is_not_taken_for_that_to_a_later_one() -> None:
     async def ask() -> Any:
-        asked: list[dict[str, Any]] = []
+        asked: list[Question] = []
 
-        def send(message: dict[str, Any]) -> bool:
-            asked.append(message)
-            ports = [20000 + len(asked)]
-            for question in asked:
-                member.message({"t": "port", "id": question["id"], "ports": ports, "text": ""}, b"")
-                ports = [1]
+        def send(question: Question) -> bool:
+            asked.append(question)
+            ports = (20000 + len(asked),)
+            for one in asked:
+                member.message(FreePorts(one.id, ports, ""), b"")
+                ports = (1,)
             return True
 
         member = Member("n", send, "127.0.0.1")
         first = await member.free_port()
-        asked[0]["id"] = "of somebody else"
+        asked[0] = Port("of somebody else", "127.0.0.1", 1)
         return first, await member.free_port()
 
     assert asyncio.run(ask()) == (20001, 1)

@@ -17,10 +17,11 @@ from cordee.spec.protocol import load_protocol
 from cordee.testing.fabric import SimulatedFabric
 from cordee.vetting import pairing
 from cordee.vetting.conduct import Conductor
-from cordee.vetting.member import Member
+from cordee.vetting.member import Member, Question
 from cordee.vetting.pairing import run_pairs
 from cordee.vetting.pairs import PairOutcome, PairTest
 from cordee.vetting.verdict import decide
+from cordee.wire.messages import Checks, ChecksDone, ChecksOutput, Clock, FreePorts, Port, Time
 from cordee.wire.ports import pick_port
 
 HOST = "127.0.0.1"
@@ -68,11 +69,11 @@ class Network:
         return outcome
 
     def _member(self, name: str) -> Member:
-        def send(message: dict[str, Any]) -> bool:
+        def send(question: Question) -> bool:
             if name in self._gone:
                 return False
             if name not in self._frozen:
-                self._spawn(self._answer(member, message))
+                self._spawn(self._answer(member, question))
             return True
 
         member = Member(name, send, HOST)
@@ -83,15 +84,15 @@ class Network:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, member: Member, message: dict[str, Any]) -> None:
-        if message["t"] == "port":
-            member.message({"t": "port", "id": message["id"], "ports": [pick_port(HOST)]}, b"")
+    async def _answer(self, member: Member, question: Question) -> None:
+        if isinstance(question, Port):
+            member.message(FreePorts(question.id, (pick_port(HOST),), ""), b"")
             return
-        if message["t"] == "clock":
-            member.message({"t": "clock", "id": message["id"], "unix_s": time.time()}, b"")
+        if isinstance(question, Clock):
+            member.message(Time(question.id, time.time()), b"")
             return
         # As agents do: its deadline counts from now, not from when its process has started.
-        request = {**message["request"], "asked_at": time.monotonic()}
+        request = {**question.request, "asked_at": time.monotonic()}
         self.asked.append({"node": member.name, **request})
         parameters = request["checks"][0]["parameters"]
         if parameters["role"] == "connect":
@@ -100,8 +101,8 @@ class Network:
             sys.executable, "-m", "cordee.checks", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
         output, _ = await child.communicate(json.dumps(request).encode())
-        member.message({"t": "checks_output", "id": message["id"]}, output)
-        member.message({"t": "checks_done", "id": message["id"], "code": child.returncode}, b"")
+        member.message(ChecksOutput(question.id), output)
+        member.message(ChecksDone(question.id, child.returncode, None, "exited", ""), b"")
 
     async def _way(self, a: str, b: str, port: int) -> int:
         """Return the port of a relay to `port` that is as fast as the way between the two nodes."""
@@ -219,9 +220,10 @@ async def _meet_busy(busy: list[str], answer: str) -> PairOutcome:
     members: dict[str, Member] = {}
 
     def node(name: str) -> Member:
-        def send(message: dict[str, Any]) -> bool:
-            told = {"t": message["t"], "id": message["id"], "unix_s": time.time(), "ports": [1]}
-            if message["t"] != "checks":
+        def send(question: Question) -> bool:
+            if not isinstance(question, Checks):
+                port = isinstance(question, Port)
+                told = FreePorts(question.id, (1,), "") if port else Time(question.id, time.time())
                 asyncio.get_running_loop().call_soon(members[name].message, told, b"")
                 return True
             result = Result("pair.bandwidth", "pass", value=1e9, facts={"peer": "another"})
@@ -232,8 +234,8 @@ async def _meet_busy(busy: list[str], answer: str) -> PairOutcome:
                 result = Result("pair.bandwidth", "unknown", evidence="no time was left", cause="timeout")
             result.name = "pair.bandwidth"
             output = json.dumps(result.document()).encode() + b"\n"
-            members[name].message({"t": "checks_output", "id": message["id"]}, output)
-            members[name].message({"t": "checks_done", "id": message["id"], "code": 0}, b"")
+            members[name].message(ChecksOutput(question.id), output)
+            members[name].message(ChecksDone(question.id, 0, None, "exited", ""), b"")
             return True
 
         return Member(name, send, HOST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
@@ -200,6 +201,25 @@ def test_a_task_that_hangs_makes_its_node_unknown(tmp_path):
         tasks.let_go()
         assert set(tasks.end((3, 1)).values()) == {3}
     assert "1 (gave no sign of life)" in tasks.results(3)["ranks"]["evidence"]
+
+
+def test_a_task_that_says_what_nobody_understands_is_given_up_and_the_others_are_vetted(tmp_path):
+    async def say_nonsense() -> None:
+        place = wire.read_rendezvous(tmp_path / ".cordee-vet-v" / "rendezvous.json")
+        where = (place.address, place.port, place.token, "agent", "s2/1")
+        connection = await wire.connect(*where, epoch=place.epoch, on_message=lambda *_: None, on_close=lambda *_: None)
+        connection.send({"t": "checks_done", "id": "c", "code": "0"})
+        await connection.wait_closed()
+
+    with Tasks(tmp_path, 3, 2, gate=True, absent=((2, 1),)) as tasks:
+        tasks.wait_at_the_gate()
+        asyncio.run(asyncio.wait_for(say_nonsense(), 30.0))
+        tasks.let_go()
+        assert set(tasks.end().values()) == {3}
+    assert tasks.document["exclude"] == ["s2"]
+    assert "1 (" in tasks.results(2)["ranks"]["evidence"]
+    assert "'code' of the message 'checks_done' is not right" in tasks.results(2)["ranks"]["evidence"]
+    assert tasks.results(1)["gate"]["status"] == tasks.results(3)["gate"]["status"] == "pass"
 
 
 def test_what_was_stuck_is_said_with_its_stack(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
-from cordee.runs.lookout import SHARED_PER_S
+from cordee.runs.lookout import WATCHED_PER_S
 from cordee.runs.news import News, NewsWriter, news_file
 from cordee.testing.clocks import give_clock
 from cordee.testing.operations import counted
@@ -46,7 +46,7 @@ def test_a_page_that_follows_a_run_of_many_nodes_asks_at_most_one_operation_a_se
     folder, clock = made(tmp_path, "big-20261122T000000Z-aaaa", logs=1000), Clock()
     news, writer = News(1, 1, 1, 0, {}), NewsWriter(news_file(folder.root))
     writer.tell(news)
-    stamps = Stamps(folder, per_s=SHARED_PER_S, clock=clock)
+    stamps = Stamps(folder, per_s=WATCHED_PER_S, clock=clock)
     for _ in range(400):
         stamps.now()
         clock.now += 0.5
@@ -59,12 +59,12 @@ def test_a_page_that_follows_a_run_of_many_nodes_asks_at_most_one_operation_a_se
         asked += operations.total() + 20 * (len(seen) - before)  # with what is read when there is something new
         clock.now += 0.5
     assert len(seen) > 10
-    assert asked / 600.0 <= SHARED_PER_S * 1.1
+    assert asked / 600.0 <= WATCHED_PER_S * 1.1
 
 
 def test_a_page_that_follows_a_run_without_news_looks_the_more_seldom_the_more_files_there_are(tmp_path):
     folder, clock = made(tmp_path, "old-20261122T000000Z-aaaa", logs=1000), Clock()
-    stamps = Stamps(folder, per_s=SHARED_PER_S, clock=clock)
+    stamps = Stamps(folder, per_s=WATCHED_PER_S, clock=clock)
     stamps.now()
     looks, asked = 0, 0
     for _ in range(7200):
@@ -73,14 +73,14 @@ def test_a_page_that_follows_a_run_without_news_looks_the_more_seldom_the_more_f
             stamps.now()
         looks += operations["list"] >= 5
         asked += operations.total()
-    assert (asked + looks * entries(folder)) / 3600.0 <= SHARED_PER_S * 1.5
+    assert (asked + looks * entries(folder)) / 3600.0 <= WATCHED_PER_S * 1.5
 
 
 def test_what_matters_changes_the_stamp_at_once(tmp_path):
     folder, clock = made(tmp_path, "t-20261122T000000Z-aaaa"), Clock()
     writer = NewsWriter(news_file(folder.root))
     writer.tell(News(1, 1, 1, 0, {}))
-    stamps = Stamps(folder, per_s=SHARED_PER_S, clock=clock)
+    stamps = Stamps(folder, per_s=WATCHED_PER_S, clock=clock)
     for _ in range(200):
         before = stamps.now()
         clock.now += 0.5

@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 from cordee.errors import WireError
+from cordee.vetting.standalone.messages import FROM_CONDUCTOR, FROM_TASK, End, Leads, Ping, Pong
 from cordee.wire import codec, messages
 from cordee.wire.messages import FROM_AGENT, FROM_CLIENT, FROM_SUPERVISOR, TO_CLIENT, decode, encode
 
@@ -228,6 +229,30 @@ GOLDEN = {
         [
             (messages.ShellOutput("shell-1"), {"t": "shell_output", "id": "shell-1"}),
             (messages.ShellExit("", 5, "no"), {"t": "shell_exit", "id": "", "code": 5, "text": "no"}),
+        ],
+    ),
+    "to a task of cordee vet": (
+        FROM_CONDUCTOR,
+        [
+            (Leads(2), {"t": "welcome", "conductor": 2}),
+            (Ping(), {"t": "ping"}),
+            (End(3), {"t": "bye", "code": 3}),
+            (messages.Checks("c", {}, 10), {"t": "checks", "id": "c", "request": {}, "deadline_s": 10}),
+            (messages.Port("p", "10.0.0.1", 1), {"t": "port", "id": "p", "host": "10.0.0.1", "count": 1}),
+            (messages.Clock("t"), {"t": "clock", "id": "t"}),
+        ],
+    ),
+    "from a task of cordee vet": (
+        FROM_TASK,
+        [
+            (Pong(), {"t": "pong"}),
+            (messages.ChecksOutput("c"), {"t": "checks_output", "id": "c"}),
+            (
+                messages.ChecksDone("c", 0, None, "exited", ""),
+                {"t": "checks_done", "id": "c", "code": 0, "signal": None, "reason": "exited", "text": ""},
+            ),
+            (messages.FreePorts("p", (20001,), ""), {"t": "port", "id": "p", "ports": [20001], "text": ""}),
+            (messages.Time("t", 1.5e9), {"t": "clock", "id": "t", "unix_s": 1.5e9}),
         ],
     ),
 }

@@ -11,7 +11,7 @@ import json
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional
+from typing import Optional
 
 from cordee.checkpoint.folder import (
     Known,
@@ -26,6 +26,7 @@ from cordee.errors import RunFolderError
 from cordee.opening import regular
 from cordee.runs.checkpoint import BEAT_S, Checkpoint, CheckpointFinder
 from cordee.runs.folder import write_atomically
+from cordee.runs.plan import Checkpoints
 
 SCHEMA = "cordee.checkpoint-owner/1"
 _LARGEST_FILE_BYTES = 4 << 20
@@ -88,13 +89,12 @@ class RunCheckpoints(CheckpointFinder):
         orphan_s, kill_s: for how long ranks may outlive their supervisor.
     """
 
-    def __init__(self, policy: Mapping[str, Any], run: str, control: Path, orphan_s: float, kill_s: float) -> None:
-        self._path, self._pattern = policy["path"], policy["pattern"]
-        self._ignore: Mapping[str, int] = policy["ignore"]
-        self._own_folder = bool(policy.get("own_folder"))
-        self._begin: Mapping[str, int] = (policy.get("begin") or {}).get("checkpoints", {})
-        self.must_begin = policy.get("begin") is not None
-        self.finds_its_own = policy.get("resume") == "self"
+    def __init__(self, policy: Checkpoints, run: str, control: Path, orphan_s: float, kill_s: float) -> None:
+        self._path, self._pattern, self._ignore = policy.path, policy.pattern, policy.ignore
+        self._own_folder = policy.own_folder
+        self._begin = policy.begin.checkpoints if policy.begin is not None else {}
+        self.must_begin = policy.begin is not None
+        self.finds_its_own = policy.resume == "self"
         self._run = run
         self._silent_s = BEAT_S + orphan_s + kill_s + _MARGIN_S
         self._file = os.path.join(owners_folder(self._path), f"{run}.json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from cordee.checks._base import CannotTest, Check, Comparison, Context, Parameter, Result
 from cordee.checks.catalogue import CHECKS, load_check
@@ -15,7 +15,6 @@ __all__ = [
     "Context",
     "Parameter",
     "Result",
-    "checks_for",
     "load_check",
     "run_checks",
     "unknown_result",
@@ -36,31 +35,6 @@ def run_checks(request: dict[str, Any]) -> list[dict[str, Any]]:
     from cordee.checks.running import run
 
     return run(request)
-
-
-def checks_for(
-    vet: dict[str, Any], run_folder: str, python_argv0: str, env: Optional[dict[str, str]] = None
-) -> list[dict[str, Any]]:
-    """Return the checks that the `vet` table of a plan asks for.
-
-    Args:
-        vet: the table.
-        run_folder: the run's folder: the ranks must be able to write there.
-        python_argv0: first word of the ranks' command; tells which Python must have the modules.
-        env: variables on top of the environment that the request gives.
-    """
-    extra = {"env": env} if env else {}
-    wanted: list[dict[str, Any]] = [
-        {"check": "host.memory", "parameters": {"min_bytes": vet["min_memory_bytes"]}},
-        {"check": "host.disk", "parameters": {"run_folder": run_folder, "min_bytes": vet["min_disk_bytes"], **extra}},
-        {"check": "host.load", "parameters": {"max_ratio": vet["max_load_ratio"]}},
-    ]
-    if vet["commands"]:
-        wanted.append({"check": "host.commands", "parameters": {"commands": vet["commands"], **extra}})
-    if vet["modules"]:
-        modules = {"modules": vet["modules"], "python": python_argv0, **extra}
-        wanted.append({"check": "host.modules", "parameters": modules})
-    return wanted
 
 
 def unknown_result(entry: dict[str, Any], evidence: str, cause: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Iterable, NamedTuple, Optional
 from cordee.checks._base import CannotTest, Check, Context, Parameter, Result
 from cordee.hardware.gpu_driver import open_gpus
 from cordee.hardware.gpus import Gpu, GpuSource, GpusUnreadable, visible
+from cordee.hardware.presence import listed
 
 EXPECTED = Parameter(
     "gpus_expected", "count", "how many GPUs the job gets on a node; 0: it needs none, and nothing is tested"
@@ -116,9 +117,9 @@ def choose(gpus: list[Gpu], parameters: dict[str, Any], context: Context) -> lis
 
 def nothing_visible(context: Context) -> str:
     """Return why no GPU is judged, for a person."""
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-        if name in context.env:
-            return f"no GPU: {name}={context.env[name]!r} leaves none to the job"
+    given = listed(context.env)
+    if given is not None:
+        return f"no GPU: {given.variable}={given.text!r} leaves none to the job"
     return "the driver shows no GPU on this node"
 
 

@@ -348,6 +348,7 @@ def _call(folder: RunFolder) -> None:
     import os
 
     from cordee import wire
+    from cordee.wire.messages import Requests, encode
 
     async def call() -> None:
         place = wire.read_rendezvous(folder.rendezvous)
@@ -362,7 +363,7 @@ def _call(folder: RunFolder) -> None:
             on_message=lambda *_: None,
             on_close=lambda *_: None,
         )
-        connection.send({"t": "requests"})
+        connection.send(encode(Requests()))
         connection.close()
         await connection.wait_closed()
 

@@ -24,6 +24,8 @@ from cordee.node.identity import agent_file, on_this_host, read_record
 from cordee.runs.folder import RunFolder
 from cordee.submit import plan_of
 from cordee.supervise.ownership import Ownership
+from cordee.wire import messages
+from cordee.wire.messages import TO_CLIENT, decode, encode
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -121,9 +123,8 @@ class Session:
         except (TimeoutError, OSError) as error:
             raise CordeeError(f"the run's supervisor does not answer: {error}", next="try again in a moment") from error
         columns, rows = shutil.get_terminal_size()
-        size = {"rows": rows, "columns": columns}
         term = os.environ.get("TERM")
-        connection.send({"t": "shell", "node": self._node, "argv": self._argv, "term": term, **size})
+        connection.send(encode(messages.ClientShell(tuple(self._argv), self._node, term, rows, columns)))
         saved = self._attach(connection)
         try:
             code, text = await self._ended
@@ -143,19 +144,19 @@ class Session:
         def typed() -> None:
             data = os.read(keyboard, 65536)
             if data:
-                connection.send({"t": "shell_input"}, data)
+                connection.send(encode(messages.ShellInput()), data)
             else:
                 loop.remove_reader(keyboard)
-                connection.send({"t": "shell_input"}, b"\x04")
+                connection.send(encode(messages.ShellInput()), b"\x04")
 
         def resized() -> None:
             columns, rows = shutil.get_terminal_size()
-            connection.send({"t": "shell_resize", "rows": rows, "columns": columns})
+            connection.send(encode(messages.ShellResize(rows, columns)))
 
         try:
             loop.add_reader(keyboard, typed)
         except PermissionError:
-            connection.send({"t": "shell_input"}, b"\x04")
+            connection.send(encode(messages.ShellInput()), b"\x04")
         loop.add_signal_handler(signal.SIGWINCH, resized)
         if not sys.stdin.isatty():
             return None
@@ -164,11 +165,12 @@ class Session:
         return saved
 
     def _message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
-        if message["t"] == "shell_output":
+        said = decode(message, TO_CLIENT)
+        if isinstance(said, messages.ShellOutput):
             sys.stdout.buffer.write(body)
             sys.stdout.buffer.flush()
-        elif message["t"] == "shell_exit" and not self._ended.done():
-            self._ended.set_result((message["code"], message.get("text", "")))
+        elif not self._ended.done():
+            self._ended.set_result((said.code, said.text))
 
     def _closed(self, connection: wire.Connection, error: Exception | None) -> None:
         if not self._ended.done():

@@ -14,7 +14,7 @@ from cordee.errors import CordeeError
 from cordee.report.clean import one_line
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
-from cordee.runs.lookout import TELEMETRY_COST, Lookout
+from cordee.runs.lookout import TELEMETRY_COST, WATCHED_PER_S, Lookout
 from cordee.runs.sealed import read_commit
 from cordee.runs.state import RunState
 from cordee.runs.tail import LiveEvents
@@ -64,7 +64,7 @@ class WatchState:
         self.scroll = 0
         self.heat = watch_heat.Choice()
         self._journal = JournalFollower(folder)
-        self._lookout = Lookout(folder)
+        self._lookout = Lookout(folder, shared_per_s=WATCHED_PER_S)
         self._samples_due = 0.0
         self._events = LiveEvents(folder.telemetry)
         self._next_standing = 0.0

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Iterable, Mapping, NamedTuple, Optional
 
+from cordee.hardware.presence import listed
+
 _ADDRESS = re.compile(r"([0-9a-fA-F]{1,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})")
 
 
@@ -155,13 +157,11 @@ def visible(gpus: list[Gpu], env: Mapping[str, str]) -> list[Gpu]:
     An index counts as the library does. As in CUDA, the list ends at the first entry that names no GPU. A part of a GPU
     (MIG) stands for all that the library shows.
     """
-    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-        if name in env:
-            break
-    else:
+    given = listed(env)
+    if given is None:
         return gpus
     chosen: list[Gpu] = []
-    for entry in (part.strip() for part in env[name].split(",")):
+    for entry in given.entries:
         if entry.startswith("MIG-"):
             return gpus
         found = [gpu for gpu in gpus if _names(entry, gpu)]

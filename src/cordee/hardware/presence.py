@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Optional
+from typing import NamedTuple, Optional
 
 _NVIDIA_DEVICE = re.compile(r"nvidia\d+$")
 # An empty list of visible devices hides them all from the ranks (CUDA's and ROCm's documentation; Slurm sets NoDevFiles).
@@ -24,7 +24,27 @@ GPU_VARIABLES = (
     "SLURM_GPU_BIND",
     "SLURM_TRES_BIND",
 )
-_LISTS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+_LISTS = GPU_VARIABLES[:3]
+
+
+class Listed(NamedTuple):
+    """A list of visible devices: the variable that it stands in, what that says, and its entries; none: it hides all devices."""
+
+    variable: str
+    text: str
+    entries: tuple[str, ...]
+
+
+def listed(env: Mapping[str, str]) -> Optional[Listed]:
+    """Return the list of visible devices that counts in an environment: CUDA's, HIP's or ROCm's; None: there is none.
+
+    What an entry stands for, an index or the beginning of a UUID, is for those to say who know the devices.
+    """
+    name = next((name for name in _LISTS if name in env), None)
+    if name is None:
+        return None
+    text = env[name].strip()
+    return Listed(name, text, () if text in _HIDDEN else tuple(entry.strip() for entry in text.split(",")))
 
 
 def gpu_variables(env: Mapping[str, str]) -> dict[str, str]:
@@ -39,7 +59,7 @@ def gpus_told_by(root: str, env: Mapping[str, str]) -> Optional[str]:
         root: where the host's /dev is seen.
         env: the ranks' environment: what hides all devices from them counts as none.
     """
-    if _hidden(env):
+    if hides_all(env):
         return None
     shown = gpu_device_file(root, env)
     if shown is not None:
@@ -50,7 +70,7 @@ def gpus_told_by(root: str, env: Mapping[str, str]) -> Optional[str]:
 
 def gpu_device_file(root: str, env: Mapping[str, str]) -> Optional[str]:
     """Return the device file of a GPU that the ranks may see, None without one; no library is asked, so nothing hangs."""
-    if _hidden(env):
+    if hides_all(env):
         return None
     try:
         names = sorted(os.listdir(os.path.join(root, "dev")))
@@ -62,8 +82,10 @@ def gpu_device_file(root: str, env: Mapping[str, str]) -> Optional[str]:
     return None
 
 
-def _hidden(env: Mapping[str, str]) -> bool:
-    return any(env.get(name) is not None and env[name].strip() in _HIDDEN for name in _LISTS)
+def hides_all(env: Mapping[str, str]) -> bool:
+    """Return whether an environment hides all devices."""
+    found = listed(env)
+    return found is not None and not found.entries
 
 
 def _nvml_count() -> int:

@@ -58,7 +58,7 @@ class NodeAttempt:
         reporting: Reporting,
         uplink: Uplink,
     ) -> None:
-        self.world, self.tasks, self.run_task = world, watched.tasks, watched.run_task
+        self.world, self.watched = world, watched
         self._channels, self._enclosure, self._log, self._slots = channels, enclosure, log, slots
         self._reporting, self._uplink = reporting, uplink
         self.status = dict.fromkeys(world.local_ranks, STARTING)

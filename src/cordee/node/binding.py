@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Mapping, Optional, Sequence
 
+from cordee.hardware.presence import listed
 from cordee.node.launching import RankCommand
-from cordee.node.slots import Ask, Given, Gpu, Slots
+from cordee.node.slots import Given, Gpu, Slots
 from cordee.runs.plan import Step
 
 
@@ -28,7 +29,7 @@ def bound(ranks: Sequence[RankCommand], step: Step, attempt: int, slots: Slots) 
         return [replace(rank, given=Given(words=words)) for rank in ranks]
     slots.look_again()
     asks = {
-        slot_of(attempt, rank.rank): Ask(() if device is None else (device,))
+        slot_of(attempt, rank.rank): () if device is None else (device,)
         for rank, device in zip(ranks, devices_of(ranks, slots.has.gpus))
     }
     given = slots.give(asks)
@@ -62,17 +63,21 @@ def devices_of(ranks: Sequence[RankCommand], gpus: Sequence[Gpu]) -> list[Option
 def _visible(env: Mapping[str, str], gpus: Sequence[Gpu]) -> list[str]:
     """Return the names of the GPUs that the environment leaves visible, in its order."""
     names = [gpu.name for gpu in gpus]
-    listed = next((env[name] for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if name in env), None)
+    given = listed(env)
     # Where a step sees only its own devices, indices count those, from 0; Slurm's list counts the node's.
     slurms = env.get("SLURM_STEP_GPUS", env.get("SLURM_JOB_GPUS", ""))
     of_step = [entry for entry in slurms.split(",") if entry]
-    if of_step and listed != slurms and all(part.isdigit() and int(part) < len(names) for part in of_step):
+    if (
+        of_step
+        and (given is None or given.text != slurms)
+        and all(part.isdigit() and int(part) < len(names) for part in of_step)
+    ):
         names = [names[int(part)] for part in of_step]
-    if listed is None:
+    if given is None:
         return names
     uuids = [uuid for gpu in gpus for uuid in (gpu.uuid, *(part.uuid for part in gpu.instances)) if uuid]
     found = []
-    for entry in (part.strip() for part in listed.split(",")):
+    for entry in given.entries:
         by_uuid = [uuid for uuid in uuids if entry.startswith(("GPU-", "MIG-")) and uuid.startswith(entry)]
         if len(by_uuid) == 1:
             found += by_uuid

@@ -9,13 +9,70 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Mapping, Optional, Sequence
+from typing import NamedTuple, Optional, Union
 
+from cordee.errors import WireError
 from cordee.hardware.private import open_private_folder, read_own_file
+from cordee.wire.codec import FORMS, fields_of, read_fields
 
 WORD, OUT, ERR = "word", "out", "err"
 FIFOS = (WORD, OUT, ERR)
 _MOST_ORDER_BYTES = 64 << 20
+
+
+class Order(NamedTuple):
+    """What a rank is to run; `whole`: of its launcher's environment nothing is added but what the step is."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str
+    whole: bool
+
+
+class Runs(NamedTuple):
+    """What a launcher says at first: the rank's pid, and its own."""
+
+    pid: int
+    launcher: int
+
+
+class LastWord(NamedTuple):
+    """What a launcher says at last: how the rank has ended, or why it did not start."""
+
+    code: Optional[int]
+    signal: Optional[str]
+    text: str
+
+
+Word = Union[Runs, LastWord]
+_ORDER, _RUNS, _LAST_WORD = (fields_of(cls, FORMS) for cls in (Order, Runs, LastWord))
+
+
+def line_of(word: Word) -> bytes:
+    """Return a launcher's word as it goes through the FIFO."""
+    return json.dumps(word._asdict()).encode() + b"\n"
+
+
+def word_of(line: bytes) -> Word:
+    """Return the word that a launcher has said.
+
+    Raises:
+        WireError: it is none.
+    """
+    document = _object(line, "a launcher's word")
+    if "pid" in document:
+        return Runs(*read_fields(_RUNS, document, "a launcher's first word"))
+    return LastWord(*read_fields(_LAST_WORD, document, "a launcher's last word"))
+
+
+def _object(text: bytes, what: str) -> dict[str, object]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise WireError(f"{what} is no JSON object", given=repr(text[:100]))
+    return document
 
 
 class Handover:
@@ -53,28 +110,30 @@ class Handover:
             raise
         return opened
 
-    def write_order(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, *, whole: bool) -> None:
-        """Say what the rank is to run; `whole`: of its launcher's environment nothing is added but what the step is.
+    def write_order(self, order: Order) -> None:
+        """Say what the rank is to run.
 
         Raises:
             OSError: the folder cannot be written.
         """
         path = self._order()
         partial = path.with_suffix(".order-partial")
-        partial.write_text(json.dumps({"argv": list(argv), "env": dict(env), "cwd": cwd, "whole": whole}))
+        partial.write_text(json.dumps(order._asdict()))
         partial.chmod(0o600)
         os.replace(partial, path)
 
-    def read_order(self) -> Optional[dict[str, Any]]:
-        """Return `{argv, env, cwd, whole}`, or None as long as the agent has not written it.
+    def read_order(self) -> Optional[Order]:
+        """Return what the rank is to run, or None as long as the agent has not written it.
 
         Raises:
+            WireError: it is no order.
             OSError: others may write into the folder, or the order is not a file of this user.
         """
         try:
             within = open_private_folder(self._folder)
             try:
-                return dict(json.loads(read_own_file(self._order().name, within, _MOST_ORDER_BYTES)))
+                document = _object(read_own_file(self._order().name, within, _MOST_ORDER_BYTES), "a rank's order")
+                return Order(*read_fields(_ORDER, document, "a rank's order"))
             finally:
                 os.close(within)
         except FileNotFoundError:

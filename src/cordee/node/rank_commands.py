@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Callable
 
 from cordee.node.binding import bound
 from cordee.node.channels import RankChannels
 from cordee.node.enclosure import Enclosure
 from cordee.node.launching import RankCommand
-from cordee.node.ranks import base_environment, rank_command, rank_environment
+from cordee.node.ranks import base_environment, rank_command, rank_environment, threads_of_rank
 from cordee.node.slots import Slots
 from cordee.node.world import World
 from cordee.runs.plan import Plan
@@ -67,4 +68,10 @@ class RankCommands:
             channel = self._channels.create(world.attempt, rank)
             env = rank_environment(self._environment.now, self._plan, world, rank, channel)
             ranks.append(RankCommand(rank, argv, self._offer(env, rank), self._enclosure.cwd, outside))
-        return bound(ranks, self._step, world.attempt, self._slots)
+        placed = bound(ranks, self._step, world.attempt, self._slots)
+        return [self._with_threads(rank, world) for rank in placed]
+
+    def _with_threads(self, rank: RankCommand, world: World) -> RankCommand:
+        """Return the rank with a number of threads that fits its cores, unless somebody has said one."""
+        threads = threads_of_rank(self._plan, world, rank.given.cores, len(self._slots.has.cores))
+        return replace(rank, env={"OMP_NUM_THREADS": str(threads), **rank.env})

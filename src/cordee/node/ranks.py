@@ -100,7 +100,6 @@ def rank_environment(
         env.update({**_torchrun_environment(step.tasks.argv, world), **_own_torchrun(step)})
     env.update(_cordee_environment(plan, world, channel, base))
     env.setdefault("PYTHONUNBUFFERED", "1")
-    env.setdefault("OMP_NUM_THREADS", str(_threads(plan, world)))
     return env
 
 
@@ -186,9 +185,14 @@ def _tf_config(world: World, rank: int) -> str:
     return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
 
 
-def _threads(plan: Plan, world: World) -> int:
-    if plan.step.request.cpus_per_rank:
-        return plan.step.request.cpus_per_rank
-    cores = len(os.sched_getaffinity(0))
+def threads_of_rank(plan: Plan, world: World, given: int, cores: int) -> int:
+    """Return how many threads a rank is for: the CPUs that the job asks for, else the cores that it has, or its share of them.
+
+    Args:
+        plan: the run's.
+        world: this attempt's world on this node.
+        given: whole cores that were given to it; 0: none in particular.
+        cores: of the node that its ranks may use.
+    """
     sharing = world.ranks_per_node * (len(world.nodes) if plan.backend == "local" else 1)
-    return max(1, cores // sharing)
+    return plan.step.request.cpus_per_rank or given or max(1, cores // sharing)

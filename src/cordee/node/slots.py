@@ -49,26 +49,18 @@ class NodeSlots(NamedTuple):
     memory_bytes: int = 0
 
 
-class Ask(NamedTuple):
-    """What one task asks for.
+class Given(NamedTuple):
+    """What a task was given.
 
     Attributes:
-        gpus: names of GPUs, or UUIDs of instances. Those who ask at once for the same one share it.
-        cores: so many whole ones, near the GPUs; None: what falls to it of those near its GPUs.
-        memory_bytes: of the node's memory.
+        cpus: None: it stays where it is.
+        cores: whole ones that fall to it, for as many threads; 0 where it stays where it is.
+        words: what was done about the CPUs, or why nothing was.
     """
-
-    gpus: tuple[str, ...] = ()
-    cores: Optional[int] = None
-    memory_bytes: int = 0
-
-
-class Given(NamedTuple):
-    """What a task was given; `cpus` None: it stays where it is. `words` say of the CPUs what was done, or why nothing was."""
 
     cpus: Optional[frozenset[int]] = None
     gpus: tuple[str, ...] = ()
-    memory_bytes: int = 0
+    cores: int = 0
     words: str = "not bound"
 
 
@@ -123,11 +115,11 @@ class Slots:
             self.has.memory_bytes,
         )
 
-    def give(self, asks: Mapping[str, Ask]) -> dict[str, Given]:
-        """Give tasks, by name, what they ask for: all of them, or none.
+    def give(self, asks: Mapping[str, tuple[str, ...]]) -> dict[str, Given]:
+        """Give tasks, by name, the GPUs, or UUIDs of instances, that they ask for, and cores near them: to all of them, or none.
 
-        Tasks that leave open how many cores they get share those near their GPUs by whole ones, as equal in number as can
-        be; where fewer are free than there are tasks they share all that are near.
+        Who asks at once for the same GPU shares it. Tasks share the cores near their GPUs by whole ones, as equal in number
+        as can be; where fewer are free than there are tasks they share all that are near.
 
         Raises:
             CannotGive: says what was asked for and what is there.
@@ -135,14 +127,11 @@ class Slots:
         again = [name for name in asks if name in self._held]
         if again:
             raise CannotGive("a task holds slots already", given=again[0], next="take them back first")
-        for name, ask in asks.items():
-            self._look_at_gpus(name, ask)
-        self._look_at_memory(asks)
-        cpus = self._cpus(asks)
-        for name, ask in asks.items():
-            on, words = cpus[name]
-            self._held[name] = Given(on, ask.gpus, ask.memory_bytes, words)
-        return {name: self._held[name] for name in asks}
+        for name, gpus in asks.items():
+            self._look_at_gpus(name, gpus)
+        given = self._given(asks)
+        self._held.update(given)
+        return given
 
     def take_back(self, name: str) -> None:
         """Take back what a task holds, if it holds anything."""
@@ -155,9 +144,9 @@ class Slots:
                 return gpu
         return None
 
-    def _look_at_gpus(self, name: str, ask: Ask) -> None:
+    def _look_at_gpus(self, name: str, gpus: tuple[str, ...]) -> None:
         holders = {asked: holder for holder, given in self._held.items() for asked in given.gpus}
-        for asked in ask.gpus:
+        for asked in gpus:
             gpu = self.gpu(asked)
             if gpu is None:
                 devices = [one for gpu in self.has.gpus for one in (gpu.name, *(part.uuid for part in gpu.instances))]
@@ -169,50 +158,29 @@ class Slots:
             if holder is not None:
                 raise CannotGive(f"{name} asks for a GPU that {holder} holds", given=asked, next=f"end {holder} first")
 
-    def _look_at_memory(self, asks: Mapping[str, Ask]) -> None:
-        wanted = sum(ask.memory_bytes for ask in asks.values())
-        free = self.has.memory_bytes - sum(given.memory_bytes for given in self._held.values())
-        if wanted > max(free, 0):
-            names = ", ".join(name for name, ask in asks.items() if ask.memory_bytes)
-            text = f"{names} ask for more memory than is free"
-            raise CannotGive(text, given=f"{wanted} bytes", allowed=f"at most {max(free, 0)} bytes")
-
-    def _cpus(self, asks: Mapping[str, Ask]) -> dict[str, tuple[Optional[frozenset[int]], str]]:
-        """Return the CPUs of each task and words on them; who asks for a number of cores is served first."""
-        found: dict[str, tuple[Optional[frozenset[int]], str]] = {}
+    def _given(self, asks: Mapping[str, tuple[str, ...]]) -> dict[str, Given]:
+        """Return what each task gets."""
         taken: set[int] = {cpu for given in self._held.values() for cpu in given.cpus or ()}
+        found: dict[str, Given] = {}
         sharing: dict[frozenset[int], list[str]] = {}
-        for name, ask in asks.items():
-            near = frozenset().union(*(self._near(asked) for asked in ask.gpus))
-            if ask.cores is not None:
-                cpus = self._whole(name, ask.cores, near, taken)
-                taken |= cpus
-                found[name] = cpus, f"{ask.cores} cores: CPUs {range_list(cpus)}"
-            elif near:
+        for name, gpus in asks.items():
+            near = frozenset().union(*(self._near(asked) for asked in gpus))
+            if near:
                 sharing.setdefault(near, []).append(name)
-            elif ask.gpus:
-                found[name] = None, "not bound: the kernel names no CPUs near its GPU that it may use"
+            elif gpus:
+                words = "not bound: the kernel names no CPUs near its GPU that it may use"
+                found[name] = Given(gpus=gpus, words=words)
             else:
-                found[name] = None, "not bound: its GPU is not known"
+                found[name] = Given(words="not bound: its GPU is not known")
         for near in sorted(sharing, key=len):
             names = sharing[near]
-            parts = _parts(self._cores(near - taken), len(names)) or [near] * len(names)
-            how = f", shared by {len(names)} ranks" if len(names) > 1 and parts[0] == near else ""
-            for name, part in zip(names, parts):
+            parts = _parts(self._cores(near - taken), len(names))
+            how = f", shared by {len(names)} ranks" if not parts and len(names) > 1 else ""
+            for name, part in zip(names, parts or [near] * len(names)):
                 words = f"near GPU {self._addresses(asks[name])}: {self._where(near)}, CPUs {range_list(part)}{how}"
-                found[name] = part, words
+                found[name] = Given(part, asks[name], len(self._cores(part)) if parts else 1, words)
                 taken |= part
-        return found
-
-    def _whole(self, name: str, count: int, near: Collection[int], taken: Collection[int]) -> frozenset[int]:
-        """Return the CPUs of so many cores that nobody holds, those near first, then those of the NUMA node that has most."""
-        free = [core for core in self.has.cores if not core.cpus & set(taken)]
-        if count > len(free):
-            allowed = f"at most {len(free)}, which are free of {len(self.has.cores)}"
-            raise CannotGive(f"{name} asks for more cores than are free", given=count, allowed=allowed)
-        of_node = {core.numa: sum(other.numa == core.numa for other in free) for core in free}
-        free.sort(key=lambda core: (not core.cpus & set(near), -of_node[core.numa], core.numa or 0, min(core.cpus)))
-        return _union(free[:count])
+        return {name: found[name] for name in asks}
 
     def _near(self, name: str) -> frozenset[int]:
         gpu = self.gpu(name)
@@ -222,8 +190,8 @@ class Slots:
         """Return these CPUs by physical core."""
         return [core.cpus & frozenset(cpus) for core in self.has.cores if core.cpus & frozenset(cpus)]
 
-    def _addresses(self, ask: Ask) -> str:
-        return ", ".join(dict.fromkeys(gpu.address for gpu in map(self.gpu, ask.gpus) if gpu is not None))
+    def _addresses(self, gpus: tuple[str, ...]) -> str:
+        return ", ".join(dict.fromkeys(gpu.address for gpu in map(self.gpu, gpus) if gpu is not None))
 
     def _where(self, cpus: frozenset[int]) -> str:
         nodes = {core.numa for core in self.has.cores if core.cpus & cpus}

@@ -7,7 +7,6 @@ is, the rank and all that it started are killed.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -15,12 +14,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional
+from typing import Callable, Optional
 
+from cordee.errors import WireError
 from cordee.hardware.parent import die_with_parent
 from cordee.node import processes
 from cordee.node.commands import find_command, not_started
-from cordee.node.handover import ERR, OUT, WORD, Handover
+from cordee.node.handover import ERR, OUT, WORD, Handover, LastWord, Order, Runs, Word, line_of
 from cordee.node.memory import folders_of
 from cordee.words import signal_name
 
@@ -63,14 +63,15 @@ def main() -> int:
                 print(f"cordee: no agent waits for rank {rank} on {node}, only for {there}", file=sys.stderr)
             return _NOT_MET
         return _run(*found)
-    except OSError as error:
-        print(f"cordee: rank {rank} on {node} lost its agent: {error}", file=sys.stderr)
+    except (OSError, WireError) as error:
+        what = "does not understand" if isinstance(error, WireError) else "lost"
+        print(f"cordee: rank {rank} on {node} {what} its agent: {error}", file=sys.stderr)
         for meeting in meetings:
             meeting.remove()
         return _NOT_MET
 
 
-def _wait_for_order(look: Callable[[], list[Handover]]) -> Optional[tuple[Handover, dict[str, Any]]]:
+def _wait_for_order(look: Callable[[], list[Handover]]) -> Optional[tuple[Handover, Order]]:
     """Return where the rank's order lies, and the order; None when it is called off or nobody gave one in time."""
     deadline = time.monotonic() + _LONGEST_WAIT_S
     due = 0.0
@@ -87,7 +88,7 @@ def _wait_for_order(look: Callable[[], list[Handover]]) -> Optional[tuple[Handov
     return None
 
 
-def _run(meeting: Handover, order: Mapping[str, Any]) -> int:
+def _run(meeting: Handover, order: Order) -> int:
     word, out, err = (_open(meeting.fifo(name)) for name in (WORD, OUT, ERR))
     for number in _FOR_THE_RANK:
         signal.signal(number, lambda number, frame: None)
@@ -97,22 +98,22 @@ def _run(meeting: Handover, order: Mapping[str, Any]) -> int:
     try:
         child = _start(order, out, err)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        code, text = not_started(error, order["argv"][0], order["cwd"])
-        _say(word, {"code": code, "signal": None, "text": text})
+        code, text = not_started(error, order.argv[0], order.cwd)
+        _say(word, LastWord(code, None, text))
         return code
     os.close(out)
     os.close(err)
     try:
-        _say(word, {"pid": child, "launcher": os.getpid()})
+        _say(word, Runs(child, os.getpid()))
         status = _wait(child, word, wakes)
     except OSError:
-        processes.kill_all(processes.of_task(child, order["env"][processes.MARKER]))
+        processes.kill_all(processes.of_task(child, order.env[processes.MARKER]))
         raise
     finally:
         _kill_left_behind()
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
     name = signal_name(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else None
-    _say(word, {"code": None if name else code, "signal": name, "text": ""})
+    _say(word, LastWord(None if name else code, name, ""))
     return code
 
 
@@ -123,10 +124,10 @@ def _open(fifo: str) -> int:
     return descriptor
 
 
-def _start(order: Mapping[str, Any], out: int, err: int) -> int:
+def _start(order: Order, out: int, err: int) -> int:
     """Start the rank and return its pid; what srun set for this task (ids, the way to its process manager) stays."""
-    own = {key: value for key, value in os.environ.items() if key.startswith(_OF_THE_STEP) or not order["whole"]}
-    env = {**own, **{key: value for key, value in order["env"].items() if not key.startswith(_OF_THE_STEP)}}
+    own = {key: value for key, value in os.environ.items() if key.startswith(_OF_THE_STEP) or not order.whole}
+    env = {**own, **{key: value for key, value in order.env.items() if not key.startswith(_OF_THE_STEP)}}
     parent = os.getpid()
 
     def prepare() -> None:
@@ -134,12 +135,12 @@ def _start(order: Mapping[str, Any], out: int, err: int) -> int:
         die_with_parent(parent)
 
     process = subprocess.Popen(
-        find_command(tuple(order["argv"]), env, order["cwd"]),
+        find_command(order.argv, env, order.cwd),
         stdin=subprocess.DEVNULL,
         stdout=out,
         stderr=err,
         env=env,
-        cwd=order["cwd"],
+        cwd=order.cwd,
         close_fds=False,
         preexec_fn=prepare,
     )
@@ -147,8 +148,8 @@ def _start(order: Mapping[str, Any], out: int, err: int) -> int:
     return process.pid
 
 
-def _say(word: int, what: Mapping[str, Any]) -> None:
-    os.write(word, json.dumps(what).encode() + b"\n")
+def _say(word: int, what: Word) -> None:
+    os.write(word, line_of(what))
 
 
 def _wait(child: int, word: int, wakes: int) -> int:

@@ -9,7 +9,7 @@ import os
 import struct
 import subprocess
 import termios
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, Mapping, NamedTuple, Optional
 
 from cordee.hardware.parent import die_with_parent
 from cordee.node.commands import find_command
@@ -82,6 +82,70 @@ def spawn(
     return Spawned(process, master)
 
 
+class Readers:
+    """What comes from descriptors, on the event loop: passed on as it comes once `pause` has said so; nothing here blocks.
+
+    Whoever opened the descriptors closes them.
+
+    Args:
+        streams: what is read, by its descriptor.
+        output: takes what comes: `output(stream, bytes)`.
+        ended: called with a descriptor from which nothing more comes.
+    """
+
+    def __init__(
+        self, streams: Mapping[int, int], output: Callable[[int, bytes], None], ended: Callable[[int], None]
+    ) -> None:
+        self._streams, self._output, self._ended = dict(streams), output, ended
+        self._loop = asyncio.get_running_loop()
+        for descriptor in self._streams:
+            os.set_blocking(descriptor, False)
+
+    def __bool__(self) -> bool:
+        """Whether something may still come."""
+        return bool(self._streams)
+
+    def pause(self, paused: bool) -> None:
+        """Stop or go on reading, which begins with this; pipes fill up and their writers wait, nothing is dropped."""
+        for descriptor in self._streams:
+            if paused:
+                self._loop.remove_reader(descriptor)
+            else:
+                self._loop.add_reader(descriptor, self._read, descriptor)
+
+    def close(self, drain: bool) -> list[int]:
+        """Read no more and return the descriptors that had not ended; with `drain`, what is there already is passed on first."""
+        left = list(self._streams.items())
+        for descriptor, stream in left:
+            self._loop.remove_reader(descriptor)
+            while drain:
+                try:
+                    data = os.read(descriptor, _CHUNK)
+                except OSError:
+                    break
+                if not data:
+                    break
+                self._output(stream, data)
+        self._streams.clear()
+        return [descriptor for descriptor, _ in left]
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            data = b""
+        if data:
+            self._output(self._streams[descriptor], data)
+            return
+        self._loop.remove_reader(descriptor)
+        self._streams.pop(descriptor, None)
+        self._ended(descriptor)
+
+
 class TaskStreams:
     """The streams of one process, on the event loop; nothing here blocks.
 
@@ -102,19 +166,17 @@ class TaskStreams:
         silent: Callable[[], None],
     ) -> None:
         self._process, self._terminal = spawned
-        self._keep_open, self._output, self._silent = keep_open, output, silent
+        self._keep_open, self._silent = keep_open, silent
         self._loop = asyncio.get_running_loop()
         self._writing = stdin or b""
         self._stdin: Optional[int] = None
-        self._readers: dict[int, int] = {}
         if self._terminal is not None:
-            self._readers = {self._terminal: STDOUT}
+            streams = {self._terminal: STDOUT}
         else:
             assert self._process.stdout is not None
             assert self._process.stderr is not None
-            self._readers = {self._process.stdout.fileno(): STDOUT, self._process.stderr.fileno(): STDERR}
-        for descriptor in self._readers:
-            os.set_blocking(descriptor, False)
+            streams = {self._process.stdout.fileno(): STDOUT, self._process.stderr.fileno(): STDERR}
+        self._readers = Readers(streams, output, self._ended)
         if self._process.stdin is not None:
             self._stdin = self._process.stdin.fileno()
             os.set_blocking(self._stdin, False)
@@ -126,12 +188,8 @@ class TaskStreams:
         return bool(self._readers)
 
     def pause(self, paused: bool) -> None:
-        """Stop or go on reading, which begins with this; the pipes fill up and the process waits, nothing is dropped."""
-        for descriptor, stream in self._readers.items():
-            if paused:
-                self._loop.remove_reader(descriptor)
-            else:
-                self._loop.add_reader(descriptor, self._read, descriptor, stream)
+        """Stop or go on reading; see Readers."""
+        self._readers.pause(paused)
 
     def type(self, data: bytes) -> None:
         """Send bytes through the pseudo terminal."""
@@ -155,17 +213,7 @@ class TaskStreams:
 
     def close(self, drain: bool) -> None:
         """Close everything; with `drain`, what is there already is passed on first."""
-        for descriptor, stream in list(self._readers.items()):
-            self._loop.remove_reader(descriptor)
-            while drain:
-                try:
-                    data = os.read(descriptor, _CHUNK)
-                except OSError:
-                    break
-                if not data:
-                    break
-                self._output(stream, data)
-        self._readers.clear()
+        self._readers.close(drain)
         for writing in (self._stdin, self._terminal):
             if writing is not None:
                 self._loop.remove_writer(writing)
@@ -175,20 +223,7 @@ class TaskStreams:
         if self._terminal is not None:
             os.close(self._terminal)
 
-    def _read(self, descriptor: int, stream: int) -> None:
-        try:
-            data = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            data = b""
-        if data:
-            self._output(stream, data)
-            return
-        self._loop.remove_reader(descriptor)
-        self._readers.pop(descriptor, None)
+    def _ended(self, descriptor: int) -> None:
         if not self._readers:
             self._silent()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 import os
-from pathlib import Path
-from typing import Any, Iterator, Optional
+from contextlib import ExitStack
+from typing import IO, Any, Iterator, Mapping, Optional
 
-from cordee.opening import regular_below
+from cordee.opening import open_folder, regular_in
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import MOST_BYTES, in_order, parse_lines, place, read_journal
 from cordee.runs.state import Replay, RunState
@@ -36,7 +36,7 @@ class JournalFollower:
         self._begin()
 
     def _begin(self) -> None:
-        self._offsets: dict[Path, int] = {}
+        self._offsets: dict[str, int] = {}
         self.events: list[dict[str, Any]] = []
         self.state = RunState(run=self._folder.id)
         self._replay = Replay(self._folder.id)
@@ -48,22 +48,30 @@ class JournalFollower:
         Raises:
             RunFolderError: the journal cannot be read, or was written by a newer major version.
         """
-        paths = sorted(self._folder.journal.glob("*.jsonl"))
-        if not paths or any(self._shrunk(path) for path in self._offsets):
-            self._complain()
-            self.version += self._last is not None
-            self._begin()
-        try:
-            if self._keep:
-                self._take(in_order(self._news(paths)))
-            else:
-                self._pass_on(self._news(paths))
-        except _Late:
-            self._begin()
-            self._pass_on(iter(in_order(self._news(paths))))
-        except OSError:
-            self._complain()
+        with ExitStack() as opened:
+            try:
+                files = self._open(opened)
+                if not files or self._shrunk(files):
+                    self._complain()
+                    self.version += self._last is not None
+                    self._begin()
+                if self._keep:
+                    self._take(in_order(self._news(files)))
+                else:
+                    self._pass_on(self._news(files))
+            except _Late:
+                self._begin()
+                self._pass_on(iter(in_order(self._news(files))))
+            except OSError:
+                self._complain()
         return self.state
+
+    def _open(self, opened: ExitStack) -> dict[str, IO[bytes]]:
+        """Return the open files of all writers; the way to them is gone once, as each step asks something of the file system."""
+        inside = open_folder(self._folder.journal, self._folder.root, listed=True)
+        opened.callback(os.close, inside)
+        names = sorted(name for name in os.listdir(inside) if name.endswith(".jsonl"))
+        return {name: opened.enter_context(open(regular_in(inside, name), "rb", buffering=0)) for name in names}
 
     def _take(self, news: list[dict[str, Any]]) -> None:
         """Add events to those that are kept; where a writer was behind another, all are replayed from the start."""
@@ -101,35 +109,31 @@ class JournalFollower:
         self.state = self._replay.feed(news)
         self.version += 1
 
-    def _news(self, paths: list[Path]) -> Iterator[dict[str, Any]]:
+    def _news(self, files: Mapping[str, IO[bytes]]) -> Iterator[dict[str, Any]]:
         """Yield what the files have grown by, in order as far as each file is."""
-        return heapq.merge(*(self._read_file(path) for path in paths), key=place)
+        return heapq.merge(*(self._read_file(name, file) for name, file in files.items()), key=place)
 
-    def _read_file(self, path: Path) -> Iterator[dict[str, Any]]:
-        with open(path, "rb", buffering=0, opener=regular_below(self._folder.root)) as file:
-            rest = b""
-            file.seek(self._offsets.get(path, 0))
-            while True:
-                piece = file.read(_READ_BYTES)
-                whole, end, torn = (rest + piece).rpartition(b"\n")
-                rest = torn
-                if whole or end:
-                    events = parse_lines(
-                        whole, path, brief=not self._keep
-                    )  # what cannot be read is complained of again
-                    self._offsets[path] = self._offsets.get(path, 0) + len(whole) + 1
-                    yield from sorted(events, key=place)
-                if not piece:
-                    return
-                if self._keep and self._offsets.get(path, 0) + len(rest) > MOST_BYTES:
-                    raise OSError("the journal is too long")
+    def _read_file(self, name: str, file: IO[bytes]) -> Iterator[dict[str, Any]]:
+        rest = b""
+        file.seek(self._offsets.get(name, 0))
+        while True:
+            piece = file.read(_READ_BYTES)
+            whole, end, torn = (rest + piece).rpartition(b"\n")
+            rest = torn
+            if whole or end:  # what cannot be read is complained of again
+                events = parse_lines(whole, self._folder.journal / name, brief=not self._keep)
+                self._offsets[name] = self._offsets.get(name, 0) + len(whole) + 1
+                yield from sorted(events, key=place)
+            if not piece:
+                return
+            if self._keep and self._offsets.get(name, 0) + len(rest) > MOST_BYTES:
+                raise OSError("the journal is too long")
 
-    def _shrunk(self, path: Path) -> bool:
+    def _shrunk(self, files: Mapping[str, IO[bytes]]) -> bool:
         """Return whether a file is shorter than what was read of it, as when the folder was replaced by a copy."""
-        try:
-            return os.path.getsize(path) < self._offsets[path]
-        except OSError:
-            return True
+        return any(
+            name not in files or os.fstat(files[name].fileno()).st_size < read for name, read in self._offsets.items()
+        )
 
     def _complain(self) -> None:
         """Raise what is wrong with the journal, if it still is."""

@@ -16,11 +16,12 @@ from cordee.hardware.mounts import is_shared
 from cordee.runs.folder import RunFolder
 from cordee.runs.news import News, NewsReader, news_file
 
-SHARED_PER_S, SHARED_BURST = 1.0, 60.0
+# A command that waits, and somebody who watches: beside the run's supervisor at most two a second in all.
+SHARED_PER_S, WATCHED_PER_S, SHARED_BURST = 0.5, 1.0, 60.0
 LOCAL_PER_S, LOCAL_BURST = 40.0, 200.0
-# A listing, and for each file a look at its size and the way to it.
-JOURNAL_COST = 14.0
-TELEMETRY_COST = 20.0
+# Its folder opened and listed, and each writer's file opened.
+JOURNAL_COST = 6.0
+TELEMETRY_COST = 28.0
 _QUICK_S, _QUICKEST_PAUSE_S = 5.0, 0.1
 _LONGEST_PAUSE_S, _LONGEST_LOCAL_PAUSE_S = 2.0, 0.2
 _SLOWER = 1.3
@@ -76,16 +77,22 @@ class Lookout:
 
     Args:
         folder: the run's folder.
-        per_s: metadata operations a second; None: as many as the file system that it lies on is fit for.
+        shared_per_s: metadata operations a second where the file system is one that others use, too.
+        shared: whether it is; None: as the kernel says.
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, folder: RunFolder, *, per_s: float | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        folder: RunFolder,
+        *,
+        shared_per_s: float = SHARED_PER_S,
+        shared: bool | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        shared = is_shared(str(folder.root)) if per_s is None else per_s < LOCAL_PER_S
-        self.per_s = (SHARED_PER_S if shared else LOCAL_PER_S) if per_s is None else per_s
+        shared = is_shared(str(folder.root)) if shared is None else shared
+        self.per_s = shared_per_s if shared else LOCAL_PER_S
         self._longest = _LONGEST_PAUSE_S if shared else _LONGEST_LOCAL_PAUSE_S
         now = clock()
         self.budget = Budget(self.per_s, SHARED_BURST if shared else LOCAL_BURST, now)

@@ -1,8 +1,9 @@
-"""The part of plan.json that nodes read, as types: what it is in full says `cordee.plan`."""
+"""The part of plan.json that nodes read, its supervisor among them, as types: what it is in full says `cordee.plan`."""
 
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Optional, Union
 
 from cordee.errors import RunFolderError, WireError
@@ -23,6 +24,8 @@ class Request(NamedTuple):
     spare_nodes: int = 0
     cpus_per_rank: Optional[int] = None
     scheduler: Scheduler = Scheduler()
+    min_nodes: int = 1
+    ranks_per_node: int = 1
 
 
 class Tasks(NamedTuple):
@@ -38,6 +41,25 @@ class Tasks(NamedTuple):
     untold: tuple[str, ...] = ()
 
 
+class Vet(NamedTuple):
+    """What is looked at on every node before the ranks; `protocol` is a resolved one (`cordee.protocol/1`)."""
+
+    commands: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    min_memory_bytes: int = 0
+    min_disk_bytes: int = 0
+    max_load_ratio: Optional[float] = None
+    deadline_s: float = 60.0
+    protocol: Optional[dict[str, Any]] = None
+
+
+class Restart(NamedTuple):
+    """Restarts without progress, and the pause between them."""
+
+    retries: int = 0
+    backoff_s: float = 0.0
+
+
 class Begin(NamedTuple):
     """The checkpoints, path to mtime in ns, of which the run was told to begin from the newest."""
 
@@ -45,18 +67,29 @@ class Begin(NamedTuple):
 
 
 class Checkpoints(NamedTuple):
-    """Where checkpoints lie, and how the script is told of one: arguments, or `self` where it finds it by itself."""
+    """Where checkpoints lie, which of them are the run's, and how the script is told of one: see `cordee.plan`.
+
+    `resume` is arguments, or `self` where the script finds the newest one by itself.
+    """
 
     path: str
     resume: Union[tuple[str, ...], str, None] = None
     every_s: Optional[float] = None
     begin: Optional[Begin] = None
+    pattern: str = "*"
+    ignore: Mapping[str, int] = MappingProxyType({})
+    own_folder: bool = False
+    signal: Optional[str] = None
+    grace_s: float = 0.0
 
 
 class Segment(NamedTuple):
-    """How the next segment is had: requeue, resubmit, or forbidden."""
+    """How long one may take, how many there may be, and how the next one is had: requeue, resubmit, or forbidden."""
 
     next: str = "requeue"
+    limit_s: Optional[float] = None
+    grace_s: float = 0.0
+    max_segments: int = 1
 
 
 # The site starts agents in the environment by itself, by an option of srun: no engine of ours has anything to do.
@@ -68,6 +101,7 @@ class EnvironmentPlan(NamedTuple):
 
     engine: str
     document: dict[str, Any]
+    option: Optional[str] = None
 
 
 class Step(NamedTuple):
@@ -79,6 +113,8 @@ class Step(NamedTuple):
     segment: Segment = Segment()
     environment: Optional[EnvironmentPlan] = None
     systems: dict[str, Any] = {}  # noqa: RUF012
+    vet: Vet = Vet()
+    restart: Restart = Restart()
 
 
 class Timeouts(NamedTuple):
@@ -121,6 +157,8 @@ class Plan(NamedTuple):
     sampling: Sampling
     metrics: Metrics = Metrics()
     node_parts: dict[str, str] = {}  # noqa: RUF012
+    cluster: str = ""
+    network_interface: Optional[str] = None
 
     @property
     def step(self) -> Step:
@@ -158,6 +196,10 @@ _FORMS = {
         frozenset((list, str, type(None))), _resume, "a list of arguments, 'self' or null"
     ),
 }
+_FORMS["Optional[dict[str, Any]]"] = or_none(FORMS["dict[str, Any]"])
+_FORMS["Mapping[str, int]"] = FORMS["dict[str, int]"]
+_FORMS["Vet"] = record(Vet, _FORMS, "`vet` in the plan")
+_FORMS["Restart"] = record(Restart, _FORMS, "`restart` in the plan")
 _FORMS["Scheduler"] = record(Scheduler, _FORMS, "`scheduler` in the plan")
 _FORMS["Request"] = record(Request, _FORMS, "`request` in the plan")
 _FORMS["Tasks"] = record(Tasks, _FORMS, "`tasks` in the plan")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
+from cordee.runs.plan import Segment
 from cordee.runs.state import RunState
 from cordee.supervise.ends import SegmentOver
 
@@ -29,9 +30,9 @@ class Chain:
         possible: whether the place can bring the run back at all.
     """
 
-    def __init__(self, policy: dict[str, Any], possible: bool) -> None:
-        self._most = policy["max_segments"]
-        self._next = policy.get("next", "requeue") if possible else "forbidden"
+    def __init__(self, policy: Segment, possible: bool) -> None:
+        self._most = policy.max_segments
+        self._next = policy.next if possible else "forbidden"
 
     def next(self, reason: str) -> str:
         """Return who has the next segment start: requeue, resubmit, or scheduler (it does so by itself)."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
+from cordee.runs.plan import Step
 from cordee.supervise.ends import Ended, Outcome, SegmentOver
 from cordee.supervise.vocabulary import AskToStop
 
@@ -23,14 +24,14 @@ class EarlyEnd:
         over: why the run or its segment ends.
     """
 
-    def __init__(self, step: dict[str, Any], chains: bool) -> None:
-        self._checkpoint, self._grace_s, self._chains = step["checkpoint"], float(step["segment"]["grace_s"]), chains
+    def __init__(self, step: Step, chains: bool) -> None:
+        self._checkpoint, self._grace_s, self._chains = step.checkpoint, step.segment.grace_s, chains
         self.over: Optional[Union[Ended, SegmentOver]] = None
 
     def cancel(self, now: float, by: str, at_once: bool = False) -> Optional[AskToStop]:
         """End the run as cancelled; ranks that can save are asked to, unless it must be `at_once`."""
         reason = f"cancelled by {by}"
-        most_s = 0.0 if at_once else min(_CANCEL_STOP_S, self._checkpoint["grace_s"])
+        most_s = 0.0 if at_once else min(_CANCEL_STOP_S, self._checkpoint.grace_s)
         return self._end(now, Ended("cancelled", 1, "cancelled", reason), Outcome("cancelled", reason=reason), most_s)
 
     def time_is_near(self, now: float, text: str = "") -> Optional[AskToStop]:
@@ -43,7 +44,7 @@ class EarlyEnd:
         if fate == "cancelled":
             return self.cancel(now, "the scheduler" if self._chains else "a signal to the supervisor")
         if fate == "preempted":
-            return self._leave(now, SegmentOver(fate), self._checkpoint["grace_s"])
+            return self._leave(now, SegmentOver(fate), self._checkpoint.grace_s)
         if fate in ("running", "unknown"):
             return self.cancel(now, "a signal to the supervisor")
         return None if fate == "ended" else self._leave(now, SegmentOver(fate), 0.0)
@@ -56,4 +57,4 @@ class EarlyEnd:
         if self.over is not None:
             return None
         self.over = over
-        return AskToStop(now, outcome, most_s, self._checkpoint.get("signal") or "")
+        return AskToStop(now, outcome, most_s, self._checkpoint.signal or "")

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Mapping, NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, Union
 
 from cordee.clock import monotonic
 from cordee.errors import EXIT_INTERNAL, CordeeError, OwnershipError
-from cordee.runs.checkpoint import CheckpointFinder
-from cordee.runs.folder import RunFolder, say
-from cordee.runs.journal import JournalWriter
+from cordee.runs.folder import say
 from cordee.runs.state import RunState
 from cordee.supervise import remarks, segments
-from cordee.supervise.agents import Agents
 from cordee.supervise.chain import BY_SCHEDULER, Chain
 from cordee.supervise.ends import Ended, SegmentOver
-from cordee.supervise.intake import Intake
-from cordee.supervise.lanes import Lanes
-from cordee.supervise.nodes import Node
-from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import Place
+from cordee.supervise.parts import Parts
 from cordee.wire import Server, messages
 
 _TICK_S = 0.2
@@ -50,30 +43,22 @@ class Ending:
     """Ends a run or its segment.
 
     Args:
-        folder, place, journal, lanes, checkpoints: of the run.
-        agents, nodes, intake, sealer, notices: of this supervisor.
+        parts: of this supervisor.
+        sealer, notices: its too.
         chain: decides whether the run goes on.
-        ownership: this supervisor's claim.
     """
 
     def __init__(
         self,
-        folder: RunFolder,
-        place: Place,
-        journal: JournalWriter,
-        lanes: Lanes,
-        checkpoints: CheckpointFinder,
-        agents: Agents,
-        nodes: Mapping[str, Node],
-        intake: Intake,
+        parts: Parts,
         sealer: remarks.Sealer,
         notices: remarks.Notices,
         chain: Chain,
-        ownership: Ownership,
     ) -> None:
-        self._folder, self._place, self._journal, self._lanes = folder, place, journal, lanes
-        self._checkpoints, self._agents, self._nodes, self._intake = checkpoints, agents, nodes, intake
-        self._sealer, self._notices, self._chain, self._ownership = sealer, notices, chain, ownership
+        self._folder, self._place, self._journal, self._lanes = parts.folder, parts.place, parts.journal, parts.lanes
+        self._checkpoints, self._ownership, self._agents = parts.checkpoints, parts.ownership, parts.agents
+        self._nodes, self._intake = parts.nodes, parts.intake
+        self._sealer, self._notices, self._chain = sealer, notices, chain
         self._released = False
 
     async def end(
@@ -95,6 +80,15 @@ class Ending:
             await self._end_run(ended, server, group)
         return ended
 
+    async def refuse_if_followed(self) -> None:
+        """Look whose the run is: whoever follows has read a journal that has no end, and goes on from there.
+
+        Raises:
+            OwnershipError: a newer supervisor's.
+        """
+        if await self._lanes.looking.run(self._ownership.look) == "newer":
+            raise OwnershipError("a newer supervisor owns this run")
+
     async def _end_segment(self, over: SegmentOver, segment: Segment, server: Server, group: str) -> Optional[Ended]:
         """Have the run go on in another allocation and return None, or return how it ends because it cannot."""
         newest = await self._lanes.checkpoints.run(self._checkpoints.newest)
@@ -110,6 +104,7 @@ class Ending:
         await self._write_the_rest()
         if how == BY_SCHEDULER:
             return None
+        await self.refuse_if_followed()
         try:
             going = await asyncio.get_running_loop().run_in_executor(None, self._place.go_on, how)
         except CordeeError as error:

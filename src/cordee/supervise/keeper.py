@@ -24,6 +24,7 @@ from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import client_journal
+from cordee.runs.plan import read_plan
 from cordee.starting import module_argv
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.place import EXIT_REFUSED, LocalPlace, forget_heartbeat, heartbeat, node_side_environment
@@ -135,10 +136,10 @@ class Keeper:
         self.ownership = Ownership(folder.control / "keepers")
         self.ownership.claim()
         processes.become_subreaper()
-        self.plan: dict[str, Any] = json.loads(folder.plan.read_text())
-        self.run = self.plan["run"]
+        self.plan = read_plan(folder)
+        self.run = self.plan.run
         self.env = node_side_environment(folder)
-        self.lost_s = self.plan["timeouts"]["lost_s"]
+        self.lost_s = self.plan.timeouts.lost_s
         self.supervisor = Kept(
             "supervisor",
             self._command("cordee.supervise.supervisor"),

@@ -17,7 +17,7 @@ class Pace(NamedTuple):
 
 
 # On a file system that others use too; a client that cancels calls besides.
-SHARED = {"requests": Pace(0.2, 2.0), "owner": Pace(1.0, 10.0), "checkpoints": Pace(2.0, 30.0, 0.5)}
+SHARED = {"requests": Pace(0.2, 3.0), "owner": Pace(1.0, 10.0), "checkpoints": Pace(2.0, 30.0, 0.5)}
 LOCAL = {"requests": Pace(0.2, 0.4), "owner": Pace(1.0, 2.0), "checkpoints": Pace(2.0, 10.0, 40.0)}
 
 

@@ -16,6 +16,7 @@ from cordee.node import processes
 from cordee.node.identity import agent_file, alive_here, identity, living_record, read_record
 from cordee.node.memory import IN_USE, folders_of, remove_folder
 from cordee.runs.folder import RunFolder, say, write_atomically
+from cordee.runs.plan import Plan
 from cordee.runs.state import RunState
 from cordee.starting import module_argv
 from cordee.supervise.ownership import Ownership
@@ -45,7 +46,7 @@ class Place:
 
     chains = False
 
-    def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
+    def __init__(self, folder: RunFolder, plan: Plan) -> None:
         self.folder = folder
         self.plan = plan
         self._requests_changed = self._looks_at_requests = 0
@@ -152,7 +153,7 @@ def _removed(path: Path) -> bool:
 class LocalPlace(Place):
     """One machine: the nodes are processes under a keeper, which restarts what dies."""
 
-    def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
+    def __init__(self, folder: RunFolder, plan: Plan) -> None:
         super().__init__(folder, plan)
         self._keeper: Optional[dict[str, Any]] = None
         self._next_keeper = 0.0
@@ -160,8 +161,8 @@ class LocalPlace(Place):
 
     def node_names(self) -> list[str]:
         """Return `local-0`, `local-1` and so on."""
-        request = self.plan["steps"][0]["request"]
-        return [f"local-{index}" for index in range(request["nodes"] + request["spare_nodes"])]
+        request = self.plan.step.request
+        return [f"local-{index}" for index in range(request.nodes + request.spare_nodes)]
 
     def address(self) -> str:
         """Return the loopback address."""

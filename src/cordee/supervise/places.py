@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cordee.errors import CordeeError
 from cordee.runs.folder import RunFolder
+from cordee.runs.plan import Plan
 from cordee.supervise.place import LocalPlace, Place
 
 
-def place_of(folder: RunFolder, plan: dict[str, Any]) -> Place:
+def place_of(folder: RunFolder, plan: Plan) -> Place:
     """Return the place that the plan's back end stands for.
 
     Raises:
         CordeeError: this version has no such back end.
     """
-    if plan["backend"] == "local":
+    if plan.backend == "local":
         return LocalPlace(folder, plan)
-    if plan["backend"] == "slurm":
+    if plan.backend == "slurm":
         from cordee.supervise.slurm import SlurmPlace
 
         return SlurmPlace(folder, plan)
     raise CordeeError(
-        "this plan is for a back end that this version lacks", given=plan["backend"], allowed=["local", "slurm"]
+        "this plan is for a back end that this version lacks", given=plan.backend, allowed=["local", "slurm"]
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Callable, NamedTuple, Optional, Union
 
 from cordee.runs.journal import JournalWriter
+from cordee.runs.plan import Plan
 from cordee.supervise.nodes import Node
 from cordee.supervise.vocabulary import Judged, Prepared
 from cordee.wire.messages import FromAgent
@@ -26,7 +27,7 @@ class Allocation(NamedTuple):
         ended: called whenever a node's preparation has ended, with the error that broke it, if one did.
     """
 
-    plan: dict[str, Any]
+    plan: Plan
     folder: str
     nodes: dict[str, Node]
     journal: JournalWriter

@@ -10,7 +10,7 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from cordee.clock import monotonic
 from cordee.findings import Finding
@@ -18,6 +18,7 @@ from cordee.runs.blocklog import MOST_RANK_NAMES, MOST_RUN_NAMES, list_parts
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Inline
+from cordee.runs.plan import Plan
 from cordee.runs.snapshot import changed_files
 from cordee.starting import module_argv
 from cordee.supervise.intake import Intake
@@ -30,11 +31,11 @@ _SEAL_S = 300.0
 _MAKE_ROOM = "make room on the run folder's disk"
 
 
-def changed_code(folder: RunFolder, plan: dict[str, Any]) -> list[Finding]:
+def changed_code(folder: RunFolder, plan: Plan) -> list[Finding]:
     """Return which files of live code differ from the snapshot: what runs is then not what was submitted."""
-    if plan["workdir"] != plan["job_folder"]:
+    if plan.workdir != plan.job_folder:
         return []
-    names = changed_files(Path(plan["job_folder"]), folder.code_manifest)
+    names = changed_files(Path(plan.job_folder), folder.code_manifest)
     if not names:
         return []
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""

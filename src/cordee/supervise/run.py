@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Optional, Union
 
 from cordee.errors import EXIT_ABORT, EXIT_INTERNAL
+from cordee.runs.plan import Step, Timeouts
 from cordee.supervise.attempt import Attempt
 from cordee.supervise.choosing import Choice, awaits_agents, choice, may_be_replaced, may_return, too_few
 from cordee.supervise.early_end import EarlyEnd
@@ -74,8 +75,8 @@ class Run:
 
     def __init__(
         self,
-        step: dict[str, Any],
-        timeouts: Mapping[str, float],
+        step: Step,
+        timeouts: Timeouts,
         nodes: Mapping[str, Node],
         epoch: int,
         attempts: int,
@@ -84,10 +85,10 @@ class Run:
     ) -> None:
         self._step, self._timeouts, self._by_name = step, timeouts, nodes
         self._nodes, self._epoch, self._chains, self._logs = list(nodes.values()), epoch, chains, logs
-        self._wanted, self._least = int(step["request"]["nodes"]), int(step["request"]["min_nodes"])
+        self._wanted, self._least = step.request.nodes, step.request.min_nodes
         self.early = EarlyEnd(step, chains)
         self.trial: Optional[Trial] = None
-        self._policy = RestartPolicy(step["restart"]["retries"], step["restart"]["backoff_s"])
+        self._policy = RestartPolicy(step.restart.retries, step.restart.backoff_s)
         self._attempts, self._restarted = attempts, attempts > 0
         self._former: Optional[Attempt] = None
         self._over = self._busy = self._waited = self._fate_wanted = self._fate_known = False
@@ -197,9 +198,9 @@ class Run:
 
     def _lead(self, event: Lead) -> list[RunCommand]:
         """Nodes have a while to connect; where nothing is heard, ranks of an earlier supervisor may run until their lease is over."""
-        patience_s = self._timeouts["connect_s"] + _CONNECT_PER_NODE_S * len(self._nodes)
+        patience_s = self._timeouts.connect_s + _CONNECT_PER_NODE_S * len(self._nodes)
         if self._restarted:
-            patience_s = max(patience_s, self._timeouts["lost_s"])
+            patience_s = max(patience_s, self._timeouts.lost_s)
         self._began, self._deadline, self._phase = event.now, event.now + patience_s, self._gather
         return self._look_soon()
 
@@ -225,7 +226,7 @@ class Run:
         return [] if self._some_prepare else self._begin_judging(now)
 
     def _begin_judging(self, now: float) -> list[RunCommand]:
-        self._deadline, self._phase = now + self._timeouts["connect_s"], self._hear_of_replaced
+        self._deadline, self._phase = now + self._timeouts.connect_s, self._hear_of_replaced
         return []
 
     def _hear_of_replaced(self, now: float) -> list[RunCommand]:
@@ -246,7 +247,7 @@ class Run:
         return [Conclude()]
 
     def _wait(self, now: float) -> list[RunCommand]:
-        self._deadline, self._phase = now + self._timeouts["connect_s"], self._wait_for_nodes
+        self._deadline, self._phase = now + self._timeouts.connect_s, self._wait_for_nodes
         return []
 
     def _judge(self, now: float) -> list[RunCommand]:
@@ -273,8 +274,8 @@ class Run:
         return [written, *self._try(found.chosen, now)]
 
     def _try(self, nodes: list[Node], now: float) -> list[RunCommand]:
-        per_node, launch = self._step["request"]["ranks_per_node"], self._step["tasks"]["launch"]
-        silent_s = 2 * self._timeouts["heartbeat_s"] + _SILENT_S
+        per_node, launch = self._step.request.ranks_per_node, self._step.tasks.launch
+        silent_s = 2 * self._timeouts.heartbeat_s + _SILENT_S
         attempt = Attempt(self._attempts + 1, nodes, per_node, launch, self._epoch, silent_s)
         self._trials += 1
         self._former = self.attempt
@@ -343,7 +344,7 @@ class Run:
             return self._again(self._deadline) if now < self._deadline else []
         lost = [node.name for node in self._nodes if node.connection is None]
         if lost and too_few(self._nodes, self._least):
-            most_s = self._timeouts["connect_s"]
+            most_s = self._timeouts.connect_s
             text = f"{', '.join(lost)} did not come back within {most_s:.0f} s and no spare is left"
             return self._finish(SegmentOver("node_lost", text))
         self._phase = self._hear

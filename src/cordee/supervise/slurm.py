@@ -13,6 +13,7 @@ from cordee.node.addresses import reachable_address
 from cordee.node.allocation import Allocation
 from cordee.node.identity import agent_file, alive_here, identity, on_this_host, read_record
 from cordee.runs.folder import RunFolder
+from cordee.runs.plan import Plan
 from cordee.runs.state import RunState
 from cordee.slurm import expand_nodes, job_record, patiently
 from cordee.supervise.place import Place
@@ -36,10 +37,9 @@ _KILLED_S = 30.0
 _ASK_OWNER_S = 300.0
 
 
-def agent_srun(plan: dict[str, Any]) -> list[str]:
-    """Return the srun that starts agents, which a site's own engine of containers has begin inside, if it is to."""
-    environment = plan["steps"][0].get("environment") or {}
-    return [*AGENT_SRUN, *([environment["option"]] if environment.get("option") else [])]
+def agent_srun(option: Optional[str]) -> list[str]:
+    """Return the srun that starts agents, with the option by which a site's own engine of containers has them begin inside."""
+    return [*AGENT_SRUN, *([option] if option else [])]
 
 
 class SlurmPlace(Place):
@@ -55,14 +55,16 @@ class SlurmPlace(Place):
 
     chains = True
 
-    def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
+    def __init__(self, folder: RunFolder, plan: Plan) -> None:
         super().__init__(folder, plan)
         here = Allocation.here()
         if here is None:
             raise CordeeError("a supervisor for Slurm was started outside of a job", given="no SLURM_JOB_ID")
         self._here = here
         processes.be_told_when_parent_dies(signal.SIGTERM)
-        self._starters = Starters(folder, agent_srun(plan), os.environ.get("CORDEE_CORES"))
+        environment = plan.step.environment
+        option = environment.option if environment is not None else None
+        self._starters = Starters(folder, agent_srun(option), os.environ.get("CORDEE_CORES"))
         self._next_beat = 0.0
         self._heart = PipeHeart(os.environ.pop("CORDEE_HEARTBEAT", ""))
 
@@ -86,7 +88,7 @@ class SlurmPlace(Place):
 
     def address(self) -> str:
         """Return the address of this node on the network that the profile names, or the node's own name leads to."""
-        return reachable_address(self._here.node, self.plan.get("network_interface"))
+        return reachable_address(self._here.node, self.plan.network_interface)
 
     def owner_alive(self, owner: dict[str, Any]) -> bool:
         """Return whether an earlier supervisor still leads the run, from here or from another job.

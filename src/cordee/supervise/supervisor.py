@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import signal
 import sys
 import traceback
@@ -27,7 +26,7 @@ from cordee.runs.folder import RunFolder, say
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Aside, Lane
-from cordee.runs.plan import part_in
+from cordee.runs.plan import part_in, read_plan
 from cordee.supervise import preparer, remarks, segments
 from cordee.supervise.agents import Agents
 from cordee.supervise.asides import Asides, GoneAgents
@@ -40,6 +39,7 @@ from cordee.supervise.lanes import Lanes
 from cordee.supervise.machines import Machines
 from cordee.supervise.nodes import Node, Nodes
 from cordee.supervise.ownership import Ownership
+from cordee.supervise.parts import Parts
 from cordee.supervise.place import EXIT_REFUSED, Place
 from cordee.supervise.places import place_of
 from cordee.supervise.run import Run
@@ -100,8 +100,8 @@ class Supervisor:
         self, folder: RunFolder, place: Optional[Place] = None, disk: Disk = DISK, lanes: Optional[Lanes] = None
     ) -> None:
         self.folder = folder
-        self.plan: dict[str, Any] = json.loads(folder.plan.read_text())
-        step, timeouts = self.plan["steps"][0], self.plan["timeouts"]
+        self.plan = read_plan(folder)
+        step, timeouts = self.plan.step, self.plan.timeouts
         self.place = place or place_of(folder, self.plan)
         self._refuse_a_second_job()
         self.ownership = Ownership(folder.control / "epochs", self.place.owner_alive, self.place.identity, disk)
@@ -110,7 +110,7 @@ class Supervisor:
         self.lanes = lanes or Lanes()
         self.journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch, disk=disk)
         self.checkpoints: CheckpointFinder = self._part(checkpoint.PART)(
-            step["checkpoint"], folder.id, folder.control, timeouts["orphan_s"], timeouts["kill_s"]
+            step.checkpoint, folder.id, folder.control, timeouts.orphan_s, timeouts.kill_s
         )
         before = segments.state_at_start(self.journal, folder, self.place, self.checkpoints)
         end = self.ownership.decided(before.epoch) if before.state == "running" else None
@@ -120,7 +120,7 @@ class Supervisor:
         self.segment = Segment(number, before.segment_checkpoint, before, left_over)
         self.journal.lane = self.lanes.writing
         self.troubles = Troubles(self.journal)
-        decided = Nodes(self.place.node_names(), self.epoch, number, timeouts["lost_s"])
+        decided = Nodes(self.place.node_names(), self.epoch, number, timeouts.lost_s)
         self.nodes = decided.by_name
         logs = f"{folder.control}/agent*.log"
         self.run = Run(step, timeouts, self.nodes, self.epoch, before.attempt, self.place.chains, logs)
@@ -141,7 +141,7 @@ class Supervisor:
             self._prepared,
         )
         self.vetting: preparer.NodePreparer = self._part(preparer.PART)(allocation)
-        self.ticker = Ticker(
+        parts = Parts(
             folder,
             self.place,
             self.journal,
@@ -151,30 +151,20 @@ class Supervisor:
             self.agents,
             self.nodes,
             self.intake,
+        )
+        self.ticker = Ticker(
+            parts,
             self.troubles,
-            timeouts["heartbeat_s"],
+            timeouts.heartbeat_s,
             before.checkpoint,
             self._requested,
             self._look_at_nodes,
         )
-        self.ending = Ending(
-            folder,
-            self.place,
-            self.journal,
-            self.lanes,
-            self.checkpoints,
-            self.agents,
-            self.nodes,
-            self.intake,
-            self.ticker.sealer,
-            self.ticker.notices,
-            Chain(step["segment"], self.place.chains),
-            self.ownership,
-        )
+        self.ending = Ending(parts, self.ticker.sealer, self.ticker.notices, Chain(step.segment, self.place.chains))
         beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
         asides = Asides(self.vetting, beginnings, self.checkpoints, lane, self.place, self._happened, self._fail)
         self.machines.doings.update({**self._doings(), **asides.doings})
-        self._limit: dict[str, Any] = step["segment"]
+        self._limit = step.segment
         self._over: asyncio.Future[Union[Ended, SegmentOver]]
         self._ordered: Callable[[], object] = str
 
@@ -184,7 +174,7 @@ class Supervisor:
         Raises:
             CordeeError: it names none, or one that is not there.
         """
-        return load(part_in(self.plan.get("node_parts") or {}, port))
+        return load(part_in(self.plan.node_parts, port))
 
     def _refuse_a_second_job(self) -> None:
         before = JournalFollower(self.folder, keep=False).read()
@@ -232,8 +222,7 @@ class Supervisor:
             if ticker in done:
                 ticker.result()
             over = self._over.result()
-            if await self.lanes.looking.run(self.ownership.look) == "newer":  # it has read a journal that has no end
-                raise OwnershipError("a newer supervisor owns this run")
+            await self.ending.refuse_if_followed()
             self.ticker.ending = True
             self.agents.happened(IsOver())
             attempt = self.run.attempt
@@ -310,10 +299,10 @@ class Supervisor:
 
     async def _watch_clock(self) -> None:
         """Say, `grace` before its time is over, that the segment has little left; returns at once when it has no limit."""
-        if self._limit["limit_s"] is not None:
-            left_s = self._limit["limit_s"] - self._limit["grace_s"] - self.place.age_s()
+        if self._limit.limit_s is not None:
+            left_s = self._limit.limit_s - self._limit.grace_s - self.place.age_s()
             await asyncio.sleep(max(0.0, left_s))
-            text = f"the time limit of {self._limit['limit_s']:.0f} s is near"
+            text = f"the time limit of {self._limit.limit_s:.0f} s is near"
             self._happened(TimeIsNear(monotonic(), text))
 
     def _clock_ended(self, clock: asyncio.Future[None]) -> None:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Optional
 
 from cordee.clock import monotonic
 from cordee.errors import OwnershipError, RunFolderError
 from cordee.hardware.mounts import is_shared
-from cordee.runs.checkpoint import BEAT_S, Checkpoint, CheckpointFinder
-from cordee.runs.folder import RunFolder, say
-from cordee.runs.journal import JournalWriter
+from cordee.runs.checkpoint import BEAT_S, Checkpoint
+from cordee.runs.folder import say
 from cordee.runs.lane import Inline, Look
 from cordee.supervise import remarks
-from cordee.supervise.agents import Agents
-from cordee.supervise.intake import Intake
-from cordee.supervise.lanes import Lanes
-from cordee.supervise.nodes import Node
-from cordee.supervise.ownership import Ownership
 from cordee.supervise.paces import LOCAL, SHARED, Paces
-from cordee.supervise.place import Place
+from cordee.supervise.parts import Parts
 from cordee.supervise.progress import ProgressPace
 from cordee.supervise.stalls import Stalls
 from cordee.supervise.telling import Telling
@@ -30,7 +24,7 @@ from cordee.supervise.vocabulary import HeldUp, LeasesDue
 _TICK_S = 0.2
 _LATE_S = 1.0
 _SECOND_S = 1.0
-_PROGRESS_S, _SHARED_PROGRESS_S = 2.0, 4.0
+_PROGRESS_S, _SHARED_PROGRESS_S = 2.0, 8.0
 _SEAL_S = 30.0
 _LEASES_AT_ONCE = 250
 
@@ -39,8 +33,8 @@ class Ticker:
     """What is due at which time.
 
     Args:
-        folder, place, journal, lanes, checkpoints, ownership: of the run.
-        agents, nodes, intake, troubles: of this supervisor.
+        parts: of this supervisor.
+        troubles: where it is said what failed.
         heartbeat_s: between two leases.
         seen: the newest checkpoint that is in the journal.
         requested: called with each request that is found in the run's folder.
@@ -53,21 +47,14 @@ class Ticker:
 
     def __init__(
         self,
-        folder: RunFolder,
-        place: Place,
-        journal: JournalWriter,
-        lanes: Lanes,
-        checkpoints: CheckpointFinder,
-        ownership: Ownership,
-        agents: Agents,
-        nodes: Mapping[str, Node],
-        intake: Intake,
+        parts: Parts,
         troubles: Troubles,
         heartbeat_s: float,
         seen: Optional[str],
         requested: Callable[[dict[str, Any]], None],
         second: Callable[[], None],
     ) -> None:
+        folder, place, journal, lanes, checkpoints, ownership, agents, nodes, intake = parts
         self._folder, self._place, self._journal, self._lanes = folder, place, journal, lanes
         self._checkpoints = checkpoints
         self._agents, self._nodes, self._intake, self._troubles = agents, nodes, intake, troubles

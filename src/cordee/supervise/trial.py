@@ -6,6 +6,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional
 
 from cordee.errors import EXIT_INTERNAL
 from cordee.runs.checkpoint import Checkpoint
+from cordee.runs.plan import Timeouts
 from cordee.supervise.attempt import Attempt
 from cordee.supervise.early_end import EarlyEnd
 from cordee.supervise.ends import Ended, Outcome
@@ -85,7 +86,7 @@ class Trial:
         attempt: Attempt,
         nodes: Mapping[str, Node],
         question: str,
-        timeouts: Mapping[str, float],
+        timeouts: Timeouts,
         early: EarlyEnd,
     ) -> None:
         self.attempt = attempt
@@ -147,7 +148,7 @@ class Trial:
             self._due = None
             return []
         self._due = now + _SECOND_S
-        if now - self._asked_at > self._timeouts["lost_s"] and node.connection is not None:
+        if now - self._asked_at > self._timeouts.lost_s and node.connection is not None:
             return [GaveUp(node.name, "it gave no free port")]
         return []
 
@@ -187,7 +188,7 @@ class Trial:
         if self.attempt.all_ended:
             return [EndTraining()]
         grace_s = 0.0 if outcome.kind in ("node_lost", "segment") else _GRACE_S
-        most_s = grace_s + self._timeouts["kill_s"] + _SECOND_S
+        most_s = grace_s + self._timeouts.kill_s + _SECOND_S
         return list(self.attempt.decide(Stop(now, grace_s, most_s, self._early.over is None)))
 
     def _fence(self, overdue: list[str]) -> list[RunCommand]:
@@ -202,7 +203,7 @@ class Trial:
     def _look_at_fence(self, now: float) -> list[RunCommand]:
         if self._fenced is None or (self._due is not None and now < self._due and self._early.over is None):
             return []
-        over_s = self._timeouts["lease_s"] + self._timeouts["kill_s"]
+        over_s = self._timeouts.lease_s + self._timeouts.kill_s
         left = [
             (name, number)
             for name, number in self._fenced.items()

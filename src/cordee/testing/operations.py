@@ -54,6 +54,8 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _note(kind: str, path: Any) -> None:
+    if isinstance(path, int) and kind == "list":
+        path = os.readlink(f"/proc/self/fd/{path}")
     if isinstance(path, int) or path is None:
         return
     name = os.fsdecode(path)

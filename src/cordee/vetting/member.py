@@ -5,30 +5,38 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, NamedTuple, Optional, TypeVar, Union
 
 from cordee.checks import unknown_result
 from cordee.clock import monotonic, unix_s
+from cordee.wire.messages import Checks, ChecksDone, ChecksOutput, Clock, FreePorts, Port, Time
 
 _SLACK_S = 5.0
 _PORT_S = 10.0
 _CLOCK_S = 1.0
 _CLOCK_EXCHANGES = 3
 
-Send = Callable[[dict[str, Any]], bool]
-Answer = TypeVar("Answer")
+Question = Union[Checks, Port, Clock]
+Answer = Union[ChecksOutput, ChecksDone, FreePorts, Time]
+Send = Callable[[Question], bool]
+Awaited = TypeVar("Awaited")
+
+
+class Lost(NamedTuple):
+    """The node that was asked is gone."""
+
+    text: str
+
+
+_End = Union[ChecksDone, FreePorts, Time, Lost]
 
 
 class Member:
     """One node, over messages that agents and the tasks of `cordee vet` both understand.
 
-    It is asked with `checks {id, request, deadline_s}` and answers with `checks_output {id}` (the body is a part of JSON
-    lines, one result each) and `checks_done {id, code, signal, text}`; with `port {id, host, count}`, answered by
-    `port {id, ports, text}`; with `clock {id}`, answered by `clock {id, unix_s}`.
-
     Args:
         name: the node's name.
-        send: hands a message to the node; False when it is gone.
+        send: hands a question to the node; False when it is gone.
         address: where other nodes reach it.
         away_s: returns for how many seconds, all in all, nothing could be heard of the node: no answer is late for that.
     """
@@ -40,21 +48,21 @@ class Member:
         self._away_s = away_s
         self._count = 0
         self._key = secrets.token_hex(4)
-        self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._waiting: dict[str, asyncio.Future[_End]] = {}
         self._output: dict[str, bytes] = {}
 
-    def message(self, message: dict[str, Any], body: bytes) -> None:
-        """Take what the node says; other messages than those above are left alone."""
-        kind, identifier = message.get("t"), message.get("id", "")
-        if kind == "checks_output" and identifier in self._output:
-            self._output[identifier] += body
-        elif kind in ("checks_done", "port", "clock") and identifier in self._waiting:
-            _settle(self._waiting[identifier], message)
+    def message(self, answer: Answer, body: bytes) -> None:
+        """Take what the node answers; what nobody waits for is left alone."""
+        if isinstance(answer, ChecksOutput):
+            if answer.id in self._output:
+                self._output[answer.id] += body
+        elif answer.id in self._waiting:
+            _settle(self._waiting[answer.id], answer)
 
     def lost(self, reason: str) -> None:
         """The node is gone: whatever is awaited will not come."""
         for future in self._waiting.values():
-            _settle(future, {"code": None, "text": reason, "ports": [], "lost": True})
+            _settle(future, Lost(reason))
 
     async def check(
         self, checks: list[dict[str, Any]], deadline_s: float, *, patience_s: float = 2 * _SLACK_S, **request: Any
@@ -70,14 +78,13 @@ class Member:
         identifier = self._new("checks")
         self._output[identifier] = b""
         full = {**request, "checks": checks, "deadline_s": deadline_s, "node": self.name}
-        message = {"t": "checks", "id": identifier, "request": full, "deadline_s": deadline_s + _SLACK_S}
-        done = await self._ask(message, deadline_s + patience_s)
+        done = await self._ask(Checks(identifier, full, deadline_s + _SLACK_S), deadline_s + patience_s)
         return _complete(checks, self._output.pop(identifier), done)
 
     async def free_port(self) -> Optional[int]:
         """Return a port that is free on the node, or None."""
-        done = await self._ask({"t": "port", "id": self._new("port"), "host": self.address, "count": 1}, _PORT_S)
-        return done["ports"][0] if done is not None and done["ports"] else None
+        done = await self._ask(Port(self._new("port"), self.address, 1), _PORT_S)
+        return done.ports[0] if isinstance(done, FreePorts) and done.ports else None
 
     async def clock(self) -> Optional[tuple[float, float]]:
         """Return by how many seconds the node's clock is ahead of ours and how sure that is, or None.
@@ -87,12 +94,12 @@ class Member:
         best: Optional[tuple[float, float]] = None
         for _ in range(_CLOCK_EXCHANGES):
             sent, started = unix_s(), monotonic()
-            done = await self._ask({"t": "clock", "id": self._new("clock")}, _CLOCK_S)
-            if done is None or "unix_s" not in done:
+            done = await self._ask(Clock(self._new("clock")), _CLOCK_S)
+            if not isinstance(done, Time):
                 return best
             half = (monotonic() - started) / 2
             if best is None or half < best[1]:
-                best = (done["unix_s"] - (sent + half), half)
+                best = (done.unix_s - (sent + half), half)
         return best
 
     def _new(self, what: str) -> str:
@@ -100,20 +107,20 @@ class Member:
         self._count += 1
         return f"{what}-{self._key}-{self._count}"
 
-    async def _ask(self, message: dict[str, Any], most_s: float) -> Optional[dict[str, Any]]:
-        """Return the answer, None when it does not come in time; one without a node behind it has `lost`."""
-        waiting = self._waiting[message["id"]] = asyncio.get_running_loop().create_future()
-        if not self._send(message):
+    async def _ask(self, question: Question, most_s: float) -> Optional[_End]:
+        """Return the answer, `Lost` when the node goes, None when nothing comes in time."""
+        waiting = self._waiting[question.id] = asyncio.get_running_loop().create_future()
+        if not self._send(question):
             self.lost("its agent is gone")
         try:
             return await within(waiting, most_s, self._away_s)
         finally:
-            del self._waiting[message["id"]]
+            del self._waiting[question.id]
 
 
 async def within(
-    future: asyncio.Future[Answer], seconds: float, away_s: Callable[[], float] = float
-) -> Optional[Answer]:
+    future: asyncio.Future[Awaited], seconds: float, away_s: Callable[[], float] = float
+) -> Optional[Awaited]:
     """Return a node's answer, or None when it does not come in time.
 
     Args:
@@ -133,7 +140,7 @@ async def within(
             continue
 
 
-def _complete(checks: list[dict[str, Any]], output: bytes, done: Optional[dict[str, Any]]) -> list[dict[str, Any]]:
+def _complete(checks: list[dict[str, Any]], output: bytes, done: Optional[_End]) -> list[dict[str, Any]]:
     """Return the results in the order of the checks, with `unknown` in place of those that did not come."""
     results: dict[str, dict[str, Any]] = {}
     for line in output.split(b"\n"):
@@ -143,9 +150,10 @@ def _complete(checks: list[dict[str, Any]], output: bytes, done: Optional[dict[s
             continue
         results[result["name"]] = result
     why, cause = "no answer in time", "silent"
-    if done is not None:
-        cause = "silent" if done.get("lost") else "error"
-        why = done.get("text") or f"the checks ended with {done.get('signal') or done.get('code')}"
+    if isinstance(done, Lost):
+        why = done.text
+    elif isinstance(done, ChecksDone):
+        why, cause = done.text or f"the checks ended with {done.signal or done.code}", "error"
     for check in checks:
         name = check.get("name") or check["check"]
         if name not in results:
@@ -153,6 +161,6 @@ def _complete(checks: list[dict[str, Any]], output: bytes, done: Optional[dict[s
     return [results[check.get("name") or check["check"]] for check in checks]
 
 
-def _settle(future: asyncio.Future[dict[str, Any]], message: dict[str, Any]) -> None:
+def _settle(future: asyncio.Future[_End], end: _End) -> None:
     if not future.done():
-        future.set_result(message)
+        future.set_result(end)

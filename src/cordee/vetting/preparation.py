@@ -6,19 +6,19 @@ import asyncio
 import getpass
 import os
 from functools import partial
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Any, Callable, Optional, Union
 
-from cordee.checks import checks_for, unknown_result
+from cordee.checks import unknown_result
 from cordee.clock import monotonic
-from cordee.runs.plan import STEP_ENGINE
+from cordee.runs.plan import STEP_ENGINE, Plan, Step, Vet
 from cordee.supervise.nodes import Node
 from cordee.supervise.preparer import Allocation, NodePreparer
 from cordee.supervise.vocabulary import Judged, Prepared
 from cordee.vetting.conduct import Conductor, plain_protocol
-from cordee.vetting.member import Member, within
+from cordee.vetting.member import Lost, Member, within
 from cordee.vetting.verdict import verdict
 from cordee.wire import messages
-from cordee.wire.messages import FROM_SUPERVISOR, FromAgent, decode, encode
+from cordee.wire.messages import FromAgent
 
 _SETUP_DEADLINE_S = 600.0
 _CONTAINER_DEADLINE_S = 300.0
@@ -29,15 +29,8 @@ _PAIRS = "pair.bandwidth"
 _AT_ONCE = 100
 
 SendTo = Callable[..., bool]
-
-
-class _Lost(NamedTuple):
-    """The agent that was asked is gone."""
-
-    text: str
-
-
-_Done = Union[messages.ContainerDone, messages.SetupDone, _Lost]
+_Done = Union[messages.ContainerDone, messages.SetupDone, Lost]
+_ANSWERS = (messages.ChecksOutput, messages.ChecksDone, messages.FreePorts, messages.Time)
 
 
 class NodePreparation:
@@ -47,11 +40,11 @@ class NodePreparation:
         superseded: the agent is gone, or another preparation took its place: what it finds counts no more.
     """
 
-    def __init__(self, node: Node, step: dict[str, Any], folder: str, conductor: Conductor, order: SendTo) -> None:
+    def __init__(self, node: Node, step: Step, folder: str, conductor: Conductor, order: SendTo) -> None:
         self.node = node
         self.incarnation = node.incarnation
         self._send = partial(order, node)
-        self.member = Member(node.name, self._send_for_member, node.address, self._away_s)
+        self.member = Member(node.name, self._send, node.address, self._away_s)
         self._step = step
         self._folder = folder
         self._conductor = conductor
@@ -64,15 +57,15 @@ class NodePreparation:
             done = self._waiting.get(message.id)
             if done is not None and not done.done():
                 done.set_result(message)
-        else:
-            self.member.message(encode(message), body)
+        elif isinstance(message, _ANSWERS):
+            self.member.message(message, body)
 
     def lost(self, reason: str) -> None:
         """The agent is gone: whatever is awaited will not come, and what was found counts no more."""
         self.superseded = True
         for done in self._waiting.values():
             if not done.done():
-                done.set_result(_Lost(reason))
+                done.set_result(Lost(reason))
         self.member.lost(reason)
 
     async def run(self) -> Prepared:
@@ -82,25 +75,22 @@ class NodePreparation:
             results += await self._ask(
                 _CONTAINER, messages.Container, _CONTAINER_DEADLINE_S, "the container was not up in time"
             )
-        if self._step["tasks"]["setup"] and _all_pass(results):
+        if self._step.tasks.setup and _all_pass(results):
             results += await self._ask(
                 _SETUP, messages.Setup, _SETUP_DEADLINE_S, "the set-up lines did not end in time"
             )
         if _all_pass(results):
-            wanted = checks_for(self._step["vet"], self._folder, self._step["tasks"]["argv"][0], {})
+            wanted = checks_for(self._step.vet, self._folder, self._step.tasks.argv[0])
             results += await self._conductor.vet_node(self.member, first=wanted)
         return Prepared(self.node.name, self.incarnation, verdict(results), results)
-
-    def _send_for_member(self, document: dict[str, Any]) -> bool:
-        return self._send(decode(document, FROM_SUPERVISOR))
 
     def _away_s(self) -> float:
         return self.node.away_s(monotonic())
 
     @property
     def _has_container(self) -> bool:
-        environment = self._step.get("environment")
-        return environment is not None and environment["engine"] != STEP_ENGINE
+        environment = self._step.environment
+        return environment is not None and environment.engine != STEP_ENGINE
 
     async def _ask(
         self,
@@ -118,7 +108,7 @@ class NodePreparation:
         del self._waiting[question]
         if done is None:
             return [unknown_result(entry, late, "timeout")]
-        if isinstance(done, _Lost):
+        if isinstance(done, Lost):
             return [unknown_result(entry, done.text, "silent")]
         result = unknown_result(entry, done.text, "error")
         if done.status != "unknown":
@@ -139,12 +129,12 @@ class Vetting(NodePreparer):
 
     def __init__(self, allocation: Allocation) -> None:
         plan = allocation.plan
-        self._step = plan["steps"][0]
+        self._step = plan.step
         self._folder, self._nodes, self._journal = allocation.folder, allocation.nodes, allocation.journal
         self._order, self._happened, self._ended = allocation.order, allocation.happened, allocation.ended
-        vet = self._step["vet"]
-        self._protocol = vet.get("protocol") or plain_protocol(vet["deadline_s"])
-        self._identity = {"run": plan["run"], "job": allocation.job, "cluster": _cluster(plan), "user": _user()}
+        vet = self._step.vet
+        self._protocol = vet.protocol or plain_protocol(vet.deadline_s)
+        self._identity = {"run": plan.run, "job": allocation.job, "cluster": _cluster(plan), "user": _user()}
         self._preparations: dict[str, NodePreparation] = {}
         self._tasks: set[asyncio.Task[Prepared]] = set()
         self._unjudged = False
@@ -210,7 +200,28 @@ class Vetting(NodePreparer):
         return str(document["reason"]) if document["verdict"] == "abort" else None
 
     def _conductor(self) -> Conductor:
-        return Conductor(self._protocol, self._identity, self._step["request"]["min_nodes"])
+        return Conductor(self._protocol, self._identity, self._step.request.min_nodes)
+
+
+def checks_for(vet: Vet, run_folder: str, python_argv0: str) -> list[dict[str, Any]]:
+    """Return the checks that a plan asks for by itself.
+
+    Args:
+        vet: what it asks for.
+        run_folder: the run's folder: the ranks must be able to write there.
+        python_argv0: first word of the ranks' command; tells which Python must have the modules.
+    """
+    wanted: list[dict[str, Any]] = [
+        {"check": "host.memory", "parameters": {"min_bytes": vet.min_memory_bytes}},
+        {"check": "host.disk", "parameters": {"run_folder": run_folder, "min_bytes": vet.min_disk_bytes}},
+        {"check": "host.load", "parameters": {"max_ratio": vet.max_load_ratio}},
+    ]
+    if vet.commands:
+        wanted.append({"check": "host.commands", "parameters": {"commands": list(vet.commands)}})
+    if vet.modules:
+        modules = {"modules": list(vet.modules), "python": python_argv0}
+        wanted.append({"check": "host.modules", "parameters": modules})
+    return wanted
 
 
 def _user() -> Optional[str]:
@@ -220,6 +231,6 @@ def _user() -> Optional[str]:
         return None
 
 
-def _cluster(plan: dict[str, Any]) -> str:
+def _cluster(plan: Plan) -> str:
     """Return Slurm's own name of the cluster, by which histories tell nodes of the same name apart; else the plan's."""
-    return os.environ.get("SLURM_CLUSTER_NAME") or str(plan["cluster"])
+    return os.environ.get("SLURM_CLUSTER_NAME") or plan.cluster

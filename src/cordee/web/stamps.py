@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cordee.hardware.mounts import is_shared
 from cordee.runs.folder import RunFolder
-from cordee.runs.lookout import LOCAL_PER_S, SHARED_PER_S, Budget
+from cordee.runs.lookout import LOCAL_PER_S, WATCHED_PER_S, Budget
 from cordee.runs.news import News, NewsReader, news_file
 
 _LOCAL_BURST, _SHARED_BURST = 2000.0, 120.0
@@ -40,7 +40,7 @@ class Stamps:
         self, folder: RunFolder, *, per_s: float | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._folder, self._clock = folder, clock
-        per_s = per_s or (SHARED_PER_S if is_shared(str(folder.root)) else LOCAL_PER_S)
+        per_s = per_s or (WATCHED_PER_S if is_shared(str(folder.root)) else LOCAL_PER_S)
         burst = _LOCAL_BURST if per_s >= LOCAL_PER_S else _SHARED_BURST
         self._budget = Budget(per_s, burst, clock())
         self._reader = NewsReader(folder.root)

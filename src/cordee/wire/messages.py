@@ -432,12 +432,16 @@ _FORMS["tuple[DataSave, ...]"] = each(
 _FORMS["tuple[DataRead, ...]"] = each(record(DataRead, _FORMS, "a data set's state"), "a list of data sets' states")
 
 
+_SENT: dict[type, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {}
+
+
 class Kinds(Generic[M]):
-    """The messages that one side may send, by what they are called on the wire."""
+    """The messages that one side may send, by what they are called on the wire; a type has one name there."""
 
     def __init__(self, **classes: Any) -> None:
         self.classes: Mapping[str, Any] = classes
         self.fields = {kind: fields_of(cls, _FORMS) for kind, cls in classes.items()}
+        _SENT.update({cls: (kind, cls._fields, cls._field_defaults) for kind, cls in classes.items()})
 
 
 FROM_SUPERVISOR: Kinds[FromSupervisor] = Kinds(
@@ -483,20 +487,14 @@ FROM_CLIENT: Kinds[FromClient] = Kinds(
 )
 TO_CLIENT: Kinds[ToClient] = Kinds(shell_output=ShellOutput, shell_exit=ShellExit)
 
-_SENT: dict[type, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
-    cls: (kind, cls._fields, cls._field_defaults)
-    for kinds in (FROM_SUPERVISOR, FROM_AGENT, FROM_CLIENT)
-    for kind, cls in kinds.classes.items()
-}
-
 
 def kind_of(message: Message) -> str:
     """Return what a message is called on the wire."""
     return _SENT[type(message)][0]
 
 
-def encode(message: Message) -> dict[str, Any]:
-    """Return a message as it is sent; its parts that are tuples become lists there."""
+def encode(message: tuple[Any, ...]) -> dict[str, Any]:
+    """Return a message of any `Kinds` as it is sent; its parts that are tuples become lists there."""
     kind, names, defaults = _SENT[type(message)]
     document: dict[str, Any] = dict(zip(names, message))
     if defaults:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Optional, Protocol, Sequence
+from typing import Optional, Protocol, Sequence
 
 from cordee.node.slots import NOTHING_GIVEN, Given
-from cordee.node.tasks import Task, TaskExit, TaskRunner
+from cordee.node.tasks import TaskExit
+from cordee.node.watchers import Watched
 from cordee.node.world import World
 
 
@@ -28,23 +29,13 @@ class RankCommand:
 
 
 class LaunchHost(Protocol):
-    """What a launch needs of its agent, and what it tells it."""
+    """What a launch needs of its agent, and what it tells it; `watched` starts processes."""
 
-    tasks: TaskRunner
+    watched: Watched
 
     @property
     def meeting_place(self) -> Path:
         """A folder in this node's memory that only this run uses; `<node>` below the same parent on every node."""
-
-    def run_task(
-        self,
-        task: Task,
-        ended: Callable[[TaskExit], None],
-        *,
-        started: Optional[Callable[[int], None]] = None,
-        output: Optional[Callable[[int, bytes], None]] = None,
-    ) -> None:
-        """Start a task: `started(pid)`, `output(stream, data)` and, once, `ended(exit)` are called."""
 
     def rank_started(self, world: World, rank: int, pid: int) -> None:
         """A rank of this node runs."""

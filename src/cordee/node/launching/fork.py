@@ -23,7 +23,7 @@ class ForkLaunch(Launch):
         self._ranks = [command.rank for command in ranks]
         for command in ranks:
             rank = command.rank
-            self.host.run_task(
+            self.host.watched.run_task(
                 Task(
                     self._task(rank), command.argv, command.env, command.cwd, group=self.group, cpus=command.given.cpus
                 ),
@@ -34,11 +34,11 @@ class ForkLaunch(Launch):
 
     def signal(self, number: int) -> None:
         """Send a signal to the main process of each rank."""
-        self.host.tasks.signal(self.group, number)
+        self.host.watched.tasks.signal(self.group, number)
 
     def stop(self, grace_s: float) -> None:
         """End the Tasks of the attempt."""
-        self.host.tasks.stop(self.group, grace_s)
+        self.host.watched.tasks.stop(self.group, grace_s)
 
     def abandon(self) -> None:
         """Kill the Tasks of the attempt and report nothing more."""
@@ -47,7 +47,7 @@ class ForkLaunch(Launch):
 
     def pids(self) -> dict[int, int]:
         """Return the main pid of each rank that runs."""
-        pids = {rank: self.host.tasks.pid(self._task(rank)) for rank in self._ranks}
+        pids = {rank: self.host.watched.tasks.pid(self._task(rank)) for rank in self._ranks}
         return {rank: pid for rank, pid in pids.items() if pid is not None}
 
     def _task(self, rank: int) -> str:

@@ -8,7 +8,6 @@ agent sees its own ranks' output byte for byte, their pids, and how each of them
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import time
@@ -17,16 +16,16 @@ from functools import partial
 from typing import Any, Optional, Sequence
 
 from cordee.node import processes
-from cordee.node.handover import ERR, OUT, WORD, Handover
+from cordee.node.handover import ERR, OUT, WORD, Handover, LastWord, Order, Runs, Word, word_of
 from cordee.node.launching._base import Launch, LaunchHost, RankCommand
 from cordee.node.launching.srun_command import srun_command, srun_environment
 from cordee.node.output import Tail
+from cordee.node.task_streams import Readers
 from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit
 from cordee.node.world import World
 from cordee.runs.plan import Plan
 
 LAUNCHER = -1
-_CHUNK = 65536
 _DRAIN_S = 0.5
 _AFTER_SRUN_S = 2.0
 _SRUN_GRACE_S = 5.0
@@ -39,11 +38,12 @@ class _Rank:
     meeting: Handover
     marker: str
     began: float
-    readers: dict[int, str] = field(default_factory=dict)
+    said: Optional[Readers] = None
+    printed: Optional[Readers] = None
     words: bytes = b""
     pid: Optional[int] = None
     launcher: Optional[int] = None
-    last_word: Optional[dict[str, Any]] = None
+    last_word: Optional[LastWord] = None
     reason: str = "exited"
     text: str = ""
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
@@ -78,7 +78,7 @@ class SrunLaunch(Launch):
             environment = srun_environment(first.env if first.outside is None else first.outside)
             argv = srun_command(self._step, self.world, self.host.meeting_place.parent)
             task = Task(self._task, argv, environment, first.cwd, group=self._task, elsewhere=True)
-            self.host.run_task(task, self._srun_ended, output=self._srun_said)
+            self.host.watched.run_task(task, self._srun_ended, output=self._srun_said)
 
     def signal(self, number: int) -> None:
         """Send a signal to the main process of each rank."""
@@ -91,7 +91,7 @@ class SrunLaunch(Launch):
             return
         self._over = True
         self._call_off()
-        self._later(grace_s + _AFTER_SRUN_S, self.host.tasks.stop, self._task, _SRUN_GRACE_S)
+        self._later(grace_s + _AFTER_SRUN_S, self.host.watched.tasks.stop, self._task, _SRUN_GRACE_S)
         for entry in living:
             if entry.reason == "exited" and entry.last_word is None:
                 entry.reason = "stopped"
@@ -112,12 +112,12 @@ class SrunLaunch(Launch):
         for entry in self._living():
             processes.kill_all(self._processes_of(entry))
             self._finish(entry)
-        self.host.tasks.stop(self._task, 0.0)
+        self.host.watched.tasks.stop(self._task, 0.0)
 
     async def settle(self, most_s: float) -> None:
         """Wait for srun, which ends a moment after its ranks."""
         deadline = time.monotonic() + most_s
-        while self.host.tasks.running(self._task) and time.monotonic() < deadline:
+        while self.host.watched.tasks.running(self._task) and time.monotonic() < deadline:
             await asyncio.sleep(_SETTLE_POLL_S)
 
     def pids(self) -> dict[int, int]:
@@ -130,73 +130,62 @@ class SrunLaunch(Launch):
             return
         self._paused = paused
         for entry in self._living():
-            for descriptor, name in entry.readers.items():
-                if name != WORD and paused:
-                    self._loop.remove_reader(descriptor)
-                elif name != WORD:
-                    self._loop.add_reader(descriptor, self._read, entry, descriptor, name)
+            if entry.printed:
+                entry.printed.pause(paused)
 
     # A rank's life
 
     def _prepare(self, command: RankCommand) -> None:
         rank = command.rank
-        marker = f"{self.host.tasks.owner}/rank-{self.world.attempt}-{rank}"
+        marker = f"{self.host.watched.tasks.owner}/rank-{self.world.attempt}-{rank}"
         meeting = Handover(self.host.meeting_place, self.world.attempt, rank)
         entry = self._ranks[rank] = _Rank(command, meeting, marker, time.monotonic())
         try:
-            for name, descriptor in meeting.open_for_reading().items():
-                entry.readers[descriptor] = name
-                if name == WORD or not self._paused:
-                    self._loop.add_reader(descriptor, self._read, entry, descriptor, name)
+            fifos = meeting.open_for_reading()
+            entry.said = Readers(
+                {fifos[WORD]: 0}, partial(self._take_words, entry), partial(self._launcher_gone, entry)
+            )
+            entry.said.pause(False)
+            output = partial(self.host.rank_output, self.world, rank)
+            entry.printed = Readers({fifos[OUT]: STDOUT, fifos[ERR]: STDERR}, output, partial(self._silent, entry))
+            entry.printed.pause(self._paused)
             env = dict(command.env, **{processes.MARKER: marker})
-            meeting.write_order(command.argv, env, command.cwd, whole=command.outside is not None)
+            meeting.write_order(Order(command.argv, env, command.cwd, command.outside is not None))
         except OSError as error:
             entry.reason, entry.text = "not_started", f"the rank cannot be prepared on {self.world.node}: {error}"
             self._finish(entry)
 
-    def _read(self, entry: _Rank, descriptor: int, name: str) -> None:
-        try:
-            data = os.read(descriptor, _CHUNK)
-        except BlockingIOError:
-            return
-        if not data:
-            self._loop.remove_reader(descriptor)
-            del entry.readers[descriptor]
-            os.close(descriptor)
-            if name == WORD:
-                self._launcher_gone(entry)
-            elif not self._printing(entry) and WORD not in entry.readers.values():
-                self._finish(entry)
-        elif name == WORD:
-            entry.words += data
-            while b"\n" in entry.words:
-                line, _, entry.words = entry.words.partition(b"\n")
-                self._word(entry, json.loads(line))
-        else:
-            self._pass_on(entry, name, data)
+    def _take_words(self, entry: _Rank, stream: int, data: bytes) -> None:
+        entry.words += data
+        while b"\n" in entry.words:
+            line, _, entry.words = entry.words.partition(b"\n")
+            self._word(entry, word_of(line))
 
-    def _pass_on(self, entry: _Rank, name: str, data: bytes) -> None:
-        self.host.rank_output(self.world, entry.command.rank, STDOUT if name == OUT else STDERR, data)
+    def _silent(self, entry: _Rank, descriptor: int) -> None:
+        os.close(descriptor)
+        if not entry.printed and not entry.said:
+            self._finish(entry)
 
-    def _word(self, entry: _Rank, word: dict[str, Any]) -> None:
-        """Take what a rank's launcher says: `{pid, launcher}` at its start, `{code, signal, text}` at its end."""
-        if "pid" not in word:
+    def _word(self, entry: _Rank, word: Word) -> None:
+        """Take what a rank's launcher says."""
+        if not isinstance(word, Runs):
             entry.last_word = word
             if entry.pid is None:
                 entry.reason = "not_started"
             return
-        entry.pid, entry.launcher, entry.began = word["pid"], word["launcher"], time.monotonic()
+        entry.pid, entry.launcher, entry.began = word.pid, word.launcher, time.monotonic()
         if self._over:
             self._kill(entry)
         else:
             self.host.rank_started(self.world, entry.command.rank, entry.pid)
 
-    def _launcher_gone(self, entry: _Rank) -> None:
+    def _launcher_gone(self, entry: _Rank, descriptor: int) -> None:
         """The rank has ended, or its launcher was killed, which takes the rank with it."""
+        os.close(descriptor)
         processes.kill_all(self._processes_of(entry))
         if entry.last_word is None and not self._over:
             entry.text = "srun, or the process that it started the rank in, was killed"
-        if self._printing(entry):
+        if entry.printed:
             entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
         else:
             self._finish(entry)
@@ -204,7 +193,7 @@ class SrunLaunch(Launch):
     def _finish(self, entry: _Rank) -> None:
         if entry.ended:
             return
-        if self._paused and not self._abandoned and self._printing(entry):
+        if self._paused and not self._abandoned and entry.printed:
             entry.timers.append(self._loop.call_later(_DRAIN_S, self._finish, entry))
             return
         entry.ended = True
@@ -215,25 +204,17 @@ class SrunLaunch(Launch):
         if not self._abandoned:
             self.host.rank_ended(self.world, entry.command.rank, self._exit_of(entry))
 
-    def _close(self, entry: _Rank) -> None:
-        for descriptor, name in entry.readers.items():
-            self._loop.remove_reader(descriptor)
-            while name != WORD:
-                try:
-                    data = os.read(descriptor, _CHUNK)
-                except OSError:
-                    break
-                if not data:
-                    break
-                self._pass_on(entry, name, data)
-            os.close(descriptor)
-        entry.readers.clear()
+    @staticmethod
+    def _close(entry: _Rank) -> None:
+        for readers, drain in ((entry.printed, True), (entry.said, False)):
+            for descriptor in readers.close(drain) if readers else ():
+                os.close(descriptor)
 
     def _exit_of(self, entry: _Rank) -> TaskExit:
         code, name, text, reason = None, None, entry.text, entry.reason
         if entry.last_word is not None:
-            code, name = entry.last_word["code"], entry.last_word["signal"]
-            text = entry.last_word["text"] or text
+            code, name = entry.last_word.code, entry.last_word.signal
+            text = entry.last_word.text or text
         elif entry.pid is not None:
             name = "SIGKILL"
         seconds = time.monotonic() - entry.began
@@ -243,7 +224,7 @@ class SrunLaunch(Launch):
         if entry.ended:
             return
         processes.kill_all(self._processes_of(entry))
-        entry.timers.append(self._loop.call_later(self.host.tasks.kill_s, self._give_up, entry))
+        entry.timers.append(self._loop.call_later(self.host.watched.tasks.kill_s, self._give_up, entry))
 
     def _give_up(self, entry: _Rank) -> None:
         if not entry.ended:
@@ -285,7 +266,7 @@ class SrunLaunch(Launch):
         if entries:
             self._call_off()
         for entry in entries:
-            entry.last_word, entry.reason = {"code": code, "signal": None, "text": text}, reason
+            entry.last_word, entry.reason = LastWord(code, None, text), reason
             self._finish(entry)
 
     def _lost(self, text: str) -> None:
@@ -304,10 +285,6 @@ class SrunLaunch(Launch):
 
     def _living(self) -> list[_Rank]:
         return [entry for entry in self._ranks.values() if not entry.ended]
-
-    @staticmethod
-    def _printing(entry: _Rank) -> bool:
-        return any(name in (OUT, ERR) for name in entry.readers.values())
 
     def _call_off(self) -> None:
         for entry in self._ranks.values():

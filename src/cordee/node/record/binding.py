@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING, Mapping
 
 from cordee.hardware import sysfs
-from cordee.hardware.affinity import near, range_list
 
 if TYPE_CHECKING:
     from cordee.node.samplers.gpu.attribution import View
@@ -21,28 +20,31 @@ def bind_near_gpu(environ: Mapping[str, str], root: str = "/") -> str:
     Args:
         root: where /proc, /sys and /dev are seen.
     """
+    from cordee.errors import CordeeError
     from cordee.hardware.presence import gpu_variables
+    from cordee.node.inventory import read_slots
     from cordee.node.samplers.gpu.attribution import of_rank
+    from cordee.node.slots import Slots
 
     seen = _seen(root)
     if not seen.devices:
         return "not bound: the kernel shows no NVIDIA GPU"
     mine = of_rank(gpu_variables(environ), seen)
-    if mine.devices is None:
+    if not mine.devices:
         return f"not bound: {mine.reason}"
-    allowed = os.sched_getaffinity(0)
-    addresses = [gpu.bus for gpu in seen.devices if gpu.uuid in mine.devices]
-    cpus = frozenset().union(*(near(address, allowed, root) for address in addresses))
-    if not cpus:
-        return "not bound: the kernel names no CPUs near its GPU that it may use"
-    words = f"near GPU {', '.join(addresses)}: CPUs {range_list(cpus)}"
-    if cpus == allowed:
-        return f"{words}, where it was already"
     try:
-        os.sched_setaffinity(0, cpus)
+        given = Slots(lambda: read_slots(root)).give({"the command": tuple(mine.devices)})["the command"]
+    except CordeeError as error:
+        return f"not bound: {error.text}"
+    if given.cpus is None:
+        return given.words
+    if given.cpus == os.sched_getaffinity(0):
+        return f"{given.words}, where it was already"
+    try:
+        os.sched_setaffinity(0, given.cpus)
     except OSError as error:
         return f"not bound: {error.strerror}"
-    return words
+    return given.words
 
 
 def _seen(root: str) -> View:

@@ -117,7 +117,7 @@ exit "$code"
 
 def batch_script(folder: RunFolder, plan: dict[str, Any]) -> str:
     """Return the whole script, as sbatch gets it."""
-    srun = agent_srun(plan)
+    srun = agent_srun((plan["steps"][0].get("environment") or {}).get("option"))
     body = _BODY.format(
         run=shlex.quote(str(folder.root)),
         python=shlex.quote(plan.get("python") or sys.executable),

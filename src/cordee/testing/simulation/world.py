@@ -25,6 +25,7 @@ from cordee.node.agent import Agent
 from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal
+from cordee.runs.plan import read_plan
 from cordee.supervise.lanes import Lanes
 from cordee.supervise.place import Place
 from cordee.supervise.supervisor import Supervisor
@@ -62,7 +63,7 @@ class SimulatedPlace(Place):
     chains = True
 
     def __init__(self, world: World) -> None:
-        super().__init__(world.folder, world.plan)
+        super().__init__(world.folder, read_plan(world.folder))
         self._world = world
 
     @property
@@ -167,8 +168,7 @@ class World:
         self.disk.slow_s = script.disk_s
         self.root = Path(tempfile.mkdtemp(prefix="cordee-simulation-", dir=_memory()))
         self.folder = RunFolder.create(self.root / "runs", "simulated-run")
-        self.plan = _plan(self.folder, script)
-        self.folder.plan.write_text(json.dumps(self.plan))
+        self.folder.plan.write_text(json.dumps(_plan(self.folder, script)))
         (self.root / "checkpoints").mkdir()
         self.names = [f"n{index}" for index in range(script.nodes + script.spares)]
         self.trace: list[tuple[float, str]] = []

@@ -13,11 +13,14 @@ from typing import Any, Callable, Optional
 from cordee import wire
 from cordee.errors import EXIT_INTERNAL, CordeeError
 from cordee.vetting.conduct import Conductor
+from cordee.vetting.member import Question
 from cordee.vetting.standalone.hands import Hands
 from cordee.vetting.standalone.meeting import Meeting
+from cordee.vetting.standalone.messages import FROM_TASK, End, Leads, Pong
 from cordee.vetting.standalone.seats import Seat, Seats
 from cordee.vetting.standalone.settings import Options, patience
 from cordee.vetting.standalone.world import World
+from cordee.wire.messages import decode, encode
 
 _TELL_ALL_S = 5.0
 _RETURN_S = 1.0
@@ -77,7 +80,7 @@ class Conducting:
         own = self._seats.by_name[self._world.node]
         own.take(self._world.local, None)
         address = self._server.address if self._server is not None else "127.0.0.1"
-        self._hands.answer_to(own.lead(address, lambda message, _: self._hands.message(message)).message)
+        self._hands.answer_to(own.lead(address, self._ask_here).message)
         work = asyncio.ensure_future(self._work(publish))
         superseded = asyncio.ensure_future(self._superseded.wait())
         try:
@@ -96,12 +99,16 @@ class Conducting:
         self._left = code
         connections = self._seats.connections()
         for connection in connections:
-            connection.send({"t": "bye", "code": code})
+            connection.send(encode(End(code)))
         closed = [asyncio.ensure_future(connection.wait_closed()) for connection in connections]
         if closed:
             _, late = await asyncio.wait(closed, timeout=self._patience.answer)
             for one in late:
                 one.cancel()
+
+    def _ask_here(self, question: Question) -> bool:
+        self._hands.message(question)
+        return True
 
     async def _work(self, publish: Callable[[dict[str, Any]], Optional[int]]) -> Optional[int]:
         try:
@@ -191,13 +198,13 @@ class Conducting:
             connection.close("this vetting has no such task")
             return
         connection.on_message, connection.on_close = self._message, self._closed
-        connection.send({"t": "welcome", "conductor": self._world.index})
+        connection.send(encode(Leads(self._world.index)))
         seat.take(local, connection)
         self._seats.hear(connection)
         if self._left is not None:
-            connection.send({"t": "bye", "code": self._left})
+            connection.send(encode(End(self._left)))
         elif local == 0:
-            seat.lead(connection.peer_address, connection.send)
+            seat.lead(connection.peer_address, lambda question: connection.send(encode(question)))
             self._check(seat)
 
     def _message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
@@ -205,8 +212,9 @@ class Conducting:
         if seat is None or seat.living.get(local) is not connection:
             return
         self._seats.hear(connection)
-        if local == 0 and seat.member is not None:
-            seat.member.message(message, body)
+        said = decode(message, FROM_TASK)
+        if local == 0 and seat.member is not None and not isinstance(said, Pong):
+            seat.member.message(said, body)
 
     def _closed(self, connection: wire.Connection, error: Optional[Exception]) -> None:
         seat, local = self._seats.find(connection.peer_name)

@@ -10,8 +10,10 @@ from cordee import wire
 from cordee.errors import EXIT_INTERNAL, CordeeError
 from cordee.runs.folder import say
 from cordee.vetting.standalone.meeting import Meeting
+from cordee.vetting.standalone.messages import FROM_CONDUCTOR, End, Leads, Ping, Pong
 from cordee.vetting.standalone.settings import Patience
 from cordee.vetting.standalone.world import World
+from cordee.wire.messages import decode, encode
 
 if TYPE_CHECKING:
     from cordee.vetting.standalone.hands import Hands
@@ -113,7 +115,8 @@ class Follower:
             return False
         self._heard = time.monotonic()
         if self._hands is not None:
-            self._hands.answer_to(self._connection.send)
+            send = self._connection.send
+            self._hands.answer_to(lambda answer, body: send(encode(answer), body))
         await self._obey(self._connection)
         return True
 
@@ -135,17 +138,17 @@ class Follower:
         if connection is not self._connection:
             return
         self._heard = time.monotonic()
-        kind = message.get("t")
-        if kind == "welcome":
-            self.conductor = message["conductor"]
-        elif kind == "ping":
-            connection.send({"t": "pong"})
-        elif kind == "bye":
-            self._bye = message["code"]
+        said = decode(message, FROM_CONDUCTOR)
+        if isinstance(said, Leads):
+            self.conductor = said.conductor
+        elif isinstance(said, Ping):
+            connection.send(encode(Pong()))
+        elif isinstance(said, End):
+            self._bye = said.code
             connection.close("bye")
             self._ended.set()
         elif self._hands is not None:
-            self._hands.message(message)
+            self._hands.message(said)
 
     def _closed(self, connection: wire.Connection, error: Optional[Exception]) -> None:
         if connection is self._connection:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 from cordee import wire
 from cordee.errors import CordeeError
@@ -14,8 +14,10 @@ from cordee.node.tasks import STDERR, Task, TaskExit, TaskRunner
 from cordee.node.watchers import Watched
 from cordee.runs.folder import say
 from cordee.starting import module_argv
+from cordee.vetting.member import Answer, Question
+from cordee.wire.messages import Checks, ChecksDone, ChecksOutput, Clock, FreePorts, Port, Time
 
-Reply = Callable[[dict[str, Any], bytes], object]
+Reply = Callable[[Answer, bytes], object]
 _KILL_S = 2.0
 _MOST_WORDS = 4000
 
@@ -26,12 +28,12 @@ class _Run:
     def __init__(self, identifier: str) -> None:
         self.identifier = identifier
         self.output = b""
-        self.done: Optional[dict[str, Any]] = None
+        self.done: Optional[ChecksDone] = None
         self.words = b""
 
 
 class Hands:
-    """Answers `checks`, `port` and `clock` as a run's agent does; see `cordee.vetting.member.Member`.
+    """Answers the questions of a vetting as a run's agent does; see `cordee.vetting.member.Member`.
 
     What ran for one conductor need not run again for the next: the same request is answered with what is there.
 
@@ -54,38 +56,38 @@ class Hands:
         self._earlier.update(self._runs)
         self._runs = {}
 
-    def message(self, message: dict[str, Any]) -> None:
-        """Do what is asked; other messages are left alone."""
-        if message.get("t") == "checks":
-            self._checks(message)
-        elif message.get("t") == "port":
-            self._port(message)
-        elif message.get("t") == "clock":
-            self._say({"t": "clock", "id": message["id"], "unix_s": time.time()})
+    def message(self, question: Question) -> None:
+        """Do what is asked."""
+        if isinstance(question, Checks):
+            self._checks(question)
+        elif isinstance(question, Port):
+            self._port(question)
+        elif isinstance(question, Clock):
+            self._say(Time(question.id, time.time()))
 
     def end(self) -> None:
         """Kill whatever runs; what has ended has left nothing behind."""
         if self._watched.tasks.running():
             self._watched.tasks.kill_everything()
 
-    def _say(self, message: dict[str, Any], body: bytes = b"") -> None:
+    def _say(self, answer: Answer, body: bytes = b"") -> None:
         if self._reply is not None:
-            self._reply(message, body)
+            self._reply(answer, body)
 
-    def _checks(self, message: dict[str, Any]) -> None:
-        request = message["request"]
+    def _checks(self, asked: Checks) -> None:
+        request = asked.request
         same = {key: value for key, value in request.items() if key != "deadline_s"}
         key = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
         known = self._earlier.pop(key, None)
         if known is not None:
             self._runs[key] = known
-            known.identifier = message["id"]
+            known.identifier = asked.id
             if known.output:
-                self._say({"t": "checks_output", "id": known.identifier}, known.output)
+                self._say(ChecksOutput(known.identifier), known.output)
             if known.done is not None:
-                self._say({**known.done, "id": known.identifier})
+                self._say(known.done._replace(id=known.identifier))
             return
-        run = self._runs[key] = _Run(message["id"])
+        run = self._runs[key] = _Run(asked.id)
         self._count += 1
         here = {"env": dict(os.environ), "workdir": os.getcwd(), "asked_at": time.monotonic()}
         task = Task(
@@ -93,7 +95,7 @@ class Hands:
             tuple(module_argv("cordee.checks", user_site=True)),
             _environment(),
             "/",
-            deadline_s=message["deadline_s"],
+            deadline_s=asked.deadline_s,
             group="checks",
             stdin=json.dumps({**here, **request}).encode(),
         )
@@ -103,31 +105,25 @@ class Hands:
                 run.words = (run.words + data)[-_MOST_WORDS:]
             else:
                 run.output += data
-                self._say({"t": "checks_output", "id": run.identifier}, data)
+                self._say(ChecksOutput(run.identifier), data)
 
         def finished(ended: TaskExit) -> None:
             words = run.words.decode(errors="replace").strip()
             if words:
                 say(f"cordee vet {self._node}: {words}")
             text = ended.text or (words.splitlines()[-1] if words and ended.code else "")
-            run.done = {
-                "t": "checks_done",
-                "code": ended.code,
-                "signal": ended.signal,
-                "reason": ended.reason,
-                "text": text,
-            }
-            self._say({**run.done, "id": run.identifier})
+            run.done = ChecksDone(run.identifier, ended.code, ended.signal, ended.reason, text)
+            self._say(run.done)
 
         self._watched.run_task(task, finished, output=printed)
 
-    def _port(self, message: dict[str, Any]) -> None:
+    def _port(self, asked: Port) -> None:
         try:
-            ports = list(wire.pick_ports(message["host"], message["count"]))
+            ports = tuple(wire.pick_ports(asked.host, asked.count))
         except CordeeError as error:
-            self._say({"t": "port", "id": message["id"], "ports": [], "text": str(error)})
+            self._say(FreePorts(asked.id, (), str(error)))
             return
-        self._say({"t": "port", "id": message["id"], "ports": ports, "text": ""})
+        self._say(FreePorts(asked.id, ports, ""))
 
 
 def _environment() -> dict[str, str]:

@@ -8,9 +8,10 @@ from typing import Any, Callable, Optional
 
 from cordee import wire
 from cordee.checks import unknown_result
-from cordee.vetting.member import Member
-from cordee.vetting.standalone.hands import Reply
+from cordee.vetting.member import Member, Send
+from cordee.vetting.standalone.messages import Ping
 from cordee.vetting.standalone.world import World
+from cordee.wire.messages import encode
 
 _RANKS = {"check": "ranks"}
 _MOST_NAMED = 8
@@ -41,9 +42,9 @@ class Seat:
         self.living[local] = connection
         self._gone.pop(local, None)
 
-    def lead(self, address: str, send: Reply) -> Member:
+    def lead(self, address: str, send: Send) -> Member:
         """Its first task has come: return the member that the node is from now on."""
-        self.member = Member(self.name, lambda message: send(message, b"") is not False, address)
+        self.member = Member(self.name, send, address)
         return self.member
 
     def leave(self, local: int, reason: str) -> None:
@@ -101,7 +102,7 @@ class Seats:
     def ask(self) -> None:
         """Ask all tasks for a sign of life."""
         for connection in self.connections():
-            connection.send({"t": "ping"})
+            connection.send(encode(Ping()))
 
     def drop_silent(self, silent_s: float) -> None:
         """Give up the tasks that were asked and have given no sign of life for so long."""

@@ -11,11 +11,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from cordee.hardware.presence import GPU_VARIABLES
+from cordee.hardware.presence import GPU_VARIABLES, Listed, listed
 from cordee.node.samplers.gpu._base import SourceUnavailable, chosen
 
-_LISTS = GPU_VARIABLES[:3]
-_HIDDEN = ("", "-1", "NoDevFiles")
 _PER_TASK = GPU_VARIABLES[-4:]
 _TASK = re.compile(r"(/user)?/task_\w+$")
 _UUIDS = ("GPU-", "MIG-")
@@ -90,12 +88,13 @@ def of_rank(
         pid: the rank's main process, which may be kept from other GPUs than this one; None: it is known not to be.
         proc: where /proc is.
     """
-    listed = next((name for name in _LISTS if name in env), None)
-    if listed is not None:
-        found = _listed(listed, env, seen)
-        by_index = found.devices and not env[listed].strip().startswith(_UUIDS)
+    given = listed(env)
+    if given is not None:
+        found = _listed(given, env, seen)
+        by_index = found.devices and not given.text.startswith(_UUIDS)
         if by_index and pid is not None and not _same_view(env, pid, proc):
-            return Attribution(None, f"{listed}={env[listed]} counts the GPUs of another control group or container")
+            words = f"{given.variable}={given.text} counts the GPUs of another control group or container"
+            return Attribution(None, words)
         return found
     here = _given(env, seen)
     if here.devices is None or ranks == 1 or not here.devices:
@@ -111,7 +110,7 @@ def of_job(ranks: Sequence[Mapping[str, str]], seen: View) -> Attribution:
     if each and all(rank.devices is not None for rank in each):
         union = dict.fromkeys(uuid for rank in each for uuid in rank.devices or ())
         return Attribution(list(union), each[0].reason)
-    unknown = next((rank for rank, env in zip(each, ranks) if rank.devices is None and _lists(env)), None)
+    unknown = next((rank for rank, env in zip(each, ranks) if rank.devices is None and listed(env)), None)
     return unknown or _given(ranks[0] if ranks else {}, seen)
 
 
@@ -145,16 +144,11 @@ def _mounts(pid: object, proc: str) -> Optional[str]:
         return None
 
 
-def _lists(env: Mapping[str, str]) -> bool:
-    return any(name in env for name in _LISTS)
-
-
-def _listed(name: str, env: Mapping[str, str], seen: View) -> Attribution:
+def _listed(given: Listed, env: Mapping[str, str], seen: View) -> Attribution:
     """Return what a list of visible devices names: UUIDs as they are, indices within the view as CUDA counts."""
-    value = env[name].strip()
-    if value in _HIDDEN:
+    name, value, entries = given
+    if not entries:
         return Attribution([], f"{name} hides all GPUs")
-    entries = [entry.strip() for entry in value.split(",")]
     if all(entry.startswith(_UUIDS) for entry in entries):
         try:
             found, absent = chosen(entries, [gpu.uuid for gpu in seen.devices])
