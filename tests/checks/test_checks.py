@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cordee.supervise.vetting import checks_for
 
 from cordee import checks
 from cordee.checks import CHECKS, Check, load_check, run_checks
 from cordee.checks._base import Context, Parameter, Result
 from cordee.errors import UsageError
 from cordee.runs.plan import Vet
+from cordee.vetting.preparation import checks_for
 from cordee.vetting.verdict import verdict
 
 SOURCE = str(Path(checks.__file__).parents[2])

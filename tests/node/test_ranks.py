@@ -77,7 +77,7 @@ def test_what_a_job_tells_torchrun_itself_goes_first() -> None:
 class Nowhere:
     """Nothing around ranks, and channels that are never opened."""
 
-    cwd = "/"
+    encloses, cwd = False, "/"
 
     def wrap_rank(self, argv: tuple[str, ...]) -> tuple[str, ...]:
         return argv
