@@ -228,11 +228,14 @@ def pid_of(run: LocalRun, part: str) -> int:
 
 
 def _is_srun(process: Any, script: int) -> bool:
-    """Return whether a process is the srun that a batch script started, in a shell of its own."""
+    """Return whether a process is the srun that a batch script started, in shells of its own."""
     with contextlib.suppress(OSError):
-        if Path(f"/proc/{process.pid}/comm").read_text().strip() == "srun":
-            parent = processes.read_process(process.parent)
-            return script in (process.parent, parent.parent if parent else 0)
+        if Path(f"/proc/{process.pid}/comm").read_text().strip() != "srun":
+            return False
+        shell = processes.read_process(process.parent)
+        while shell and shell.pid != script and Path(f"/proc/{shell.pid}/comm").read_text().strip() != "srun":
+            shell = processes.read_process(shell.parent)
+        return shell is not None and shell.pid == script
     return False
 
 
