@@ -34,7 +34,6 @@ from typing import Any
 from on_slurm.common import led_to
 
 from cordee.errors import CordeeError
-from cordee.node import processes
 from cordee.node.memory import memory_places, name_of_user
 from cordee.runs.state import RunState
 from cordee.testing.runs import LocalRun, SlurmRun
@@ -218,22 +217,10 @@ def _cordee(*arguments: str) -> int:
 def pid_of(run: LocalRun, part: str) -> int:
     """Return the pid of a part of a run, 0 when it does not live."""
     try:
-        if part == "srun":
-            script = run.pid("script")
-            return next((one.pid for one in processes.all_processes().values() if _is_srun(one, script)), 0)
         pid = run.pid(part)
     except (CordeeError, OSError, StopIteration, KeyError):
         return 0
     return pid if pid > 1 and os.path.exists(f"/proc/{pid}") else 0
-
-
-def _is_srun(process: Any, script: int) -> bool:
-    """Return whether a process is the srun that a batch script started, in a shell of its own."""
-    with contextlib.suppress(OSError):
-        if Path(f"/proc/{process.pid}/comm").read_text().strip() == "srun":
-            parent = processes.read_process(process.parent)
-            return script in (process.parent, parent.parent if parent else 0)
-    return False
 
 
 def left_behind(run: LocalRun) -> list[str]:

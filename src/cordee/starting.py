@@ -27,3 +27,24 @@ def module_argv(module: str, *arguments: str, python: str = sys.executable, user
 
 # What begins a command line whose process takes SIGTERM only once it listens for it: before that, it would die of it.
 DEAF_AT_FIRST = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
+
+# What begins the command line of an srun whose step is to outlive it. srun forks a process that has Slurm kill the step, on all
+# nodes and without a warning, once srun itself was killed: as soon as it is there, it is killed. Where /proc has no lists of
+# children, or Slurm no such process, the step ends as Slurm wants it.
+OUTLIVED = (
+    "sh",
+    "-c",
+    """\
+"$@" & srun=$! looks=0
+while kill -0 "$srun" 2>/dev/null; do
+  children=; { read -r children </proc/$srun/task/$srun/children; } 2>/dev/null
+  for child in $children; do
+    name=; { read -r name </proc/$child/comm; } 2>/dev/null
+    [ "$name" != srun ] || { kill -KILL "$child"; break 2; }
+  done
+  [ "$((looks += 1))" -lt 100 ] && sleep 0.1 || sleep 5
+done
+wait "$srun"
+""",
+    "sh",
+)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from cordee.node import processes
+from cordee.node.allocation import Allocation
 from cordee.node.identity import agent_file, read_record
 from cordee.slurm import job_record
 
@@ -234,6 +237,85 @@ def test_the_run_survives_its_batch_script_while_its_agents_begin(job, start, tr
     end_in_segment(run, training, 2)
     state = run.wait_end(120)
     assert (state.state, state.segments) == ("finished", 2), state.text
+    assert counted(run)[-1] == "counted to 60"
+
+
+def lone(find) -> int:
+    """Return the pid of an srun that has no process any more which ends its step in its place."""
+    deadline, pid = time.monotonic() + 60, 0
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError, StopIteration):
+            pid = find()
+            if all(one.state == "Z" for one in processes.all_processes().values() if one.parent == pid):
+                return pid
+        time.sleep(0.02)
+    raise TimeoutError(f"no srun is alone; the last was {pid}")
+
+
+def srun_of_the_supervisor(run) -> int:
+    """Return the pid of the srun by which the supervisor started agents."""
+    everything = processes.all_processes()
+    shell = next(one.pid for one in everything.values() if one.parent == run.pid("supervisor"))
+    return next(one.pid for one in everything.values() if one.parent == shell and name(one.pid) == "srun")
+
+
+def name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def test_the_run_notices_nothing_when_srun_is_killed_again_and_again(job, start, training):
+    run = start(job(training.run))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    agents = agents_of(run)
+    processes.kill_all([lone(lambda: run.pid("srun"))])
+    processes.kill_all([lone(lambda: run.pid("srun"))])
+    step = run.state.step
+    run.wait(lambda state: state.step > step + 40)
+    assert agents_of(run) == agents
+    training.may_end()
+    state = run.wait_end(120)
+    assert (state.state, state.segments, state.attempt) == ("finished", 1, 1), state.text
+    assert counted(run)[-1] == "counted to 60"
+
+
+def test_an_agent_that_the_supervisor_started_lives_on_when_its_srun_is_killed(job, start, training):
+    run = start(job(training.run))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    run.kill(f"agent {sorted(agents_of(run))[1]}")
+    run.wait_training(2)
+    processes.kill_all([lone(lambda: srun_of_the_supervisor(run))])
+    step = run.state.step
+    run.wait(lambda state: state.step > step + 40)
+    training.may_end()
+    state = run.wait_end(120)
+    assert (state.state, state.segments, state.attempt) == ("finished", 1, 2), state.text
+
+
+def test_the_run_survives_its_batch_script_its_supervisor_and_srun_at_once(job, start, training):
+    run = start(job(training.run))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    processes.kill_all([lone(lambda: run.pid("srun")), run.pid("script"), run.pid("supervisor")])
+    end_in_segment(run, training, 2)
+    state = run.wait_end(120)
+    assert (state.state, state.segments) == ("finished", 2), state.text
+    assert counted(run)[-1] == "counted to 60"
+    assert run.processes() == []
+
+
+def test_a_job_that_several_ask_to_requeue_at_once_is_requeued_once(job, start, training):
+    run = start(job(training.run))
+    run.wait(lambda state: state.step is not None and state.step > 20)
+    here = Allocation(run.job, 0, "n1")
+    processes.kill_all([run.pid("script"), run.pid("supervisor")])
+    while here.fate() == "running":
+        time.sleep(0.02)
+    with ThreadPoolExecutor(4) as pool:
+        going = list(pool.map(lambda _: here.go_on(run.folder, "requeue", "killed"), range(4)))
+    assert going == [{"how": "requeue", "job": run.job}] * 4
+    end_in_segment(run, training, 2)
+    state = run.wait_end(120)
+    assert (state.state, state.segments) == ("finished", 2), state.text
+    assert int(job_record(run.job)["Restarts"]) == 1
     assert counted(run)[-1] == "counted to 60"
 
 

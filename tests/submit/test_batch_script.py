@@ -192,3 +192,14 @@ def test_a_run_that_cannot_be_claimed_is_not_taken_for_somebody_elses(site):
     done = site.batch(folder, plan)
     assert done.returncode == 1
     assert "the supervisor ended 10 times in a minute, the last time with 5" in done.stdout
+
+
+@pytest.mark.parametrize(("fails", "pauses"), [(1, 0), (3, 2)])
+def test_agents_that_end_soon_are_started_again_at_once_and_only_then_after_a_pause(site, tmp_path, fails, pauses):
+    begun, pause = tmp_path / "begun", tmp_path / "pause"
+    (tmp_path / "bin" / "srun").write_text(f"#!/bin/bash\necho >>{begun}; (( $(wc -l <{begun}) > {fails} ))\n")
+    folder, plan = site.run()
+    waits = f"until [[ $(wc -l <{begun}) = {fails + 1} ]]; do sleep 0.02; done"
+    done = site.batch(folder, plan, waits, lambda text: text.replace("&& sleep 5", f"&& echo >>{pause}"))
+    assert done.returncode == 0, done.stderr
+    assert len(pause.read_text().splitlines() if pause.exists() else []) == pauses

@@ -304,6 +304,33 @@ def test_a_signal_is_understood_before_what_its_ranks_died_of_is_blamed():
     assert over(led.does(FateKnown(5.0, "preempted"))).reason == "preempted"
 
 
+def broken_off(led):
+    """Let the checks of a node end with an error, and its vetting refuse the run."""
+    led.does(Lead(0.0))
+    led.joins("a", "b", "c")
+    led.nodes.by_name["b"].results = [{"check": "host.memory", "status": "unknown", "cause": "error"}]
+    return led.does(Concluded("1 nodes are left where 2 are needed"))
+
+
+def test_a_signal_is_understood_before_checks_that_it_ended_are_blamed():
+    led = Led(chains=True)
+    assert broken_off(led) == []
+    assert led.does(Terminated(1.0)) == [LearnFate()]
+    assert led.at(60.0) == []
+    assert over(led.does(FateKnown(61.0, "killed"))).reason == "killed"
+
+
+def test_checks_that_broke_off_without_a_signal_refuse_the_run_after_a_moment():
+    led = Led(chains=True)
+    assert broken_off(led) == []
+    assert led.at(1.9) == []
+    assert over(led.at(2.0)).reason == "vetting"
+
+
+def test_checks_that_broke_off_refuse_a_run_at_once_that_no_scheduler_ends(led):
+    assert over(broken_off(led)).reason == "vetting"
+
+
 def test_agents_whose_ranks_do_not_end_are_replaced_and_fenced(led):
     led.trains()
     led.rank_ends(0, code=1, message="RuntimeError: no")

@@ -68,3 +68,8 @@ def may_be_replaced(nodes: Collection[Node], least: int) -> bool:
 def awaits_agents(nodes: Collection[Node], least: int) -> bool:
     """Return whether fewer nodes have been prepared than are needed, and others that once had an agent have not."""
     return sum(node.ready for node in nodes) < least and any(node.incarnation and not node.ready for node in nodes)
+
+
+def broke_off(nodes: Collection[Node]) -> bool:
+    """Return whether checks of a node ended with an error of their own, as those do that were killed."""
+    return any(result.get("cause") == "error" for node in nodes for result in node.results)

@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Optional, Union
 from cordee.errors import EXIT_ABORT, EXIT_INTERNAL
 from cordee.runs.plan import Step, Timeouts
 from cordee.supervise.attempt import Attempt
-from cordee.supervise.choosing import Choice, awaits_agents, choice, may_be_replaced, may_return, too_few
+from cordee.supervise.choosing import Choice, awaits_agents, broke_off, choice, may_be_replaced, may_return, too_few
 from cordee.supervise.early_end import EarlyEnd
 from cordee.supervise.ends import Ended, SegmentOver
 from cordee.supervise.nodes import Node
@@ -97,6 +97,7 @@ class Run:
         self._due: Optional[float] = None
         self._began = self._deadline = 0.0
         self._concluded: Optional[Concluded] = None
+        self._refused: Optional[Union[Ended, SegmentOver]] = None
         self._trials = 0
         self._rules: dict[type, Callable[[Any], list[RunCommand]]] = {
             Lead: self._lead,
@@ -255,7 +256,7 @@ class Run:
         if self._concluded is None:
             return []
         if self._concluded.refusal is not None and self.early.over is None:
-            return self._finish(Ended("failed", EXIT_ABORT, "vetting", self._concluded.refusal))
+            return self._refuse(Ended("failed", EXIT_ABORT, "vetting", self._concluded.refusal), now)
         self._phase = self._choose
         return []
 
@@ -268,7 +269,7 @@ class Run:
         before = {node.name for node in self.attempt.nodes} if self.attempt is not None else set()
         found = choice(self._nodes, self._wanted, self._least, before)
         if not isinstance(found, Choice):
-            return self._finish(found)
+            return self._refuse(found, now)
         names = [node.name for node in found.chosen]
         written = journalled("nodes_chosen", nodes=names, spares=found.spares, excluded=found.excluded)
         return [written, *self._try(found.chosen, now)]
@@ -299,12 +300,18 @@ class Run:
         if outcome.kind == "finished":
             return self._finish(Ended("finished", 0, "finished", "all ranks exited with code 0"))
         terminated = self._chains and outcome.failure is not None and outcome.failure.signal == "SIGTERM"
-        self._deadline = now + (_TERMINATION_S if terminated else 0.0)
-        self._phase = self._understand if terminated else self._go_on
+        self._deadline, self._phase = now + _TERMINATION_S, self._understand if terminated else self._go_on
+        return []
+
+    def _refuse(self, over: Union[Ended, SegmentOver], now: float) -> list[RunCommand]:
+        """No attempt may begin; where checks broke off, it may be because the scheduler ends the job."""
+        if not (self._chains and broke_off(self._nodes)):
+            return self._finish(over)
+        self._refused, self._deadline, self._phase = over, now + _TERMINATION_S, self._understand
         return []
 
     def _understand(self, now: float) -> list[RunCommand]:
-        """A signal to the supervisor may come after the same signal to its ranks; then it is understood first."""
+        """A signal to the supervisor may come after the same signal to ranks and checks; then it is understood first."""
         if not self._fate_wanted and now < self._deadline:
             return self._again(self._deadline)
         if not self._fate_wanted or self._fate_known:
@@ -312,7 +319,9 @@ class Run:
         return []
 
     def _go_on(self, now: float) -> list[RunCommand]:
-        """An attempt has failed."""
+        """An attempt has failed, or none may begin."""
+        if self._refused is not None:
+            return self._finish(self._refused)
         result = self.trial.result if self.trial is not None else None
         assert result is not None
         assert result.outcome.failure is not None

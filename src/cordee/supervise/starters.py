@@ -10,7 +10,7 @@ from typing import Callable, Optional
 
 from cordee.node.identity import agent_file, read_record
 from cordee.runs.folder import RunFolder, say
-from cordee.starting import DEAF_AT_FIRST, module_argv
+from cordee.starting import DEAF_AT_FIRST, OUTLIVED, module_argv
 
 _FIRST_RETRY_S = 5.0
 _LONGEST_RETRY_S = 120.0
@@ -116,7 +116,7 @@ class Starters:
             where.append(f"--cpus-per-task={self._cores}")
         incarnation = next(iter(nodes.values()))
         try:
-            process = self._popen([*self._srun, *where, *agent, "--replaces", str(incarnation)])
+            process = self._popen([*OUTLIVED, *self._srun, *where, *agent, "--replaces", str(incarnation)])
         except OSError as error:
             self._retry(nodes, f"cannot be started: {error}", now)
             return

@@ -125,7 +125,8 @@ class LocalRun:
         )
 
     def pid(self, part: str) -> int:
-        """Return the pid of `keeper`, `supervisor`, `agent local-0` or `rank 0`; under Slurm `script` is the batch script's."""
+        """Return the pid of `keeper`, `supervisor`, `agent local-0` or `rank 0`; under Slurm also of `script`, the batch
+        script, and `srun`, which started the agents for it."""
         kind, _, name = part.partition(" ")
         if kind == "rank":
             return next(int(rank.pid or 0) for rank in self.state.ranks if rank.rank == int(name))
@@ -187,9 +188,30 @@ class SlurmRun(LocalRun):
     def _record(self, kind: str, name: str) -> dict[str, Any]:
         if kind == "agent":
             return super()._record(kind, name)
+        if kind == "srun":
+            return {"pid": self._srun(self.pid("script"))}
         epochs = self.folder.control / "epochs"
         record = living_record(epochs / str(Ownership(epochs).newest()) / "owner.json")
         if kind == "script" and record:
             supervisor = processes.read_process(record["pid"])
             return {"pid": supervisor.parent} if supervisor else {}
         return record
+
+    @staticmethod
+    def _srun(script: int) -> int:
+        """Return the pid of the srun below a batch script's shells."""
+        below, everything = {script}, processes.all_processes()
+        while below:
+            below = {process.pid for process in everything.values() if process.parent in below}
+            named = [pid for pid in below if _name(pid) == "srun"]
+            if named:
+                return named[0]
+            below = {pid for pid in below if _name(pid) in ("sh", "bash", "slurm_script")}
+        raise ProcessLookupError("no srun lives")
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""

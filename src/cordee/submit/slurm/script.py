@@ -11,7 +11,7 @@ from typing import Any
 
 from cordee.runs.folder import RunFolder
 from cordee.slurm import COMMENT_PREFIX
-from cordee.starting import DEAF_AT_FIRST, START
+from cordee.starting import DEAF_AT_FIRST, OUTLIVED, START
 from cordee.supervise.place import EXIT_REFUSED
 from cordee.supervise.slurm import agent_srun
 from cordee.supervise.supervisor import EXIT_ENDED, EXIT_NOT_OURS
@@ -26,6 +26,8 @@ run={run}
 python={python}
 # Runs a module as `python -m` does, but takes nothing from the folder that it is started in.
 start={start}
+# Runs an srun whose step outlives it.
+outlived={outlived}
 # The folder of submission may be anybody's; this one is ours.
 cd "$run" || exit
 # The run's own copy of Cordée: whatever is installed later changes nothing for it.
@@ -35,12 +37,13 @@ export CORDEE_JOB_STARTED=$(date +%s.%N)
 unset "${{!SLURM_MEM_PER_@}}"
 export CORDEE_CORES=$(tr ',' '\\n' <<< "${{SLURM_JOB_CPUS_PER_NODE//\\(x*([0-9])\\)/}}" | sort -n | head -n 1)
 
-# One agent on every node. A lost node takes none of the others with it; where their srun is killed, Slurm kills them all.
+# One agent on every node. A lost node takes none of the others with it, and they live on when their srun is killed.
 agents() {{
-  local began=$SECONDS
-  until {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$CORDEE_CORES" \\
+  local began=$SECONDS short=0
+  until sh -c "$outlived" sh {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$CORDEE_CORES" \\
       {deaf} "$python" -s -c "$start" cordee.node.agent --folder "$run" </dev/null 9>&-; do
-    (( SECONDS - began < 5 )) && sleep 5
+    (( SECONDS - began < 5 )) || short=0
+    (( short++ )) && sleep 5
     kill -0 $$ || exit
     began=$SECONDS
   done
@@ -123,6 +126,7 @@ def batch_script(folder: RunFolder, plan: dict[str, Any]) -> str:
         python=shlex.quote(plan.get("python") or sys.executable),
         srun=" \\\n      ".join([shlex.join(srun[:6]), shlex.join(srun[6:])]),
         start=shlex.quote(START),
+        outlived=shlex.quote(OUTLIVED[2]),
         deaf=shlex.join(DEAF_AT_FIRST),
         hung=_HUNG_S,
         ended=EXIT_ENDED,
