@@ -222,15 +222,16 @@ class Simulated:
         first = order.node_rank * order.ranks_per_node
         self._attempt, self._ranks = order.attempt, range(first, first + order.ranks_per_node)
         self.notes.ordered(order.attempt)
-        for rank in self._ranks:
-            self.uplink.news(messages.RankStarted(order.attempt, rank, 1))
+        started = tuple(messages.StartedRank(rank, 1) for rank in self._ranks)
+        self.uplink.news(messages.RanksStarted(order.attempt, started))
 
     def end(self, code: int | None, name: str | None, reason: str) -> None:
         """Have all its ranks end."""
         ranks, self._ranks = self._ranks, range(0)
         words = TROUBLE if code else None
-        for rank in ranks:
-            self.uplink.news(messages.RankExit(self._attempt, rank, "ended", code, name, reason, 1.0, words))
+        ended = tuple(messages.EndedRank(rank, code, name, reason, 1.0, words) for rank in ranks)
+        if ended:
+            self.uplink.news(messages.RanksEnded(self._attempt, ended))
 
     async def beat(self) -> None:
         """Send a sample each interval, and signs of life."""

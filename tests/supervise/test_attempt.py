@@ -33,6 +33,15 @@ CANCELLED = Outcome("cancelled", reason="cancelled by you")
 PEER = "NCCL: connection closed by remote peer"
 
 
+def ended(attempt, rank, code=0, signal=None, reason="exited", message=None):
+    return messages.RanksEnded(attempt, (messages.EndedRank(rank, code, signal, reason, 1.0, message),))
+
+
+def first_rank(message):
+    """Return the first rank that news is about."""
+    return message[1][0][0]
+
+
 class Led:
     """Attempt 3 with two ranks on each of the nodes a and b, whose agents are heard of at second 0."""
 
@@ -56,14 +65,14 @@ class Led:
         self.does(Start((1, 2), None))
         self.does(Ordered())
         for rank in ranks:
-            self.news(messages.RankStarted(3, rank, 100 + rank))
+            self.news(messages.RanksStarted(3, (messages.StartedRank(rank, 100 + rank),)))
 
     def news(self, message, now=1.0):
-        return self.does(RankNews(now, "ab"[getattr(message, "rank", 0) // 2], message))
+        return self.does(RankNews(now, "ab"[first_rank(message) // 2], message))
 
     def ends(self, *ranks, code=0, signal=None, reason="exited", message=None, now=1.0):
         for rank in ranks:
-            self.news(messages.RankExit(3, rank, "ended", code, signal, reason, 1.0, message), now)
+            self.news(ended(3, rank, code, signal, reason, message), now)
 
     def heard(self, node, now, **stamps):
         self.nodes.decide(Said(now, node, node, stamps, messages.Alive()))
@@ -121,13 +130,26 @@ def test_an_attempt_whose_ranks_all_end_well_is_finished(led):
     assert led.at(3.0) == []
 
 
+def test_ranks_that_one_message_tells_of_count_each(led):
+    led.trains()
+    written = led.news(messages.RanksEnded(3, (*ended(3, 2, 1, message="no").ended, *ended(3, 3).ended)))
+    assert [(one.event, one.fields["rank"], one.fields["node"], one.fields["code"]) for one in written] == [
+        ("rank_exited", 2, "b", 1),
+        ("rank_exited", 3, "b", 0),
+    ]
+    again = messages.RanksEnded(3, (*ended(3, 3).ended, *ended(3, 1).ended))
+    assert [one.fields["rank"] for one in led.news(again)] == [1]
+    led.ends(0)
+    assert led.attempt.all_ended
+
+
 def test_what_an_agent_says_twice_or_of_another_attempt_counts_not(led):
     led.trains()
-    started = messages.RankStarted(3, 0, 100)
+    started = messages.RanksStarted(3, (messages.StartedRank(0, 100),))
     assert led.news(started) == []
     led.ends(0)
-    assert led.news(messages.RankExit(3, 0, "ended", 1, None, "exited", 1.0, "again")) == []
-    assert led.news(messages.RankExit(2, 1, "ended", 1, None, "exited", 1.0, "earlier")) == []
+    assert led.news(ended(3, 0, 1, message="again")) == []
+    assert led.news(ended(2, 1, 1, message="earlier")) == []
     assert not led.attempt.all_ended
     led.ends(1, 2, 3)
     assert led.at(2.0) == [AttemptOver(Outcome("finished"))]

@@ -257,7 +257,7 @@ FOUND = {
         256, Script(spares=0, setup_s=6.0), (Fault("kill_agent", at=1.65),)
     ),
     "what a lost node said before its neighbours failed, and what comes late, does not tell that it lives": Case(
-        1271, Script(spares=0, every=1000, notice_s=1.0), (Fault("hold_from", 0.3, "message rank_started 1", 0, 11.0),)
+        1271, Script(spares=0, every=1000, notice_s=1.0), (Fault("hold_from", 0.3, "message ranks_started 1", 0, 11.0),)
     ),
     "a node that is lost before its attempt is durable is lost once": Case(
         373,

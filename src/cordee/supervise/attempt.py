@@ -155,18 +155,18 @@ class Attempt:
             if self._agreement is not None:
                 self._agreement.answered(news.answers)
             return self._look_soon()
-        if isinstance(news, messages.RankStarted):
-            return self._rank_started(news, event.node)
-        return self._rank_ended(news, event.node)
+        if isinstance(news, messages.RanksStarted):
+            return [command for one in news.started for command in self._rank_started(one, event.node)]
+        return [command for one in news.ended for command in self._rank_ended(one, event.node)]
 
-    def _rank_started(self, news: messages.RankStarted, node: str) -> list[AttemptCommand]:
+    def _rank_started(self, news: messages.StartedRank, node: str) -> list[AttemptCommand]:
         if self.status.get(news.rank) != "starting":
             return []
         self.status[news.rank] = "running"
         self._running.add(news.rank)
         return [journalled("rank_started", durable=False, attempt=self.number, rank=news.rank, node=node, pid=news.pid)]
 
-    def _rank_ended(self, news: messages.RankExit, node: str) -> list[AttemptCommand]:
+    def _rank_ended(self, news: messages.EndedRank, node: str) -> list[AttemptCommand]:
         """Take an agent's word that a rank has ended; said twice it counts once."""
         if self.status.get(news.rank) in (None, "ended"):
             return []

@@ -9,7 +9,7 @@ from typing import Any
 from cordee.testing.simulation.surroundings import WorldPort
 
 # Which news answers which order; the ranks' end may take as long as the training.
-_ANSWERS = {"setup_done": "setup", "checks_done": "checks", "port": "port", "cleared": "clear", "rank_started": "ranks", "rank_exit": "ranks"}  # fmt: skip
+_ANSWERS = {"setup_done": "setup", "checks_done": "checks", "port": "port", "cleared": "clear", "ranks_started": "ranks", "ranks_ended": "ranks"}  # fmt: skip
 _ORDERS = frozenset(_ANSWERS.values())
 _ANSWER_S = 60.0
 _MOST_QUEUED_BYTES = 256 << 10
