@@ -159,9 +159,10 @@ class Bye(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """Telemetry up to this number is stored."""
+    """Telemetry up to this number is stored; renews the lease as `Lease` does."""
 
     sequence: int
+    of: Optional[float] = None
 
 
 class Container(NamedTuple):
