@@ -143,6 +143,36 @@ def test_ranks_that_one_message_tells_of_count_each(led):
     assert led.attempt.all_ended
 
 
+@pytest.mark.parametrize(
+    ("failures", "rank"),
+    [
+        ([(0, 1, None, PEER), (1, 1, None, "IndexError: out of range"), (2, 1, None, "no")], 1),
+        ([(0, 1, None, PEER), (3, None, "SIGKILL", "step 4"), (1, 1, None, PEER)], 3),
+        ([(2, 1, None, PEER), (0, 1, None, PEER), (1, 1, None, PEER), (3, 1, None, PEER)], 2),
+    ],
+)
+def test_the_earliest_failure_that_complains_of_no_peer_is_the_cause_else_the_first(led, failures, rank):
+    led.trains()
+    for number, code, signal, message in failures:
+        led.ends(number, code=code, signal=signal, message=message)
+    led.ends(*set(range(4)) - {number for number, *_ in failures})
+    assert led.at(1.0) == []
+    (over,) = led.at(1.3)
+    assert (over.outcome.kind, over.outcome.failure.rank) == ("failed", rank)
+
+
+def test_ranks_that_end_one_by_one_while_all_are_stopped_are_not_looked_through_each_time(led):
+    led.trains()
+    led.does(Stop(1.0, 5.0, 8.0, successor=True))
+    led.at(1.0)
+    waits_until = led.attempt.due
+    led.ends(0, 1, 2, code=None, signal="SIGTERM", reason="stopped", now=1.05)
+    assert led.attempt.due == waits_until > 1.05
+    led.ends(3, code=None, signal="SIGTERM", reason="stopped", now=1.05)
+    assert led.attempt.due < 1.05
+    assert led.at(1.05) == [AttemptStopped([])]
+
+
 def test_what_an_agent_says_twice_or_of_another_attempt_counts_not(led):
     led.trains()
     started = messages.RanksStarted(3, (messages.StartedRank(0, 100),))

@@ -9,7 +9,7 @@ from cordee.node.world import encode_places
 from cordee.supervise.agreement import StopAgreement
 from cordee.supervise.ends import Outcome
 from cordee.supervise.nodes import Node
-from cordee.supervise.restart import Failure, complains_of_peer, culprit
+from cordee.supervise.restart import Failure, complains_of_peer
 from cordee.supervise.vocabulary import (
     AgentLost,
     AskToStop,
@@ -62,7 +62,8 @@ class Attempt:
         self.status: dict[int, str] = dict.fromkeys(range(len(nodes) * ranks_per_node), "starting")
         self._left, self._left_on = len(self.status), [ranks_per_node] * len(nodes)
         self._running: set[int] = set()
-        self._failures: list[Failure] = []
+        self._culprit: Optional[Failure] = None
+        self._victims_only = True
         self._probed: set[str] = set()
         self._settled_at: Optional[float] = None
         self._doubted = False
@@ -133,11 +134,16 @@ class Attempt:
     def _start(self, event: Start) -> list[AttemptCommand]:
         """Order the ranks: once it is written for good that this attempt has begun."""
         places = encode_places([node.name for node in self.nodes], [node.address for node in self.nodes])
-        number, per_node, meet = self.number, self.ranks_per_node, self.nodes[0].address
+        number, launch, per_node, meet = self.number, self._launch, self.ranks_per_node, self.nodes[0].address
         port, coordinator, begin, epoch = event.ports[0], event.ports[1], event.resume_from, self._epoch
-        ranks = messages.Ranks(number, self._launch, per_node, "", 0, meet, port, coordinator, begin, epoch)
+        ranks, group = messages.Ranks, self.group
         return [
-            Order(node.name, ranks._replace(node=node.name, node_rank=index), places, after=self.group)
+            Order(
+                node.name,
+                ranks(number, launch, per_node, node.name, index, meet, port, coordinator, begin, epoch),
+                places,
+                after=group,
+            )
             for index, node in enumerate(self.nodes)
         ]
 
@@ -173,11 +179,11 @@ class Attempt:
         self._end_rank(news.rank)
         failed, ours = news.code != 0, news.reason in ("stopped", LEASE_OVER)
         if failed and not ours:
-            failure = Failure("rank", news.rank, node, news.code, news.signal, news.reason, news.message)
-            self._failures.append(failure)
+            self._blame(news, node)
         elif failed and self._stop is None:
             self._lose(node, news.message or "its agent ended its ranks")
-        self._look_soon()
+        if self._stop is None or self.all_ended:
+            self._look_soon()
         return [
             journalled(
                 "rank_exited",
@@ -192,6 +198,15 @@ class Attempt:
                 seconds=news.seconds,
             )
         ]
+
+    def _blame(self, ended: messages.EndedRank, node: str) -> None:
+        """Keep the failure that caused the others: the earliest that does not complain about a lost peer, else the first."""
+        if not self._victims_only:
+            return
+        complains = complains_of_peer(ended)
+        if self._culprit is None or not complains:
+            self._victims_only = complains
+            self._culprit = Failure("rank", ended.rank, node, ended.code, ended.signal, ended.reason, ended.message)
 
     def _end_rank(self, rank: int) -> None:
         self.status[rank] = "ended"
@@ -288,7 +303,7 @@ class Attempt:
         """
         if self._interrupted is not None:
             return self._over(self._interrupted)
-        if not self._failures:
+        if self._culprit is None:
             asked = self._asked if self._agreement is not None and self._agreement.asked else None
             return self._over(asked or Outcome("finished")) if self.all_ended else []
         if self._settled_at is None:
@@ -296,7 +311,7 @@ class Attempt:
         if now < self._settled_at:
             self._again(self._settled_at)
             return []
-        if all(complains_of_peer(failure) for failure in self._failures):
+        if self._victims_only:
             silent = [node for node in self._living_nodes() if not node.has_taken(self._probe)]
             if silent:
                 self._doubted = True
@@ -306,7 +321,7 @@ class Attempt:
             self._doubted, self._settled_at = False, now + _SETTLE_S
             self._again(self._settled_at)
             return []
-        return self._over(Outcome("failed", culprit(self._failures)))
+        return self._over(Outcome("failed", self._culprit))
 
     def _over(self, outcome: Outcome) -> list[AttemptCommand]:
         self._outcome = outcome
