@@ -361,7 +361,15 @@ class Nodes:
     def _judged(self, event: Judged) -> list[NodeCommand]:
         node = self.by_name[event.node]
         node.results, node.verdict = event.results, event.verdict
-        return [journalled("node_verdict", node=node.name, verdict=event.verdict, results=event.results)]
+        return [
+            journalled(
+                "node_verdict",
+                durable=False,  # the verdict on all of them is durable, right after
+                node=node.name,
+                verdict=event.verdict,
+                results=event.results,
+            )
+        ]
 
     def _end(self, event: IsOver) -> list[NodeCommand]:
         self._ending = True
