@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cordee.supervise.attempt import Attempt
@@ -171,6 +173,38 @@ def test_ranks_that_end_one_by_one_while_all_are_stopped_are_not_looked_through_
     led.ends(3, code=None, signal="SIGTERM", reason="stopped", now=1.05)
     assert led.attempt.due < 1.05
     assert led.at(1.05) == [AttemptStopped([])]
+
+
+def of_many(nodes, per_node):
+    """Return an attempt of many ranks that train."""
+    many = Nodes([f"n{index:05}" for index in range(nodes)], epoch=2, segment=1, lost_s=20.0)
+    attempt = Attempt(1, list(many.by_name.values()), per_node, "fork", epoch=2, silent_s=2.0)
+    attempt.decide(Begin((1, 2), Beginning()))
+    orders = attempt.decide(Start((1, 2), None))
+    attempt.decide(Ordered())
+    return attempt, orders
+
+
+def test_the_table_of_ten_thousand_nodes_is_the_same_few_bytes_for_all_of_them():
+    _, orders = of_many(10_000, 10)
+    assert len(orders) == 10_000
+    assert all(order.body is orders[0].body for order in orders)
+    assert max(len(json.dumps(messages.encode(order.message))) + len(order.body) for order in orders) < 400
+
+
+@pytest.mark.parametrize("message", [PEER, "IndexError: out of range"])
+def test_all_ranks_that_fail_at_once_make_a_line_each_and_one_verdict(message):
+    attempt, _ = of_many(1000, 10)
+    written, verdicts = [], []
+    for index, node in enumerate(attempt.nodes):
+        some = tuple(messages.EndedRank(rank, 1, None, "exited", 1.0, message) for rank in attempt.ranks_of(index))
+        now = 1.0 + index / 1000
+        commands = attempt.decide(RankNews(now, node.name, messages.RanksEnded(1, some)))
+        written += [(command.fields["rank"], command.durable) for command in commands]
+        verdicts += [one for one in attempt.decide(Passed(now)) if isinstance(one, AttemptOver)]
+    verdicts += attempt.decide(Passed(3.0))
+    assert written == [(rank, False) for rank in range(10_000)]
+    assert [over.outcome.failure.rank for over in verdicts if isinstance(over, AttemptOver)] == [0]
 
 
 def test_what_an_agent_says_twice_or_of_another_attempt_counts_not(led):

@@ -279,7 +279,9 @@ def test_what_an_earlier_agent_was_found_to_be_counts_for_no_other(told):
     told.ready(incarnation=2, verdict="suspect")
     assert usable([told.a]) == [told.a]
     (written,) = told.nodes.decide(Judged("a", "bad", [{"check": "gpu"}]))
-    assert written == Write("node_verdict", {"node": "a", "verdict": "bad", "results": [{"check": "gpu"}]}, durable=False)
+    assert written == Write(
+        "node_verdict", {"node": "a", "verdict": "bad", "results": [{"check": "gpu"}]}, durable=False
+    )
     assert usable([told.a]) == []
 
 
