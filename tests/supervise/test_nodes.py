@@ -234,6 +234,13 @@ def test_leases_answer_the_moment_that_the_agent_told_last(told):
     assert told.nodes.decide(LeasesDue(5.0)) == [Send("first", {"t": "lease", "of": 4.25, "seen": 0})]
 
 
+def test_a_sign_of_life_is_nobodys_concern_but_the_nodes(told):
+    told.hello()
+    assert told.said(now=3.0, at=4.25) == []
+    assert (told.a.last_heard, told.a.last_said) == (3.0, 4.25)
+    assert kinds(told.said(messages.Time("clock-1", 1.5))) == [Take]
+
+
 def test_an_acknowledgement_renews_the_lease_and_then_no_other_message_does(told):
     told.hello()
     told.said(at=4.25)

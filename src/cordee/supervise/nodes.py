@@ -286,6 +286,8 @@ class Nodes:
         if isinstance(message, WireError):  # it will not come again, and somebody may wait for what it said
             complaint = Complain(f"what the agent of {node.name} said could not be handled", message)
             return [complaint, *self._lose(node, f"what its agent said could not be handled: {message}")]
+        if isinstance(message, messages.Alive):
+            return []
         if isinstance(message, messages.Cleared):
             node.clearing_since, node.ready = None, False
             return [Prepare(node.name)]
