@@ -133,6 +133,28 @@ class RestartPolicy:
         return None if told else failure.rank, how
 
 
+class Blame:
+    """Which of the ranks that fail causes that the others do: the earliest that does not complain about a lost peer, else the first.
+
+    Attributes:
+        culprit: its failure; None while none has failed.
+        victims_only: whether all of them complain.
+    """
+
+    def __init__(self) -> None:
+        self.culprit: Optional[Failure] = None
+        self.victims_only = True
+
+    def take(self, ended: EndedRank, node: str) -> None:
+        """A rank has failed."""
+        if not self.victims_only:
+            return
+        complains = complains_of_peer(ended)
+        if self.culprit is None or not complains:
+            self.victims_only = complains
+            self.culprit = Failure("rank", ended.rank, node, ended.code, ended.signal, ended.reason, ended.message)
+
+
 def complains_of_peer(failure: Union[Failure, EndedRank]) -> bool:
     """Return whether a rank ended as one does that has lost another, and so is not the cause."""
     if failure.signal in (None, "SIGABRT"):
