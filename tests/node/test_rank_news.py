@@ -24,7 +24,7 @@ class Told:
             run_task=None,
             close=lambda *_: None,
             take_back=lambda *_: None,
-            explained=lambda ended, _: ended,
+            explain=lambda ended, _: ended,
             send=lambda: self.said.append("telemetry"),
             news=self.said.append,
             write=lambda *_: None,
