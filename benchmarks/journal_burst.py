@@ -73,7 +73,7 @@ async def burst(make: Callable[..., JournalWriter], lane: Inline, ranks: int, pa
     await asyncio.sleep(0.05)
     began = time.perf_counter()
     for rank in range(ranks):
-        news = messages.RankExit(1, rank, "ended", 1, None, "exited", 1.0, "NCCL")
+        news = messages.RanksEnded(1, (messages.EndedRank(rank, 1, None, "exited", 1.0, "NCCL"),))
         for written in attempt.decide(RankNews(0.0, f"n{rank // 4}", news)):
             journal.append(written.event, durable=written.durable, **written.fields)
         if rank % 64 == 63:  # the loop takes messages in parts

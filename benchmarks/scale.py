@@ -48,6 +48,7 @@ FREE_FILES = 200
 MEASURED = 100
 FRAME_BYTES = 24  # of a frame, without header and body
 CONNECTING = 24
+TICK_S = 0.05
 
 
 def write_plan(folder: RunFolder, agents: int, per_node: int) -> None:
@@ -75,7 +76,8 @@ class Counted:
 
     def _forget(self) -> None:
         self.fsyncs = self.callbacks = self.collections = 0
-        self.longest = (0.0, "")
+        self.longest = self.longest_cpu = (0.0, "")
+        self.slow: Counter[str] = Counter()
         self.pass_s = self.pass_cpu_s = self.collecting_s = 0.0
         self._passed, self._passed_cpu = 0.0, time.thread_time()
         self.cpu_s = time.process_time()
@@ -83,13 +85,17 @@ class Counted:
 
     def callback(self, handle: Any, run: Callable[[Any], None]) -> None:
         """Run one callback of the loop, and keep the longest."""
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.thread_time()
         run(handle)
-        took = time.perf_counter() - began
+        took, took_cpu = time.perf_counter() - began, time.thread_time() - began_cpu
         self.callbacks += 1
         self._passed += took
         if took > self.longest[0]:
-            self.longest = (took, repr(handle)[:300])
+            self.longest = (took, name_of(handle))
+        if took_cpu > self.longest_cpu[0]:
+            self.longest_cpu = (took_cpu, name_of(handle))
+        if took_cpu > TICK_S:
+            self.slow[name_of(handle)] += 1
 
     def passed(self) -> None:
         """The loop has run all that was ready, and looks for more."""
@@ -101,7 +107,17 @@ class Counted:
         """Write it down, and begin anew."""
         status = Path("/proc/self/status").read_text()
         peak = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
-        names = ("fsyncs", "callbacks", "collections", "longest", "pass_s", "pass_cpu_s", "collecting_s")
+        names = (
+            "fsyncs",
+            "callbacks",
+            "collections",
+            "longest",
+            "longest_cpu",
+            "slow",
+            "pass_s",
+            "pass_cpu_s",
+            "collecting_s",
+        )
         said = {name: getattr(self, name) for name in names}
         said.update(peak_bytes=peak, cpu_s=time.process_time() - self.cpu_s)
         said.update(loop_cpu_s=time.thread_time() - self.loop_cpu_s)
@@ -152,6 +168,12 @@ def supervise(folder: str, file: str, profiled: bool) -> int:
     Counted(Path(file), profiled).watch()
     sys.argv = ["supervisor", "--folder", folder]
     return supervising.main()
+
+
+def name_of(handle: Any) -> str:
+    """Return what a callback of the loop does: of a task the function that it was in, or would go on with."""
+    task = getattr(handle._callback, "__self__", None)
+    return repr(task if isinstance(task, asyncio.Task) else handle)[:300]
 
 
 # The agents
@@ -222,15 +244,16 @@ class Simulated:
         first = order.node_rank * order.ranks_per_node
         self._attempt, self._ranks = order.attempt, range(first, first + order.ranks_per_node)
         self.notes.ordered(order.attempt)
-        for rank in self._ranks:
-            self.uplink.news(messages.RankStarted(order.attempt, rank, 1))
+        started = tuple(messages.StartedRank(rank, 1) for rank in self._ranks)
+        self.uplink.news(messages.RanksStarted(order.attempt, started))
 
     def end(self, code: int | None, name: str | None, reason: str) -> None:
         """Have all its ranks end."""
         ranks, self._ranks = self._ranks, range(0)
         words = TROUBLE if code else None
-        for rank in ranks:
-            self.uplink.news(messages.RankExit(self._attempt, rank, "ended", code, name, reason, 1.0, words))
+        ended = tuple(messages.EndedRank(rank, code, name, reason, 1.0, words) for rank in ranks)
+        if ended:
+            self.uplink.news(messages.RanksEnded(self._attempt, ended))
 
     async def beat(self) -> None:
         """Send a sample each interval, and signs of life."""
@@ -476,6 +499,9 @@ def of_phase(name: str, counted: dict[str, Any]) -> dict[str, Any]:
     return {
         f"{name}: longest callback, ms": counted["longest"][0] * 1000,
         f"{name}: longest callback, which": counted["longest"][1],
+        f"{name}: longest callback, ms of CPU": counted["longest_cpu"][0] * 1000,
+        f"{name}: longest callback, ms of CPU, which": counted["longest_cpu"][1],
+        f"{name}: callbacks of more than 50 ms of CPU": str(counted["slow"]),
         f"{name}: longest pass of the loop, ms": counted["pass_s"] * 1000,
         f"{name}: longest pass of the loop, ms of CPU": counted["pass_cpu_s"] * 1000,
         f"{name}: longest collection of garbage, ms": counted["collecting_s"] * 1000,

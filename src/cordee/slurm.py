@@ -23,7 +23,7 @@ _BUSY = re.compile(
     r"transport endpoint|in standby mode|unexpected message received",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"\d+\Z")
+_DIGITS = "0123456789"
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w:/.-]*)=")
 ENDED_STATES = frozenset(
     [
@@ -266,7 +266,7 @@ def expand_nodes(nodes: str) -> list[str]:
 def fold_nodes(names: Sequence[str]) -> str:
     """Return a list of nodes as Slurm writes it, in the order given: `n[1-3,7],login1`."""
     parts = []
-    for head, group in groupby(names, key=lambda name: _NUMBER.sub("", name)):
+    for head, group in groupby(names, key=lambda name: name.rstrip(_DIGITS)):
         ranges: list[tuple[str, str]] = []
         for name in group:
             digits = name[len(head) :]

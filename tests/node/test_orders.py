@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from cordee.errors import WireError
 from cordee.node.attempt import with_lease
 from cordee.node.lease import LEASE_OVER
 from cordee.node.orders import Orders
+from cordee.node.reporting import Reporting
 from cordee.node.seeking import pauses
 from cordee.node.tasks import TaskExit
 from cordee.node.troubles import Troubles
@@ -142,6 +144,20 @@ def test_an_agent_has_somebody_for_every_order(monkeypatch):
     assert simulate(Case(1, Script(), ())).violations == []
     assert tables
     assert all(table == set(FROM_SUPERVISOR.classes.values()) for table in tables)
+
+
+@pytest.mark.parametrize(("of_s", "over"), [(0.0, False), (-9.0, True), (None, True)])
+def test_an_acknowledgement_renews_the_lease_of_what_it_answers(of_s, over):
+    async def body():
+        party, now = Party(), asyncio.get_running_loop().time()
+        stored = []
+        reporting = SimpleNamespace(_uplink=party.uplink, _telemetry=SimpleNamespace(acknowledge=stored.append))
+        assert party.uplink.lease_is_over()
+        Reporting.stored(reporting, messages.Ack(3, None if of_s is None else now + of_s), b"")
+        assert party.uplink.lease_is_over() is over
+        assert stored == [3]
+
+    asyncio.run(body())
 
 
 def test_troubles_are_told_once_each_and_not_without_end():

@@ -37,8 +37,13 @@ def met(uplink, answer):
     return wire, uplink.welcome(*answer)
 
 
+def rank_in(message):
+    """Return the rank that news is about, None for another message."""
+    return message["started"][0][0] if "started" in message else None
+
+
 def started(rank):
-    return messages.RankStarted(1, rank, 100 + rank)
+    return messages.RanksStarted(1, (messages.StartedRank(rank, 100 + rank),))
 
 
 def numbered(number):
@@ -75,8 +80,8 @@ def test_news_waits_for_the_welcome_and_is_sent_again_until_it_is_acknowledged()
         uplink.news(started(3))
         second, fresh = met(uplink, welcome(seen=2))
         assert not fresh
-        assert [message.get("rank") for message, _ in first.sent] == [None, 0, 1, 2]
-        assert [(message.get("rank"), message.get("n")) for message, _ in second.sent] == [(None, None), (2, 3), (3, 4)]
+        assert [rank_in(message) for message, _ in first.sent] == [None, 0, 1, 2]
+        assert [(rank_in(message), message.get("n")) for message, _ in second.sent] == [(None, None), (2, 3), (3, 4)]
         assert second.sent[0][0]["session"] == "1.1"
 
     run(test)

@@ -179,6 +179,42 @@ def test_waiting_for_the_disk_lasts_as_long_as_it_refuses(folder, monkeypatch):
     assert replay(read_journal(folder)).ended
 
 
+def test_the_end_of_a_hundred_thousand_ranks_takes_two_fsyncs():
+    waiting, syncs = Waiting(), 0
+
+    def write(lines):
+        nonlocal syncs
+        for line in lines:
+            waiting.add(line)
+        took = len(waiting.take())
+        wanted = waiting.wants_sync
+        waiting.took(took)
+        if wanted:
+            syncs += 1
+            waiting.certain()
+
+    for first in range(0, 100_000, 100):
+        write([Line(b"x" * 270, rank, "rank_exited", False) for rank in range(first, first + 100)])
+    assert waiting.first_not_durable(100_000) > 0
+    write([Line(b"x" * 300, 100_000, "attempt_ended", True)])
+    assert syncs == 2
+    assert waiting.first_not_durable(100_001) == 100_001
+
+
+def test_what_a_later_fsync_refuses_is_due_again():
+    waiting = Waiting()
+    waiting.add(Line(b"a", 0, "attempt_ended", True))
+    waiting.took(len(waiting.take()))
+    assert waiting.wants_sync
+    waiting.uncertain()
+    assert not waiting.wants_sync
+    waiting.take()
+    assert waiting.wants_sync
+    waiting.took(1)
+    waiting.certain()
+    assert not waiting.wants_sync
+
+
 def test_a_burst_while_the_disk_is_busy_takes_one_more_fsync(folder):
     disk = FaultyDisk()
     writer = JournalWriter(folder, "supervisor-1", 1, disk=disk, lane=Lane("journal"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cordee.supervise.attempt import Attempt
@@ -33,6 +35,15 @@ CANCELLED = Outcome("cancelled", reason="cancelled by you")
 PEER = "NCCL: connection closed by remote peer"
 
 
+def ended(attempt, rank, code=0, signal=None, reason="exited", message=None):
+    return messages.RanksEnded(attempt, (messages.EndedRank(rank, code, signal, reason, 1.0, message),))
+
+
+def first_rank(message):
+    """Return the first rank that news is about."""
+    return message[1][0][0]
+
+
 class Led:
     """Attempt 3 with two ranks on each of the nodes a and b, whose agents are heard of at second 0."""
 
@@ -56,14 +67,14 @@ class Led:
         self.does(Start((1, 2), None))
         self.does(Ordered())
         for rank in ranks:
-            self.news(messages.RankStarted(3, rank, 100 + rank))
+            self.news(messages.RanksStarted(3, (messages.StartedRank(rank, 100 + rank),)))
 
     def news(self, message, now=1.0):
-        return self.does(RankNews(now, "ab"[getattr(message, "rank", 0) // 2], message))
+        return self.does(RankNews(now, "ab"[first_rank(message) // 2], message))
 
     def ends(self, *ranks, code=0, signal=None, reason="exited", message=None, now=1.0):
         for rank in ranks:
-            self.news(messages.RankExit(3, rank, "ended", code, signal, reason, 1.0, message), now)
+            self.news(ended(3, rank, code, signal, reason, message), now)
 
     def heard(self, node, now, **stamps):
         self.nodes.decide(Said(now, node, node, stamps, messages.Alive()))
@@ -121,13 +132,90 @@ def test_an_attempt_whose_ranks_all_end_well_is_finished(led):
     assert led.at(3.0) == []
 
 
+def test_ranks_that_one_message_tells_of_count_each(led):
+    led.trains()
+    written = led.news(messages.RanksEnded(3, (*ended(3, 2, 1, message="no").ended, *ended(3, 3).ended)))
+    assert [(one.event, one.fields["rank"], one.fields["node"], one.fields["code"]) for one in written] == [
+        ("rank_exited", 2, "b", 1),
+        ("rank_exited", 3, "b", 0),
+    ]
+    again = messages.RanksEnded(3, (*ended(3, 3).ended, *ended(3, 1).ended))
+    assert [one.fields["rank"] for one in led.news(again)] == [1]
+    led.ends(0)
+    assert led.attempt.all_ended
+
+
+@pytest.mark.parametrize(
+    ("failures", "rank"),
+    [
+        ([(0, 1, None, PEER), (1, 1, None, "IndexError: out of range"), (2, 1, None, "no")], 1),
+        ([(0, 1, None, PEER), (3, None, "SIGKILL", "step 4"), (1, 1, None, PEER)], 3),
+        ([(2, 1, None, PEER), (0, 1, None, PEER), (1, 1, None, PEER), (3, 1, None, PEER)], 2),
+    ],
+)
+def test_the_earliest_failure_that_complains_of_no_peer_is_the_cause_else_the_first(led, failures, rank):
+    led.trains()
+    for number, code, signal, message in failures:
+        led.ends(number, code=code, signal=signal, message=message)
+    led.ends(*set(range(4)) - {number for number, *_ in failures})
+    assert led.at(1.0) == []
+    (over,) = led.at(1.3)
+    assert (over.outcome.kind, over.outcome.failure.rank) == ("failed", rank)
+
+
+def test_ranks_that_end_one_by_one_while_all_are_stopped_are_not_looked_through_each_time(led):
+    led.trains()
+    led.does(Stop(1.0, 5.0, 8.0, successor=True))
+    led.at(1.0)
+    waits_until = led.attempt.due
+    led.ends(0, 1, 2, code=None, signal="SIGTERM", reason="stopped", now=1.05)
+    assert led.attempt.due == waits_until > 1.05
+    led.ends(3, code=None, signal="SIGTERM", reason="stopped", now=1.05)
+    assert led.attempt.due < 1.05
+    assert led.at(1.05) == [AttemptStopped([])]
+
+
+def of_many(nodes, per_node):
+    """Return an attempt of many ranks that train."""
+    many = Nodes([f"n{index:05}" for index in range(nodes)], epoch=2, segment=1, lost_s=20.0)
+    attempt = Attempt(1, list(many.by_name.values()), per_node, "fork", epoch=2, silent_s=2.0)
+    attempt.decide(Begin((1, 2), Beginning()))
+    orders = attempt.decide(Start((1, 2), None))
+    attempt.decide(Ordered())
+    return attempt, orders
+
+
+def test_the_table_of_ten_thousand_nodes_is_the_same_few_bytes_for_all_of_them():
+    _, orders = of_many(10_000, 10)
+    assert len(orders) == 10_000
+    assert all(order.body is orders[0].body for order in orders)
+    assert max(len(json.dumps(messages.encode(order.message))) + len(order.body) for order in orders) < 400
+
+
+@pytest.mark.parametrize("message", [PEER, "IndexError: out of range"])
+def test_all_ranks_that_fail_at_once_make_a_line_each_and_one_verdict(message):
+    attempt, _ = of_many(1000, 10)
+    written, verdicts = [], []
+    for index, node in enumerate(attempt.nodes):
+        some = tuple(
+            messages.EndedRank(rank, 1, None, "exited", 1.0, message) for rank in range(10 * index, 10 * index + 10)
+        )
+        now = 1.0 + index / 1000
+        commands = attempt.decide(RankNews(now, node.name, messages.RanksEnded(1, some)))
+        written += [(command.fields["rank"], command.durable) for command in commands]
+        verdicts += [one for one in attempt.decide(Passed(now)) if isinstance(one, AttemptOver)]
+    verdicts += attempt.decide(Passed(3.0))
+    assert written == [(rank, False) for rank in range(10_000)]
+    assert [over.outcome.failure.rank for over in verdicts if isinstance(over, AttemptOver)] == [0]
+
+
 def test_what_an_agent_says_twice_or_of_another_attempt_counts_not(led):
     led.trains()
-    started = messages.RankStarted(3, 0, 100)
+    started = messages.RanksStarted(3, (messages.StartedRank(0, 100),))
     assert led.news(started) == []
     led.ends(0)
-    assert led.news(messages.RankExit(3, 0, "ended", 1, None, "exited", 1.0, "again")) == []
-    assert led.news(messages.RankExit(2, 1, "ended", 1, None, "exited", 1.0, "earlier")) == []
+    assert led.news(ended(3, 0, 1, message="again")) == []
+    assert led.news(ended(2, 1, 1, message="earlier")) == []
     assert not led.attempt.all_ended
     led.ends(1, 2, 3)
     assert led.at(2.0) == [AttemptOver(Outcome("finished"))]

@@ -10,7 +10,7 @@ import pytest
 from cordee.testing.proxied import ProxiedRun, proxied
 
 ORDERS = ("setup", "checks", "port", "ranks")
-NEWS = ("setup_done", "checks_output", "checks_done", "port", "rank_started", "rank_exit")
+NEWS = ("setup_done", "checks_output", "checks_done", "port", "ranks_started", "ranks_ended")
 ONCE = """
 import os
 from pathlib import Path

@@ -156,7 +156,7 @@ def test_orders_for_hundreds_of_nodes_go_out_in_parts_between_which_others_have_
 
     async def lead():
         machines.happened(Decided(), [Order(name, messages.Signal("ranks-1", "USR1")) for name in names])
-        assert 0 < len(link.sent) <= 100
+        assert 0 < len(link.sent) <= 250
         machines.happened(Decided(), [Order(name, messages.Stop("ranks-1", 0.0)) for name in names])
         await sent(1900)
         await asyncio.sleep(0.01)
@@ -168,6 +168,6 @@ def test_orders_for_hundreds_of_nodes_go_out_in_parts_between_which_others_have_
             await asyncio.sleep(0.01)
 
     asyncio.run(lead())
-    assert max(turns) <= 100
+    assert max(turns) <= 250
     assert link.sent == ["signal"] * 950 + ["stop"] * 950 + ["clear"] * 950
     assert out == [None]

@@ -234,6 +234,22 @@ def test_leases_answer_the_moment_that_the_agent_told_last(told):
     assert told.nodes.decide(LeasesDue(5.0)) == [Send("first", {"t": "lease", "of": 4.25, "seen": 0})]
 
 
+def test_a_sign_of_life_is_nobodys_concern_but_the_nodes(told):
+    told.hello()
+    assert told.said(now=3.0, at=4.25) == []
+    assert (told.a.last_heard, told.a.last_said) == (3.0, 4.25)
+    assert kinds(told.said(messages.Time("clock-1", 1.5))) == [Take]
+
+
+def test_an_acknowledgement_renews_the_lease_and_then_no_other_message_does(told):
+    told.hello()
+    told.said(at=4.25)
+    about = {"sequence": 3, "of": 4.25, "seen": 0}
+    assert told.nodes.decide(Tell("a", messages.Ack(3))) == [Send("first", {"t": "ack", **about})]
+    assert told.nodes.decide(LeasesDue(5.0)) == []
+    assert sent(told.nodes.decide(LeasesDue(6.0))) == ["lease"]
+
+
 def test_parts_of_the_leases_are_all_of_them_once():
     nodes = Nodes([f"n{number}" for number in range(1000)], epoch=2, segment=1, lost_s=LOST_S)
     hello = messages.Hello(1, 7, 1, "h", "3.9", SLOTS, epoch=2, attempt=0, living=(), at=1.0)
@@ -270,7 +286,9 @@ def test_what_an_earlier_agent_was_found_to_be_counts_for_no_other(told):
     told.ready(incarnation=2, verdict="suspect")
     assert usable([told.a]) == [told.a]
     (written,) = told.nodes.decide(Judged("a", "bad", [{"check": "gpu"}]))
-    assert written == Write("node_verdict", {"node": "a", "verdict": "bad", "results": [{"check": "gpu"}]})
+    assert written == Write(
+        "node_verdict", {"node": "a", "verdict": "bad", "results": [{"check": "gpu"}]}, durable=False
+    )
     assert usable([told.a]) == []
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cordee.errors import OwnershipError
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.restart import MOST_LOSSES, Failure, RestartPolicy, complains_of_peer, culprit
+from cordee.supervise.restart import MOST_LOSSES, Failure, RestartPolicy, complains_of_peer
 
 
 def failed(rank=0, code=1, signal=None, message="ValueError: bad"):
@@ -90,15 +90,6 @@ def test_what_victims_say_is_the_same_failure_from_the_same_rank_only(message):
     policy.decide(failed(rank=0, message=message), False)
     assert policy.decide(failed(rank=1, message=message), False).restart is True
     assert policy.decide(failed(rank=1, message=message), False).crash_loop is True
-
-
-def test_the_rank_that_lost_its_peer_is_not_the_culprit():
-    victim = failed(rank=0, message="RuntimeError: Connection closed by peer")
-    guilty = failed(rank=1, message="IndexError: out of range")
-    assert culprit([victim, guilty]) is guilty
-    killed = failed(rank=2, code=None, signal="SIGKILL", message="step 4")
-    assert culprit([victim, killed]) is killed
-    assert culprit([victim]) is victim
 
 
 @pytest.mark.parametrize(

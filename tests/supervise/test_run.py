@@ -114,11 +114,13 @@ class Led:
         self.does(Ordered())
         number = self.run.attempt.number
         for rank, node in enumerate(self.run.attempt.nodes):
-            self.does(RankNews(self.now, node.name, messages.RankStarted(number, rank, 100 + rank)))
+            self.does(
+                RankNews(self.now, node.name, messages.RanksStarted(number, (messages.StartedRank(rank, 100 + rank),)))
+            )
 
     def rank_ends(self, rank, code=0, signal=None, reason="exited", message=None):
         attempt = self.run.attempt
-        news = messages.RankExit(attempt.number, rank, "ended", code, signal, reason, 1.0, message)
+        news = messages.RanksEnded(attempt.number, (messages.EndedRank(rank, code, signal, reason, 1.0, message),))
         return self.does(RankNews(self.now, attempt.nodes[rank].name, news))
 
     def fails(self, message="RuntimeError: no"):

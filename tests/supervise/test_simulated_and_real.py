@@ -17,8 +17,8 @@ _TRAIN = """
 import os, time
 time.sleep(60.0 if os.environ.get("KILLED") and os.environ["CORDEE_ATTEMPT"] == "1" else 0.3)
 """
-_LOST = ("setup", "setup_done", "checks", "checks_done", "port", "ranks", "rank_started", "rank_exit")
-_BREAKS = ("ranks", "rank_exit")
+_LOST = ("setup", "setup_done", "checks", "checks_done", "port", "ranks", "ranks_started", "ranks_ended")
+_BREAKS = ("ranks", "ranks_ended")
 SCENARIOS = {
     "nothing": None,
     **{f"{kind} is lost": (kind, False) for kind in _LOST},

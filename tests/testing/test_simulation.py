@@ -19,7 +19,7 @@ from cordee.node.uplink import Uplink
 from cordee.runs.blocklog import BlockLogWriter
 from cordee.runs.journal import JournalWriter, Waiting
 from cordee.runs.lane import Inline
-from cordee.supervise import attempt
+from cordee.supervise import restart
 from cordee.supervise.attempt import Attempt
 from cordee.supervise.early_end import EarlyEnd
 from cordee.supervise.machines import Machines
@@ -200,7 +200,7 @@ MUTANTS = {
         NodePreparation, "lost", lambda *_: None, "the run does not end", ("kill_agent",),
     ),
     "whoever complains of a lost peer is taken for the cause": (
-        attempt, "complains_of_peer", lambda failure: False, "node loss counted as failure", ("kill_agent", "power_off"),
+        restart, "complains_of_peer", lambda failure: False, "node loss counted as failure", ("kill_agent", "power_off"),
     ),
     "who owns the run cannot be seen, so somebody else does": (
         Ownership, "look", _take_the_unseen_for_newer, "the run was given up", ("disk_eio", "disk_stale"),
@@ -257,7 +257,7 @@ FOUND = {
         256, Script(spares=0, setup_s=6.0), (Fault("kill_agent", at=1.65),)
     ),
     "what a lost node said before its neighbours failed, and what comes late, does not tell that it lives": Case(
-        1271, Script(spares=0, every=1000, notice_s=1.0), (Fault("hold_from", 0.3, "message rank_started 1", 0, 11.0),)
+        1271, Script(spares=0, every=1000, notice_s=1.0), (Fault("hold_from", 0.3, "message ranks_started 1", 0, 11.0),)
     ),
     "a node that is lost before its attempt is durable is lost once": Case(
         373,

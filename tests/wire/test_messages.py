@@ -134,20 +134,13 @@ GOLDEN = {
                 {"t": "port", "id": "a 1", "ports": [20001, 20002], "text": ""},
             ),
             (messages.Time("clock-1", 1.5e9), {"t": "clock", "id": "clock-1", "unix_s": 1.5e9}),
-            (messages.RankStarted(2, 4, 4712), {"t": "rank_started", "attempt": 2, "rank": 4, "pid": 4712}),
             (
-                messages.RankExit(2, 4, "ended", 1, None, "exited", 3.25, "ValueError: no"),
-                {
-                    "t": "rank_exit",
-                    "attempt": 2,
-                    "rank": 4,
-                    "status": "ended",
-                    "code": 1,
-                    "signal": None,
-                    "reason": "exited",
-                    "seconds": 3.25,
-                    "message": "ValueError: no",
-                },
+                messages.RanksStarted(2, (messages.StartedRank(4, 4712), messages.StartedRank(5, 4713))),
+                {"t": "ranks_started", "attempt": 2, "started": [[4, 4712], [5, 4713]]},
+            ),
+            (
+                messages.RanksEnded(2, (messages.EndedRank(4, 1, None, "exited", 3.25, "ValueError: no"),)),
+                {"t": "ranks_ended", "attempt": 2, "ended": [[4, 1, None, "exited", 3.25, "ValueError: no"]]},
             ),
             (
                 messages.StopAnswers(2, (messages.StopAnswer(4, 100), messages.StopAnswer(5, None))),

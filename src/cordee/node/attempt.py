@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import traceback
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Union
 
 from cordee.node.binding import slot_of
 from cordee.node.channels import RankChannels
@@ -25,7 +27,7 @@ from cordee.node.watchers import Watched
 from cordee.node.world import World
 from cordee.runs.folder import say
 from cordee.runs.plan import Plan
-from cordee.wire.messages import RankExit, RankStarted
+from cordee.wire.messages import EndedRank, RanksEnded, RanksStarted, StartedRank
 
 STARTING, RUNNING, ENDED = "starting", "running", "ended"
 
@@ -66,6 +68,7 @@ class NodeAttempt:
         self._tails = {rank: Tail() for rank in world.local_ranks}
         self._no_lease: Optional[str] = None
         self._abandoned = False
+        self._untold: list[Union[StartedRank, EndedRank]] = []
 
     @property
     def living(self) -> list[int]:
@@ -155,7 +158,7 @@ class NodeAttempt:
     def rank_started(self, world: World, rank: int, pid: int) -> None:
         if not self._abandoned:
             self.status[rank] = RUNNING
-            self._uplink.news(RankStarted(world.attempt, rank, pid))
+            self._tell_soon(StartedRank(rank, pid))
 
     def rank_output(self, world: World, rank: int, stream: int, data: bytes) -> None:
         if rank in self._tails:
@@ -170,8 +173,19 @@ class NodeAttempt:
         self._forget(rank)
         self.status[rank] = ENDED
         words = ended.text or self._tails[rank].message(ended.signal)
-        how = (ended.code, ended.signal, ended.reason, round(ended.seconds, 3), words)
-        self._uplink.news(RankExit(world.attempt, rank, ENDED, *how))
+        self._tell_soon(EndedRank(rank, ended.code, ended.signal, ended.reason, round(ended.seconds, 3), words))
+
+    def _tell_soon(self, news: Union[StartedRank, EndedRank]) -> None:
+        """Tell what happened to a rank, together with what happens to others in this turn of the loop."""
+        if not self._untold:
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._untold.append(news)
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold, []
+        for kind, some in groupby(untold, type):
+            message = RanksStarted if kind is StartedRank else RanksEnded
+            self._uplink.news(message(self.world.attempt, tuple(some)))  # type: ignore[arg-type]
 
     def _forget(self, rank: int) -> None:
         """Take back what a rank had of the node."""

@@ -90,6 +90,8 @@ class Reporting:
 
     def stored(self, ack: Ack, body: bytes) -> None:
         """Forget what the supervisor has stored, and send what had to wait for that."""
+        if ack.of is not None:
+            self._uplink.lease.renew(ack.of)
         if self._telemetry.acknowledge(ack.sequence):
             self.send()
 

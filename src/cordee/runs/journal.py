@@ -22,7 +22,7 @@ MOST_BYTES = 512 << 20  # of all writers of a run, for those who read another's:
 # Of what only says how things stand, the newest one counts; older ones may go while the disk refuses for long.
 _SUPERSEDED = frozenset(("progress", "checkpoint_seen"))
 _MOST_WAITING_BYTES = 8 << 20
-_SYNC_BYTES = 256 << 10
+_SYNC_BYTES = 16 << 20  # that are written and not durable; who leads a run has all made durable every two seconds
 _WRITE_BYTES = 1 << 20
 _RETRY_S = 1.0
 _PROGRESS = b'"event":"progress"'
@@ -57,6 +57,7 @@ class Waiting:
         self._written: list[Line] = []
         self._bytes = 0
         self._taken = 0
+        self._unsure_bytes, self._sync_due = 0, False
 
     def __len__(self) -> int:
         """Return how many lines are still to be written."""
@@ -69,8 +70,9 @@ class Waiting:
     @property
     def wants_sync(self) -> bool:
         """Whether what is written, or taken to be, is to be made durable now."""
-        lines = self._written + self._to_write[: self._taken]
-        return any(line.durable for line in lines) or sum(len(line.data) for line in lines) >= _SYNC_BYTES
+        taken = self._to_write[: self._taken]
+        size = self._unsure_bytes + sum(len(line.data) for line in taken)
+        return self._sync_due or size >= _SYNC_BYTES or any(line.durable for line in taken)
 
     def first_not_written(self, after: int) -> int:
         """Return the sequence number of the first line that is not in the file, `after` when all are."""
@@ -95,20 +97,25 @@ class Waiting:
 
     def took(self, count: int) -> None:
         """The file took the first `count` lines whole; the rest of what was taken is to be written again."""
-        self._written += self._to_write[:count]
+        took = self._to_write[:count]
+        size = sum(len(line.data) for line in took)
+        self._written += took
+        self._unsure_bytes += size
+        self._sync_due = self._sync_due or any(line.durable for line in took)
         del self._to_write[:count]
         self._taken = 0
-        self._bytes = sum(len(line.data) for line in self._to_write)
+        self._bytes -= size
 
     def certain(self) -> None:
         """What was written is durable."""
         self._written.clear()
+        self._unsure_bytes, self._sync_due = 0, False
 
     def uncertain(self) -> None:
         """What was written may be lost: it is to be written again."""
         self._to_write[:0] = self._written
-        self._bytes += sum(len(line.data) for line in self._written)
-        self._written.clear()
+        self._bytes += self._unsure_bytes
+        self.certain()
 
     def _drop_superseded(self) -> None:
         kept, newest = [], set()
@@ -164,6 +171,7 @@ class JournalWriter:
         self.refused_since: Optional[float] = None
         self._disk, self.lane = disk, lane or Inline()
         self._wall, self._mono = wall, mono
+        self._moment = (-1, "")
         self._waiting = Waiting()
         self._mutex = threading.Lock()
         self._queued = False
@@ -181,7 +189,7 @@ class JournalWriter:
                 "epoch": self.epoch,
                 "seq": self.sequence,
                 "writer": self.writer,
-                "time": utc_text(self._wall()),
+                "time": self._time(),
                 "mono": round(self._mono(), 4),
                 "event": event,
             }
@@ -192,6 +200,13 @@ class JournalWriter:
         if not waits:
             self._begin_writing()
         return record
+
+    def _time(self) -> str:
+        """Return the time as events tell it; those of one millisecond have it in common."""
+        wall = self._wall()
+        if int(wall * 1000) != self._moment[0]:
+            self._moment = (int(wall * 1000), utc_text(wall))
+        return self._moment[1]
 
     @property
     def pending(self) -> int:

@@ -19,7 +19,7 @@ from cordee.wire.messages import FROM_AGENT, FromAgent, FromSupervisor, decode
 from cordee.wire.session import Session
 
 # Orders that go out before others have their turn: those of thousands of nodes hold the loop up otherwise.
-_AT_ONCE = 100
+_AT_ONCE = 250
 
 
 class Agents:

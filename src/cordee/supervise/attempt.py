@@ -9,7 +9,8 @@ from cordee.node.world import encode_places
 from cordee.supervise.agreement import StopAgreement
 from cordee.supervise.ends import Outcome
 from cordee.supervise.nodes import Node
-from cordee.supervise.restart import Failure, complains_of_peer, culprit
+from cordee.supervise.restart import Blame, Failure
+from cordee.supervise.roll import Roll
 from cordee.supervise.vocabulary import (
     AgentLost,
     AskToStop,
@@ -48,7 +49,6 @@ class Attempt:
 
     Attributes:
         due: when `Passed` is wanted, in monotonic seconds; None: only once something has happened.
-        status: of each rank: starting, running or ended.
     """
 
     def __init__(
@@ -59,10 +59,7 @@ class Attempt:
         self.ranks_per_node = ranks_per_node
         self._launch, self._epoch, self._silent_s = launch, epoch, silent_s
         self._index = {node.name: index for index, node in enumerate(nodes)}
-        self.status: dict[int, str] = dict.fromkeys(range(len(nodes) * ranks_per_node), "starting")
-        self._left, self._left_on = len(self.status), [ranks_per_node] * len(nodes)
-        self._running: set[int] = set()
-        self._failures: list[Failure] = []
+        self._roll, self._blame = Roll(len(nodes), ranks_per_node), Blame()
         self._probed: set[str] = set()
         self._settled_at: Optional[float] = None
         self._doubted = False
@@ -99,28 +96,24 @@ class Attempt:
     @property
     def all_ended(self) -> bool:
         """Whether no rank runs any more, as far as is known."""
-        return self._left == 0
+        return self._roll.left == 0
 
     @property
     def living(self) -> frozenset[str]:
         """The names of the nodes on which ranks of the attempt run, or are to, as far as is known."""
         return frozenset(node.name for node in self._living_nodes())
 
-    def ranks_of(self, index: int) -> range:
-        """Return the global ranks of the node at `index`."""
-        return range(index * self.ranks_per_node, (index + 1) * self.ranks_per_node)
-
     # Its beginning
 
     def _begin(self, event: Begin) -> list[AttemptCommand]:
-        placement = [{"node": node.name, "ranks": list(self.ranks_of(index))} for index, node in enumerate(self.nodes)]
+        placement = [{"node": node.name, "ranks": list(self._roll.of(index))} for index, node in enumerate(self.nodes)]
         begins = event.beginning
         return [
             journalled(
                 "attempt_started",
                 mark=self.group,
                 attempt=self.number,
-                world_size=len(self.status),
+                world_size=len(self._roll),
                 nodes=placement,
                 master={"address": self.nodes[0].address, "port": event.ports[0]},
                 checkpoint=begins.checkpoint.name if begins.checkpoint else None,
@@ -133,11 +126,16 @@ class Attempt:
     def _start(self, event: Start) -> list[AttemptCommand]:
         """Order the ranks: once it is written for good that this attempt has begun."""
         places = encode_places([node.name for node in self.nodes], [node.address for node in self.nodes])
-        number, per_node, meet = self.number, self.ranks_per_node, self.nodes[0].address
+        number, launch, per_node, meet = self.number, self._launch, self.ranks_per_node, self.nodes[0].address
         port, coordinator, begin, epoch = event.ports[0], event.ports[1], event.resume_from, self._epoch
-        ranks = messages.Ranks(number, self._launch, per_node, "", 0, meet, port, coordinator, begin, epoch)
+        ranks, group = messages.Ranks, self.group
         return [
-            Order(node.name, ranks._replace(node=node.name, node_rank=index), places, after=self.group)
+            Order(
+                node.name,
+                ranks(number, launch, per_node, node.name, index, meet, port, coordinator, begin, epoch),
+                places,
+                after=group,
+            )
             for index, node in enumerate(self.nodes)
         ]
 
@@ -155,29 +153,26 @@ class Attempt:
             if self._agreement is not None:
                 self._agreement.answered(news.answers)
             return self._look_soon()
-        if isinstance(news, messages.RankStarted):
-            return self._rank_started(news, event.node)
-        return self._rank_ended(news, event.node)
+        if isinstance(news, messages.RanksStarted):
+            return [command for one in news.started for command in self._rank_started(one, event.node)]
+        return [command for one in news.ended for command in self._rank_ended(one, event.node)]
 
-    def _rank_started(self, news: messages.RankStarted, node: str) -> list[AttemptCommand]:
-        if self.status.get(news.rank) != "starting":
+    def _rank_started(self, news: messages.StartedRank, node: str) -> list[AttemptCommand]:
+        if not self._roll.starts(news.rank):
             return []
-        self.status[news.rank] = "running"
-        self._running.add(news.rank)
         return [journalled("rank_started", durable=False, attempt=self.number, rank=news.rank, node=node, pid=news.pid)]
 
-    def _rank_ended(self, news: messages.RankExit, node: str) -> list[AttemptCommand]:
+    def _rank_ended(self, news: messages.EndedRank, node: str) -> list[AttemptCommand]:
         """Take an agent's word that a rank has ended; said twice it counts once."""
-        if self.status.get(news.rank) in (None, "ended"):
+        if not self._roll.ends(news.rank):
             return []
-        self._end_rank(news.rank)
         failed, ours = news.code != 0, news.reason in ("stopped", LEASE_OVER)
         if failed and not ours:
-            failure = Failure("rank", news.rank, node, news.code, news.signal, news.reason, news.message)
-            self._failures.append(failure)
+            self._blame.take(news, node)
         elif failed and self._stop is None:
             self._lose(node, news.message or "its agent ended its ranks")
-        self._look_soon()
+        if self._stop is None or self.all_ended:
+            self._look_soon()
         return [
             journalled(
                 "rank_exited",
@@ -193,19 +188,12 @@ class Attempt:
             )
         ]
 
-    def _end_rank(self, rank: int) -> None:
-        self.status[rank] = "ended"
-        self._running.discard(rank)
-        self._left -= 1
-        self._left_on[rank // self.ranks_per_node] -= 1
-
     def _agent_lost(self, event: AgentLost) -> list[AttemptCommand]:
         """A node and all ranks on it are gone."""
         if event.node not in self._index:
             return []
-        for rank in self.ranks_of(self._index[event.node]):
-            if self.status[rank] != "ended":
-                self._end_rank(rank)
+        for rank in self._roll.of(self._index[event.node]):
+            self._roll.ends(rank)
         self._lose(event.node, event.reason)
         return self._look_soon()
 
@@ -270,7 +258,7 @@ class Attempt:
         if agreement is None or told is None or agreement.over:
             return []
         before = agreement.agreed
-        agreement.look(now, self._running, self.all_ended)
+        agreement.look(now, self._roll.running, self.all_ended)
         if agreement.over:
             self._interrupt(told)
         else:
@@ -288,7 +276,7 @@ class Attempt:
         """
         if self._interrupted is not None:
             return self._over(self._interrupted)
-        if not self._failures:
+        if self._blame.culprit is None:
             asked = self._asked if self._agreement is not None and self._agreement.asked else None
             return self._over(asked or Outcome("finished")) if self.all_ended else []
         if self._settled_at is None:
@@ -296,7 +284,7 @@ class Attempt:
         if now < self._settled_at:
             self._again(self._settled_at)
             return []
-        if all(complains_of_peer(failure) for failure in self._failures):
+        if self._blame.victims_only:
             silent = [node for node in self._living_nodes() if not node.has_taken(self._probe)]
             if silent:
                 self._doubted = True
@@ -306,7 +294,7 @@ class Attempt:
             self._doubted, self._settled_at = False, now + _SETTLE_S
             self._again(self._settled_at)
             return []
-        return self._over(Outcome("failed", culprit(self._failures)))
+        return self._over(Outcome("failed", self._blame.culprit))
 
     def _over(self, outcome: Outcome) -> list[AttemptCommand]:
         self._outcome = outcome
@@ -347,4 +335,4 @@ class Attempt:
 
     def _living_nodes(self) -> list[Node]:
         """Return the nodes on which ranks of the attempt run, as far as is known."""
-        return [node for node, left in zip(self.nodes, self._left_on) if left]
+        return [node for index, node in enumerate(self.nodes) if self._roll.has_left(index)]

@@ -79,6 +79,7 @@ class Node:
         self._answering: Optional[float] = None
         self._away_s = 0.0
         self._questions = 0
+        self._renewed = False
         self._marks: dict[str, int] = {}
 
     def order(self, order: Order) -> list[NodeCommand]:
@@ -102,11 +103,18 @@ class Node:
         """Say something that may be lost with the connection."""
         if self.connection is None or self.session is None:
             return []
+        if isinstance(message, messages.Ack):
+            message, self._renewed = message._replace(of=self._answering), True
         return [Send(self.connection, self.session.stamped(encode(message)))]
 
     def renew_lease(self) -> list[NodeCommand]:
         """Let the agent's ranks run on: answers what it said last."""
         return [] if self._answering is None else self.tell(messages.Lease(self._answering))
+
+    def lease_is_due(self) -> list[NodeCommand]:
+        """Renew the lease, unless an acknowledgement has done so since the last time."""
+        renewed, self._renewed = self._renewed, False
+        return [] if renewed else self.renew_lease()
 
     def goes_on(self, hello: messages.Hello) -> bool:
         """Return whether an agent that says hello is at the other end of the session: nothing was lost but a connection."""
@@ -226,7 +234,7 @@ class Nodes:
         return self._rules[type(event)](event)
 
     def _renew_leases(self, event: LeasesDue) -> list[NodeCommand]:
-        return [command for node in self._all[event.part :: event.parts] for command in node.renew_lease()]
+        return [command for node in self._all[event.part :: event.parts] for command in node.lease_is_due()]
 
     def _hello(self, event: Hello) -> list[NodeCommand]:
         node, hello = self.by_name[event.node], event.message
@@ -278,6 +286,8 @@ class Nodes:
         if isinstance(message, WireError):  # it will not come again, and somebody may wait for what it said
             complaint = Complain(f"what the agent of {node.name} said could not be handled", message)
             return [complaint, *self._lose(node, f"what its agent said could not be handled: {message}")]
+        if isinstance(message, messages.Alive):
+            return []
         if isinstance(message, messages.Cleared):
             node.clearing_since, node.ready = None, False
             return [Prepare(node.name)]
@@ -353,7 +363,15 @@ class Nodes:
     def _judged(self, event: Judged) -> list[NodeCommand]:
         node = self.by_name[event.node]
         node.results, node.verdict = event.results, event.verdict
-        return [journalled("node_verdict", node=node.name, verdict=event.verdict, results=event.results)]
+        return [
+            journalled(
+                "node_verdict",
+                durable=False,  # the verdict on all of them is durable, right after
+                node=node.name,
+                verdict=event.verdict,
+                results=event.results,
+            )
+        ]
 
     def _end(self, event: IsOver) -> list[NodeCommand]:
         self._ending = True

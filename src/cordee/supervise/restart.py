@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from cordee.node.last_words import FROM_OUTSIDE
+from cordee.wire.messages import EndedRank
 
 _LONGEST_PAUSE_S = 60.0
 # With one loss in three hours (16,000 GPUs) and a checkpoint in each half an hour, ten losses in a row without one between
@@ -132,12 +133,29 @@ class RestartPolicy:
         return None if told else failure.rank, how
 
 
-def culprit(failures: list[Failure]) -> Failure:
-    """Return the failure that caused the others: the earliest that does not complain about a lost peer."""
-    return next((failure for failure in failures if not complains_of_peer(failure)), failures[0])
+class Blame:
+    """Which of the ranks that fail causes that the others do: the earliest that does not complain about a lost peer, else the first.
+
+    Attributes:
+        culprit: its failure; None while none has failed.
+        victims_only: whether all of them complain.
+    """
+
+    def __init__(self) -> None:
+        self.culprit: Optional[Failure] = None
+        self.victims_only = True
+
+    def take(self, ended: EndedRank, node: str) -> None:
+        """A rank has failed."""
+        if not self.victims_only:
+            return
+        complains = complains_of_peer(ended)
+        if self.culprit is None or not complains:
+            self.victims_only = complains
+            self.culprit = Failure("rank", ended.rank, node, ended.code, ended.signal, ended.reason, ended.message)
 
 
-def complains_of_peer(failure: Failure) -> bool:
+def complains_of_peer(failure: Union[Failure, EndedRank]) -> bool:
     """Return whether a rank ended as one does that has lost another, and so is not the cause."""
     if failure.signal in (None, "SIGABRT"):
         return _SECONDARY.search(failure.message or "") is not None

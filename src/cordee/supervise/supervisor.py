@@ -356,7 +356,7 @@ class Supervisor:
     def _handle(self, node: Node, message: messages.FromAgent, body: bytes) -> None:
         if isinstance(message, messages.Telemetry):
             self.intake.message(node, message, body)
-        elif isinstance(message, (messages.RankStarted, messages.RankExit, messages.StopAnswers)):
+        elif isinstance(message, (messages.RanksStarted, messages.RanksEnded, messages.StopAnswers)):
             self._happened(RankNews(monotonic(), node.name, message))
         elif isinstance(message, (messages.ShellOutput, messages.ShellExit)):
             self.shells.agent_message(message, body)

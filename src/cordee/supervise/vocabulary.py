@@ -198,7 +198,7 @@ class RankNews(NamedTuple):
 
     now: float
     node: str
-    message: Union[messages.RankStarted, messages.RankExit, messages.StopAnswers]
+    message: Union[messages.RanksStarted, messages.RanksEnded, messages.StopAnswers]
 
 
 class AskToStop(NamedTuple):

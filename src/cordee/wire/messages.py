@@ -11,7 +11,20 @@ from __future__ import annotations
 from typing import Any, Generic, Mapping, NamedTuple, Optional, TypeVar, Union
 
 from cordee.errors import WireError
-from cordee.wire.codec import FORMS, INTEGER, TEXT, each, fields_of, leave_out, or_none, read_fields, record, row, shown
+from cordee.wire.codec import (
+    FORMS,
+    INTEGER,
+    NUMBER,
+    TEXT,
+    each,
+    fields_of,
+    leave_out,
+    or_none,
+    read_fields,
+    record,
+    row,
+    shown,
+)
 
 # What messages hold
 
@@ -21,6 +34,24 @@ class RankStep(NamedTuple):
 
     rank: int
     step: int
+
+
+class StartedRank(NamedTuple):
+    """A rank that runs, and its main process."""
+
+    rank: int
+    pid: int
+
+
+class EndedRank(NamedTuple):
+    """A rank that has ended: exit code or signal, the reason as tasks have it, for how long it ran, and its last words."""
+
+    rank: int
+    code: Optional[int]
+    signal: Optional[str]
+    reason: str
+    seconds: float
+    message: Optional[str]
 
 
 class StopAnswer(NamedTuple):
@@ -128,9 +159,10 @@ class Bye(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """Telemetry up to this number is stored."""
+    """Telemetry up to this number is stored; renews the lease as `Lease` does."""
 
     sequence: int
+    of: Optional[float] = None
 
 
 class Container(NamedTuple):
@@ -319,25 +351,18 @@ class Time(NamedTuple):
     unix_s: float
 
 
-class RankStarted(NamedTuple):
-    """A rank runs."""
+class RanksStarted(NamedTuple):
+    """Ranks run: all that began together."""
 
     attempt: int
-    rank: int
-    pid: int
+    started: tuple[StartedRank, ...]
 
 
-class RankExit(NamedTuple):
-    """A rank has ended, `status` being `ended`: exit code or signal, the reason as tasks have it, and its last words."""
+class RanksEnded(NamedTuple):
+    """Ranks have ended: all that ended together."""
 
     attempt: int
-    rank: int
-    status: str
-    code: Optional[int]
-    signal: Optional[str]
-    reason: str
-    seconds: float
-    message: Optional[str]
+    ended: tuple[EndedRank, ...]
 
 
 class StopAnswers(NamedTuple):
@@ -402,7 +427,7 @@ FromSupervisor = Union[
 ]  # fmt: skip
 FromAgent = Union[
     Hello, Alive, Cleared, ContainerDone, ContainerLost, SetupDone, ChecksOutput, ChecksDone, FreePorts, Time,
-    RankStarted, RankExit, StopAnswers, Telemetry, ShellOutput, ShellExit,
+    RanksStarted, RanksEnded, StopAnswers, Telemetry, ShellOutput, ShellExit,
 ]  # fmt: skip
 FromClient = Union[Requests, ClientShell, ShellInput, ShellResize]
 ToClient = Union[ShellOutput, ShellExit]
@@ -411,6 +436,12 @@ M = TypeVar("M")
 
 _RANK_STEP = row(RankStep, "[rank, step]", INTEGER, INTEGER)
 _STOP_ANSWER = row(StopAnswer, "[rank, step or null]", INTEGER, or_none(INTEGER))
+_STARTED = row(StartedRank, "[rank, pid]", INTEGER, INTEGER)
+_ENDED = row(
+    EndedRank,
+    "[rank, code, signal, reason, seconds, message]",
+    *(INTEGER, or_none(INTEGER), or_none(TEXT), TEXT, NUMBER, or_none(TEXT)),
+)
 _CAPPED = row(CappedValues, "[rank, values]", INTEGER, INTEGER)
 _CORES = row(CoreSlots, "[NUMA node or null, cores, CPUs]", or_none(INTEGER), INTEGER, TEXT)
 _INSTANCE = row(InstanceSlot, "[UUID, bytes or null]", TEXT, or_none(INTEGER))
@@ -422,6 +453,8 @@ _FORMS = {
         Slots, "[cores, GPUs, bytes of memory]", each(_CORES, "a list of cores"), each(_GPU, "a list of GPUs"), INTEGER
     ),
     "tuple[RankStep, ...]": each(_RANK_STEP, "a list of [rank, step]"),
+    "tuple[StartedRank, ...]": each(_STARTED, "a list of [rank, pid]"),
+    "tuple[EndedRank, ...]": each(_ENDED, "a list of [rank, code, signal, reason, seconds, message]"),
     "tuple[StopAnswer, ...]": each(_STOP_ANSWER, "a list of [rank, step or null]"),
     "tuple[CappedValues, ...]": each(_CAPPED, "a list of [rank, values]"),
     "Optional[LogFile]": or_none(row(LogFile, "[name, bytes]", TEXT, INTEGER)),
@@ -475,8 +508,8 @@ FROM_AGENT: Kinds[FromAgent] = Kinds(
     checks_done=ChecksDone,
     port=FreePorts,
     clock=Time,
-    rank_started=RankStarted,
-    rank_exit=RankExit,
+    ranks_started=RanksStarted,
+    ranks_ended=RanksEnded,
     stop_answers=StopAnswers,
     telemetry=Telemetry,
     shell_output=ShellOutput,

@@ -23,7 +23,7 @@ _SAME = 0.25
 _AT_MESSAGE = ("lose", "cut", "twice")
 _MESSAGES = (
     "hello", "welcome", "setup", "setup_done", "checks", "checks_output", "checks_done", "port", "ranks",
-    "rank_started", "rank_exit", "stop", "stop_request", "stop_answers", "stop_at", "ack", "telemetry", "bye",
+    "ranks_started", "ranks_ended", "stop", "stop_request", "stop_answers", "stop_at", "ack", "telemetry", "bye",
     "lease", "alive", "clear", "cleared",
 )  # fmt: skip
 _EVENTS = (
