@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from dataclasses import replace
 from functools import partial
 
@@ -63,6 +64,13 @@ def test_the_same_seed_goes_the_same_way():
     first, second = simulate(case_of(3)), simulate(case_of(3))
     assert first.trace == second.trace
     assert first.trace != simulate(case_of(4)).trace
+
+
+def test_a_simulation_leaves_no_file_open():
+    before = os.listdir("/proc/self/fd")
+    for at in (8.0, 9.0):
+        simulate(case(Fault("kill_supervisor", at=at)))
+    assert os.listdir("/proc/self/fd") == before
 
 
 @pytest.mark.parametrize("block", range(6))

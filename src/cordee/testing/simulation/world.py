@@ -6,13 +6,14 @@ import asyncio
 import copy
 import io
 import json
+import os
 import random
 import shutil
 import signal
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -445,6 +446,7 @@ class World:
         """Forget all of it."""
         self.loop.bury()
         self.disk.close_all()
+        _close_what_is_below(self.root)
         shutil.rmtree(self.root, ignore_errors=True)
 
     @contextmanager
@@ -471,6 +473,14 @@ class World:
                 yield
         finally:
             JournalWriter.append, JournalWriter._write = append, write  # type: ignore[method-assign]
+
+
+def _close_what_is_below(root: Path) -> None:
+    """Close the files that simulated processes have left open, as the end of a process does."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if Path(os.readlink(f"/proc/self/fd/{name}")).is_relative_to(root):
+                os.close(int(name))
 
 
 def _memory() -> str | None:
