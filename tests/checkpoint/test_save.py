@@ -14,14 +14,21 @@ import warnings
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 import cordee
 from cordee.checkpoint.folder import MANIFEST, read_manifest
 from cordee.client import rank as client_rank
 from cordee.client.channel import ChannelReader, ChannelWriter, create_channel
 from cordee.errors import CheckpointError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch():
+    """PyTorch, where these tests run: not in every process that only collects them."""
+    global nn, torch
+    import torch
+    from torch import nn
+
 
 # Trains with two ranks in the folder that it reads a line of, once more for each line, until a rank dies; torch is
 # imported once for all. `FOLDER 17`: rank 1 is killed in step 17.

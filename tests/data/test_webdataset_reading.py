@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import webdataset
 
 import cordee
 
 SAMPLES = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _webdataset() -> None:
+    """The library, which brings PyTorch, where these tests run: not in every process that only collects them."""
+    global webdataset
+    import webdataset
 
 
 def content(number: int) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from cordee.errors import RunNotFound, UsageError
@@ -15,6 +14,13 @@ from cordee.runs.reader import open_run
 from cordee.testing.recordings import made_node, write_recording
 
 T0 = 1_700_000_000.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pandas():
+    """pandas, where these tests run: not in every process that only collects them."""
+    global pandas
+    import pandas
 
 
 def test_samples_are_indexed_by_time_and_device_and_carry_their_units(known):
@@ -37,8 +43,8 @@ def test_sealed_and_not_sealed_give_the_same_frames(known):
     known.journal.append("ended", state="finished", exit_code=0, reason="", text="")
     run.seal()
     again = open_run(known.folder.root)
-    pd.testing.assert_frame_equal(again.to_pandas("rank"), samples)
-    pd.testing.assert_frame_equal(again.to_pandas("events"), events)
+    pandas.testing.assert_frame_equal(again.to_pandas("rank"), samples)
+    pandas.testing.assert_frame_equal(again.to_pandas("events"), events)
 
 
 def test_a_selection_is_that_of_grids(known):
@@ -68,7 +74,7 @@ def test_events_are_a_row_for_each_value_in_the_order_of_time(known):
     assert list(frame.columns) == ["time", "name", "rank", "attempt", "step", "value"]
     assert frame["time"].is_monotonic_increasing
     stepless = frame[frame["name"] == "accuracy"].iloc[0]
-    assert (stepless["step"] is pd.NA, stepless["attempt"], stepless["value"]) == (True, 2, 0.5)
+    assert (stepless["step"] is pandas.NA, stepless["attempt"], stepless["value"]) == (True, 2, 0.5)
     assert frame["value"].isna().sum() == 1
     loss = open_run(known.folder.root).to_pandas("events", ["loss"], stop=T0 + 2)
     assert loss.groupby("step", observed=True)["value"].mean().tolist() == [2.5, 2.0]

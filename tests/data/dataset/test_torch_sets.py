@@ -12,15 +12,21 @@ from typing import Any
 
 import numpy
 import pytest
-import torch
-from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import cordee
 from cordee.data.read.batches import _skipping
 from cordee.data.read.position import Cut, Shares
 from cordee.data.read.torch_sets import Rest, _way_to_start
 from cordee.errors import CorruptDataError, DataError, UsageError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch() -> None:
+    """PyTorch, where these tests run: not in every process that only collects them."""
+    global DataLoader, _MultiProcessingDataLoaderIter, torch
+    import torch
+    from torch.utils.data import DataLoader
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 
 def labels(batches: Any) -> list[list[int]]:

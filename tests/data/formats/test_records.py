@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy
 import pytest
-import tfrecord
 
 from cordee.data.pack._base import Options
 from cordee.data.pack.packing import pack, plan_of
@@ -16,6 +15,13 @@ from cordee.data.pack.unpack import unpack
 from cordee.data.shards.index import open_index
 from cordee.errors import CorruptDataError
 from cordee.testing.shards import packed, samples_read
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tfrecord():
+    """The library, which brings PyTorch, where these tests run: not in every process that only collects them."""
+    global tfrecord
+    import tfrecord
 
 
 def test_records_of_the_tfrecord_library_become_samples(tmp_path: Path) -> None:

@@ -10,11 +10,18 @@ import tarfile
 import pyarrow
 import pyarrow.parquet
 import pytest
-import tfrecord
 
 from cordee.data.read.opening import open_source
 from cordee.errors import DataError, UsageError
 from cordee.testing.shards import packed, samples_read
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tfrecord():
+    """The library, which brings PyTorch, where these tests run: not in every process that only collects them."""
+    global tfrecord
+    import tfrecord
+
 
 PICTURE = b"\xff\xd8\xff"
 

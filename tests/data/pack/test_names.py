@@ -7,12 +7,19 @@ import subprocess
 import tarfile
 
 import pytest
-import webdataset
 
 from cordee.data.pack.unpack import unpack
 from cordee.data.pack.verify import verify
 from cordee.data.shards.index import open_index
 from cordee.testing.shards import fields_by_key, packed, tree
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _webdataset():
+    """The library, which brings PyTorch, where these tests run: not in every process that only collects them."""
+    global webdataset
+    import webdataset
+
 
 NAMES = [
     b"README",

@@ -8,13 +8,19 @@ import subprocess
 import tarfile
 
 import pytest
-import webdataset
 
 from cordee.data.pack.index_only import index_shards
 from cordee.data.pack.verify import verify
 from cordee.data.shards.index import INDEX_NAME, open_index
 from cordee.errors import CorruptDataError, DataError, UsageError
 from cordee.testing.shards import fields_by_key, packed, samples_read
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _webdataset():
+    """The library, which brings PyTorch, where these tests run: not in every process that only collects them."""
+    global webdataset
+    import webdataset
 
 
 def write_theirs(folder, count=30):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy
 import pytest
-import webdataset
 
 from cordee.data.pack.index_only import index_shards
 from cordee.data.read.opening import open_source
@@ -12,6 +11,13 @@ from cordee.errors import UsageError
 
 # A name longer than a header holds, one that is not ASCII, and one with a folder.
 KEYS = ["a", "train/b", "x" * 150, "ü/" + "y" * 110, "c"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _webdataset():
+    """The library, which brings PyTorch, where these tests run: not in every process that only collects them."""
+    global webdataset
+    import webdataset
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas
-import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 
@@ -20,6 +18,14 @@ from cordee.runs.reader import open_run
 from cordee.testing.recordings import STARTED_AT, made_node, write_recording
 
 GPUS, SECONDS = 2, 120
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pandas():
+    """pandas, where these tests run: not in every process that only collects them."""
+    global pandas, pyarrow
+    import pandas
+    import pyarrow.parquet
 
 
 def recording(folder: Path) -> Path:
