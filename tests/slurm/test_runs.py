@@ -25,9 +25,9 @@ def starts(run) -> list[int]:
     return [int(line.split()[1]) for line in run.output(0).decode().splitlines() if line.startswith("from")]
 
 
-def end_in_segment(run, training, segment: int) -> None:
+def end_in_segment(run, training, segment: int, seconds: float = 150) -> None:
     """Let the training end once this segment has begun, and no earlier."""
-    run.wait(lambda state: state.segments == segment, 150)
+    run.wait(lambda state: state.segments == segment, seconds)
     training.may_end()
 
 
@@ -87,6 +87,7 @@ def test_the_run_survives_its_batch_script(job, start, training):
     assert counted(run)[-1] == "counted to 60"
 
 
+@pytest.mark.timeout(420)  # Slurm misses the host after 30 s, and queues its job for a minute and more
 def test_the_run_survives_a_batch_host_that_is_back_as_soon_as_it_was_missed(job, start, slurm, training):
     run = start(job(training.run, "[need]\nnodes = 2\nspare_nodes = 1"))
     run.wait(lambda state: state.step is not None and state.step > 20)
@@ -94,7 +95,7 @@ def test_the_run_survives_a_batch_host_that_is_back_as_soon_as_it_was_missed(job
     slurm.kill_node(host)
     run.wait(lambda state: "DOWN" in slurm.states()[host], 120)
     slurm.start_node(host)
-    end_in_segment(run, training, 2)
+    end_in_segment(run, training, 2, 250)
     state = run.wait(lambda state: state.ended, 180)
     assert (state.state, state.segments) == ("finished", 2), state.text
     assert counted(run)[-1] == "counted to 60"
