@@ -138,7 +138,7 @@ def _defaults(folder: Path, port: int) -> dict[str, str]:
         "PreemptType": "preempt/partition_prio",
         "PreemptMode": "REQUEUE",
         "JobRequeue": "1",
-        "KillWait": "2",
+        "KillWait": "5",
         "MinJobAge": "300",
         "ReturnToService": "2",
         "SlurmctldTimeout": "30",
