@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from cordee.backends.slurm.limits import explain, read_limit, read_tres
+from cordee.backends.slurm.reasons import OUTLOOKS, REASONS, STATES, split_reason
+from cordee.backends.slurm.refusals import explain_refusal
 from cordee.insight.advise import advise
-from cordee.insight.advise.limits import explain, read_limit, read_tres
-from cordee.insight.advise.reasons import OUTLOOKS, REASONS, STATES, split_reason
-from cordee.insight.advise.refusals import explain_refusal
 from cordee.insight.advise.situation import (
     DiskFacts,
     MemoryFacts,

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from cordee.backends.slurm import asking
 from cordee.checkpoint.folder import MANIFEST, SCHEMA
 from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
 from cordee.node import rescue
 from cordee.runs import logtail, lookout
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter
-from cordee.submit.slurm import asking
 from cordee.supervise import ending, remarks, telling, ticker
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.paces import LOCAL, SHARED, Paces

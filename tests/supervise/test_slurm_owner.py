@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
+from cordee.backends.slurm.node.allocation import SlurmPlace
 from cordee.node import processes
 from cordee.node.identity import identity
 from cordee.runs.folder import RunFolder
-from cordee.supervise.slurm import SlurmPlace
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import json
 import os
 from typing import Mapping, Optional, Sequence
 
+from cordee.backends.slurm.node.world import slurm_environment
 from cordee.client.variables import WORLD
 from cordee.environment.document import Environment
-from cordee.node.slurm_world import slurm_environment
 from cordee.node.world import World
 from cordee.runs.plan import Plan, Step, Tasks
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cordee.backends.slurm.examine import examine_slurm
 from cordee.findings import Finding
 from cordee.plan.examine_checkpoint import examine_checkpoint
 from cordee.plan.examine_command import examine_command
-from cordee.plan.examine_slurm import examine_slurm
 from cordee.plan.examine_world import examine_world
 from cordee.plan.model import Plan
 from cordee.plan.placement import Placement

@@ -5,16 +5,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from cordee.backends.submission import Standing, Submitter
 from cordee.errors import SubmitError
 from cordee.opening import read_json
 from cordee.runs.folder import RunFolder
-from cordee.submit._base import Standing, Submitter
 
 __all__ = ["Standing", "Submitter", "has_submitter", "plan_of", "step_of", "submitter", "submitter_of"]
 
 _BACKENDS = {
-    "local": "cordee.submit.local:LocalSubmitter",
-    "slurm": "cordee.submit.slurm:SlurmSubmitter",
+    "local": "cordee.backends.local.submitter:LocalSubmitter",
+    "slurm": "cordee.backends.slurm.submitter:SlurmSubmitter",
 }
 
 

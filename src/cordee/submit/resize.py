@@ -6,12 +6,12 @@ import json
 import time
 from typing import Any
 
+from cordee.backends.submission import Submitter
 from cordee.errors import UsageError
 from cordee.plan.examine import MOST_LOCAL_NODES
 from cordee.plan.model import Plan
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.submit import plan_of, submitter
-from cordee.submit._base import Submitter
 
 _ENDING_S = 120.0
 _POLL_S = 0.1

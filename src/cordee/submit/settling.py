@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from cordee.backends.submission import Standing
 from cordee.errors import EXIT_INTERNAL
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import RunState, replay
-from cordee.submit._base import Standing
 from cordee.supervise.segments import last_sign
 
 _WORDS = {

@@ -22,7 +22,7 @@ from cordee.submit import submitter
 from cordee.submit.tails import last_lines, plain
 from cordee.units import parse_utc
 
-_COLLECTORS = {"slurm": "cordee.submit.slurm.facts:collect_facts"}
+_COLLECTORS = {"slurm": "cordee.backends.slurm.facts:collect_facts"}
 _LAST_LINES = 60
 _SETUP = -1
 _KILLED = re.compile(r"Killed process (\d+)")

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cordee.backends.slurm.waiting import WAITING
 from cordee.findings import Finding
 from cordee.insight.advise.course import COURSE, between_segments, chain_without_progress, disks_are_full, no_first_word
 from cordee.insight.advise.failed import CAUSES
 from cordee.insight.advise.situation import Situation
-from cordee.insight.advise.waiting import WAITING
 from cordee.insight.advise.wording import Rule
 
 SCHEMA = "cordee.advise/1"

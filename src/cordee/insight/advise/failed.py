@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cordee.backends.slurm.limits import explain
+from cordee.backends.slurm.reasons import STATES
+from cordee.backends.slurm.refusals import explain_refusal
 from cordee.findings import Finding
-from cordee.insight.advise.limits import explain
-from cordee.insight.advise.reasons import STATES
-from cordee.insight.advise.refusals import explain_refusal
 from cordee.insight.advise.situation import GONE, Situation
 from cordee.insight.advise.wording import Rule, filled, note, setting, size_value, time_value
 from cordee.insight.advise.words import said

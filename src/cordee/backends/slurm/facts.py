@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from cordee.insight.advise.limits import read_limit, read_tres
-from cordee.insight.advise.reasons import split_reason
+from cordee.backends.slurm.limits import read_limit, read_tres
+from cordee.backends.slurm.reasons import split_reason
+from cordee.backends.slurm.values import NOTHING, gpus, moment, number, seconds, size_bytes, text_of, whole
 from cordee.insight.advise.situation import GONE, NodeGroup, Partition, Reservation, SchedulerFacts
 from cordee.runs.folder import RunFolder
 from cordee.slurm import (
@@ -23,7 +24,6 @@ from cordee.slurm import (
     parse_records,
     run_command,
 )
-from cordee.submit.slurm.values import NOTHING, gpus, moment, number, seconds, size_bytes, text_of, whole
 from cordee.submit.tails import last_lines
 
 _COMMAND_S = 10.0

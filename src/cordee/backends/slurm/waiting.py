@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cordee.backends.slurm.details import DETAILED, described, limit_reached, told
+from cordee.backends.slurm.limits import explain, read_limit
+from cordee.backends.slurm.reasons import STATES
 from cordee.findings import Finding
-from cordee.insight.advise.details import DETAILED, described, limit_reached, told
-from cordee.insight.advise.limits import explain, read_limit
-from cordee.insight.advise.reasons import STATES
 from cordee.insight.advise.situation import Situation
 from cordee.insight.advise.wording import Rule, note, setting
 from cordee.units import format_duration, utc_text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from cordee.backends.slurm.examine_mpi import examine_mpi
 from cordee.findings import Finding
-from cordee.plan.examine_mpi import examine_mpi
 from cordee.plan.examine_nodes import examine_nodes
 from cordee.plan.examine_options import examine_options
 from cordee.plan.examine_storage import examine_storage

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from cordee.backends.slurm.asking import Answer, SlurmAsking
+from cordee.backends.submission import Standing, Submitter
 from cordee.errors import SubmitError
 from cordee.node.allocation import SCRIPT_NAME
 from cordee.runs.folder import RunFolder, say
@@ -20,8 +22,6 @@ from cordee.slurm import (
     run_command,
     submit_once,
 )
-from cordee.submit._base import Standing, Submitter
-from cordee.submit.slurm.asking import Answer, SlurmAsking
 
 _PATIENCE_S = 300.0
 
@@ -37,7 +37,7 @@ class SlurmSubmitter(Submitter):
 
     def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
         """Return the batch script."""
-        from cordee.submit.slurm.script import batch_script
+        from cordee.backends.slurm.script import batch_script
 
         return batch_script(folder, plan)
 
@@ -56,7 +56,7 @@ class SlurmSubmitter(Submitter):
                 waiting=self._tell_waiting,
             )
         except SlurmError as error:
-            from cordee.submit.slurm.refusals import refused
+            from cordee.backends.slurm.refused import refused
 
             trouble = refused(error, folder.id, plan["steps"][0]["request"]["scheduler"])
             if not error.busy:

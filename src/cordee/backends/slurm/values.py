@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
+from cordee.backends.slurm.limits import MEMORY_UNITS
 from cordee.errors import CordeeError
-from cordee.insight.advise.limits import MEMORY_UNITS
 from cordee.units import parse_duration
 
 NOTHING = ("", "(null)", "N/A", "Unknown", "None", "NONE", "none", "UNLIMITED", "INVALID")

@@ -6,8 +6,8 @@ import getpass
 from collections.abc import Mapping
 from typing import Any
 
+from cordee.backends.slurm.refusals import explain_refusal
 from cordee.errors import SubmitError
-from cordee.insight.advise.refusals import explain_refusal
 from cordee.slurm import SlurmError, run_command
 
 _ASSOCIATIONS = "sacctmgr --noheader --parsable2 show associations user={user} format={key}"

@@ -7,12 +7,12 @@ import sys
 import time
 from typing import Any
 
+from cordee.backends.submission import Standing, Submitter
 from cordee.errors import SubmitError
 from cordee.node import processes
 from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
 from cordee.starting import START
-from cordee.submit._base import Standing, Submitter
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.place import keeper_command, keeper_record, start_keeper
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from cordee.insight.advise.reasons import Reason, known_reason
+from cordee.backends.slurm.reasons import Reason, known_reason
 
 _FAMILY = re.compile(
     r"(?:(?P<owner>Assoc(?:iation)?|QOS)(?P<kind>Grp|Max|Min)?|(?P<bare>Max))"

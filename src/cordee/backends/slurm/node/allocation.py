@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Optional
+from typing import Any
 
+from cordee.backends.slurm.node.starters import Starters
 from cordee.errors import CordeeError
 from cordee.node import processes
 from cordee.node.addresses import reachable_address
@@ -16,7 +17,6 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
 from cordee.slurm import expand_nodes, job_record, patiently
 from cordee.supervise.place import Place
-from cordee.supervise.starters import Starters
 from cordee.supervise.starting import PipeHeart
 
 AGENT_SRUN = (
@@ -103,14 +103,14 @@ class SlurmPlace(Place):
             return False
         return self._holds_nodes(str(owner["job"]))
 
-    def duplicate_of(self, before: RunState) -> Optional[str]:
+    def duplicate_of(self, before: RunState) -> str | None:
         """Return the job that was placed for this run and is not this one, as long as it waits or runs."""
         if before.job in (None, self._here.job):
             return None
         return before.job if self._holds_nodes(str(before.job), or_waits=True) else None
 
     def _holds_nodes(self, job: str, or_waits: bool = False) -> bool:
-        record: Optional[dict[str, str]] = None
+        record: dict[str, str] | None = None
 
         def ask() -> str:
             nonlocal record

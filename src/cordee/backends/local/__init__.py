@@ -1,0 +1,1 @@
+"""One machine: nodes are processes under a keeper that outlives the terminal."""

@@ -1,0 +1,1 @@
+"""Slurm: one batch script per run, submitted once, asked about rarely."""
