@@ -6,9 +6,9 @@ import os
 
 import pytest
 
+from cordee.backends.allocation import Place
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
-from cordee.supervise.place import Place
 from cordee.supervise.segments import last_sign, state_at_start
 from cordee.units import parse_utc
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cordee.backends.allocation import LocalPlace
 from cordee.backends.slurm import asking
 from cordee.checkpoint.folder import MANIFEST, SCHEMA
 from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
@@ -22,7 +23,6 @@ from cordee.runs.journal import JournalWriter
 from cordee.supervise import ending, remarks, telling, ticker
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.paces import LOCAL, SHARED, Paces
-from cordee.supervise.place import LocalPlace
 from cordee.supervise.progress import ProgressPace
 from cordee.supervise.waking import Waking
 from cordee.testing.operations import counted

@@ -110,7 +110,7 @@ def discover_command(name: str | None, write: bool, force: bool, as_json: bool) 
       cordee cluster discover
       cordee cluster discover --name alps --write
     """
-    from cordee.spec.discover import discover
+    from cordee.backends.slurm.site.discover import discover
 
     draft = discover(name)
     if write:

@@ -10,6 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from cordee.backends.slurm.site.ask import ask_slurm
+from cordee.backends.slurm.site.values import site_values
 from cordee.errors import CordeeError, UsageError
 from cordee.runs.places import profile_folders, profile_names
 from cordee.slurm import SlurmError
@@ -18,8 +20,6 @@ from cordee.spec.files import read_toml
 from cordee.spec.machine import this_machine
 from cordee.spec.merge import Merge, Origin
 from cordee.spec.profile import LOCAL, SHAPE_KEYS, ClusterProfile
-from cordee.spec.slurm_ask import ask_slurm
-from cordee.spec.slurm_site import site_values
 from cordee.spec.toml_lines import Keys, find_line
 from cordee.words import did_you_mean
 

@@ -6,12 +6,12 @@ import asyncio
 from functools import partial
 from typing import Any, Callable, Coroutine, Union
 
+from cordee.backends.allocation import Place
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.clock import monotonic
 from cordee.runs.lane import Inline, Look
 from cordee.supervise.beginning import Beginning, Beginnings
 from cordee.supervise.ends import Ended
-from cordee.supervise.place import Place
 from cordee.supervise.troubles import Troubles
 from cordee.supervise.vetting import Vetting
 from cordee.supervise.vocabulary import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Mapping, NamedTuple, Optional, Union
 
+from cordee.backends.allocation import Place
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.clock import monotonic
 from cordee.errors import EXIT_INTERNAL, CordeeError, OwnershipError
@@ -19,7 +20,6 @@ from cordee.supervise.intake import Intake
 from cordee.supervise.lanes import Lanes
 from cordee.supervise.nodes import Node
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import Place
 from cordee.wire import Server, messages
 
 _TICK_S = 0.2

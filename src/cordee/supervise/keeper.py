@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
+from cordee.backends.allocation import EXIT_REFUSED, LocalPlace, forget_heartbeat, heartbeat, node_side_environment
 from cordee.errors import CordeeError, OwnershipError
 from cordee.node import processes
 from cordee.node.identity import agent_file, alive_here, identity, read_record
@@ -26,7 +27,6 @@ from cordee.runs.following import JournalFollower
 from cordee.runs.journal import client_journal
 from cordee.starting import module_argv
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import EXIT_REFUSED, LocalPlace, forget_heartbeat, heartbeat, node_side_environment
 from cordee.supervise.waking import Waking
 
 # Where nobody ends and nobody calls: the run's folder is looked at so seldom.

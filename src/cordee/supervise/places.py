@@ -6,7 +6,7 @@ from typing import Any
 
 from cordee.errors import CordeeError
 from cordee.runs.folder import RunFolder
-from cordee.supervise.place import LocalPlace, Place
+from cordee.backends.allocation import LocalPlace, Place
 
 
 def place_of(folder: RunFolder, plan: dict[str, Any]) -> Place:
@@ -18,7 +18,7 @@ def place_of(folder: RunFolder, plan: dict[str, Any]) -> Place:
     if plan["backend"] == "local":
         return LocalPlace(folder, plan)
     if plan["backend"] == "slurm":
-        from cordee.supervise.slurm import SlurmPlace
+        from cordee.backends.slurm.node.allocation import SlurmPlace
 
         return SlurmPlace(folder, plan)
     raise CordeeError(

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
+from cordee.backends.allocation import Place
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.errors import RunFolderError
@@ -16,7 +17,6 @@ from cordee.runs.journal import JournalWriter
 from cordee.runs.state import RunState
 from cordee.supervise.chain import BY_SCHEDULER
 from cordee.supervise.ends import SegmentOver
-from cordee.supervise.place import Place
 from cordee.units import parse_utc, utc_text
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional, TextIO, Union, cast
 
 from cordee import wire
+from cordee.backends.allocation import EXIT_REFUSED, Place
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.clock import monotonic
 from cordee.errors import EXIT_INTERNAL, CordeeError, OwnershipError
@@ -37,7 +38,6 @@ from cordee.supervise.lanes import Lanes
 from cordee.supervise.machines import Machines
 from cordee.supervise.nodes import Node, Nodes
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import EXIT_REFUSED, Place
 from cordee.supervise.places import place_of
 from cordee.supervise.run import Run
 from cordee.supervise.shells import Shells

@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any, Callable, Mapping, Optional
 
+from cordee.backends.allocation import Place
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
 from cordee.clock import monotonic
@@ -21,7 +22,6 @@ from cordee.supervise.lanes import Lanes
 from cordee.supervise.nodes import Node
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.paces import LOCAL, SHARED, Paces
-from cordee.supervise.place import Place
 from cordee.supervise.progress import ProgressPace
 from cordee.supervise.stalls import Stalls
 from cordee.supervise.telling import Telling

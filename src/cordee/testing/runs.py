@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from cordee.backends.allocation import keeper_record
 from cordee.node import processes
 from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
@@ -19,7 +20,6 @@ from cordee.slurm import COMMENT_PREFIX, ENDED_STATES, SlurmError, my_jobs, run_
 from cordee.submit import submitter
 from cordee.submit.prepare import Prepared, create_run, prepare
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import keeper_record
 
 _POLL_S = 0.03
 

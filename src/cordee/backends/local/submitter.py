@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from cordee.backends.allocation import keeper_command, keeper_record, start_keeper
 from cordee.backends.submission import Standing, Submitter
 from cordee.errors import SubmitError
 from cordee.node import processes
@@ -14,7 +15,6 @@ from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
 from cordee.starting import START
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import keeper_command, keeper_record, start_keeper
 
 _START_S = 20.0
 _POLL_S = 0.01

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from cordee import wire
+from cordee.backends.allocation import Place
 from cordee.clock import clocks_of
 from cordee.errors import CordeeError, OwnershipError
 from cordee.node.agent import Agent
@@ -26,7 +27,6 @@ from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal
 from cordee.supervise.lanes import Lanes
-from cordee.supervise.place import Place
 from cordee.supervise.supervisor import Supervisor
 from cordee.testing.made_journal import made_plan
 from cordee.testing.simulation.disk import SimulatedDisk, VirtualLane

@@ -7,6 +7,7 @@ import signal
 import time
 from typing import Any
 
+from cordee.backends.allocation import Place
 from cordee.backends.slurm.node.starters import Starters
 from cordee.errors import CordeeError
 from cordee.node import processes
@@ -16,7 +17,6 @@ from cordee.node.identity import agent_file, alive_here, identity, on_this_host,
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
 from cordee.slurm import expand_nodes, job_record, patiently
-from cordee.supervise.place import Place
 from cordee.supervise.starting import PipeHeart
 
 AGENT_SRUN = (

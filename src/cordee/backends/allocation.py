@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any
 
 from cordee import wire
 from cordee.errors import CordeeError
@@ -82,7 +83,7 @@ class Place:
         """Return whether an earlier supervisor still runs."""
         return alive_here(owner)
 
-    def duplicate_of(self, before: RunState) -> Optional[str]:
+    def duplicate_of(self, before: RunState) -> str | None:
         """Return the job that leads this run instead of this one; None when this one does."""
         return None
 
@@ -154,7 +155,7 @@ class LocalPlace(Place):
 
     def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
         super().__init__(folder, plan)
-        self._keeper: Optional[dict[str, Any]] = None
+        self._keeper: dict[str, Any] | None = None
         self._next_keeper = 0.0
         self._heart = MemoryHeart(folder)
 

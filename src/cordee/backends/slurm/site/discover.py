@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cordee.backends.slurm.site.ask import Answers, ask_slurm
+from cordee.backends.slurm.site.draft import draft_text
+from cordee.backends.slurm.site.values import accounts_of, config_of, duration_of, qos_of, site_values
 from cordee.errors import UsageError
 from cordee.findings import Finding
 from cordee.runs.folder import write_atomically
 from cordee.runs.places import profile_folders
 from cordee.slurm import SlurmError, parse_records, run_command
 from cordee.spec.cluster import no_slurm
-from cordee.spec.draft import draft_text
 from cordee.spec.fields import NAME_FORMS, is_name
 from cordee.spec.profile import LOCAL, ClusterProfile
-from cordee.spec.slurm_ask import Answers, ask_slurm
-from cordee.spec.slurm_site import accounts_of, config_of, duration_of, qos_of, site_values
 
 _PATIENCE_S = 60.0
 _SACCT_S = 4.0

@@ -7,9 +7,9 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+from cordee.backends.slurm.site.ask import Answers
 from cordee.errors import CordeeError
 from cordee.slurm import expand_nodes, parse_records
-from cordee.spec.slurm_ask import Answers
 from cordee.units import parse_duration
 
 _ENDLESS = frozenset(["", "UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", "-1"])

@@ -1,0 +1,1 @@
+"""What a Slurm says of itself, as the values of a cluster's profile."""
