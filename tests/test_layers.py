@@ -37,6 +37,7 @@ LAYERS = (
         "run folder, journal, states, block log, logs (node side); sealed series, reader, index (document side)",
     ),
     ("client", "node", "what a training script calls: log, stopping"),
+    ("backends", "both", "what back ends there are and can do (node side); what is asked of them (document side)"),
     ("spec", "document", "documents into frozen models, with the origin of every value"),
     (
         "environment",
@@ -51,10 +52,13 @@ LAYERS = (
     ("checkpoint", "node", "complete checkpoints: saved, found, restored"),
     ("plan", "document", "one frozen Plan, the only input of submit"),
     ("node", "node", "the agent, tasks, ranks, samplers"),
+    ("backends.allocation", "node", "where a supervisor finds itself: the seam"),
     ("insight", "document", "where the time went, saturation, advice"),
     ("vetting", "node", "from the results of many nodes to a verdict; a vetting without a run"),
     ("supervise", "node", "the supervisor and the keeper"),
     ("submit", "document", "handing a plan to whatever runs it: one small seam"),
+    ("backends.local", "both", "this machine: a keeper, and processes as nodes"),
+    ("backends.slurm", "both", "Slurm: one job for each segment, asked about rarely"),
     ("fleet", "document", "what vettings have said over time: history, offenders, actions"),
     ("report", "document", "text, JSON and HTML, rendered once"),
     ("web", "document", "the pages and the HTTP interface over run folders"),
@@ -78,6 +82,9 @@ NODE_MODULES_OF_SHARED_ROOMS = {
         "recording",
         "plan",
     },
+    "backends": {"__init__", "_base"},
+    "backends.local": {"__init__", "node"},
+    "backends.slurm": {"__init__", "node"},
     "data": {"__init__", "shards", "read"},
     "environment": {"__init__", "document", "choose", "engines", "spank"},
 }
@@ -117,8 +124,15 @@ def dotted(path: Path) -> str:
 MODULES = {dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
+def room_of(name: str) -> str:
+    """Return the room of a module: the implementations of a seam may stand above the seam, as rooms of their own."""
+    first, second = (*name.split("."), "")[:2]
+    return f"{first}.{second}" if f"{first}.{second}" in ORDER else first
+
+
 def is_node_side(name: str) -> bool:
-    room, _, inner = name.partition(".")
+    room = room_of(name)
+    inner = name[len(room) + 1 :]
     if room == "__init__":
         return True
     if SIDE[room] == "both":
@@ -173,7 +187,7 @@ def faults_of_order(name: str, source: str) -> Iterator[str]:
         if found.module.startswith("."):
             yield f"{name}:{found.line}: a relative import; rooms are named in full"
         elif found.module.startswith("cordee."):
-            here, there = name.partition(".")[0], found.module.split(".")[1]
+            here, there = room_of(name), room_of(found.module.removeprefix("cordee."))
             if there in ORDER and ORDER[there] > ORDER[here]:
                 yield f"{name}:{found.line}: {here} imports {found.module}, a later room"
 
@@ -196,7 +210,7 @@ def faults_of_side(name: str, source: str) -> Iterator[str]:
 
 
 def test_every_room_has_a_place_in_the_order_and_every_place_a_room():
-    assert {name.partition(".")[0] for name in MODULES} - {"__init__"} == set(ORDER)
+    assert {room_of(name) for name in MODULES} - {"__init__"} == set(ORDER)
 
 
 def test_a_room_imports_only_from_rooms_before_it():

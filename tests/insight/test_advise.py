@@ -8,19 +8,12 @@ from typing import Any
 
 import pytest
 
+from cordee.backends.facts import NodeGroup, Partition, Reservation, SchedulerFacts
 from cordee.backends.slurm.limits import explain, read_limit, read_tres
 from cordee.backends.slurm.reasons import OUTLOOKS, REASONS, STATES, split_reason
 from cordee.backends.slurm.refusals import explain_refusal
 from cordee.insight.advise import advise
-from cordee.insight.advise.situation import (
-    DiskFacts,
-    MemoryFacts,
-    NodeGroup,
-    Partition,
-    Reservation,
-    SchedulerFacts,
-    Situation,
-)
+from cordee.insight.advise.situation import DiskFacts, MemoryFacts, Situation
 from cordee.insight.advise.wording import setting, size_value, time_value
 from cordee.insight.advise.words import SAYINGS, causes
 from cordee.runs.state import NodeState, RankState, RunState

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from cordee.backends.slurm.node.allocation import SlurmPlace
+from cordee.backends.slurm.node.allocation import SlurmAllocation
 from cordee.node import processes
 from cordee.node.identity import identity
 from cordee.runs.folder import RunFolder
@@ -30,7 +30,7 @@ def place(tmp_path, monkeypatch):
 
     def made(requeues):
         monkeypatch.setenv("SLURM_RESTART_COUNT", str(requeues))
-        return SlurmPlace(RunFolder(tmp_path), {"steps": [{"tasks": {"launch": "fork"}}]})
+        return SlurmAllocation(RunFolder(tmp_path), {"steps": [{"tasks": {"launch": "fork"}}]})
 
     return made
 

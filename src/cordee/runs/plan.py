@@ -104,7 +104,7 @@ class Metrics(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What nodes read of the plan."""
+    """What nodes read of the plan; `backend_part` is where a back end of others lies, as `module:object`."""
 
     run: str
     backend: str
@@ -115,6 +115,7 @@ class Plan(NamedTuple):
     timeouts: Timeouts
     sampling: Sampling
     metrics: Metrics = Metrics()
+    backend_part: Optional[str] = None
 
     @property
     def step(self) -> Step:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cordee.backends import is_known
 from cordee.checkpoint.owner import owners_folder
 from cordee.errors import DocumentError, RunFolderError
 from cordee.findings import Finding
@@ -24,7 +25,7 @@ from cordee.spec.command_line import argv_of, document_of
 from cordee.spec.files import write_new
 from cordee.spec.load import LoadedJob, load_command, load_job
 from cordee.spec.masking import masked_document, masked_text
-from cordee.submit import has_submitter, submitter
+from cordee.submit import submitter
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def prepare(spec: str, cluster: str, flags: dict[str, Any], runs: Path | None, p
     run_id = new_run_id(loaded.job.name)
     folder = RunFolder((runs or runs_path(loaded.cluster.runs or "runs")) / run_id)
     plan, findings = make_plan(loaded, run_id=run_id, run_folder=folder.root)
-    script = submitter(plan.backend).script(folder, plan.document()) if has_submitter(plan.backend) else ""
+    script = submitter(plan.backend).script(folder, plan.document()) if is_known(plan.backend) else ""
     return Prepared(loaded, plan, [_masked(finding) for finding in findings], script)
 
 

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Optional, Union
 
 from cordee import wire
-from cordee.backends.allocation import Place
+from cordee.backends.allocation import Allocation
 from cordee.clock import monotonic
 from cordee.errors import WireError
 from cordee.runs.journal import JournalWriter
@@ -41,7 +41,7 @@ class Agents:
         machines: Machines,
         nodes: Nodes,
         journal: JournalWriter,
-        place: Place,
+        place: Allocation,
         attempt: Callable[[], Optional[int]],
         changed: Callable[[], object],
         released: Callable[[Optional[BaseException]], object],

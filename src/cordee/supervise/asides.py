@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any, Callable, Coroutine, Union
 
-from cordee.backends.allocation import Place
+from cordee.backends.allocation import Allocation
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.clock import monotonic
 from cordee.runs.lane import Inline, Look
@@ -54,7 +54,7 @@ class Asides:
         beginnings: Beginnings,
         checkpoints: RunCheckpoints,
         lane: Inline,
-        place: Place,
+        place: Allocation,
         happened: Callable[[RunEvent], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -123,7 +123,7 @@ class GoneAgents:
         troubles: says what fails.
     """
 
-    def __init__(self, place: Place, lane: Inline, told: Callable[[FoundGone], None], troubles: Troubles) -> None:
+    def __init__(self, place: Allocation, lane: Inline, told: Callable[[FoundGone], None], troubles: Troubles) -> None:
         self._place, self._told = place, told
         self._wanted: list[tuple[str, int]] = []
         failed = "looking for ended agents failed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Mapping, NamedTuple, Optional, Union
 
-from cordee.backends.allocation import Place
+from cordee.backends.allocation import Allocation
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.clock import monotonic
 from cordee.errors import EXIT_INTERNAL, CordeeError, OwnershipError
@@ -59,7 +59,7 @@ class Ending:
     def __init__(
         self,
         folder: RunFolder,
-        place: Place,
+        place: Allocation,
         journal: JournalWriter,
         lanes: Lanes,
         checkpoints: RunCheckpoints,

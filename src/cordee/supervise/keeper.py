@@ -17,7 +17,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
-from cordee.backends.allocation import EXIT_REFUSED, LocalPlace, forget_heartbeat, heartbeat, node_side_environment
 from cordee.errors import CordeeError, OwnershipError
 from cordee.node import processes
 from cordee.node.identity import agent_file, alive_here, identity, read_record
@@ -26,7 +25,9 @@ from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import client_journal
 from cordee.starting import module_argv
+from cordee.supervise.keeping import forget_heartbeat, heartbeat, machine_nodes, node_side_environment
 from cordee.supervise.ownership import Ownership
+from cordee.supervise.starting import EXIT_REFUSED
 from cordee.supervise.waking import Waking
 
 # Where nobody ends and nobody calls: the run's folder is looked at so seldom.
@@ -152,7 +153,7 @@ class Keeper:
                 agent_file(folder, node),
                 folder.control / f"agent-{node}.log",
             )
-            for node in LocalPlace(folder, self.plan).node_names()
+            for node in machine_nodes(self.plan)
         }
         self._heartbeat: tuple[int, float] = (0, time.monotonic())
         self._journal = JournalFollower(folder, keep=False)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
-from cordee.backends.allocation import Place
+from cordee.backends.allocation import Allocation
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.errors import RunFolderError
@@ -20,7 +20,9 @@ from cordee.supervise.ends import SegmentOver
 from cordee.units import parse_utc, utc_text
 
 
-def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, checkpoints: RunCheckpoints) -> RunState:
+def state_at_start(
+    journal: JournalWriter, folder: RunFolder, place: Allocation, checkpoints: RunCheckpoints
+) -> RunState:
     """Return the run's state; a segment of another allocation that has no end in the journal gets one first.
 
     Raises:
@@ -52,7 +54,7 @@ def ended_from_outside(state: RunState) -> bool:
     return state.ended and state.reason.startswith("job_")
 
 
-def left_over(before: RunState, place: Place) -> Optional[SegmentOver]:
+def left_over(before: RunState, place: Allocation) -> Optional[SegmentOver]:
     """Return the end of this very allocation's segment, written by a supervisor that was killed before the run went on."""
     here = place.allocation
     if before.state != "queued" or not before.chain or not here or before.allocation != here:

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any, Callable, Mapping, Optional
 
-from cordee.backends.allocation import Place
+from cordee.backends.allocation import Allocation
 from cordee.checkpoint.folder import Checkpoint
 from cordee.checkpoint.owner import BEAT_S, RunCheckpoints
 from cordee.clock import monotonic
@@ -55,7 +55,7 @@ class Ticker:
     def __init__(
         self,
         folder: RunFolder,
-        place: Place,
+        place: Allocation,
         journal: JournalWriter,
         lanes: Lanes,
         checkpoints: RunCheckpoints,

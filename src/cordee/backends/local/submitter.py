@@ -7,13 +7,13 @@ import sys
 import time
 from typing import Any
 
-from cordee.backends.allocation import keeper_command, keeper_record, start_keeper
 from cordee.backends.submission import Standing, Submitter
 from cordee.errors import SubmitError
 from cordee.node import processes
 from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
 from cordee.starting import START
+from cordee.supervise.keeping import keeper_command, keeper_record, start_keeper
 from cordee.supervise.ownership import Ownership
 
 _START_S = 20.0

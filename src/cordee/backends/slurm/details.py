@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from cordee.backends.facts import NodeGroup
 from cordee.backends.slurm.limits import Limit, explain, read_tres
 from cordee.backends.slurm.reasons import Reason
 from cordee.findings import Finding
-from cordee.insight.advise.situation import NodeGroup, Situation
+from cordee.insight.advise.situation import Situation
 from cordee.insight.advise.wording import filled, note, setting, time_value
 from cordee.units import format_duration, format_size, parse_duration, utc_text
 

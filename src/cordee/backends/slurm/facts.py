@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from cordee.backends.facts import GONE, NodeGroup, Partition, Reservation, SchedulerFacts
 from cordee.backends.slurm.limits import read_limit, read_tres
 from cordee.backends.slurm.reasons import split_reason
 from cordee.backends.slurm.values import NOTHING, gpus, moment, number, seconds, size_bytes, text_of, whole
-from cordee.insight.advise.situation import GONE, NodeGroup, Partition, Reservation, SchedulerFacts
 from cordee.runs.folder import RunFolder
 from cordee.slurm import (
     COMMENT_PREFIX,

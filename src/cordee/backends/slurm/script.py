@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cordee.backends.allocation import EXIT_REFUSED
 from cordee.backends.slurm.node.allocation import agent_srun
 from cordee.runs.folder import RunFolder
 from cordee.slurm import COMMENT_PREFIX
 from cordee.starting import DEAF_AT_FIRST, START
+from cordee.supervise.starting import EXIT_REFUSED
 from cordee.supervise.supervisor import EXIT_ENDED, EXIT_NOT_OURS
 
 _HUNG_S = 60

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from cordee.backends.slurm.details import DETAILED, described, limit_reached, told
 from cordee.backends.slurm.limits import explain, read_limit
 from cordee.backends.slurm.reasons import STATES
+from cordee.backends.slurm.refusals import explain_refusal
 from cordee.findings import Finding
+from cordee.insight.advise.meaning import Meaning, Reasons, expected_start, not_known_to_the_scheduler
 from cordee.insight.advise.situation import Situation
-from cordee.insight.advise.wording import Rule, note, setting
-from cordee.units import format_duration, utc_text
-
-_SOON_S = 60.0
+from cordee.insight.advise.wording import Rule, filled, note, setting
+from cordee.units import format_duration
 
 
 def scheduler_reason(situation: Situation) -> Iterator[Finding]:
@@ -31,17 +32,6 @@ def scheduler_reason(situation: Situation) -> Iterator[Finding]:
         return
     limit = read_limit(facts.reason)
     yield limit_reached(situation, limit) if limit else told(situation, facts.reason, explain(facts.reason))
-
-
-def not_known_to_the_scheduler(situation: Situation) -> Iterator[Finding]:
-    """Say so when a run waits and the scheduler has no job of it."""
-    facts = situation.scheduler
-    if facts.job is None and not facts.state:
-        if facts.unknown:
-            yield note("scheduler-unknown", "the scheduler could not be asked", next="try again in a minute")
-        else:
-            text = "the scheduler has no job of it: it was never placed, or ended before its first word"
-            yield note("no-job", text, "error", next=f"`cordee resume {situation.run}` submits it again")
 
 
 def too_few_usable_nodes(situation: Situation) -> Iterator[Finding]:
@@ -73,15 +63,10 @@ def failing_prolog(situation: Situation) -> Iterator[Finding]:
         yield note("prolog", text, "warn", next=advice, nodes=",".join(nodes))
 
 
-def expected_start(situation: Situation) -> Iterator[Finding]:
-    """Say when the scheduler expects to start it."""
-    facts = situation.scheduler
-    if facts.starts_at is None or facts.reason not in ("", "Priority", "Resources", "Reservation", "Licenses"):
-        return
-    wait = facts.starts_at - situation.now
-    when = "within a minute" if wait < _SOON_S else f"in {format_duration(wait)}, at {utc_text(facts.starts_at)[:16]}Z"
-    text = f"the scheduler expects to start it {when}; jobs that end early bring it forward"
-    yield note("expected-start", text, "info", starts_at=facts.starts_at)
+def start_in_line(situation: Situation) -> Iterator[Finding]:
+    """Say when Slurm expects to start a job that waits for its turn; of others its estimate says nothing."""
+    if situation.scheduler.reason in ("", "Priority", "Resources", "Reservation", "Licenses"):
+        yield from expected_start(situation)
 
 
 def longer_than_needed(situation: Situation) -> Iterator[Finding]:
@@ -102,6 +87,19 @@ WAITING: tuple[Rule, ...] = (
     not_known_to_the_scheduler,
     too_few_usable_nodes,
     failing_prolog,
-    expected_start,
+    start_in_line,
     longer_than_needed,
 )
+
+
+def _meaning(situation: Situation) -> Meaning:
+    facts = situation.scheduler
+    known = STATES.get(facts.state) or explain(facts.reason)
+    return Meaning(filled(known.meaning, situation), filled(known.next, situation))
+
+
+def _refusal(said: str, asked: Mapping[str, Any]) -> Finding | None:
+    return explain_refusal(said, qos=asked.get("qos"), account=asked.get("account"))
+
+
+REASONS = Reasons(WAITING, _meaning, _refusal)

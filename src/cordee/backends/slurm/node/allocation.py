@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any
+from typing import Any, Optional
 
-from cordee.backends.allocation import Place
+from cordee.backends.allocation import Allocation
 from cordee.backends.slurm.node.starters import Starters
 from cordee.errors import CordeeError
-from cordee.node import processes
+from cordee.node import allocation, processes
 from cordee.node.addresses import reachable_address
-from cordee.node.allocation import Allocation
 from cordee.node.identity import agent_file, alive_here, identity, on_this_host, read_record
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
@@ -42,7 +41,7 @@ def agent_srun(plan: dict[str, Any]) -> list[str]:
     return [*AGENT_SRUN, *([environment["option"]] if environment.get("option") else [])]
 
 
-class SlurmPlace(Place):
+class SlurmAllocation(Allocation):
     """The allocation that this process runs in.
 
     Args:
@@ -53,11 +52,9 @@ class SlurmPlace(Place):
         CordeeError: this process runs in no Slurm job.
     """
 
-    chains = True
-
     def __init__(self, folder: RunFolder, plan: dict[str, Any]) -> None:
         super().__init__(folder, plan)
-        here = Allocation.here()
+        here = allocation.Allocation.here()
         if here is None:
             raise CordeeError("a supervisor for Slurm was started outside of a job", given="no SLURM_JOB_ID")
         self._here = here
@@ -103,14 +100,14 @@ class SlurmPlace(Place):
             return False
         return self._holds_nodes(str(owner["job"]))
 
-    def duplicate_of(self, before: RunState) -> str | None:
+    def duplicate_of(self, before: RunState) -> Optional[str]:
         """Return the job that was placed for this run and is not this one, as long as it waits or runs."""
         if before.job in (None, self._here.job):
             return None
         return before.job if self._holds_nodes(str(before.job), or_waits=True) else None
 
     def _holds_nodes(self, job: str, or_waits: bool = False) -> bool:
-        record: dict[str, str] | None = None
+        record: Optional[dict[str, str]] = None
 
         def ask() -> str:
             nonlocal record

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Optional
 
 from cordee.node.identity import agent_file, read_record
 from cordee.runs.folder import RunFolder, say
@@ -44,8 +45,8 @@ class Starters:
         self,
         folder: RunFolder,
         srun: list[str],
-        cores: str | None = None,
-        start: Callable[[list[str]], subprocess.Popen[bytes]] | None = None,
+        cores: Optional[str] = None,
+        start: Optional[Callable[[list[str]], subprocess.Popen[bytes]]] = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder, self._srun, self._cores, self._clock = folder, srun, cores, clock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Optional
 
 from cordee.errors import CordeeError
 from cordee.node.world import World
@@ -12,7 +13,12 @@ from cordee.slurm import expand_nodes, fold_nodes
 _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
-def slurm_environment(base: Mapping[str, str], world: World, rank: int, cpus_per_rank: int | None) -> dict[str, str]:
+def rank_environment(base: Mapping[str, str], world: World, rank: int, cpus_per_rank: Optional[int]) -> dict[str, str]:
+    """Return what a rank finds beside the variables of Cordée: nothing where its agent is in no job."""
+    return slurm_environment(base, world, rank, cpus_per_rank) if "SLURM_JOB_ID" in base else {}
+
+
+def slurm_environment(base: Mapping[str, str], world: World, rank: int, cpus_per_rank: Optional[int]) -> dict[str, str]:
     """Return Slurm's variables for one rank, over those of the agent.
 
     They describe the nodes of this attempt, not those of the job: a script that reads SLURM_JOB_NODELIST must not meet a
@@ -63,7 +69,7 @@ def fold_counts(counts: Sequence[int]) -> str:
     return ",".join(f"{count}(x{times})" if times > 1 else str(count) for count, times in runs)
 
 
-def _counts_of(counts: str, job_nodes: str, nodes: Sequence[str]) -> list[int] | None:
+def _counts_of(counts: str, job_nodes: str, nodes: Sequence[str]) -> Optional[list[int]]:
     """Return the numbers that belong to `nodes`, or None when the job's variables do not fit together."""
     expanded: list[int] = []
     for part in counts.split(","):

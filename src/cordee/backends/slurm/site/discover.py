@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cordee.backends import HERE
+from cordee.backends.slurm.site import no_slurm
 from cordee.backends.slurm.site.ask import Answers, ask_slurm
 from cordee.backends.slurm.site.draft import draft_text
 from cordee.backends.slurm.site.values import accounts_of, config_of, duration_of, qos_of, site_values
@@ -17,9 +19,8 @@ from cordee.findings import Finding
 from cordee.runs.folder import write_atomically
 from cordee.runs.places import profile_folders
 from cordee.slurm import SlurmError, parse_records, run_command
-from cordee.spec.cluster import no_slurm
 from cordee.spec.fields import NAME_FORMS, is_name
-from cordee.spec.profile import LOCAL, ClusterProfile
+from cordee.spec.profile import ClusterProfile
 
 _PATIENCE_S = 60.0
 _SACCT_S = 4.0
@@ -104,8 +105,8 @@ def discover(name: str | None = None, environ: Mapping[str, str] = os.environ) -
         raise no_slurm(error, environ) from None
     values, config = site_values(answers), config_of(answers)
     chosen = name or (config.get("ClusterName", "") if is_name(config.get("ClusterName", "")) else "slurm")
-    if not is_name(chosen) or chosen == LOCAL:
-        raise UsageError("this cannot be the name of a cluster", given=chosen, allowed=f"{NAME_FORMS}; not {LOCAL}")
+    if not is_name(chosen) or chosen == HERE:
+        raise UsageError("this cannot be the name of a cluster", given=chosen, allowed=f"{NAME_FORMS}; not {HERE}")
     values = {**values, "name": chosen, "slurm_cluster": config.get("ClusterName")}
     facts = _facts(answers, config, environ)
     unenforced = _unenforced(answers, values)
