@@ -6,6 +6,7 @@ which is looked at for names that the table does not have and for nothing else.
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Optional
@@ -35,12 +36,12 @@ _NOBODYS = Abilities(queues=True, several_machines=True)
 
 def known() -> list[str]:
     """Return the names of all back ends, those of others too."""
-    return sorted({*BUILT_IN, *_of_others()})
+    return sorted({*BUILT_IN, *_of_others(tuple(sys.path))})
 
 
 def is_known(name: str) -> bool:
     """Return whether there is a back end of this name; those of others are looked at where the table does not have it."""
-    return name in BUILT_IN or name in _of_others()
+    return name in BUILT_IN or name in _of_others(tuple(sys.path))
 
 
 def backend(name: str) -> Backend:
@@ -54,7 +55,7 @@ def backend(name: str) -> Backend:
 
 def part_of(name: str) -> Optional[str]:
     """Return where the back end of others lies that has this name, as `module:object`; None: a built-in one, or none."""
-    return None if name in BUILT_IN else _of_others().get(name)
+    return None if name in BUILT_IN else _of_others(tuple(sys.path)).get(name)
 
 
 def backend_on_node(name: str, part: Optional[str]) -> Backend:
@@ -85,7 +86,7 @@ def load(part: str) -> Any:
 
 
 @lru_cache(maxsize=None)
-def _of_others() -> dict[str, str]:
+def _of_others(path: tuple[str, ...]) -> dict[str, str]:
     from importlib.metadata import entry_points
 
     points: Any = entry_points()

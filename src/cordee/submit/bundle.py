@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import cordee
+from cordee.errors import SubmitError
 
 NODE_SIDE = (
     "__init__.py",
@@ -90,6 +91,28 @@ def bundled_files() -> dict[str, Path]:
     if spec is None or spec.origin is None or Path(spec.origin).name != "pynvml.py":
         return {}
     return {"cordee/hardware/_bundled_pynvml.py": Path(spec.origin)}
+
+
+def add_package(target: Path, part: str) -> None:
+    """Add the Python files of the package that holds a `module:object` to a node.zip.
+
+    Raises:
+        SubmitError: it is no package of Python files.
+        OSError: they cannot be read, or the zip cannot be written.
+    """
+    name = part.partition(":")[0].partition(".")[0]
+    spec = importlib.util.find_spec(name)
+    folders = [Path(folder) for folder in (spec.submodule_search_locations if spec else None) or ()]
+    files = {f"{name}/{path.relative_to(folder)}": path for folder in folders for path in sorted(folder.rglob("*.py"))}
+    if spec is not None and not folders and spec.origin and spec.origin.endswith(".py"):
+        files = {f"{name}.py": Path(spec.origin)}
+    if not files:
+        raise SubmitError(
+            f"nodes cannot be given {name}", given=part, allowed="a package or module of Python files", next="mend it"
+        )
+    with zipfile.ZipFile(target, "a", zipfile.ZIP_STORED) as archive:
+        for inside, path in files.items():
+            archive.writestr(zipfile.ZipInfo(inside, _EPOCH), path.read_bytes())
 
 
 def write_node_zip(target: Path) -> None:

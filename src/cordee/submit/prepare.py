@@ -12,7 +12,7 @@ from typing import Any
 
 from cordee.backends import is_known
 from cordee.checkpoint.owner import owners_folder
-from cordee.errors import DocumentError, RunFolderError
+from cordee.errors import DocumentError, RunFolderError, SubmitError
 from cordee.findings import Finding
 from cordee.plan.compile import make_plan
 from cordee.plan.model import EnvironmentPlan, Plan
@@ -118,7 +118,7 @@ def create_run(prepared: Prepared) -> RunFolder:
     Raises:
         RunFolderError: it cannot be written; what was begun is removed.
     """
-    from cordee.submit.bundle import write_node_zip
+    from cordee.submit.bundle import add_package, write_node_zip
 
     plan, loaded = prepared.plan, prepared.loaded
     folder = RunFolder.create(Path(plan.folder).parent, plan.run)
@@ -137,6 +137,8 @@ def create_run(prepared: Prepared) -> RunFolder:
         no_code = (saved, owners_folder(saved), *(one.place for one in plan.step.data if "://" not in one.place))
         digest = snapshot_code(loaded.folder, folder.code, folder.code_manifest, without=tuple(map(Path, no_code)))
         write_node_zip(folder.node_zip)
+        if plan.backend_part is not None:
+            add_package(folder.node_zip, plan.backend_part)
         write_atomically(folder.submit / submitter(plan.backend).script_name, prepared.script)
         os.makedirs(plan.step.checkpoint.path, exist_ok=True)
         frozen = plan.model_copy(update={"code_digest": digest})
@@ -148,9 +150,9 @@ def create_run(prepared: Prepared) -> RunFolder:
         )
         if journal.last_error is not None:
             raise journal.last_error
-    except (OSError, RunFolderError) as error:
+    except (OSError, RunFolderError, SubmitError) as error:
         shutil.rmtree(folder.root, ignore_errors=True)
-        if isinstance(error, RunFolderError):
+        if not isinstance(error, OSError):
             raise
         raise RunFolderError(
             f"cannot write the run folder: {error.strerror}",
