@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,8 +99,3 @@ def spool_environment(folder: Path) -> dict[str, str]:
         "CORDEE_CLUSTERS_PATH": str(folder),
         "PYTHONPATH": os.pathsep.join([str(OUTSIDE), str(SOURCE)]),
     }
-
-
-def outside_copy(folder: Path) -> Path:
-    """Return a copy of the package that nobody else imports."""
-    return Path(shutil.copytree(OUTSIDE, folder / "outside"))
