@@ -17,6 +17,7 @@ class Abilities:
         honours: keys of documents that mean something here and not everywhere: `need.partition`, `launch`.
         most_nodes: how many nodes a run may have at most, None: as many as the place has.
         rank_variables: what every rank finds in its environment beside the variables of Cordée.
+        prints_to: the file in the run's `submit/` folder that has what a job itself printed, with `{job}` in it.
     """
 
     queues: bool = False
@@ -25,6 +26,7 @@ class Abilities:
     honours: tuple[str, ...] = ()
     most_nodes: Optional[int] = None
     rank_variables: tuple[str, ...] = ()
+    prints_to: Optional[str] = None
 
 
 @dataclass(frozen=True)

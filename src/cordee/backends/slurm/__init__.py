@@ -24,6 +24,7 @@ BACKEND = Backend(
             "environment.step_option",
         ),
         rank_variables=SLURM_WORLD,
+        prints_to="slurm-{job}.out",
     ),
     submission="cordee.backends.slurm.submitter:SlurmSubmitter",
     allocation="cordee.backends.slurm.node.allocation:SlurmAllocation",

@@ -173,7 +173,9 @@ def no_first_word(situation: Situation) -> Iterator[Finding]:
         found = next(causes((*facts.batch_output, *situation.own_output)), None)
         if found is not None:
             text += f": {found.text}"
-        advice = f"see submit/slurm-{facts.job}.out and control/supervisor.log in the run folder"
+        prints_to = abilities(situation.backend).prints_to
+        printed = f"submit/{prints_to.format(job=facts.job)} and " if prints_to else ""
+        advice = f"see {printed}control/supervisor.log in the run folder"
         yield note("no-first-word", text, "warn", next=found.next if found else advice)
 
 
