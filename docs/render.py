@@ -11,9 +11,9 @@ from typing import Any
 import click
 from notebook import write_notebook
 
+from cordee.backends.slurm.limits import explain
+from cordee.backends.slurm.reasons import OUTLOOKS, REASONS, STATES
 from cordee.cli.group import COMMANDS, LazyGroup
-from cordee.insight.advise.limits import explain
-from cordee.insight.advise.reasons import OUTLOOKS, REASONS, STATES
 from cordee.report.datasets import DataSet, datasets
 from cordee.spec.protocol_schema import check_list, kind_text
 

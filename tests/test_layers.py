@@ -40,11 +40,15 @@ LAYERS = (
     ),
     ("client", "node", "what a training script calls: log, stopping"),
     ("registry", "document", "the systems, and the doors of each"),
+    ("backends", "both", "what back ends there are and can do (node side); what is asked of them (document side)"),
     ("spec", "document", "documents into frozen models, with the origin of every value"),
     ("plan", "document", "one frozen Plan, the only input of submit"),
     ("node", "node", "the agent, tasks, ranks, samplers"),
+    ("backends.allocation", "node", "where a supervisor finds itself: the seam"),
     ("supervise", "node", "the supervisor and the keeper"),
     ("submit", "document", "handing a plan to whatever runs it: one small seam"),
+    ("backends.local", "both", "this machine: a keeper, and processes as nodes"),
+    ("backends.slurm", "both", "Slurm: one job for each segment, asked about rarely"),
     ("checks", "node", "questions about a node, each asked in a process that can be killed"),
     (
         "environment",
@@ -79,6 +83,9 @@ NODE_MODULES_OF_SHARED_ROOMS = {
         "plan",
         "checkpoint",
     },
+    "backends": {"__init__", "_base"},
+    "backends.local": {"__init__", "node"},
+    "backends.slurm": {"__init__", "node"},
     "data": {"__init__", "shards", "read"},
     "environment": {"__init__", "document", "choose", "engines", "spank", "node"},
 }
@@ -90,7 +97,8 @@ STOREYS = {
         ("__init__", "errors", "clock", "opening", "parts", "findings", "units", "words", "stats"), PLATFORM
     ),
     **dict.fromkeys(
-        ("slurm", "starting", "wire", "hardware", "squashfs", "runs", "client", "registry", "spec"), PLATFORM
+        ("slurm", "starting", "wire", "hardware", "squashfs", "runs", "client", "registry", "backends", "spec"),
+        PLATFORM,
     ),
     **dict.fromkeys(("plan", "node", "supervise", "submit"), PLATFORM),
     **dict.fromkeys(("checks", "vetting", "fleet", "spec.fleet_site", "spec.rules"), "vetting"),
@@ -114,13 +122,32 @@ CROSSINGS = {
     ("__init__", "data.read.dataset"): "the published `cordee.dataset`, for type checkers; found by its name when used",
     ("spec.profile", "spec.fleet_site"): "tables of the cluster profile; systems bring tables of the job document only",
     ("submit.situation", "insight.advise.situation"): "a back end's facts for advice; they belong to the back end",
-    ("submit.slurm.facts", "insight.advise.limits"): "reasons why a job waits; they belong to the back end",
-    ("submit.slurm.facts", "insight.advise.reasons"): "reasons why a job waits; they belong to the back end",
-    ("submit.slurm.facts", "insight.advise.situation"): "a back end's facts for advice; they belong to the back end",
-    ("submit.slurm.refusals", "insight.advise.refusals"): "what sbatch refuses; it belongs to the back end",
-    ("submit.slurm.values", "insight.advise.limits"): "limits of Slurm; they belong to the back end",
     ("supervise.remarks", "report"): "a child, where it is installed, writes the report that a run leaves",
     ("insight.saturation.validation.conduct", "cli"): "a validation records with the command that users have",
+    (
+        "backends.slurm.details",
+        "insight.advise.situation",
+    ): "the words in which advice is told; reasons why a job waits belong to the back end",
+    (
+        "backends.slurm.details",
+        "insight.advise.wording",
+    ): "the words in which advice is told; reasons why a job waits belong to the back end",
+    (
+        "backends.slurm.refusals",
+        "insight.advise.wording",
+    ): "the words in which advice is told; reasons why a job waits belong to the back end",
+    (
+        "backends.slurm.waiting",
+        "insight.advise.meaning",
+    ): "the words in which advice is told; reasons why a job waits belong to the back end",
+    (
+        "backends.slurm.waiting",
+        "insight.advise.situation",
+    ): "the words in which advice is told; reasons why a job waits belong to the back end",
+    (
+        "backends.slurm.waiting",
+        "insight.advise.wording",
+    ): "the words in which advice is told; reasons why a job waits belong to the back end",
 }
 # The node side names these of the document side and imports none: they run as children where they are installed,
 # and `cordee.open_run` is found by name when a script that reads runs asks for it.
@@ -158,8 +185,15 @@ def dotted(path: Path) -> str:
 MODULES = {dotted(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
+def room_of(name: str) -> str:
+    """Return the room of a module: the implementations of a seam may stand above the seam, as rooms of their own."""
+    first, second = (*name.split("."), "")[:2]
+    return f"{first}.{second}" if f"{first}.{second}" in ORDER else first
+
+
 def is_node_side(name: str) -> bool:
-    room, _, inner = name.partition(".")
+    room = room_of(name)
+    inner = name[len(room) + 1 :]
     if room == "__init__":
         return True
     if SIDE[room] == "both":
@@ -249,7 +283,7 @@ def faults_of_order(name: str, source: str) -> Iterator[str]:
         if found.module.startswith("."):
             yield f"{name}:{found.line}: a relative import; rooms are named in full"
         elif found.module.startswith("cordee."):
-            here, there = name.partition(".")[0], found.module.split(".")[1]
+            here, there = room_of(name), room_of(found.module.removeprefix("cordee."))
             ordered = {storey_of(name), storey_of(found.module.removeprefix("cordee."))} <= {PLATFORM, FACE, TESTING}
             if there in ORDER and ORDER[there] > ORDER[here] and ordered:
                 yield f"{name}:{found.line}: {here} imports {found.module}, a later room"
@@ -273,7 +307,7 @@ def faults_of_side(name: str, source: str) -> Iterator[str]:
 
 
 def test_every_room_has_a_place_in_the_order_and_every_place_a_room():
-    assert {name.partition(".")[0] for name in MODULES} - {"__init__"} == set(ORDER)
+    assert {room_of(name) for name in MODULES} - {"__init__"} == set(ORDER)
 
 
 def test_a_room_imports_only_from_rooms_before_it():

@@ -8,19 +8,12 @@ from typing import Any
 
 import pytest
 
+from cordee.backends.facts import NodeGroup, Partition, Reservation, SchedulerFacts
+from cordee.backends.slurm.limits import explain, read_limit, read_tres
+from cordee.backends.slurm.reasons import OUTLOOKS, REASONS, STATES, split_reason
+from cordee.backends.slurm.refusals import explain_refusal
 from cordee.insight.advise import advise
-from cordee.insight.advise.limits import explain, read_limit, read_tres
-from cordee.insight.advise.reasons import OUTLOOKS, REASONS, STATES, split_reason
-from cordee.insight.advise.refusals import explain_refusal
-from cordee.insight.advise.situation import (
-    DiskFacts,
-    MemoryFacts,
-    NodeGroup,
-    Partition,
-    Reservation,
-    SchedulerFacts,
-    Situation,
-)
+from cordee.insight.advise.situation import DiskFacts, MemoryFacts, Situation
 from cordee.insight.advise.wording import setting, size_value, time_value
 from cordee.insight.advise.words import SAYINGS, causes
 from cordee.runs.state import NodeState, RankState, RunState
@@ -627,3 +620,19 @@ def test_values_are_written_as_people_write_them():
     assert parse_size(size_value(6.2e9, up=True)) == 7 * 10**9
     assert parse_size(size_value(6.2e9)) == 6 * 10**9
     assert size_value(150e6) == "150MB"
+
+
+def test_a_back_end_without_reasons_of_its_own_is_told_in_its_own_words():
+    waits = advise(situation(scheduler=SchedulerFacts("elsewhere", "7", "PENDING", "the shed is closed")))
+    assert waits.verdict == "it waits because the shed is closed"
+    ended = advise(situation(RunState(state="running"), SchedulerFacts("elsewhere", "7", "NODE_FAIL", nodes="n3")))
+    assert ended.verdict == "it failed because its job ended (node fail) (n3)"
+    silent = first(situation(scheduler=SchedulerFacts("elsewhere", "7", "RUNNING", elapsed_s=300.0)))
+    assert "control/supervisor.log" in silent.next
+    assert "slurm" not in silent.next
+
+
+def test_a_refusal_of_a_back_end_that_explains_none_is_told_as_it_was_said():
+    state = RunState(state="failed", reason="refused", text="Invalid account")
+    assert first(situation(state, SchedulerFacts("elsewhere"))).text == "Invalid account"
+    assert first(situation(state, SchedulerFacts("slurm"))).rule == "refused-account"

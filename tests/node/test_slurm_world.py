@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from cordee.backends.slurm.node.world import fold_counts, slurm_environment
 from cordee.client.variables import SLURM_WORLD
 from cordee.node.ranks import base_environment, rank_environment
-from cordee.node.slurm_world import fold_counts, slurm_environment
 from cordee.node.world import World
 from cordee.runs.plan import Checkpoints, Plan, Request, Sampling, Step, Tasks, Timeouts
 from cordee.slurm import expand_nodes, fold_nodes

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cordee.backends.slurm.script import batch_script
 from cordee.environment.document import Environment, environment_of
 from cordee.environment.engines import ENGINES
 from cordee.environment.engines._base import Engine, Missing
@@ -16,7 +17,6 @@ from cordee.plan.render import render_plan
 from cordee.runs.folder import RunFolder
 from cordee.spec.load import load_job
 from cordee.submit.prepare import create_run, prepare
-from cordee.submit.slurm.script import batch_script
 
 from .conftest import HEAD, Make
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from cordee.backends.slurm.script import options
+from cordee.backends.slurm.site.discover import discover
 from cordee.findings import Finding
 from cordee.runs.folder import RunFolder
 from cordee.slurm import SlurmError, run_command
 from cordee.spec.cluster import list_clusters, load_cluster
-from cordee.spec.discover import discover
-from cordee.submit.slurm.script import options
 from cordee.testing.slurm import DisposableSlurm
 
 from .conftest import HEAD, Make

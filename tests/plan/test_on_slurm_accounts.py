@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cordee.backends.slurm.script import options
+from cordee.backends.slurm.site.discover import discover
 from cordee.runs.folder import RunFolder
 from cordee.slurm import WAITING_STATES, SlurmError, job_record, run_command
-from cordee.spec.discover import discover
-from cordee.submit.slurm.script import options
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.configuration import user_name
 from cordee.testing.slurm.daemons import wait_until

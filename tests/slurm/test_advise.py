@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from cordee.backends.slurm.refusals import explain_refusal
 from cordee.cli.group import COMMANDS
 from cordee.errors import SubmitError
 from cordee.insight.advise import Advice, advise
-from cordee.insight.advise.refusals import explain_refusal
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import replay

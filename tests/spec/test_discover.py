@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cordee.backends.slurm.site.discover import discover
 from cordee.errors import UsageError
 from cordee.slurm import SlurmError
 from cordee.spec.cluster import load_cluster
-from cordee.spec.discover import discover
 
 from .conftest import FakeSlurm
 
@@ -162,7 +162,7 @@ def test_a_refusal_is_not_taken_for_a_busy_controller(fake_slurm: FakeSlurm) -> 
 def test_a_controller_that_stays_busy_is_no_fault_of_the_person(
     fake_slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cordee.spec.discover._PATIENCE_S", 0.0)
+    monkeypatch.setattr("cordee.backends.slurm.site.discover._PATIENCE_S", 0.0)
     for name in ("nodes", "config"):
         fake_slurm.fail(name, "Unable to contact slurm controller (connect failure)")
     with pytest.raises(SlurmError) as caught:

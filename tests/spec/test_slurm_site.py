@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from cordee.backends.slurm.site.ask import ask_slurm
+from cordee.backends.slurm.site.values import duration_of, gpus_of, site_values
 from cordee.errors import UsageError
 from cordee.slurm import SlurmError
 from cordee.spec.cluster import list_clusters, load_cluster
 from cordee.spec.load import load_job
-from cordee.spec.slurm_ask import ask_slurm
-from cordee.spec.slurm_site import duration_of, gpus_of, site_values
 
 from .conftest import FakeSlurm
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cordee.backends.slurm import asking
+from cordee.backends.slurm.asking import JobStatus, SlurmAsking
 from cordee.slurm import Job, SlurmError
-from cordee.submit.slurm import asking
-from cordee.submit.slurm.asking import JobStatus, SlurmAsking
 from cordee.testing.clocks import give_clock
 
 

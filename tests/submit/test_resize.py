@@ -69,7 +69,7 @@ def test_one_machine_is_no_place_for_a_hundred_nodes(tmp_path):
 def test_a_run_whose_processes_do_not_end_is_left_as_it_is(tmp_path, monkeypatch):
     folder = made(tmp_path, "nodes = 2")
     monkeypatch.setattr("cordee.submit.resize._ENDING_S", 0.0)
-    monkeypatch.setattr("cordee.submit.local.processes.with_marker", lambda prefix: [1])
+    monkeypatch.setattr("cordee.backends.local.submitter.processes.with_marker", lambda prefix: [1])
     with pytest.raises(UsageError, match="still ending"):
         resize(folder, 4, None)
     assert request(folder) == (2, 2, 1)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from cordee.backends.slurm.facts import collect_facts
+from cordee.backends.slurm.values import gpus, moment, seconds, size_bytes
 from cordee.insight.advise import advise
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import replay
 from cordee.submit.prepare import create_run, prepare
 from cordee.submit.situation import collect_situation
-from cordee.submit.slurm.facts import collect_facts
-from cordee.submit.slurm.values import gpus, moment, seconds, size_bytes
 
 QUEUE_22 = "12|PENDING|Priority|{comment}\n11|RUNNING|None|(null)\n9|COMPLETED|None|cordee:another\n"
 JOB_22 = (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from cordee.backends.slurm.script import options
 from cordee.runs.folder import RunFolder
-from cordee.submit.slurm.script import options
 
 
 def plan(scheduler: dict[str, Any], **request: Any) -> dict[str, Any]:

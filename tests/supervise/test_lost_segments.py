@@ -6,16 +6,16 @@ import os
 
 import pytest
 
+from cordee.backends.allocation import Allocation
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
-from cordee.supervise.place import Place
 from cordee.supervise.segments import last_sign, state_at_start
 from cordee.units import parse_utc
 
 T0 = 1_790_000_000.0
 
 
-class NextAllocation(Place):
+class NextAllocation(Allocation):
     """Job 7 after it was requeued, whose batch script began 100 s after the run was submitted."""
 
     chains = True

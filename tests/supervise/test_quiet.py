@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cordee.backends.local.node.allocation import LocalAllocation
+from cordee.backends.slurm import asking
 from cordee.checkpoint.folder import MANIFEST, SCHEMA
 from cordee.checkpoint.owner import RunCheckpoints
 from cordee.node import rescue
@@ -22,11 +24,9 @@ from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
 from cordee.runs.news import News, NewsWriter, news_file
 from cordee.runs.plan import Checkpoints, Plan, Sampling, Step, Tasks, Timeouts
-from cordee.submit.slurm import asking
 from cordee.supervise import ending, remarks, telling, ticker
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.paces import LOCAL, SHARED, Paces
-from cordee.supervise.place import LocalPlace
 from cordee.supervise.progress import ProgressPace
 from cordee.supervise.waking import Waking
 from cordee.testing.operations import counted
@@ -53,7 +53,7 @@ class Asking:
     """All that a supervisor on a shared file system asks of it while its ranks train: looks, its journal, its checkpoints."""
 
     def __init__(self, folder: RunFolder, checkpoints: Path) -> None:
-        self.place, self.ownership = LocalPlace(folder, PLAN), Ownership(folder.control / "epochs")
+        self.place, self.ownership = LocalAllocation(folder, PLAN), Ownership(folder.control / "epochs")
         self.ownership.claim()
         self.paces, self.progress, self.clock = Paces(SHARED, 0.0), ProgressPace(ticker._SHARED_PROGRESS_S), 0.0
         self.journal = JournalWriter(folder.journal, "supervisor-1", 1, mono=lambda: self.clock)
@@ -183,7 +183,7 @@ def ours():
 
 
 def test_a_request_is_found_whatever_the_time_of_its_folder_says(folder):
-    place = LocalPlace(folder, PLAN)
+    place = LocalAllocation(folder, PLAN)
     for _ in range(7):
         place.requests(ours)
     before = os.stat(folder.requests)
@@ -198,8 +198,8 @@ def test_a_request_is_left_to_the_newer_supervisor(folder):
     older.claim()
     newer.claim()
     write_atomically(folder.requests / "cancel-1.json", '{"request": "cancel"}')
-    assert LocalPlace(folder, PLAN).requests(older.look) == []
-    assert LocalPlace(folder, PLAN).requests(newer.look) == [{"request": "cancel"}]
+    assert LocalAllocation(folder, PLAN).requests(older.look) == []
+    assert LocalAllocation(folder, PLAN).requests(newer.look) == [{"request": "cancel"}]
 
 
 def test_waiting_ends_with_a_process_that_is_nobodys_child_and_with_a_call(monkeypatch):

@@ -6,11 +6,11 @@ import subprocess
 
 import pytest
 
+from cordee.backends.slurm.node.allocation import SlurmAllocation
 from cordee.node import processes
 from cordee.node.identity import identity
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import Checkpoints, Plan, Sampling, Step, Tasks, Timeouts
-from cordee.supervise.slurm import SlurmPlace
 
 PLAN = Plan(
     "r",
@@ -42,7 +42,7 @@ def place(tmp_path, monkeypatch):
 
     def made(requeues):
         monkeypatch.setenv("SLURM_RESTART_COUNT", str(requeues))
-        return SlurmPlace(RunFolder(tmp_path), PLAN)
+        return SlurmAllocation(RunFolder(tmp_path), PLAN)
 
     return made
 

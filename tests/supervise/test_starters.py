@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from cordee.backends.slurm.node.starters import Starters
 from cordee.node.identity import agent_file
 from cordee.runs.folder import RunFolder, write_atomically
-from cordee.supervise.starters import Starters
 
 
 class Step:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cordee.backends import HERE
 from cordee.cli.options import json_option
 from cordee.cli.output import print_findings, print_json
 
@@ -45,7 +46,7 @@ def list_command(as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("name", default="local", required=False)
+@click.argument("name", default=HERE, required=False)
 @json_option
 def show_command(name: str, as_json: bool) -> None:
     """Show the profile of one cluster.
@@ -110,7 +111,7 @@ def discover_command(name: str | None, write: bool, force: bool, as_json: bool) 
       cordee cluster discover
       cordee cluster discover --name alps --write
     """
-    from cordee.spec.discover import discover
+    from cordee.backends.slurm.site.discover import discover
 
     draft = discover(name)
     if write:

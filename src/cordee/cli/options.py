@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cordee.backends import HERE
 from cordee.errors import UsageError
 from cordee.units import DURATION_FORMS, parse_duration
 
@@ -107,7 +108,7 @@ def runs_folders(given: str | None) -> list[Path]:
 
 def cluster_name(given: str | None) -> str:
     """Return the cluster to run on: the flag, CORDEE_ON, or local."""
-    return given or os.environ.get("CORDEE_ON") or "local"
+    return given or os.environ.get("CORDEE_ON") or HERE
 
 
 def flags(nodes: int | None, settings: tuple[str, ...], begin: str | None = None) -> dict[str, Any]:

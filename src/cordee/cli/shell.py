@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from cordee import wire
+from cordee.backends import abilities
 from cordee.cli.found import found, run_argument, state_of
 from cordee.cli.options import runs_option
 from cordee.cli.standing import stand, words
@@ -69,7 +70,7 @@ def way_to(folder: RunFolder, nodes: list[str], node: str | None) -> str | None:
         UsageError: a part of the way leads to another host, or nobody knows, and the profile does not trust the network.
     """
     plan = plan_of(folder)
-    if plan["backend"] == "local" or plan.get("network_trusted"):
+    if not abilities(plan["backend"]).several_machines or plan.get("network_trusted"):
         return node
     here = [name for name in nodes if on_this_host(read_record(agent_file(folder, name)))]
     epochs = Ownership(folder.control / "epochs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from cordee.backends import abilities
 from cordee.errors import CordeeError
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
@@ -22,7 +23,7 @@ def stand(folder: RunFolder, state: RunState) -> tuple[RunState, Standing | None
         return state, None
     try:
         plan = plan_of(folder)
-        if plan["backend"] == "local":
+        if not abilities(plan["backend"]).queues:
             return state, None
         standing = submitter_of(folder).standing(folder)
     except CordeeError:
@@ -38,9 +39,10 @@ def stand_all(folders: list[RunFolder]) -> dict[str, Standing]:
             by_backend.setdefault(plan_of(folder)["backend"], []).append(folder)
         except CordeeError:
             continue
-    by_backend.pop("local", None)
     found = {}
     for backend, runs in by_backend.items():
+        if not abilities(backend).queues:
+            continue
         try:
             standings = submitter(backend).standings(runs)
         except CordeeError:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from cordee.backends import abilities
 from cordee.data.catalogue import Located, known_as, locate, located, tier_of
 from cordee.data.look import Look, look
 from cordee.data.look_store import look_in_store
@@ -120,7 +121,7 @@ def plan_data(loaded: LoadedJob) -> tuple[tuple[model.DataSet, ...], list[Findin
 def _on_the_nodes_alone(loaded: LoadedJob, source: str, key: str, saying: Saying) -> bool:
     """Return whether a path that is not here lies on a tier that every node has for itself; then that is said."""
     tier = tier_of(source, loaded.cluster) if os.path.isabs(source) else None
-    if tier is None or tier[1].kind == "shared" or loaded.cluster.scheduler == "local":
+    if tier is None or tier[1].kind == "shared" or not abilities(loaded.cluster.scheduler).several_machines:
         return False
     text = f"whether the nodes have it cannot be seen from here: {tier[0]} is each node's own"
     saying.warn(f"{key}.from", "data-on-nodes", text, given=source, next="put it there in `setup`, on every node")
@@ -238,7 +239,7 @@ class _Examined:
         """Return whether it lies where others feel it: on a tier that is said to be shared, else on any cluster."""
         if self._tier is not None:
             return self._tier[1].kind == "shared"
-        return self._loaded.cluster.scheduler != "local"
+        return abilities(self._loaded.cluster.scheduler).several_machines
 
     def _say_copy(self) -> None:
         """Say that the site keeps the same, where this is another place."""

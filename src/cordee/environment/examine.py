@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cordee.backends import abilities
 from cordee.environment.choose import PREFERENCE, choose_engine
 from cordee.environment.document import Environment, Mount
 from cordee.environment.edf import Resolved
@@ -98,7 +99,7 @@ def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying
     """Return the plan for a site that starts agents in the environment itself, by an option of srun."""
     environment, option = resolved.environment, loaded.cluster.environment.step_option
     option = option.replace("{file}", str(resolved.files[-1])).replace("{image}", environment.image)
-    if loaded.cluster.scheduler != "slurm":
+    if "environment.step_option" not in abilities(loaded.cluster.scheduler).honours:
         text = "the engine step is an option of srun, and there is no Slurm here"
         what = "name another engine in the profile"
         saying.error(_KEY, "not-honoured", text, given=STEP_ENGINE, allowed=list(PREFERENCE), next=what)
@@ -157,7 +158,7 @@ def _engine(loaded: LoadedJob, environment: Environment, saying: Saying) -> str:
         EngineError: this machine cannot run it.
     """
     named = loaded.cluster.environment.engine
-    if loaded.cluster.scheduler == "local":
+    if not abilities(loaded.cluster.scheduler).several_machines:
         return choose_engine(environment, named).engine.name
     engine = named or PREFERENCE[0]
     text = f"the environment runs by the engine {engine}; whether the nodes can is looked at there, before the ranks"
@@ -172,7 +173,7 @@ def _mounts(loaded: LoadedJob, environment: Environment, saying: Saying) -> None
             continue
         text = f"the environment mounts {mount.source}, which is not there"
         what = "correct the path in `mounts`, or make it"
-        if loaded.cluster.scheduler == "local":
+        if not abilities(loaded.cluster.scheduler).several_machines:
             saying.error(_KEY, "no-mount-source", text, given=mount.source, next=what)
         else:
             saying.warn(_KEY, "no-mount-source", text, given=mount.source, next=f"{what}; the nodes may have it")

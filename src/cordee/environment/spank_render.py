@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from cordee.backends import HERE
 from cordee.environment.images import locate
 from cordee.environment.prepare import resolve_here, store_of
 from cordee.environment.spank.carried import carry
@@ -31,7 +32,7 @@ def render(name: str, *, cwd: Path, variables: Mapping[str, str]) -> str:
     Raises:
         CordeeError: the EDF, or its image, is not there or wrong, or it is too large to travel.
     """
-    site = site_words(variables.get("CORDEE_ON") or "local", variables)
+    site = site_words(variables.get("CORDEE_ON") or HERE, variables)
     lenient = variables.get(LENIENT, "0") not in ("", "0")
     resolved = resolve_here(name, site, cwd=cwd, environ=variables, lenient=lenient)
     if resolved.refusals():

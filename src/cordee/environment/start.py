@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cordee.backends import BUILT_IN, HERE
 from cordee.environment.choose import Choice, choose_engine
 from cordee.environment.document import Environment
 from cordee.environment.edf import resolve, search_folders
@@ -17,7 +18,6 @@ from cordee.spec.faults import document_error
 from cordee.spec.files import read_toml
 
 SHELL = "/bin/sh"
-_BUILT_IN = ("local", "slurm")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def site_words(cluster: str, environ: Mapping[str, str] = os.environ) -> SiteWor
         UsageError: no cluster has this name.
         DocumentError: its profile is wrong.
     """
-    known = cluster in _BUILT_IN or cluster in profile_names(environ)
+    known = cluster in BUILT_IN or cluster in profile_names(environ)
     paths = [folder / f"{cluster}.toml" for folder in profile_folders(environ)]
     if known and not any("environment" in read_toml(path)[1] for path in paths if path.exists()):
         return SiteWords()
@@ -68,7 +68,7 @@ def start(
     name: str,
     argv: Sequence[str],
     *,
-    cluster: str = "local",
+    cluster: str = HERE,
     engine: str | None = None,
     workdir: str | None = None,
     lenient: bool = False,

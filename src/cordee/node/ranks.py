@@ -6,9 +6,9 @@ import json
 import os
 from typing import Mapping, Optional, Sequence
 
+from cordee.backends import backend_on_node, load
 from cordee.client.variables import WORLD
 from cordee.node.enclosure import Enclosure
-from cordee.node.slurm_world import slurm_environment
 from cordee.node.world import World
 from cordee.runs.plan import Plan, Step, Tasks
 
@@ -94,8 +94,9 @@ def rank_environment(
     untold = step.tasks.untold if world.size == 1 else ()
     told = _world_environment(world, rank)
     env = {**base, **{name: value for name, value in told.items() if name not in untold}}
-    if "SLURM_JOB_ID" in env and plan.backend == "slurm" and step.tasks.launch == "fork":
-        env.update(slurm_environment(base, world, rank, step.request.cpus_per_rank))
+    beside = backend_on_node(plan.backend, plan.backend_part).rank_environment
+    if beside is not None and step.tasks.launch == "fork":
+        env.update(load(beside)(base, world, rank, step.request.cpus_per_rank))
     if len(world.nodes) > 1:
         env.update({**_torchrun_environment(step.tasks.argv, world), **_own_torchrun(step)})
     env.update(_cordee_environment(plan, world, channel, base))
@@ -194,5 +195,6 @@ def threads_of_rank(plan: Plan, world: World, given: int, cores: int) -> int:
         given: whole cores that were given to it; 0: none in particular.
         cores: of the node that its ranks may use.
     """
-    sharing = world.ranks_per_node * (len(world.nodes) if plan.backend == "local" else 1)
+    apart = backend_on_node(plan.backend, plan.backend_part).abilities.several_machines
+    sharing = world.ranks_per_node * (1 if apart else len(world.nodes))
     return plan.step.request.cpus_per_rank or given or max(1, cores // sharing)

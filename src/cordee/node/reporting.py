@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Callable, Sequence
 
+from cordee.backends import backend_on_node
 from cordee.clock import unix_s
 from cordee.node.channels import RankChannels
 from cordee.node.gpus import GpuSampling
@@ -62,7 +63,8 @@ class Reporting:
         self._interval_s = sampling.interval_s
         self._channels, self._log, self._uplink, self._troubles = channels, log, uplink, troubles
         self._pids = pids
-        sharing = self._step.request.nodes if plan.backend == "local" else 1
+        apart = backend_on_node(plan.backend, plan.backend_part).abilities.several_machines
+        sharing = 1 if apart else self._step.request.nodes
         self._about = RankFacts(channels.folder / "ranks.json")
         samplers = machine.samplers(node, pids, sampling, sharing)
         self._telemetry = Telemetry(node, channels, pids, sampling, samplers, self._about.facts, troubles.texts)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+from cordee.backends import part_of
 from cordee.client.variables import DISTRIBUTED, JAX
 from cordee.findings import Finding
 from cordee.parts import load
@@ -13,7 +14,7 @@ from cordee.plan import model
 from cordee.plan.examination import Examination
 from cordee.plan.examine import examine
 from cordee.plan.interpreter import interpreter_path
-from cordee.plan.placement import Placement, place
+from cordee.plan.placement import Placement, chooses_partition, place
 from cordee.plan.segments import segments
 from cordee.plan.share import cpus_of_a_rank, takes_whole_nodes
 from cordee.registry import System, node_parts
@@ -78,6 +79,7 @@ def make_plan(loaded: LoadedJob, *, run_id: str, run_folder: Path) -> tuple[mode
         network_interface=cluster.network_interface,
         network_trusted=cluster.network_trusted,
         node_parts=node_parts(loaded.systems),
+        backend_part=part_of(cluster.scheduler),
     )
     return plan, examine(loaded, plan, placement, asked.findings, asked.judged(plan))
 
@@ -165,8 +167,8 @@ def _request(loaded: LoadedJob, placement: Placement) -> model.Request:
         gpu=need.gpu,
         scheduler=model.Scheduler(
             account=need.account,
-            partition=placement.partition if loaded.cluster.scheduler == "slurm" else need.partition,
-            qos=placement.qos if loaded.cluster.scheduler == "slurm" else need.qos,
+            partition=placement.partition if chooses_partition(loaded.cluster) else need.partition,
+            qos=placement.qos if chooses_partition(loaded.cluster) else need.qos,
             constraint=need.constraint,
             reservation=need.reservation,
             options=loaded.job.slurm.options,

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cordee.backends import Backend, backend, known, load
+from cordee.errors import SubmitError
 from cordee.findings import Finding
 from cordee.plan.examine_command import examine_command
-from cordee.plan.examine_slurm import examine_slurm
 from cordee.plan.examine_world import examine_world
 from cordee.plan.model import Plan
 from cordee.plan.placement import Placement
 from cordee.spec.load import LoadedJob
 from cordee.units import format_size
 
-MOST_LOCAL_NODES = 64
-_SCHEDULER_ONLY = ("account", "partition", "qos", "constraint", "reservation")
+# Keys that some back ends honour and others leave out.
+_NOT_EVERYWHERE = (
+    "need.account",
+    "need.partition",
+    "need.qos",
+    "need.constraint",
+    "need.reservation",
+    "slurm.options",
+    "slurm.mpi",
+)
 _ORDER = {"error": 0, "warn": 1, "info": 2}
 
 
@@ -28,15 +37,17 @@ def examine(
         before: what systems found while it was compiled.
         after: what they say of the whole.
     """
+    back_end = _backend(plan)
     findings = [
         *loaded.findings,
         *before,
-        *_not_honoured(loaded, plan),
+        *_not_honoured(loaded),
+        *(_left_out(loaded, back_end) if back_end else _no_backend(plan)),
         *_binding(loaded, plan),
         *examine_command(loaded, plan),
         *examine_world(loaded, plan),
-        *_resources(loaded, plan),
-        *(examine_slurm(loaded, plan, placement) if plan.backend == "slurm" else []),
+        *(_resources(loaded, plan, back_end) if back_end else ()),
+        *(load(back_end.examine)(loaded, plan, placement) if back_end and back_end.examine else ()),
         *after,
     ]
     return sorted(findings, key=lambda finding: _ORDER[finding.severity])
@@ -52,8 +63,8 @@ def _binding(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     return [Finding(text, "info", "no-meaning", file=file, line=line, given="gpu", next="remove need.bind")]
 
 
-def _not_honoured(loaded: LoadedJob, plan: Plan) -> list[Finding]:
-    """Refuse by name what this version or back end cannot do."""
+def _not_honoured(loaded: LoadedJob) -> list[Finding]:
+    """Refuse by name what this version cannot do."""
     job, findings = loaded.job, []
     refused: dict[tuple[str, ...], Any] = {
         ("sweep",): job.sweep,
@@ -77,53 +88,54 @@ def _not_honoured(loaded: LoadedJob, plan: Plan) -> list[Finding]:
                     next=f"remove {key}",
                 )
             )
-    if plan.backend == "slurm":
-        return findings
-    if plan.backend != "local":
-        findings.append(
-            Finding(
-                f"this version cannot submit to {plan.backend}",
-                "error",
-                "not-honoured",
-                given=plan.cluster,
-                allowed=["local", "slurm"],
-                next="run it here with --on local",
-            )
-        )
-        return findings
-    return findings + _no_meaning_here(loaded)
+    return findings
 
 
-def _no_meaning_here(loaded: LoadedJob) -> list[Finding]:
-    job, findings = loaded.job, []
-    if job.launch == "srun":
+def _backend(plan: Plan) -> Backend | None:
+    try:
+        return backend(plan.backend)
+    except SubmitError:
+        return None
+
+
+def _no_backend(plan: Plan) -> list[Finding]:
+    text = f"this version cannot submit to {plan.backend}"
+    what = "run it here with --on local"
+    return [Finding(text, "error", "not-honoured", given=plan.cluster, allowed=known(), next=what)]
+
+
+def _left_out(loaded: LoadedJob, back_end: Backend) -> list[Finding]:
+    """Refuse a launcher that the back end does not have, and name what means nothing to it."""
+    job, findings, can = loaded.job, [], back_end.abilities
+    if job.launch == "srun" and "launch" not in can.honours:
         file, line = loaded.place("launch")
+        here = back_end.name if can.several_machines or can.queues else "one machine"
         findings.append(
             Finding(
-                "launch = srun needs Slurm, and this is one machine",
+                f"launch = srun needs Slurm, and this is {here}",
                 "error",
                 "not-honoured",
                 file=file,
                 line=line,
                 given="srun",
                 allowed='"fork"',
-                next='add [on.local] with launch = "fork", or write launch under [on.CLUSTER]',
+                next=f'add [on.{back_end.name}] with launch = "fork", or write launch under [on.CLUSTER]',
             )
         )
-    idle: dict[tuple[str, ...], Any] = {("need", key): getattr(job.need, key) for key in _SCHEDULER_ONLY}
-    idle["slurm", "options"] = list(job.slurm.options)
-    idle["slurm", "mpi"] = job.slurm.mpi
-    for keys, value in idle.items():
-        if value:
-            file, line = loaded.place(*keys)
-            text = f"{'.'.join(keys)} has no meaning on local and is left out"
-            findings.append(Finding(text, "info", "no-meaning", file=file, line=line, given=value))
+    for key in _NOT_EVERYWHERE:
+        table, _, name = key.partition(".")
+        value = getattr(getattr(job, table), name)
+        if value and key not in can.honours:
+            file, line = loaded.place(table, name)
+            text = f"{key} has no meaning on {back_end.name} and is left out"
+            given = list(value) if isinstance(value, tuple) else value
+            findings.append(Finding(text, "info", "no-meaning", file=file, line=line, given=given))
     return findings
 
 
-def _resources(loaded: LoadedJob, plan: Plan) -> list[Finding]:
-    """Compare what is asked for with this machine."""
-    if plan.backend != "local":
+def _resources(loaded: LoadedJob, plan: Plan, back_end: Backend) -> list[Finding]:
+    """Compare what is asked for with this machine, if it is the one that runs it."""
+    if back_end.abilities.several_machines:
         return []
     request, cluster, findings = plan.step.request, loaded.cluster, []
     nodes = request.nodes + request.spare_nodes
@@ -132,9 +144,10 @@ def _resources(loaded: LoadedJob, plan: Plan) -> list[Finding]:
         file, line = loaded.place("need", key)
         findings.append(Finding(text, severity, rule, file=file, line=line, given=given, allowed=allowed, next=what))
 
-    if nodes > MOST_LOCAL_NODES:
+    most = back_end.abilities.most_nodes
+    if most is not None and nodes > most:
         text = f"{nodes} nodes with the spares are too many for one machine"
-        allowed = f"at most {MOST_LOCAL_NODES}"
+        allowed = f"at most {most}"
         say("nodes", text, "too-many-nodes", "error", nodes, allowed, "add [on.local] need = { nodes = 2 }")
     gpus = request.gpus_per_node * request.nodes
     if gpus > cluster.gpus:

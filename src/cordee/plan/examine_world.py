@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cordee.client.variables import DISTRIBUTED, SLURM_WORLD, WORLD
+from cordee.backends import abilities
+from cordee.client.variables import DISTRIBUTED, WORLD
 from cordee.findings import Finding
 from cordee.plan.model import Plan
 from cordee.plan.saying import Saying
@@ -20,7 +21,7 @@ def examine_world(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     """Return the findings on variables of the world in `[env]`, and on a script that wants a world and gets none."""
     saying = Saying(loaded)
     told = {name for name in WORLD if name not in plan.step.tasks.untold}
-    told.update(SLURM_WORLD if plan.backend == "slurm" else ())
+    told.update(abilities(plan.backend).rank_variables)
     for name, value in loaded.job.env.items():
         if name in told:
             text = f"{name} of [env] cannot be used: Cordée sets it for every rank"

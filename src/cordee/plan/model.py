@@ -226,7 +226,8 @@ class Plan(Frozen):
 
     `python` is the interpreter of the node side on compute nodes (None: this one); `network_interface` is where the
     supervisor listens and ranks meet (None: where the node's own name leads); `network_trusted` is the profile's word that
-    nobody else reads there. `node_parts` are the `module:object` that fill the ports of the node side, by the port.
+    nobody else reads there. `node_parts` are the `module:object` that fill the ports of the node side, by the port;
+    `backend_part` is where a back end of others lies, as `module:object`: nodes load it from node.zip.
     """
 
     schema_: Literal["cordee.plan/1"] = "cordee.plan/1"
@@ -246,6 +247,7 @@ class Plan(Frozen):
     network_interface: str | None = None
     network_trusted: bool = False
     node_parts: dict[str, str] = Field(default_factory=dict)
+    backend_part: str | None = None
 
     @property
     def step(self) -> Step:
@@ -254,5 +256,5 @@ class Plan(Frozen):
 
     def document(self) -> dict[str, object]:
         """Return the plan as plan.json has it."""
-        document = self.model_dump(mode="json")
+        document = self.model_dump(mode="json", exclude={"backend_part"} if self.backend_part is None else None)
         return {"schema": document.pop("schema_"), **document}

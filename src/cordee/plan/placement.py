@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cordee.backends import abilities
 from cordee.plan.requirement import meets
 from cordee.spec.job import Need
 from cordee.spec.profile import Account, ClusterProfile, JobClass, NodeGroup, Partition, Qos
@@ -45,7 +46,7 @@ class Placement:
 def place(need: Need, cluster: ClusterProfile) -> Placement:
     """Return where a job goes: the partition and QOS given, else those of the shortest class that holds it, else the
     default partition."""
-    if cluster.scheduler != "slurm":
+    if not chooses_partition(cluster):
         return Placement()
     name, chosen = _choose_class(need, cluster)
     partition = need.partition or (chosen.partition if chosen else None) or default_partition(cluster)
@@ -61,6 +62,11 @@ def place(need: Need, cluster: ClusterProfile) -> Placement:
         shapes=_shapes(need, cluster, facts),
         gpu_type=_gpu_type(need, cluster, facts),
     )
+
+
+def chooses_partition(cluster: ClusterProfile) -> bool:
+    """Return whether the cluster's scheduler has partitions, so that a job that names none gets one from the profile."""
+    return "need.partition" in abilities(cluster.scheduler).honours
 
 
 def default_partition(cluster: ClusterProfile) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from cordee.backends import abilities
 from cordee.plan.model import DataSet, Plan, Request, Scheduler, Step
 from cordee.spec.load import LoadedJob
 from cordee.spec.masking import MASK, masked_document, masked_text, masked_values, masked_words
@@ -17,7 +18,7 @@ def render_plan(plan: Plan, script: str) -> str:
     rows = [
         ("job", f"{plan.name} on {plan.cluster} ({plan.backend})"),
         ("command", shlex.join(masked_words(step.tasks.argv))),
-        *(_scheduler(step.request.scheduler) if plan.backend != "local" else ()),
+        *(_scheduler(step.request.scheduler) if abilities(plan.backend).queues else ()),
         ("in", plan.workdir + (" (a snapshot of the job's folder)" if plan.workdir != plan.job_folder else "")),
         *_resources(step.request),
         *([("world", "none: the rank runs as if started by hand")] if step.tasks.untold else ()),

@@ -145,7 +145,9 @@ class Metrics(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What nodes read of the plan; `node_parts` are the parts of systems, `module:object` by the name of their port."""
+    """What nodes read of the plan; `node_parts` are the parts of systems, `module:object` by the name of their port, and
+    `backend_part` is where a back end of others lies.
+    """
 
     run: str
     backend: str
@@ -159,6 +161,7 @@ class Plan(NamedTuple):
     node_parts: dict[str, str] = {}  # noqa: RUF012
     cluster: str = ""
     network_interface: Optional[str] = None
+    backend_part: Optional[str] = None
 
     @property
     def step(self) -> Step:

@@ -10,20 +10,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cordee.errors import CordeeError, UsageError
+from cordee.backends import BUILT_IN, HERE, backend, load
+from cordee.errors import CordeeError, SubmitError, UsageError
 from cordee.runs.places import profile_folders, profile_names
-from cordee.slurm import SlurmError
 from cordee.spec.faults import Place, document_error, findings_of
 from cordee.spec.files import read_toml
 from cordee.spec.machine import this_machine
 from cordee.spec.merge import Merge, Origin
-from cordee.spec.profile import LOCAL, SHAPE_KEYS, ClusterProfile
-from cordee.spec.slurm_ask import ask_slurm
-from cordee.spec.slurm_site import site_values
+from cordee.spec.profile import SHAPE_KEYS, ClusterProfile
 from cordee.spec.toml_lines import Keys, find_line
 from cordee.words import did_you_mean
 
-SLURM = "slurm"
 _PATIENCE_S = 60.0
 
 
@@ -44,9 +41,8 @@ class ProfileFile:
 def list_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Return the names of all clusters: `local`, those that have a profile, and `slurm` where one answers."""
     names = profile_names(environ)
-    if SLURM not in names and _slurm_values(environ, most_s=0.0) is not None:
-        names.add(SLURM)
-    return [LOCAL, *sorted(names - {LOCAL})]
+    names |= {name for name in BUILT_IN if name not in names and _said(name, environ) is not None}
+    return [HERE, *sorted(names - {HERE})]
 
 
 def profile_files(name: str, environ: Mapping[str, str] = os.environ) -> list[ProfileFile]:
@@ -57,9 +53,9 @@ def profile_files(name: str, environ: Mapping[str, str] = os.environ) -> list[Pr
         DocumentError: one of them cannot be read.
     """
     folders = profile_folders(environ)
-    if name not in {LOCAL, SLURM, *profile_names(environ)}:
+    if name not in {*BUILT_IN, *profile_names(environ)}:
         known = list_clusters(environ)
-        hint = did_you_mean(name, known, f"write {folders[-1] / 'NAME.toml'} for it, or use --on local")
+        hint = did_you_mean(name, known, f"write {folders[-1] / 'NAME.toml'} for it, or use --on {HERE}")
         raise UsageError(f"there is no cluster {name}", given=name, allowed=known, next=hint)
     files = []
     for index, folder in enumerate(folders):
@@ -78,15 +74,16 @@ def load_cluster(name: str, environ: Mapping[str, str] = os.environ) -> ClusterP
 
     Raises:
         UsageError: no cluster has this name, or it is `slurm`, has no file, and no Slurm answers.
-        SlurmError: it is `slurm`, has no file, and its controller was busy for a minute.
+        CordeeError: it is `slurm`, has no file, and its controller was busy for a minute.
         DocumentError: a profile is wrong; all its faults are in `findings`.
     """
     files = profile_files(name, environ)
     merge = Merge()
     merge.add({"name": name}, lambda keys: Origin("default"))
-    if name == LOCAL:
+    if name == HERE:
         merge.add(this_machine(), lambda keys: Origin("this machine"))
-    merge.add(_facts_of_slurm(name, files, environ), lambda keys: Origin("slurm"))
+    scheduler, facts = _facts(name, files, environ)
+    merge.add(facts, lambda keys: Origin(scheduler))
     for file in files:
         merge.add(file.document, file.origin)
         _lay_over_groups(merge.values.get("partitions"), file.document.get("partitions"))
@@ -107,45 +104,38 @@ def _lay_over_groups(partitions: Any, given: Any) -> None:
             partitions[name]["groups"] = [{**group, **over} if isinstance(group, dict) else group for group in groups]
 
 
-def no_slurm(error: SlurmError, environ: Mapping[str, str]) -> CordeeError:
-    """Return what to raise where Slurm's facts are needed and it did not give them."""
-    if error.busy:
-        error.next = "try again when its controller answers"
-        return error
-    return UsageError(
-        f"no Slurm answers here: {' '.join(error.said.split())[:300]}",
-        given=SLURM,
-        allowed=[LOCAL, *sorted(profile_names(environ) - {LOCAL})],
-        next="run it on a login node of the cluster, set SLURM_CONF, or use --on local",
-    )
-
-
-def _facts_of_slurm(name: str, files: list[ProfileFile], environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what lies under the files of a cluster: the facts of the Slurm here if it is that one."""
+def _facts(name: str, files: list[ProfileFile], environ: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """Return the scheduler of a cluster, and what it says of itself, which lies under the cluster's files if it is that one."""
     given = {
         key: file.document[key] for file in files for key in ("scheduler", "slurm_cluster") if key in file.document
     }
-    if name == SLURM and not files:
-        try:
-            return _live(environ, _PATIENCE_S)
-        except SlurmError as error:
-            raise no_slurm(error, environ) from None
-    if given.get("scheduler", SLURM if name == SLURM else LOCAL) != SLURM:
-        return {}
-    values = _slurm_values(environ, most_s=0.0)
+    if name in BUILT_IN and name != HERE and not files:
+        site = backend(name).site
+        return name, load(site)(environ, _PATIENCE_S) if site else {"scheduler": name}
+    scheduler = given.get("scheduler", name if name in BUILT_IN else HERE)
+    if not isinstance(scheduler, str) or not _says(scheduler):
+        return HERE, {}
+    values = _said(scheduler, environ)
     if values is None:
-        return {"scheduler": SLURM}
-    if given.get("slurm_cluster") not in (None, values["answering"]):
-        return {"scheduler": SLURM, "answering": values["answering"]}
-    return values
+        return scheduler, {"scheduler": scheduler}
+    if given.get("slurm_cluster") not in (None, values.get("answering")):
+        return scheduler, {"scheduler": scheduler, "answering": values.get("answering")}
+    return scheduler, values
 
 
-def _slurm_values(environ: Mapping[str, str], *, most_s: float) -> dict[str, Any] | None:
+def _says(scheduler: str) -> str | None:
+    """Return what asks a scheduler about itself; None where nothing does."""
     try:
-        return _live(environ, most_s)
-    except SlurmError:
+        site: str | None = backend(scheduler).site
+    except SubmitError:
         return None
+    return site
 
 
-def _live(environ: Mapping[str, str], most_s: float) -> dict[str, Any]:
-    return site_values(ask_slurm(environ, most_s=most_s))
+def _said(scheduler: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return what a scheduler says of itself at once, None when it says nothing."""
+    site = _says(scheduler)
+    try:
+        return dict(load(site)(environ, 0.0)) if site else None
+    except CordeeError:
+        return None

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, create_model
 
 from cordee import registry
+from cordee.backends import HERE
 from cordee.errors import DocumentError
 from cordee.findings import Finding
 from cordee.parts import load
@@ -34,7 +35,7 @@ from cordee.spec.faults import (
 from cordee.spec.files import read_toml
 from cordee.spec.job import Job
 from cordee.spec.merge import Merge, Origin
-from cordee.spec.profile import LOCAL, ClusterProfile
+from cordee.spec.profile import ClusterProfile
 from cordee.spec.toml_lines import Keys, find_line
 from cordee.words import did_you_mean, nearest
 
@@ -166,7 +167,7 @@ def _load(
     flags: Mapping[str, Any] | None,
     environ: Mapping[str, str],
 ) -> LoadedJob:
-    name = cluster or environ.get("CORDEE_ON") or LOCAL
+    name = cluster or environ.get("CORDEE_ON") or HERE
     profile = load_cluster(name, environ)
     reading = _Reading(path, text, document, (profile.scheduler, name), environ, flags or {}, kind)
     merge = reading.merged()

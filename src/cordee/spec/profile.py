@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from cordee.spec.fields import Count, CountOrZero, Document, Duration, Lines, Name, Size
+from cordee.backends import HERE, is_known, known
+from cordee.spec.fields import Count, CountOrZero, Document, Duration, Lines, Name, Size, wrong
 from cordee.spec.fleet_site import OffenderPolicy, SiteActions
 from cordee.spec.shared_data import SharedDataset
 
-LOCAL = "local"
 SHAPE_KEYS = ("cores", "memory", "gpus", "gpu_model")
+_TO_COME = ("htcondor",)  # profiles may have them; `cordee check` says that nothing can be submitted there
+
+
+def _scheduler(value: str) -> str:
+    if value in _TO_COME or is_known(value):
+        return value
+    *names, last = [f'"{name}"' for name in dict.fromkeys([*known(), *_TO_COME])]
+    raise wrong("is not one of its values", f"{', '.join(names)} or {last}")
+
+
+Scheduler = Annotated[str, AfterValidator(_scheduler)]
 Requeue = Literal["requeue", "resubmit", "forbidden"]
 
 
@@ -169,8 +180,8 @@ class ClusterProfile(Document):
     send each other. `accounts`, `qos` and `reservations` are None where nothing is known of them.
     """
 
-    name: Name = LOCAL
-    scheduler: Literal["local", "slurm", "htcondor"] = "local"
+    name: Name = HERE
+    scheduler: Scheduler = HERE
     cores: Count | None = None
     memory: Size | None = None
     gpus: CountOrZero = 0

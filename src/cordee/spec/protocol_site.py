@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cordee.backends import BUILT_IN, HERE, backend
 from cordee.runs.places import config_folder, profile_folders, profile_names
 from cordee.spec.faults import Place, document_error, fault_error, findings_of
 from cordee.spec.files import read_text
@@ -20,7 +21,6 @@ from cordee.spec.protocol_rules import rules_of
 if TYPE_CHECKING:
     from cordee.spec.profile import ClusterProfile
 
-LOCAL = "local"
 SITE = "site"
 _NEEDED = ("vetting", "switches", "python")
 
@@ -29,7 +29,7 @@ _NEEDED = ("vetting", "switches", "python")
 class Site:
     """What the profile of a cluster says that matters for a protocol; attributes as in `cordee.spec.profile.VettingSite`."""
 
-    name: str = LOCAL
+    name: str = HERE
     python: str | None = None
     switches: dict[str, str] = field(default_factory=dict)
     history: str | None = None
@@ -70,7 +70,7 @@ def find_site(cluster: str | None = None, environ: Mapping[str, str] = os.enviro
         UsageError, DocumentError: as `vetting_profile`.
     """
     name = _cluster_name(cluster, environ)
-    if name == LOCAL and LOCAL not in profile_names(environ):
+    if name == HERE and HERE not in profile_names(environ):
         return Site()
     return site_of(vetting_profile(name, environ))
 
@@ -206,14 +206,16 @@ def _path(given: str) -> Path:
 
 
 def _cluster_name(cluster: str | None, environ: Mapping[str, str]) -> str:
-    return cluster or environ.get("CORDEE_ON") or _of_this_job(environ) or LOCAL
+    return cluster or environ.get("CORDEE_ON") or _of_this_job(environ) or HERE
 
 
 def _of_this_job(environ: Mapping[str, str]) -> str | None:
-    """Return the cluster whose profile is about the Slurm that this job runs in."""
-    answering = environ.get("SLURM_CLUSTER_NAME")
-    if not answering:
+    """Return the cluster whose profile is about the scheduler that this job runs in."""
+    variables = {name: backend(name).cluster_variable for name in BUILT_IN}
+    inside = {name: environ[variable] for name, variable in variables.items() if variable and environ.get(variable)}
+    if not inside:
         return None
+    scheduler, answering = next(iter(inside.items()))
     names = profile_names(environ)
     for name in sorted(names):
         for folder in profile_folders(environ):
@@ -223,4 +225,4 @@ def _of_this_job(environ: Mapping[str, str]) -> str | None:
                 continue
             if document.get("slurm_cluster") == answering:
                 return name
-    return answering if answering in names else "slurm" if "slurm" in names else None
+    return answering if answering in names else scheduler if scheduler in names else None

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
+from cordee.backends import backend as back_end
+from cordee.backends import load
+from cordee.backends.submission import Standing, Submitter
 from cordee.errors import SubmitError
 from cordee.opening import read_json
 from cordee.runs.folder import RunFolder
-from cordee.submit._base import Standing, Submitter
 
-__all__ = ["Standing", "Submitter", "has_submitter", "plan_of", "step_of", "submitter", "submitter_of"]
-
-_BACKENDS = {
-    "local": "cordee.submit.local:LocalSubmitter",
-    "slurm": "cordee.submit.slurm:SlurmSubmitter",
-}
+__all__ = ["Standing", "Submitter", "plan_of", "step_of", "submitter", "submitter_of"]
 
 
 def submitter_of(folder: RunFolder) -> Submitter:
@@ -56,24 +52,11 @@ def step_of(folder: RunFolder) -> dict[str, Any]:
     return step
 
 
-def has_submitter(backend: str) -> bool:
-    """Return whether this version can submit to a back end."""
-    return backend in _BACKENDS
-
-
 def submitter(backend: str) -> Submitter:
     """Return the submitter of a back end.
 
     Raises:
         SubmitError: this version has no such back end.
     """
-    if backend not in _BACKENDS:
-        raise SubmitError(
-            f"this version cannot submit to {backend!r}",
-            given=backend,
-            allowed=sorted(_BACKENDS),
-            next="choose a cluster whose profile has one of these schedulers, or `--on local`",
-        )
-    module, _, name = _BACKENDS[backend].partition(":")
-    made: Submitter = getattr(import_module(module), name)()
+    made: Submitter = load(back_end(backend).submission)()
     return made

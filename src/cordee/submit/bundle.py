@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import cordee
-from cordee.errors import RunFolderError
+from cordee.errors import RunFolderError, SubmitError
 
 NODE_SIDE = (
     "__init__.py",
@@ -46,6 +46,13 @@ NODE_SIDE = (
     "environment/engines",
     "environment/node",
     "environment/spank",
+    "backends/__init__.py",
+    "backends/_base.py",
+    "backends/allocation.py",
+    "backends/local/__init__.py",
+    "backends/local/node",
+    "backends/slurm/__init__.py",
+    "backends/slurm/node",
     "runs/__init__.py",
     "runs/folder.py",
     "runs/disk.py",
@@ -105,6 +112,28 @@ def package_files(package: str) -> dict[str, Path]:
     home = Path(spec.origin).parent
     found = [home / "__init__.py", *sorted((home / "node").rglob("*.py"))]
     return {f"{package}/{path.relative_to(home)}": path for path in found}
+
+
+def add_package(target: Path, part: str) -> None:
+    """Add the Python files of the package that holds a `module:object` to a node.zip.
+
+    Raises:
+        SubmitError: it is no package of Python files.
+        OSError: they cannot be read, or the zip cannot be written.
+    """
+    name = part.partition(":")[0].partition(".")[0]
+    spec = importlib.util.find_spec(name)
+    folders = [Path(folder) for folder in (spec.submodule_search_locations if spec else None) or ()]
+    files = {f"{name}/{path.relative_to(folder)}": path for folder in folders for path in sorted(folder.rglob("*.py"))}
+    if spec is not None and not folders and spec.origin and spec.origin.endswith(".py"):
+        files = {f"{name}.py": Path(spec.origin)}
+    if not files:
+        raise SubmitError(
+            f"nodes cannot be given {name}", given=part, allowed="a package or module of Python files", next="mend it"
+        )
+    with zipfile.ZipFile(target, "a", zipfile.ZIP_STORED) as archive:
+        for inside, path in files.items():
+            archive.writestr(zipfile.ZipInfo(inside, _EPOCH), path.read_bytes())
 
 
 def write_node_zip(target: Path, packages: Sequence[str] = ()) -> None:

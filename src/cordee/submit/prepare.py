@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cordee.errors import DocumentError, RunFolderError
+from cordee.backends import is_known
+from cordee.errors import DocumentError, RunFolderError, SubmitError
 from cordee.findings import Finding
 from cordee.parts import load
 from cordee.plan.compile import make_plan
@@ -23,7 +24,7 @@ from cordee.spec.command_line import argv_of, document_of
 from cordee.spec.files import write_new
 from cordee.spec.load import LoadedJob, load_command, load_job
 from cordee.spec.masking import masked_document, masked_text
-from cordee.submit import has_submitter, submitter
+from cordee.submit import submitter
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def prepare(spec: str, cluster: str, flags: dict[str, Any], runs: Path | None, p
     run_id = new_run_id(loaded.job.name)
     folder = RunFolder((runs or runs_path(loaded.cluster.runs or "runs")) / run_id)
     plan, findings = make_plan(loaded, run_id=run_id, run_folder=folder.root)
-    script = submitter(plan.backend).script(folder, plan.document()) if has_submitter(plan.backend) else ""
+    script = submitter(plan.backend).script(folder, plan.document()) if is_known(plan.backend) else ""
     return Prepared(loaded, plan, [_masked(finding) for finding in findings], script)
 
 
@@ -116,7 +117,7 @@ def create_run(prepared: Prepared) -> RunFolder:
     Raises:
         RunFolderError: it cannot be written; what was begun is removed.
     """
-    from cordee.submit.bundle import write_node_zip
+    from cordee.submit.bundle import add_package, write_node_zip
 
     plan, loaded = prepared.plan, prepared.loaded
     folder = RunFolder.create(Path(plan.folder).parent, plan.run)
@@ -128,6 +129,8 @@ def create_run(prepared: Prepared) -> RunFolder:
         write_atomically(folder.provenance, json.dumps(_provenance(loaded), indent=1))
         digest = snapshot_code(loaded.folder, folder.code, folder.code_manifest, without=tuple(map(Path, no_code)))
         write_node_zip(folder.node_zip, [system.package for system in loaded.systems if system.package])
+        if plan.backend_part is not None:
+            add_package(folder.node_zip, plan.backend_part)
         write_atomically(folder.submit / submitter(plan.backend).script_name, prepared.script)
         frozen = plan.model_copy(update={"code_digest": digest})
         write_atomically(folder.plan, json.dumps(frozen.document(), indent=1))
@@ -138,9 +141,9 @@ def create_run(prepared: Prepared) -> RunFolder:
         )
         if journal.last_error is not None:
             raise journal.last_error
-    except (OSError, RunFolderError) as error:
+    except (OSError, RunFolderError, SubmitError) as error:
         shutil.rmtree(folder.root, ignore_errors=True)
-        if isinstance(error, RunFolderError):
+        if not isinstance(error, OSError):
             raise
         raise RunFolderError(
             f"cannot write the run folder: {error.strerror}",

@@ -6,12 +6,12 @@ import json
 import time
 from typing import Any
 
+from cordee.backends import abilities
+from cordee.backends.submission import Submitter
 from cordee.errors import UsageError
-from cordee.plan.examine import MOST_LOCAL_NODES
 from cordee.plan.model import Plan
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.submit import plan_of, submitter
-from cordee.submit._base import Submitter
 
 _ENDING_S = 120.0
 _POLL_S = 0.1
@@ -41,11 +41,12 @@ def resize(folder: RunFolder, nodes: int | None, ranks_per_node: int | None) -> 
             allowed=f"{request.ranks_per_node}, as planned for {request.gpus_per_node} GPUs on each node",
             next="change the number of nodes: --nodes N",
         )
-    if plan.backend == "local" and wanted["nodes"] + request.spare_nodes > MOST_LOCAL_NODES:
+    most = abilities(plan.backend).most_nodes
+    if most is not None and wanted["nodes"] + request.spare_nodes > most:
         raise UsageError(
             "these are too many nodes for one machine",
             given=f"--nodes {nodes}",
-            allowed=f"at most {MOST_LOCAL_NODES}, with the spares",
+            allowed=f"at most {most}, with the spares",
         )
     least = wanted["nodes"] if request.min_nodes == request.nodes else min(request.min_nodes, wanted["nodes"])
     step = plan.step.model_copy(update={"request": request.model_copy(update={**wanted, "min_nodes": least})})

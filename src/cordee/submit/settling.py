@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from glob import escape
 
+from cordee.backends.submission import Standing
 from cordee.errors import EXIT_INTERNAL
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
 from cordee.runs.state import RunState, replay
-from cordee.submit._base import Standing
 from cordee.supervise.segments import last_sign
 
 _WORDS = {
@@ -49,8 +50,8 @@ def settle(folder: RunFolder, standing: Standing) -> RunState:
     cancelled = word == "CANCELLED" or state.cancel_requested
     what = _WORDS.get(word, standing.reason)
     text = f"{what} (job {standing.job}: {standing.reason})"
-    printed = folder.submit / f"slurm-{standing.job}.out"
-    if printed.is_file():
+    printed = next(folder.submit.glob(f"*-{escape(standing.job)}.out"), None)
+    if printed is not None:
         text += f"; see {printed}"
     client_journal(folder.journal).append(
         "ended",

@@ -7,12 +7,14 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from cordee.backends import abilities, load
+from cordee.backends import backend as back_end
+from cordee.backends.facts import GONE, SchedulerFacts
 from cordee.errors import CordeeError
-from cordee.insight.advise.situation import GONE, DiskFacts, MemoryFacts, SchedulerFacts, Situation
+from cordee.insight.advise.situation import DiskFacts, MemoryFacts, Situation
 from cordee.opening import read_json
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
@@ -22,7 +24,6 @@ from cordee.submit import submitter
 from cordee.submit.tails import last_lines, plain
 from cordee.units import parse_utc
 
-_COLLECTORS = {"slurm": "cordee.submit.slurm.facts:collect_facts"}
 _LAST_LINES = 60
 _SETUP = -1
 _KILLED = re.compile(r"Killed process (\d+)")
@@ -67,16 +68,16 @@ def _scheduler(folder: RunFolder, plan: dict[str, Any], state: RunState) -> Sche
     backend = str(plan.get("backend", ""))
     if state.state == "finished":
         return SchedulerFacts(backend)
-    if backend in _COLLECTORS:
-        module, _, name = _COLLECTORS[backend].partition(":")
-        collect: Callable[..., SchedulerFacts] = getattr(import_module(module), name)
-        return collect(folder, state.job)
     try:
+        facts = back_end(backend).facts
+        if facts is not None:
+            collect: Callable[..., SchedulerFacts] = load(facts)
+            return collect(folder, state.job)
         standing = submitter(backend).standing(folder)
     except CordeeError as error:
         return SchedulerFacts(unknown=(f"the place: {error.text}",))
     states = {"running": "RUNNING", "waiting": "PENDING", "gone": GONE, "unknown": ""}
-    return SchedulerFacts(backend, standing.job, states[standing.state])
+    return SchedulerFacts(backend, standing.job, states[standing.state], standing.reason)
 
 
 def _output(folder: RunFolder, state: RunState, unknown: list[str]) -> tuple[str, ...]:
@@ -93,7 +94,9 @@ def _output(folder: RunFolder, state: RunState, unknown: list[str]) -> tuple[str
 
 
 def _memory(folder: RunFolder, plan: dict[str, Any], state: RunState, unknown: list[str]) -> MemoryFacts:
-    here = plan.get("backend") == "local" and any(rank.signal == "SIGKILL" for rank in state.ranks)
+    here = not abilities(str(plan.get("backend"))).several_machines and any(
+        rank.signal == "SIGKILL" for rank in state.ranks
+    )
     kills = _killed_for_memory() if here else None
     try:
         import numpy as np

@@ -7,12 +7,12 @@ from collections import deque
 from typing import Any, Callable, Deque, Optional, Union
 
 from cordee import wire
+from cordee.backends.allocation import Allocation
 from cordee.clock import monotonic
 from cordee.errors import WireError
 from cordee.runs.journal import JournalWriter
 from cordee.supervise.machines import Machines
 from cordee.supervise.nodes import Node, Nodes
-from cordee.supervise.place import Place
 from cordee.supervise.vocabulary import Abort, Close, Closed, Hello, Order, Said, Send, Tell, Write
 from cordee.wire import messages
 from cordee.wire.messages import FROM_AGENT, FromAgent, FromSupervisor, decode
@@ -41,7 +41,7 @@ class Agents:
         machines: Machines,
         nodes: Nodes,
         journal: JournalWriter,
-        place: Place,
+        place: Allocation,
         attempt: Callable[[], Optional[int]],
         changed: Callable[[], object],
         released: Callable[[Optional[BaseException]], object],

@@ -6,12 +6,12 @@ import asyncio
 from functools import partial
 from typing import Any, Callable, Coroutine, Union
 
+from cordee.backends.allocation import Allocation
 from cordee.clock import monotonic
 from cordee.runs.checkpoint import CheckpointFinder
 from cordee.runs.lane import Inline, Look
 from cordee.supervise.beginning import Beginning, Beginnings
 from cordee.supervise.ends import Ended
-from cordee.supervise.place import Place
 from cordee.supervise.preparer import NodePreparer
 from cordee.supervise.troubles import Troubles
 from cordee.supervise.vocabulary import (
@@ -54,7 +54,7 @@ class Asides:
         beginnings: Beginnings,
         checkpoints: CheckpointFinder,
         lane: Inline,
-        place: Place,
+        place: Allocation,
         happened: Callable[[RunEvent], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -123,7 +123,7 @@ class GoneAgents:
         troubles: says what fails.
     """
 
-    def __init__(self, place: Place, lane: Inline, told: Callable[[FoundGone], None], troubles: Troubles) -> None:
+    def __init__(self, place: Allocation, lane: Inline, told: Callable[[FoundGone], None], troubles: Troubles) -> None:
         self._place, self._told = place, told
         self._wanted: list[tuple[str, int]] = []
         failed = "looking for ended agents failed"

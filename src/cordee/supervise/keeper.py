@@ -26,8 +26,9 @@ from cordee.runs.following import JournalFollower
 from cordee.runs.journal import client_journal
 from cordee.runs.plan import read_plan
 from cordee.starting import module_argv
+from cordee.supervise.keeping import forget_heartbeat, heartbeat, machine_nodes, node_side_environment
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import EXIT_REFUSED, LocalPlace, forget_heartbeat, heartbeat, node_side_environment
+from cordee.supervise.starting import EXIT_REFUSED
 from cordee.supervise.waking import Waking
 
 # Where nobody ends and nobody calls: the run's folder is looked at so seldom.
@@ -153,7 +154,7 @@ class Keeper:
                 agent_file(folder, node),
                 folder.control / f"agent-{node}.log",
             )
-            for node in LocalPlace(folder, self.plan).node_names()
+            for node in machine_nodes(self.plan)
         }
         self._heartbeat: tuple[int, float] = (0, time.monotonic())
         self._journal = JournalFollower(folder, keep=False)

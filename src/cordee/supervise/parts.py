@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple
 
+from cordee.backends.allocation import Allocation
 from cordee.runs.checkpoint import CheckpointFinder
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
@@ -12,14 +13,13 @@ from cordee.supervise.intake import Intake
 from cordee.supervise.lanes import Lanes
 from cordee.supervise.nodes import Node
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import Place
 
 
 class Parts(NamedTuple):
     """One supervisor's: where its run is, what it writes with, and who works for it."""
 
     folder: RunFolder
-    place: Place
+    place: Allocation
     journal: JournalWriter
     lanes: Lanes
     checkpoints: CheckpointFinder

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
+from cordee.backends.allocation import Allocation
 from cordee.errors import RunFolderError
 from cordee.opening import parse_json, regular_below
 from cordee.runs.checkpoint import Checkpoint, CheckpointFinder
@@ -15,11 +16,12 @@ from cordee.runs.journal import JournalWriter
 from cordee.runs.state import RunState
 from cordee.supervise.chain import BY_SCHEDULER
 from cordee.supervise.ends import SegmentOver
-from cordee.supervise.place import Place
 from cordee.units import parse_utc, utc_text
 
 
-def state_at_start(journal: JournalWriter, folder: RunFolder, place: Place, checkpoints: CheckpointFinder) -> RunState:
+def state_at_start(
+    journal: JournalWriter, folder: RunFolder, place: Allocation, checkpoints: CheckpointFinder
+) -> RunState:
     """Return the run's state; a segment of another allocation that has no end in the journal gets one first.
 
     Raises:
@@ -51,7 +53,7 @@ def ended_from_outside(state: RunState) -> bool:
     return state.ended and state.reason.startswith("job_")
 
 
-def left_over(before: RunState, place: Place) -> Optional[SegmentOver]:
+def left_over(before: RunState, place: Allocation) -> Optional[SegmentOver]:
     """Return the end of this very allocation's segment, written by a supervisor that was killed before the run went on."""
     here = place.allocation
     if before.state != "queued" or not before.chain or not here or before.allocation != here:

@@ -13,6 +13,8 @@ from typing import Optional
 from cordee.node.memory import NodeFolder, memory_places
 from cordee.runs.folder import RunFolder, say
 
+# What a supervisor exits with that the disk does not let begin: whoever starts it waits, and does not count that as a crash.
+EXIT_REFUSED = 102
 SUPERVISOR = ".supervisor"
 _BEAT_S = 0.5
 _SAY_S, _FINDING_S = 5.0, 10.0

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional, TextIO, Union, cast
 
 from cordee import wire
+from cordee.backends.allocation import Allocation, allocation_of
 from cordee.clock import monotonic
 from cordee.errors import EXIT_INTERNAL, CordeeError, OwnershipError
 from cordee.parts import load
@@ -40,11 +41,9 @@ from cordee.supervise.machines import Machines
 from cordee.supervise.nodes import Node, Nodes
 from cordee.supervise.ownership import Ownership
 from cordee.supervise.parts import Parts
-from cordee.supervise.place import EXIT_REFUSED, Place
-from cordee.supervise.places import place_of
 from cordee.supervise.run import Run
 from cordee.supervise.shells import Shells
-from cordee.supervise.starting import Starting
+from cordee.supervise.starting import EXIT_REFUSED, Starting
 from cordee.supervise.ticker import Ticker
 from cordee.supervise.troubles import Troubles
 from cordee.supervise.vocabulary import (
@@ -97,12 +96,12 @@ class Supervisor:
     """
 
     def __init__(
-        self, folder: RunFolder, place: Optional[Place] = None, disk: Disk = DISK, lanes: Optional[Lanes] = None
+        self, folder: RunFolder, place: Optional[Allocation] = None, disk: Disk = DISK, lanes: Optional[Lanes] = None
     ) -> None:
         self.folder = folder
         self.plan = read_plan(folder)
         step, timeouts = self.plan.step, self.plan.timeouts
-        self.place = place or place_of(folder, self.plan)
+        self.place = place or allocation_of(folder, self.plan)
         self._refuse_a_second_job()
         self.ownership = Ownership(folder.control / "epochs", self.place.owner_alive, self.place.identity, disk)
         self.epoch = self.ownership.claim()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from cordee.backends import HERE
 from cordee.findings import Finding
 from cordee.plan.model import (
     CheckpointPolicy,
@@ -49,7 +50,7 @@ class MadeJournal:
 
     def begin(self) -> None:
         """Write what happened before the ranks started."""
-        submitted = {"backend": "local", "nodes": len(self._names), "ranks": self._story.layout.gpus}
+        submitted = {"backend": HERE, "nodes": len(self._names), "ranks": self._story.layout.gpus}
         self._write("client", 0, [(-2 * _BEFORE_S, "submitted", submitted)])
         self._sequence = 0
         self.add(list(self._before()))
@@ -106,7 +107,7 @@ class MadeJournal:
         nodes = [{"node": name, "verdict": "healthy"} for name in self._names]
         words = {"verdict": "continue", "exclude": [], "reason": f"all {len(nodes)} nodes take part", "nodes": nodes}
         place = {"schema": "cordee.vetting/1", "protocol": "host", "digest": "", "run": self._folder.id, "job": None}
-        document = {**place, "cluster": "local", "user": "made", "at": utc_text(self._started_at - 10), "seconds": 20.0}
+        document = {**place, "cluster": HERE, "user": "made", "at": utc_text(self._started_at - 10), "seconds": 20.0}
         nothing: dict[str, list[str]] = {"unavailable": [], "confused": [], "pairs": [], "links": []}
         yield -9, "vetting_verdict", {"document": {**document, **words, **nothing}}
         yield -8, "nodes_chosen", {"nodes": list(self._names), "spares": [], "excluded": []}
@@ -211,7 +212,7 @@ def made_plan(folder: RunFolder, name: str, story: Story) -> Plan:
         segment=SegmentPolicy(limit_s=None, grace_s=120.0, max_segments=1),
     )  # fmt: skip
     return Plan(
-        run=folder.id, name=name, backend="local", cluster="local", job_folder=str(folder.root), workdir=str(folder.root),
+        run=folder.id, name=name, backend=HERE, cluster=HERE, job_folder=str(folder.root), workdir=str(folder.root),
         folder=str(folder.root), code_digest="", steps=(step,), node_parts=node_parts(built_in()), sampling=Sampling(interval_s=1.0),
         timeouts=Timeouts(connect_s=30.0, heartbeat_s=1.0, lost_s=20.0, orphan_s=60.0, kill_s=10.0, lease_s=8.0),
     )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cordee.backends import HERE
 from cordee.runs.blocklog import BlockLogWriter, encode_events
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
@@ -36,7 +37,7 @@ class MadeLoading:
     def plan(self, **data: Any) -> None:
         """Write a plan with one data set."""
         about = {"name": "corpus", "place": "/store/corpus", "kind": "packed", "bandwidth_bytes_per_s": None, **data}
-        self.folder.plan.write_text(json.dumps({"backend": "local", "steps": [{"data": [about]}]}))
+        self.folder.plan.write_text(json.dumps({"backend": HERE, "steps": [{"data": [about]}]}))
 
     def load(
         self,

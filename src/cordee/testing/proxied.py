@@ -23,10 +23,11 @@ _SUPERVISOR = """
 import os, sys
 from pathlib import Path
 from cordee import wire
-from cordee.supervise import place, supervisor
-place.LocalPlace.beat = place.LocalPlace.look_after = lambda self: None
-place.LocalPlace.replace_agent = lambda self, node, incarnation: None
-place.LocalPlace.agent_gone = lambda self, node, incarnation: False
+from cordee.backends.local.node.allocation import LocalAllocation
+from cordee.supervise import supervisor
+LocalAllocation.beat = LocalAllocation.look_after = lambda self: None
+LocalAllocation.replace_agent = lambda self, node, incarnation: None
+LocalAllocation.agent_gone = lambda self, node, incarnation: False
 real = wire.write_rendezvous
 def write(path, address, port, epoch, token):
     Path(os.environ["REAL_PORT"]).write_text(str(port))

@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from cordee.backends import HERE, slurm
 from cordee.node import processes
 from cordee.node.identity import living_record
 from cordee.runs.folder import RunFolder
@@ -18,8 +19,8 @@ from cordee.runs.state import RunState, replay
 from cordee.slurm import COMMENT_PREFIX, ENDED_STATES, SlurmError, my_jobs, run_command
 from cordee.submit import submitter
 from cordee.submit.prepare import Prepared, create_run, prepare
+from cordee.supervise.keeping import keeper_record
 from cordee.supervise.ownership import Ownership
-from cordee.supervise.place import keeper_record
 
 _POLL_S = 0.03
 
@@ -51,7 +52,7 @@ class LocalRun:
         flags: as `cordee run --set`.
     """
 
-    cluster = "local"
+    cluster = HERE
 
     def __init__(self, job: Path, runs: Path, *, reported: bool = True, **flags: Any) -> None:
         dotted = {key.replace("__", "."): value for key, value in flags.items()}
@@ -159,7 +160,7 @@ class LocalRun:
 class SlurmRun(LocalRun):
     """One run on the Slurm that the environment leads to, whose nodes are all on this machine."""
 
-    cluster = "slurm"
+    cluster = slurm.BACKEND.name
 
     @property
     def job(self) -> str:

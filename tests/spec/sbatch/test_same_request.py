@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from cordee.backends.slurm.script import options
 from cordee.plan.compile import make_plan
 from cordee.runs.folder import RunFolder
 from cordee.spec.init import write_draft
 from cordee.spec.load import load_job
-from cordee.submit.slurm.script import options
 
 CONF = """ClusterName=same
 SlurmctldHost={host}(127.0.0.1)

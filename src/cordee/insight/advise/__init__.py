@@ -13,14 +13,14 @@ from typing import Any
 from cordee.findings import Finding
 from cordee.insight.advise.course import COURSE, between_segments, chain_without_progress, disks_are_full, no_first_word
 from cordee.insight.advise.failed import CAUSES
+from cordee.insight.advise.meaning import reasons_of
 from cordee.insight.advise.situation import Situation
-from cordee.insight.advise.waiting import WAITING
 from cordee.insight.advise.wording import Rule
 
 SCHEMA = "cordee.advise/1"
 
 _TABLES: dict[str, tuple[Rule, ...]] = {
-    "waiting": (*WAITING, between_segments, disks_are_full),
+    "waiting": (between_segments, disks_are_full),
     "starting": (no_first_word, disks_are_full),
     "running": COURSE,
     "finished": (),
@@ -76,7 +76,9 @@ class Advice:
 def advise(situation: Situation) -> Advice:
     """Return why the run waits or failed, or what threatens it, and what to change."""
     where = situation.where
-    findings = _without_repeats(finding for rule in _TABLES[where] for finding in rule(situation))
+    of_the_place = reasons_of(situation).waiting if where == "waiting" else ()
+    rules = (*of_the_place, *_TABLES[where])
+    findings = _without_repeats(finding for rule in rules for finding in rule(situation))
     return Advice(situation.run, where, _verdict(situation, findings), tuple(findings), _facts(situation))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cordee.backends import abilities
 from cordee.findings import Finding
 from cordee.insight.advise.situation import Situation
 from cordee.insight.advise.wording import Rule, note, setting, size_value, time_value
@@ -136,9 +137,9 @@ def memory_is_short(situation: Situation) -> Iterator[Finding]:
         return
     more = size_value(measured.limit_bytes * 1.5, up=True)
     text = f"a node used {format_size(measured.peak_bytes)} of {format_size(measured.limit_bytes)} memory ({share:.0%})"
-    slurm = situation.scheduler.scheduler == "slurm"
-    advice = f"set {setting('need.memory', more)}" if slurm else "use fewer workers of the data loader"
-    yield note("memory-short", text, "warn", next=advice, change={"need.memory": more} if slurm else None)
+    limited = "need.memory" in abilities(situation.backend).honours
+    advice = f"set {setting('need.memory', more)}" if limited else "use fewer workers of the data loader"
+    yield note("memory-short", text, "warn", next=advice, change={"need.memory": more} if limited else None)
 
 
 def disks_are_full(situation: Situation) -> Iterator[Finding]:
@@ -172,7 +173,9 @@ def no_first_word(situation: Situation) -> Iterator[Finding]:
         found = next(causes((*facts.batch_output, *situation.own_output)), None)
         if found is not None:
             text += f": {found.text}"
-        advice = f"see submit/slurm-{facts.job}.out and control/supervisor.log in the run folder"
+        prints_to = abilities(situation.backend).prints_to
+        printed = f"submit/{prints_to.format(job=facts.job)} and " if prints_to else ""
+        advice = f"see {printed}control/supervisor.log in the run folder"
         yield note("no-first-word", text, "warn", next=found.next if found else advice)
 
 

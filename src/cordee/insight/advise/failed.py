@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from cordee.backends import abilities
+from cordee.backends.facts import GONE
 from cordee.findings import Finding
-from cordee.insight.advise.limits import explain
-from cordee.insight.advise.reasons import STATES
-from cordee.insight.advise.refusals import explain_refusal
-from cordee.insight.advise.situation import GONE, Situation
-from cordee.insight.advise.wording import Rule, filled, note, setting, size_value, time_value
+from cordee.insight.advise.meaning import reasons_of
+from cordee.insight.advise.situation import Situation
+from cordee.insight.advise.wording import Rule, note, setting, size_value, time_value
 from cordee.insight.advise.words import said
 from cordee.slurm import ENDED_STATES
 from cordee.units import format_duration, format_size
@@ -72,7 +72,7 @@ def memory(situation: Situation) -> Iterator[Finding]:
     if text is None:
         return
     change, advice = None, "use fewer workers of the data loader, or a node with more memory"
-    if limit and (facts.scheduler == "slurm" or asked):
+    if limit and ("need.memory" in abilities(situation.backend).honours or asked):
         more = size_value(max(limit, peak or 0) * _MORE, up=True)
         change = {"need.memory": more}
         advice = f"set {setting('need.memory', more)}, or use fewer workers of the data loader"
@@ -124,12 +124,12 @@ def scheduler_state(situation: Situation) -> Iterator[Finding]:
     if facts.state == "TIMEOUT":
         yield _out_of_time(situation)
         return
-    state = STATES[facts.state]
+    meaning = reasons_of(situation).meaning(situation)
     where = f" ({facts.nodes})" if facts.state in ("NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED") and facts.nodes else ""
     change = {"need.spare_nodes": 1} if facts.state == "NODE_FAIL" else None
     rule = f"job-{facts.state.casefold().replace('_', '-')}"
     nodes = facts.nodes or None
-    yield note(rule, state.meaning + where, "error", next=filled(state.next, situation), change=change, nodes=nodes)
+    yield note(rule, meaning.text + where, "error", next=meaning.next, change=change, nodes=nodes)
 
 
 def _out_of_time(situation: Situation) -> Finding:
@@ -195,7 +195,7 @@ def refused(situation: Situation) -> Iterator[Finding]:
     """Say why the scheduler did not take the job, or its next segment."""
     if situation.state.reason in _REFUSED:
         request = situation.part("request").get("scheduler") or {}
-        found = explain_refusal(situation.state.text, qos=request.get("qos"), account=request.get("account"))
+        found = reasons_of(situation).refusal(situation.state.text, request)
         if found is not None:
             yield found
 
@@ -230,11 +230,7 @@ def gone(situation: Situation) -> Iterator[Finding]:
     if state.ended or facts.state in ("TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"):
         return
     nothing = "nothing of it is left on this machine" if facts.job is None else "the scheduler has forgotten its job"
-    meaning = (
-        nothing
-        if facts.state == GONE
-        else filled((STATES.get(facts.state) or explain(facts.reason)).meaning, situation)
-    )
+    meaning = nothing if facts.state == GONE else reasons_of(situation).meaning(situation).text
     code = f" (code {facts.exit_code})" if facts.exit_code else f" (signal {facts.signal})" if facts.signal else ""
     text = f"it stopped without a last word: {meaning}{code}"
     yield note("gone", text, "error", next=f"`cordee resume {situation.run}` continues it; control/*.log may say more")

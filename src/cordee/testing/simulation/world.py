@@ -20,6 +20,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from cordee import wire
+from cordee.backends.allocation import Allocation
+from cordee.backends.slurm import BACKEND
 from cordee.clock import clocks_of
 from cordee.errors import CordeeError, OwnershipError
 from cordee.node.agent import Agent
@@ -28,7 +30,6 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal
 from cordee.runs.plan import read_plan
 from cordee.supervise.lanes import Lanes
-from cordee.supervise.place import Place
 from cordee.supervise.supervisor import Supervisor
 from cordee.testing.made_journal import made_plan
 from cordee.testing.simulation.disk import SimulatedDisk, VirtualLane
@@ -58,8 +59,8 @@ class Group:
     broken: bool = False
 
 
-class SimulatedPlace(Place):
-    """The allocation as the supervisor sees it; see Place."""
+class SimulatedPlace(Allocation):
+    """The allocation as the supervisor sees it; see Allocation."""
 
     chains = True
 
@@ -496,7 +497,7 @@ def _plan(folder: RunFolder, script: Script) -> dict[str, Any]:
         layout = SimpleNamespace(nodes=1, per_node=1, sizes={"tp": 1, "pp": 1})
         _PLANS["plan"] = made_plan(folder, "simulated", cast(Any, SimpleNamespace(layout=layout))).document()
     plan = copy.deepcopy(_PLANS["plan"])
-    plan.update(backend="slurm", run=folder.id, folder=str(folder.root), workdir="/", job_folder=str(folder.root))
+    plan.update(backend=BACKEND.name, run=folder.id, folder=str(folder.root), workdir="/", job_folder=str(folder.root))
     plan["sampling"]["gpus"] = "none"
     step = plan["steps"][0]
     step["request"].update(

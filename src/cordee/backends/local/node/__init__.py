@@ -1,0 +1,1 @@
+"""What runs where a run on one machine runs."""

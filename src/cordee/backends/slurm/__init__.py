@@ -1,0 +1,37 @@
+"""Slurm: one batch script per run, submitted once, asked about rarely."""
+
+from __future__ import annotations
+
+from cordee.backends._base import Abilities, Backend
+from cordee.client.variables import SLURM_WORLD
+
+BACKEND = Backend(
+    name="slurm",
+    abilities=Abilities(
+        queues=True,
+        several_machines=True,
+        chains=True,
+        honours=(
+            "need.account",
+            "need.partition",
+            "need.qos",
+            "need.constraint",
+            "need.reservation",
+            "need.memory",
+            "slurm.options",
+            "slurm.mpi",
+            "launch",
+            "environment.step_option",
+        ),
+        rank_variables=SLURM_WORLD,
+        prints_to="slurm-{job}.out",
+    ),
+    submission="cordee.backends.slurm.submitter:SlurmSubmitter",
+    allocation="cordee.backends.slurm.node.allocation:SlurmAllocation",
+    site="cordee.backends.slurm.site:values_here",
+    examine="cordee.backends.slurm.examine:examine_slurm",
+    facts="cordee.backends.slurm.facts:collect_facts",
+    reasons="cordee.backends.slurm.waiting:REASONS",
+    rank_environment="cordee.backends.slurm.node.world:rank_environment",
+    cluster_variable="SLURM_CLUSTER_NAME",
+)

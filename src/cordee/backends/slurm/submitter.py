@@ -1,0 +1,121 @@
+"""The submit seam for Slurm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from cordee.backends.slurm.asking import Answer, SlurmAsking
+from cordee.backends.submission import Standing, Submitter
+from cordee.errors import SubmitError
+from cordee.node.allocation import SCRIPT_NAME
+from cordee.runs.folder import RunFolder, say
+from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.state import replay
+from cordee.slurm import (
+    COMMENT_PREFIX,
+    ENDED_STATES,
+    WAITING_STATES,
+    SlurmError,
+    my_jobs,
+    patiently,
+    run_command,
+    submit_once,
+)
+
+_PATIENCE_S = 300.0
+
+
+class SlurmSubmitter(Submitter):
+    """Hands runs to the Slurm that this machine's commands talk to."""
+
+    script_name = SCRIPT_NAME
+    poll_s = 10.0
+
+    def __init__(self) -> None:
+        self._asking = SlurmAsking()
+
+    def script(self, folder: RunFolder, plan: dict[str, Any]) -> str:
+        """Return the batch script."""
+        from cordee.backends.slurm.script import batch_script
+
+        return batch_script(folder, plan)
+
+    def submit(self, folder: RunFolder, plan: dict[str, Any]) -> str:
+        """Submit the script and return the job's id; a job of the run that waits or runs is kept instead."""
+        events = read_journal(folder.journal)
+        asked_before = any(event["event"] in ("placing", "placed") for event in events)
+        journal = client_journal(folder.journal)
+        journal.append("placing")
+        try:
+            job = submit_once(
+                folder.submit / self.script_name,
+                COMMENT_PREFIX + folder.id,
+                most_s=_PATIENCE_S,
+                ask_first=asked_before,
+                waiting=self._tell_waiting,
+            )
+        except SlurmError as error:
+            from cordee.backends.slurm.refused import refused
+
+            trouble = refused(error, folder.id, plan["steps"][0]["request"]["scheduler"])
+            if not error.busy:
+                journal.append(
+                    "ended", state="failed", exit_code=trouble.exit_code, reason="refused", text=trouble.text
+                )
+            raise trouble from error
+        except OSError as error:
+            raise SubmitError(f"the batch script cannot be read: {error.strerror}", given=str(folder.submit)) from error
+        journal.append("placed", job=job)
+        return job
+
+    def standings(self, folders: list[RunFolder], *, age_s: float = 30.0) -> list[Standing]:
+        """Return what Slurm last said of the runs' jobs."""
+        jobs = [replay(read_journal(folder.journal), folder.id).job for folder in folders]
+        answer = self._asking.answer([job for job in jobs if job], age_s=age_s)
+        found = [_standing(folder, job, answer) for folder, job in zip(folders, jobs, strict=True)]
+        return [replace(standing, at=answer.at) for standing in found]
+
+    def cancel(self, folder: RunFolder) -> None:
+        """Have Slurm end all jobs of the run.
+
+        Raises:
+            SubmitError: the controller did not answer for minutes.
+        """
+
+        def end() -> str:
+            comment = COMMENT_PREFIX + folder.id
+            ids = [job.id for job in my_jobs() if job.comment == comment and job.active]
+            return run_command(["scancel", *ids]) if ids else ""
+
+        try:
+            patiently(end, most_s=_PATIENCE_S, waiting=self._tell_waiting)
+        except SlurmError as error:
+            raise SubmitError(
+                f"Slurm did not end the job: {error.text}", given=folder.id, next="try `cordee cancel` again later"
+            ) from error
+
+    @staticmethod
+    def _tell_waiting(error: SlurmError) -> None:
+        say(f"cordee: Slurm's controller does not answer, trying again: {error.text}")
+
+
+def _standing(folder: RunFolder, job: str | None, answer: Answer) -> Standing:
+    comment = COMMENT_PREFIX + folder.id
+    status = answer.jobs.get(job or "")
+    if status is not None and status.comment.startswith(COMMENT_PREFIX) and status.comment != comment:
+        status = None  # a controller that lost its state has given the id to another run
+    if status is None or status.state in ENDED_STATES:
+        others = [(found, other) for found, other in answer.jobs.items() if other.comment == comment]
+        active = [(found, other) for found, other in others if other.state not in ENDED_STATES]
+        job, status = active[0] if active else (job, status)
+    gone_s = answer.at - answer.gone.get(job or "", answer.at)
+    if status is None:
+        if not answer.complete or (job is not None and job not in answer.asked_for):
+            return Standing("unknown", job, answer.trouble)
+        return Standing("gone", job, "Slurm does not know it any more" if job else "it was never placed", gone_s)
+    if status.state in ENDED_STATES:
+        return Standing("gone", job, " ".join(filter(None, (status.state, status.reason))), gone_s)
+    if status.state in WAITING_STATES:
+        return Standing("waiting", job, status.reason)
+    return Standing("running", job)
