@@ -36,7 +36,7 @@ class Paired:
     """
 
     def __init__(self, blocks: int, calls: int) -> None:
-        from cordee.client.channel import ChannelReader
+        from cordee.wire.channel import ChannelReader
 
         self.blocks, self.calls = blocks, calls
         self._reader = ChannelReader(os.environ["CORDEE_CHANNEL"])
@@ -131,7 +131,7 @@ def measure(library: str, blocks: int, calls: int, folder: Path) -> None:
 
 def as_rank(argv: list[str], folder: Path, node_zip: Path, **more: str) -> None:
     """Run a command in a rank's environment."""
-    from cordee.client.channel import create_channel
+    from cordee.wire.channel import create_channel
 
     channel = Path(tempfile.mktemp(".channel", dir=folder))
     create_channel(channel)
@@ -173,7 +173,7 @@ def main() -> None:
     if options.library:
         measure(options.library, options.blocks, options.calls, options.folder)
         return
-    from cordee.submit.bundle import write_node_zip
+    from cordee.job.submit.bundle import write_node_zip
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -32,7 +32,7 @@ def microseconds(call: Callable[[int], object], after: Callable[[], object]) -> 
 def measure() -> None:
     """Print rows for this process: with a channel when CORDEE_CHANNEL names one."""
     import cordee
-    from cordee.client.channel import ChannelReader
+    from cordee.wire.channel import ChannelReader
 
     path = os.environ.get("CORDEE_CHANNEL")
     reader = ChannelReader(path) if path else None
@@ -58,7 +58,7 @@ def measure() -> None:
 
 def main() -> None:
     """Run both places in fresh processes, so that neither has the other's state."""
-    from cordee.client.channel import create_channel
+    from cordee.wire.channel import create_channel
 
     print("| call | place | median of blocks, µs | 99th percentile, µs |\n|---|---|---|---|", flush=True)
     shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -108,7 +108,7 @@ class Bench:
 
 def cordee() -> list[str]:
     """Return the command line of this interpreter's Cordée."""
-    return [sys.executable, "-m", "cordee.cli"]
+    return [sys.executable, "-m", "cordee.faces.cli"]
 
 
 def last_json(command: Sequence[str]) -> Measured | None:

@@ -20,8 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from cordee.data.pack.unpack import unpack
-from cordee.data.pack.verify import verify
+from cordee.systems.data.pack.unpack import unpack
+from cordee.systems.data.pack.verify import verify
 
 INDEX = "dataset.index"
 
@@ -45,7 +45,7 @@ def digest(folder: Path) -> str:
 
 def packing(source: Path, to: Path, workers: int) -> list[str]:
     """Return the command that packs."""
-    command = [sys.executable, "-m", "cordee.cli", "data", "pack", str(source), "--to", str(to), "--json"]
+    command = [sys.executable, "-m", "cordee.faces.cli", "data", "pack", str(source), "--to", str(to), "--json"]
     return [*command, "--shard-size", "2MB", "--workers", str(workers)]
 
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from cordee.data.bench.bare import cached_share, direct_rate, drop, read_bare
-from cordee.data.bench.pieces import Pieces, find_pieces
-from cordee.data.read.order import shuffled
+from cordee.systems.data.bench.bare import cached_share, direct_rate, drop, read_bare
+from cordee.systems.data.bench.pieces import Pieces, find_pieces
+from cordee.systems.data.node.read.order import shuffled
 
 sys.path.insert(0, str(Path(__file__).parent / "data_peers"))
 from run import TAKEN_BYTES, cpu_s, take_memory, warm
@@ -137,7 +137,7 @@ def bare_threads(options: argparse.Namespace, given: Given) -> None:
 
 def source(options: argparse.Namespace, given: Given) -> None:
     """`PackedSource.read`, a batch at a time, groups of samples announced one ahead."""
-    from cordee.data.read.opening import open_source
+    from cordee.systems.data.node.read.opening import open_source
 
     opened = open_source(str(options.packed))
     order = order_of(find_pieces(str(options.packed)), options.seed)

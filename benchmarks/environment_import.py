@@ -29,9 +29,9 @@ from cordee.testing.oci import OciLayout
 SAMPLED_EVERY_S = 0.01
 IMPORT = (
     "import sys, pathlib\n"
-    "from cordee.environment.images.importing import import_image\n"
-    "from cordee.environment.images.oci import open_image\n"
-    "from cordee.environment.images.store import Store\n"
+    "from cordee.systems.environments.images.importing import import_image\n"
+    "from cordee.systems.environments.images.oci import open_image\n"
+    "from cordee.systems.environments.images.store import Store\n"
     "import_image(open_image(pathlib.Path(sys.argv[1])), Store(pathlib.Path(sys.argv[2])), origin='benchmark')\n"
 )
 SQUASH = [

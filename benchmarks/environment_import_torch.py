@@ -21,10 +21,10 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
-from cordee.environment.document import Environment, Mount, Root
-from cordee.environment.engines import find_engine
-from cordee.environment.engines._base import Launch, enter_argv
-from cordee.environment.pack.packing import pack
+from cordee.systems.environments.node.document import Environment, Mount, Root
+from cordee.systems.environments.node.engines import find_engine
+from cordee.systems.environments.node.engines._base import Launch, enter_argv
+from cordee.systems.environments.venv_image.packing import pack
 
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 CALLS = "%file,fstat,getdents64"

@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-from cordee.environment.edf import resolve
+from cordee.systems.environments.edf import resolve
 
 LEVELS = 10
 HOST = {"HOME": "/users/me", "SCRATCH": "/scratch/me", "PATH": "/usr/bin:/bin"}
@@ -53,7 +53,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths = write_levels(folder, options.mounts, options.variables)
-        command = [sys.executable, "-m", "cordee.cli", "env", "resolve", str(paths[0]), "--json"]
+        command = [sys.executable, "-m", "cordee.faces.cli", "env", "resolve", str(paths[0]), "--json"]
 
         def run(argv: list[str]) -> None:
             subprocess.run(argv, cwd=folder, env={**os.environ, **HOST}, check=True, stdout=subprocess.DEVNULL)

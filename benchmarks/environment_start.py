@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cordee.environment.document import Environment, Root
-from cordee.environment.engines import find_engine
-from cordee.environment.engines._base import Launch, enter_argv
+from cordee.systems.environments.node.document import Environment, Root
+from cordee.systems.environments.node.engines import find_engine
+from cordee.systems.environments.node.engines._base import Launch, enter_argv
 from cordee.testing.containers import AS_USER, ENV
 from cordee.testing.images import busybox_root, squashfs_of
 

@@ -19,8 +19,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cordee.checkpoint.folder import find_checkpoints
-from cordee.runs.reader import Run
+from cordee.systems.checkpoints.node.folder import find_checkpoints
+from cordee.telemetry.store.reader import Run
 from cordee.testing.runs import LocalRun
 
 TRAINING = """
@@ -72,7 +72,7 @@ def weights_of(run: LocalRun) -> str:
 
 def watch(run: LocalRun) -> subprocess.Popen[bytes]:
     """Start a client that watches the run."""
-    command = [sys.executable, "-m", "cordee.cli", "logs", "-f", str(run.folder.root)]
+    command = [sys.executable, "-m", "cordee.faces.cli", "logs", "-f", str(run.folder.root)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

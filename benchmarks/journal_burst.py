@@ -15,16 +15,16 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from cordee.control.supervisor.attempt import Attempt
+from cordee.control.supervisor.nodes import Node
+from cordee.control.supervisor.progress import ProgressPace
+from cordee.control.supervisor.vocabulary import RankNews
 from cordee.runs.disk import Disk
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.lane import Inline, Lane
 from cordee.runs.state import replay
-from cordee.supervise.attempt import Attempt
-from cordee.supervise.nodes import Node
-from cordee.supervise.progress import ProgressPace
-from cordee.supervise.vocabulary import RankNews
 from cordee.wire import messages
 
 WEEK_S = 7 * 86400

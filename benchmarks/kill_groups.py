@@ -33,8 +33,8 @@ from typing import Any
 
 from on_slurm.common import led_to
 
-from cordee.errors import CordeeError
-from cordee.node.memory import memory_places, name_of_user
+from cordee.core.errors import CordeeError
+from cordee.machine.memory_limits import memory_places, name_of_user
 from cordee.runs.state import RunState
 from cordee.testing.runs import LocalRun, SlurmRun
 from cordee.testing.slurm import DisposableSlurm
@@ -210,7 +210,10 @@ def ended(run: LocalRun) -> tuple[RunState, int]:
 
 def _cordee(*arguments: str) -> int:
     return subprocess.run(
-        [sys.executable, "-m", "cordee.cli", *arguments], stdout=subprocess.DEVNULL, stderr=sys.stderr, check=False
+        [sys.executable, "-m", "cordee.faces.cli", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=sys.stderr,
+        check=False,
     ).returncode
 
 

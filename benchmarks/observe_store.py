@@ -28,11 +28,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from telemetry_store import size_of, values
 
-from cordee.runs.blocklog import BlockLogWriter, encode_grid, encode_schema
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
-from cordee.runs.reader import open_run
-from cordee.runs.views import bands, heat
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_grid, encode_schema
+from cordee.telemetry.store.reader import open_run
+from cordee.telemetry.store.views import bands, heat
 
 PORTS = {"VictoriaMetrics": 18428, "Prometheus": 19090}
 METRIC = "metric_1_ratio"
@@ -73,7 +73,7 @@ def waited(pid: int) -> float:
 
 def sealed(folder: RunFolder, *options: str) -> float:
     """Seal as the supervisor does, in a child, and return its CPU seconds."""
-    command = [sys.executable, "-m", "cordee.runs.seal", str(folder.root), *options]
+    command = [sys.executable, "-m", "cordee.telemetry.store.seal", str(folder.root), *options]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     return waited(process.pid)
 

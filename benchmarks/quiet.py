@@ -16,8 +16,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cordee.node import processes
-from cordee.node.world import encode_places
+from cordee.control.agent.world import encode_places
+from cordee.machine import process_tree as processes
 from cordee.testing.runs import LocalRun
 
 TRAIN = "import time\nimport cordee\nfor i in range(900):\n    cordee.log(i, x=1.0); time.sleep(0.1)\n"
@@ -53,7 +53,7 @@ def of_a_run(seconds: float) -> None:
         for part in ("keeper", "supervisor", "agent local-0"):
             print(part, *rate(run.pid(part), run.folder.root, seconds, scratch))
         env = dict(os.environ, CORDEE_RUNS=str(scratch / "runs"))
-        argv = [sys.executable, "-m", "cordee.cli", "logs", "--follow", run.folder.id]
+        argv = [sys.executable, "-m", "cordee.faces.cli", "logs", "--follow", run.folder.id]
         client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=env)
         time.sleep(15)
         print("cordee logs --follow", *rate(client.pid, run.folder.root, seconds, scratch))

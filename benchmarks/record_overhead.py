@@ -47,7 +47,7 @@ def recorded(options: list[str] | None, folder: Path, command: list[str], face: 
     """Return a command line with or without a recorder in front."""
     if options is None:
         return command
-    return [sys.executable, "-m", face, *(["record"] if face == "cordee.cli" else []), "-q", "-o", str(folder), *options,
+    return [sys.executable, "-m", face, *(["record"] if face == "cordee.faces.cli" else []), "-q", "-o", str(folder), *options,
             "--", *command]  # fmt: skip
 
 
@@ -90,7 +90,11 @@ def main() -> None:
         return base / str(number)
 
     try:
-        faces = {"alone": None, "cordee record": "cordee.cli", "python -m cordee.node.record": "cordee.node.record"}
+        faces = {
+            "alone": None,
+            "cordee record": "cordee.faces.cli",
+            "python -m cordee.telemetry.node.record": "cordee.telemetry.node.record",
+        }
         times: dict[str, list[float]] = {name: [] for name in faces}
         for _ in range(options.starts):
             for name, face in faces.items():
@@ -111,7 +115,7 @@ def main() -> None:
                 folder = fresh()
                 command = [sys.executable, "-c", LOOP, str(options.seconds)]
                 rows[name].append(
-                    steps_of(recorded(ours, folder, command, "cordee.node.record"), folder, options.seconds)
+                    steps_of(recorded(ours, folder, command, "cordee.telemetry.node.record"), folder, options.seconds)
                 )
         print(
             f"\n| loop on all CPUs, {options.loops} x {options.seconds:g} s | steps, median | slower than alone, median (worst) |"

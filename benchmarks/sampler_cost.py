@@ -43,7 +43,7 @@ CASES = {
 
 def written(folder: Path, samplers: dict, interval_s: float):
     """Return what takes one sample of each sampler and appends it to a block log."""
-    from cordee.runs.blocklog import BlockLogWriter, encode_grid, encode_schema
+    from cordee.telemetry.node.blocklog import BlockLogWriter, encode_grid, encode_schema
 
     folder.mkdir(parents=True, exist_ok=True)
     writer = BlockLogWriter(folder, 1)
@@ -66,14 +66,14 @@ def written(folder: Path, samplers: dict, interval_s: float):
 
 def ours(case: str, interval_s: float, folder: Path, pids: dict[int, int]):
     """Return a tick of Cordée's samplers."""
-    from cordee.node.samplers.gpu import open_gpus
+    from cordee.telemetry.node.samplers.gpu import open_gpus
 
     gpus, refused = open_gpus("node", source="nvml-gpm", interval_s=interval_s)
     assert gpus is not None, refused
     assert len(gpus.metrics()) == 20, [metric["name"] for metric in gpus.metrics()]
     samplers = {"gpu": gpus}
     if case != "gpu":
-        from cordee.node.samplers.host import node_sampler, rank_sampler
+        from cordee.telemetry.node.samplers.host import node_sampler, rank_sampler
 
         samplers["node"] = node_sampler("node")
         samplers["rank"] = rank_sampler(lambda: pids, interval_s if case == "all" else 0.1)

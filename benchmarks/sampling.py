@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import time
 
-from cordee.node.samplers.host import node_sampler, rank_sampler
+from cordee.telemetry.node.samplers.host import node_sampler, rank_sampler
 
 
 def cpu_per_tick(sample, ticks: int) -> tuple[float, float]:

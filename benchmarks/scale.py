@@ -30,13 +30,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from cordee import wire
-from cordee.errors import WireError
-from cordee.node.uplink import Uplink
-from cordee.runs.blocklog import encode_grid, encode_schema
+from cordee.control.agent.uplink import Uplink
+from cordee.control.supervisor import supervisor as supervising
+from cordee.control.supervisor.ownership import Ownership
+from cordee.core.errors import WireError
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal, read_journal
-from cordee.supervise import supervisor as supervising
-from cordee.supervise.ownership import Ownership
+from cordee.telemetry.node.blocklog import encode_grid, encode_schema
 from cordee.testing.made_journal import made_plan
 from cordee.wire import messages
 from cordee.wire.messages import FROM_SUPERVISOR, decode

@@ -13,9 +13,9 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from cordee.insight.saturation.load import load
-from cordee.insight.saturation.score import score
-from cordee.insight.saturation.validation.judge import cut
+from cordee.systems.score.load import load
+from cordee.systems.score.score import score
+from cordee.systems.score.validation.judge import cut
 from cordee.testing.saturation_scenarios import CALM, GEMM, REST, Phase, Scenario
 from cordee.testing.saturation_traces import Noise, write_scenario
 

@@ -17,13 +17,13 @@ import time
 
 import numpy as np
 
-from cordee.insight.saturation.baseline import Baseline
-from cordee.insight.saturation.caps import read_caps
-from cordee.insight.saturation.judge import BETTER, SAME, UNKNOWN, WORSE, judge
-from cordee.insight.saturation.observe import Observation, observe
-from cordee.insight.saturation.rules import load_rules
-from cordee.insight.saturation.score import score
-from cordee.insight.saturation.trace import Device, Job, Trace
+from cordee.systems.score.baseline import Baseline
+from cordee.systems.score.judge import BETTER, SAME, UNKNOWN, WORSE, judge
+from cordee.systems.score.observe import Observation, observe
+from cordee.systems.score.roofs import read_caps
+from cordee.systems.score.rules import load_rules
+from cordee.systems.score.score import score
+from cordee.systems.score.trace import Device, Job, Trace
 
 GPUS = 4
 MODEL = "NVIDIA H100 80GB HBM3"

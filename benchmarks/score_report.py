@@ -26,9 +26,9 @@ import json, resource, sys, time
 from pathlib import Path
 folder = sys.argv[1]
 begun = time.perf_counter()
-from cordee.insight.saturation.load import load
-from cordee.insight.saturation.score import score
-from cordee.report.saturation import render
+from cordee.systems.score.load import load
+from cordee.systems.score.score import score
+from cordee.faces.report.saturation import render
 laps = {"import": time.perf_counter()}
 trace = load(folder)
 laps["load"] = time.perf_counter()
@@ -43,7 +43,7 @@ peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 sizes = {path.name: path.stat().st_size for path in page.parent.iterdir()}
 print(json.dumps({"seconds": took, "peak_bytes": peak, "cpu_s": time.process_time(), "sizes": sizes, "score": result.shares.score}))
 """
-_SEAL = "import sys; from cordee.runs.reader import open_run; open_run(sys.argv[1]).seal()"
+_SEAL = "import sys; from cordee.telemetry.store.reader import open_run; open_run(sys.argv[1]).seal()"
 
 
 def make_recording(folder: Path, devices: int, per_node: int, seconds: int) -> float:

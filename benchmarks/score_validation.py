@@ -12,9 +12,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from cordee.insight.saturation.validation.conduct import judge_recordings
-from cordee.insight.saturation.validation.judge import Judgement, read_document
-from cordee.insight.saturation.validation.table import end_lines
+from cordee.systems.score.validation.conduct import judge_recordings
+from cordee.systems.score.validation.judge import Judgement, read_document
+from cordee.systems.score.validation.table import end_lines
 
 
 def row(one: Judgement) -> str:

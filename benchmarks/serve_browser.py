@@ -50,7 +50,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         made = MadeRun(given.gpus, given.seconds, metrics={"gpu": ("gpu_sm_ratio", "gpu_power_watts")})
         run = write_run(folder, made)
-        argv = [sys.executable, "-m", "cordee.cli", "serve", "--runs", folder, "--port", str(PORT)]
+        argv = [sys.executable, "-m", "cordee.faces.cli", "serve", "--runs", folder, "--port", str(PORT)]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
             url = server.stdout.readline().strip()

@@ -22,7 +22,7 @@ from pathlib import Path
 import httpx
 
 from cordee.runs.folder import RunFolder
-from cordee.runs.reader import Run
+from cordee.telemetry.store.reader import Run
 from cordee.testing.made_runs import MadeRun, follow_run, write_run
 from cordee.testing.serving import ServedRuns
 

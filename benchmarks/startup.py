@@ -25,7 +25,7 @@ import os, sys, time
 sys.stdout.write(f"up {os.environ['RANK']} {os.getpid()} {time.time()}\\n"); sys.stdout.flush()
 time.sleep(600)
 """
-CORDEE = [sys.executable, "-m", "cordee.cli"]
+CORDEE = [sys.executable, "-m", "cordee.faces.cli"]
 
 
 def wall(command: list[str], cwd: Path) -> float:

@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from cordee.submit import submitter
-from cordee.submit.prepare import create_run, prepare
+from cordee.job.submit import submitter
+from cordee.job.submit.prepare import create_run, prepare
 from cordee.testing.runs import LocalRun
 
 

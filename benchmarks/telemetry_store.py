@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from cordee.runs.blocklog import BlockLogWriter, encode_grid, encode_schema
 from cordee.runs.folder import RunFolder
-from cordee.runs.reader import open_run
-from cordee.runs.seal import seal
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_grid, encode_schema
+from cordee.telemetry.store.reader import open_run
+from cordee.telemetry.store.seal import seal
 
 START = 1_700_000_000.0
 

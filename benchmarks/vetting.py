@@ -37,7 +37,7 @@ HANGS_S = 60.0
 
 def cordee(folder: Path, protocol: str, tasks: int, *, nodes: int) -> float:
     """Return the seconds until all tasks have ended, spread over so many nodes."""
-    command = [sys.executable, "-m", "cordee.cli", "vet", protocol, "--dir", str(folder / "results")]
+    command = [sys.executable, "-m", "cordee.faces.cli", "vet", protocol, "--dir", str(folder / "results")]
     each = tasks // nodes
     given = {
         "CORDEE_VET_ID": f"b{time.monotonic_ns()}",

@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-import cordee.spec
+import cordee.job
 from cordee.testing.kernel_log import write_kmsg
 from cordee.testing.nvml import FakeGpus, build
 from cordee.testing.simulated_nodes import SimulatedNode, SimulatedNodes
@@ -124,7 +124,7 @@ FAULTS = (
 
 def shipped() -> list[dict[str, Any]]:
     """Return the evals of the protocol `gpu`, told what the job has asked for."""
-    path = Path(cordee.spec.__file__).parent / "protocols" / "gpu.yaml"
+    path = Path(cordee.job.__file__).parent / "protocols" / "gpu.yaml"
     evals = yaml.safe_load(path.read_text())["evals"]
     return [
         {**one, "gpus_expected": GPUS, "nvidia_smi": True} if one["type"] == "gpu.inventory" else one for one in evals

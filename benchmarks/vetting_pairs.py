@@ -15,8 +15,8 @@ import time
 from random import Random
 from typing import NamedTuple
 
+from cordee.systems.vetting.node.judge.pairs import PairPolicy, PairTest
 from cordee.testing.fabric import SimulatedFabric
-from cordee.vetting.pairs import PairPolicy, PairTest
 
 SICK_RATIO = 0.012
 

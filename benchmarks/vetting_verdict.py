@@ -17,11 +17,11 @@ import time
 from random import Random
 from typing import Any
 
-from cordee.checks import Result
-from cordee.spec.rules import load_rules
+from cordee.systems.vetting.node.checks import Result
+from cordee.systems.vetting.node.judge.pairs import PairTest
+from cordee.systems.vetting.node.judge.verdict import decide
+from cordee.systems.vetting.rules import load_rules
 from cordee.testing.fabric import SimulatedFabric
-from cordee.vetting.pairs import PairTest
-from cordee.vetting.verdict import decide
 
 SILENT_RATIO = 0.1
 FAULTY_RATIO = 0.01

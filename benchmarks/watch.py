@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cordee.cli.watch import View
+from cordee.faces.cli.watch import View
 from cordee.runs.folder import RunFolder
 from cordee.testing.made_runs import MadeRun, follow_run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cordee.web.app import make_app
-from cordee.web.live import PING_S, POLL_S
+from cordee.faces.web.app import make_app
+from cordee.faces.web.live import PING_S, POLL_S
 
 
 def http_api() -> str:

@@ -57,7 +57,7 @@ def execute(source: Path, folder: Path) -> Any:
     for name in ("train.py", "cordee.toml"):
         shutil.copy(source / name, folder)
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "CORDEE_RUNS": str(folder / "runs")}
-    command = [sys.executable, "-m", "cordee.cli", "run"]
+    command = [sys.executable, "-m", "cordee.faces.cli", "run"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=_PATIENCE_S)
     if done.returncode:
         raise RuntimeError(f"the notebook's run failed: {done.stdout}{done.stderr}")

@@ -13,9 +13,10 @@ from notebook import write_notebook
 
 from cordee.backends.slurm.limits import explain
 from cordee.backends.slurm.reasons import OUTLOOKS, REASONS, STATES
-from cordee.cli.group import COMMANDS, LazyGroup
-from cordee.report.datasets import DataSet, datasets
-from cordee.spec.protocol_schema import check_list, kind_text
+from cordee.core.terminal.group import LazyGroup
+from cordee.faces.cli.commands import COMMANDS
+from cordee.faces.report.datasets import DataSet, datasets
+from cordee.systems.vetting.protocol.schema import check_list, kind_text
 
 
 def write_all(docs: Path) -> None:
@@ -48,33 +49,91 @@ def _beside(name: str) -> Any:
 
 
 def architecture(root: Path) -> str:
-    """Return the architecture page, from the tuple of tests/test_layers.py."""
+    """Return the architecture page: the platform's order from tests/test_layers.py, systems from their folders."""
     spec = importlib.util.spec_from_file_location("layers", root / "tests" / "test_layers.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    rows = "\n".join(f"| `{room}` | {module.storey_of(room)} | {text} | {side} |" for room, side, text in module.LAYERS)
+    platform = "\n".join(f"| `{room}` | {text} | {_side(module, room)} |" for room, text in module.PLATFORM.items())
+    systems = "\n".join(
+        f"| `systems/{name}` | {_says(module, name)} | {_doors(module, name)} |" for name in module.SYSTEMS
+    )
+    faces = "\n".join(f"| `faces/{name}` | {text} |" for name, text in module.FACES.items())
     return f"""# Architecture
 
-The house has three storeys. The platform's rooms stand in the order of data: each imports only from itself and from rooms
-of the platform above it. Systems stand beside each other on the platform: none imports another, and the platform imports
-none of them; it asks them [by the doors that they register](systems.md). Faces stand in front of all. The node side runs on
-Python 3.9 with the standard library alone, is copied into each run as one zip, and never imports the document side.
-`tests/test_layers.py` enforces this, with a list of what still crosses and why, and this table is rendered from it.
+Three storeys: a platform whose rooms stand in order, systems beside each other on it, faces in front of them.
+`tests/test_layers.py` enforces what follows, and these tables are drawn from it and from the code.
 
-| room | of | holds | side |
-|---|---|---|---|
-{rows}
+## The platform
+
+A room imports only from itself and from rooms above it. No room of the platform imports a system or a face.
+
+| room | holds | side |
+|---|---|---|
+{platform}
+
+The node side runs on Python 3.9 with the standard library alone, is copied into each run as one zip, and never imports the
+document side. A file's path says which side it is of: rooms of the node side, and every folder `node/` (`cordee/core/sides.py`).
+
+## Systems
+
+A system is one folder, and imports no other system. What several need is platform, or goes by a port.
+
+| system | does | doors it has |
+|---|---|---|
+{systems}
+
+## Faces
+
+Faces reach systems by their doors: `{"`, `".join(filter(None, module.DOORS))}`.
+
+| face | is |
+|---|---|
+{faces}
+
+## Where do I put
+
+| what | where |
+|---|---|
+| a check of nodes | `systems/vetting/node/checks/`, and a line in its table |
+| a rule or a protocol that is shipped | `systems/vetting/rules/`, `systems/vetting/protocol/` |
+| a source of GPU metrics | `telemetry/node/samplers/gpu/`, and a line in its table |
+| another scheduler | a folder of `backends/`, with its part that runs on nodes in `node/` |
+| an engine for containers | `systems/environments/node/engines/` |
+| a format of data sets | `systems/data/pack/formats/`; what reads it on nodes in `systems/data/node/read/` |
+| a key of the job document | `job/document.py`, or the `document` of the system that reads it |
+| a message between supervisor and agent | `wire/messages.py` |
+| a command about runs | `faces/cli/`; one of a system in that system's `cli` |
+| a page, or a number that pages ask for | `faces/web/static/pages/`, `faces/web/routes/` |
 
 The shape of a run is described in [A run's life](life.md), its files in [The run folder](run-folder.md), and why things are
 as they are in [Decisions](decisions/index.md).
 """
 
 
+def _side(layers: Any, room: str) -> str:
+    """Return the side of a room: of the node, of documents, or both."""
+    mine = [name for name in layers.MODULES if name == room or name.startswith(f"{room}.")]
+    on_node = [name for name in mine if name in layers.NODE_SIDE and layers.NODE_SIDE[name].name != "__init__.py"]
+    whole = [name for name in mine if layers.MODULES[name].name != "__init__.py"]
+    return "node" if len(on_node) == len(whole) else "both" if on_node else "document"
+
+
+def _says(layers: Any, system: str) -> str:
+    text = ast.get_docstring(ast.parse(layers.MODULES[f"systems.{system}"].read_text())) or ""
+    return text.partition("\n")[0].rstrip(".")
+
+
+def _doors(layers: Any, system: str) -> str:
+    return (
+        ", ".join(f"`{door}`" for door in layers.DOORS if door and f"systems.{system}.{door}" in layers.MODULES) or "-"
+    )
+
+
 def commands() -> str:
     """Return the page of all commands, from their help texts."""
-    group: Any = LazyGroup("cordee")
+    group: Any = LazyGroup("cordee", table=COMMANDS, systems=True)
     parts = [_COMMANDS]
     for name in COMMANDS:
         parts += _sections(group.get_command(click.Context(group), name), f"cordee {name}")

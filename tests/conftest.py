@@ -157,7 +157,7 @@ def _cluster() -> Iterator[DisposableSlurm]:
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache folder with nothing but the node side, compiled: what every first run in a new one would do."""
-    from cordee.submit.bundle import write_node_zip
+    from cordee.job.submit.bundle import write_node_zip
 
     folder = tmp_path_factory.mktemp("compiled")
     with pytest.MonkeyPatch.context() as changed:
@@ -250,8 +250,8 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, A
 @pytest.fixture(autouse=True)
 def _servers_of_other_tests_are_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who runs tasks ends what else lies below its process: in pytest's own that would be the servers of other tests."""
-    from cordee.node.processes import all_processes
-    from cordee.node.tasks import TaskRunner
+    from cordee.machine.process_tree import all_processes
+    from cordee.machine.tasks import TaskRunner
 
     now = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
     begin = TaskRunner.__init__

@@ -34,16 +34,17 @@ import click
 import pytest
 from pydantic import BaseModel
 
-from cordee.cli.group import COMMANDS, LazyGroup
-from cordee.environment.edf import resolve
-from cordee.insight.saturation.caps import read_caps_file
-from cordee.insight.saturation.rules import read_rules
-from cordee.runs import catalogue
-from cordee.spec.cluster import load_cluster
-from cordee.spec.job import Job
-from cordee.spec.load import load_job
-from cordee.spec.profile import ClusterProfile
-from cordee.spec.protocol import load_protocol
+from cordee.core.terminal.group import LazyGroup
+from cordee.faces.cli.commands import COMMANDS
+from cordee.job.cluster import load_cluster
+from cordee.job.document import Job
+from cordee.job.load import load_job
+from cordee.job.profile import ClusterProfile
+from cordee.systems.environments.edf import resolve
+from cordee.systems.score.roofs import read_caps_file
+from cordee.systems.score.rules import read_rules
+from cordee.systems.vetting.protocol.document import load_protocol
+from cordee.telemetry.node import catalogue
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -291,7 +292,7 @@ def below(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tupl
 
 
 def test_the_examples_in_help_texts_are_commands():
-    group = LazyGroup("cordee")
+    group = LazyGroup("cordee", table=COMMANDS, systems=True)
     known = dict(found for name in COMMANDS for found in below(group.get_command(click.Context(group), name), (name,)))
     for words, command in known.items():
         lines = [line.strip() for line in (command.help or "").splitlines() if line.strip().startswith("cordee ")]
@@ -341,7 +342,7 @@ def test_every_key_of_a_profile_is_on_its_page():
 
 def test_every_variable_of_a_rank_is_on_its_page():
     page = (ROOT / "docs" / "client-api.md").read_text()
-    source = ast.parse((ROOT / "src" / "cordee" / "node" / "ranks.py").read_text())
+    source = ast.parse((ROOT / "src" / "cordee" / "control" / "agent" / "ranks.py").read_text())
     names = {word.arg for node in ast.walk(source) if isinstance(node, ast.Call) for word in node.keywords if word.arg}
     names |= {node.value for node in ast.walk(source) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     ours = {name for name in names if re.fullmatch(r"CORDEE_[A-Z_]+", name)} - {"CORDEE_TASK"}
@@ -383,7 +384,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stderr
     names = ("architecture", "commands", "notebook", "data-sets")
     pages = {name: (tmp_path / "html" / f"{name}.html").read_text() for name in names}
-    assert "supervise" in pages["architecture"]
+    assert "systems/vetting" in pages["architecture"]
     assert all(f"cordee {name}" in pages["commands"] for name in COMMANDS)
     assert "4 ranks on 2 nodes" in pages["notebook"]
     assert "gpu_sm_ratio" in pages["data-sets"]

@@ -74,9 +74,11 @@ def test_the_wheel_holds_the_package_and_nothing_else(dist, wheel):
     folders = {name.partition("/")[0] for name in names}
     assert len(folders) == 2
     assert "cordee" in folders
-    assert "cordee/report/template.html.j2" in names
+    assert "cordee/faces/report/template.html.j2" in names
     assert "cordee/py.typed" in names
-    assert {f"cordee/environment/spank/{name}" for name in ("cordee.c", "cordee.h", "node.c")} <= set(names)
+    assert {f"cordee/systems/environments/node/spank/{name}" for name in ("cordee.c", "cordee.h", "node.c")} <= set(
+        names
+    )
     assert not [name for name in names if name.endswith(".pyc") or "__pycache__" in name]
     with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
         inside = {name.partition("/")[2].partition("/")[0] for name in archive.getnames()}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cordee.errors import RunFolderError
-from cordee.opening import open_folder, read_json, read_regular, regular, regular_below
+from cordee.core.errors import RunFolderError
+from cordee.machine.opening import open_folder, read_json, read_regular, regular, regular_below
 from cordee.runs.folder import write_atomically
 
 

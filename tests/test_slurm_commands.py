@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.errors import CordeeError
-from cordee.slurm import Job, SlurmError, expand_nodes, parse_records, patiently, run_command, submission_environment
+from cordee.backends.slurm.node.commands import (
+    Job,
+    SlurmError,
+    expand_nodes,
+    parse_records,
+    patiently,
+    run_command,
+    submission_environment,
+)
+from cordee.core.errors import CordeeError
 from cordee.testing.clocks import give_clock
 
 SCRIPT = "#!/bin/bash\n#SBATCH --partition=normal\n#SBATCH --time=60\n"
@@ -68,7 +76,7 @@ def test_a_command_without_an_answer_is_busy():
 
 
 def test_patience_is_for_busy_controllers_only(monkeypatch):
-    give_clock(monkeypatch, "cordee.slurm", sleep=lambda seconds: None)
+    give_clock(monkeypatch, "cordee.backends.slurm.node.commands", sleep=lambda seconds: None)
     answers = [SlurmError(["squeue"], "socket timed out", busy=True), SlurmError(["squeue"], "Invalid user")]
     waited = []
 

@@ -9,13 +9,13 @@ import subprocess
 
 import pytest
 
-from cordee.starting import module_argv
+from cordee.machine.starting import module_argv
 
 from .test_layers import MODULES, interpreters
 
 SHOWN = "import json, secrets, sys\nprint(json.dumps([__name__, sys.argv[1:], sys.path, sys.flags.no_user_site]))\n"
 # It writes the command lines of other people's jobs, and starts nothing.
-WRITES_COMMANDS = {"spec.sbatch.launch"}
+WRITES_COMMANDS = {"backends.slurm.sbatch.launch"}
 
 
 @pytest.mark.parametrize("python", interpreters())
@@ -58,10 +58,10 @@ def test_no_process_of_ours_is_started_by_dash_m():
 @pytest.mark.parametrize(
     ("source", "lines"),
     [
-        ('argv = [sys.executable, "-m", "cordee.checks"]', [1]),
-        ('argv = (sys.executable, "-s", "-m", "cordee.checks")', [1]),
+        ('argv = [sys.executable, "-m", "cordee.systems.vetting.node.checks"]', [1]),
+        ('argv = (sys.executable, "-s", "-m", "cordee.systems.vetting.node.checks")', [1]),
         ('argv = [python, "-I", "-m", "venv", place]', []),
-        ('argv = module_argv("cordee.checks")', []),
+        ('argv = module_argv("cordee.systems.vetting.node.checks")', []),
     ],
 )
 def test_a_start_by_dash_m_is_found(source, lines):

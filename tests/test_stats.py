@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cordee.stats import finite_document, finite_values, mad, median, outliers, quantile, robust_z
+from cordee.core.stats import finite_document, finite_values, mad, median, outliers, quantile, robust_z
 
 NAN = float("nan")
 

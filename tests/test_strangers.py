@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from cordee import registry
-from cordee.errors import CordeeError
+from cordee.core import registry
+from cordee.core.errors import CordeeError
+from cordee.job.submit import submitter
 from cordee.runs.folder import RunFolder
-from cordee.submit import submitter
 from cordee.testing.browsing import Watched, chromium
 from cordee.testing.serving import ServedRuns
 
@@ -39,7 +39,7 @@ class Person:
         (self.folder / "train.py").write_text(SCRIPT)
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "cordee.cli", *arguments]
+        command = [sys.executable, "-m", "cordee.faces.cli", *arguments]
         return subprocess.run(command, cwd=self.folder, env=self._env, capture_output=True, text=True, check=False)
 
     def json(self, *arguments: str) -> Any:
@@ -104,7 +104,7 @@ def test_packages_are_not_looked_at_for_what_is_known():
         "    if group == {'group': 'cordee.systems'}: raise SystemExit('packages were looked at')\n"
         "    return real(**group)\n"
         "importlib.metadata.entry_points = asked\n"
-        "from cordee.cli import main\n"
+        "from cordee.faces.cli import main\n"
         "main(sys.argv[1:])\n"
     )
     example = Path(__file__).parents[1] / "examples" / "plain-resume"
@@ -155,7 +155,7 @@ def test_an_entry_point_that_is_no_system_is_refused_by_name(person: Person, tmp
 
 
 def test_a_part_that_is_not_there_is_named():
-    from cordee.parts import load
+    from cordee.core.parts import load
 
     with pytest.raises(CordeeError, match="cannot be loaded") as told:
         load("cordee.nowhere:thing")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.words import bar, counted, did_you_mean, nearest, signal_name, wrapped
+from cordee.core.words import bar, counted, did_you_mean, nearest, signal_name, wrapped
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "no nodes"), (1, "1 node"), (2, "2 nodes")])

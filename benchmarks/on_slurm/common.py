@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cordee.slurm import run_command
+from cordee.backends.slurm.node.commands import run_command
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
 
-CORDEE = [sys.executable, "-m", "cordee.cli"]
+CORDEE = [sys.executable, "-m", "cordee.faces.cli"]
 # A limit of the load of one machine means nothing where many nodes share two cores.
 PATIENT = {"vet.max_load": 1000.0}
 POLL_S = 0.01

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from cordee.core.units import parse_utc
+from cordee.job.submit import submitter
+from cordee.job.submit.prepare import create_run, prepare
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
-from cordee.submit import submitter
-from cordee.submit.prepare import create_run, prepare
 from cordee.testing.slurm import DisposableSlurm
-from cordee.units import parse_utc
 from on_slurm import peers
 from on_slurm.common import (
     CORDEE,

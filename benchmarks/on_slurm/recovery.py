@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cordee.backends.slurm.node.commands import expand_nodes, job_record
 from cordee.runs.state import RunState
-from cordee.slurm import expand_nodes, job_record
 from cordee.testing.runs import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import node_processes

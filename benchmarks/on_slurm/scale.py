@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from cordee.core.units import parse_utc
 from cordee.runs.state import RunState
 from cordee.testing.runs import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
-from cordee.units import parse_utc
 from on_slurm.common import Rows, led_to, marks, plain_script, sbatch, settle, text_of, until, wait_gone, write_job
 from on_slurm.latency import FIRST
 

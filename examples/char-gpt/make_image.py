@@ -19,10 +19,10 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from cordee.environment.pack.interpreter import interpreter_of
-from cordee.environment.pack.tree import Entry, read_tree
-from cordee.environment.pack.write import write
-from cordee.errors import CordeeError
+from cordee.core.errors import CordeeError
+from cordee.systems.environments.venv_image.interpreter import interpreter_of
+from cordee.systems.environments.venv_image.tree import Entry, read_tree
+from cordee.systems.environments.venv_image.write import write
 
 PROGRAMS = "sh bash env cat ls cp mv rm mkdir ln readlink uname date sleep head tail wc sort tr cut tee id hostname \
 nproc true false test stat df du grep sed find xargs getent tar gzip"

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cordee.checkpoint.save import checkpointer
     from cordee.client.log import log
     from cordee.client.place import place
     from cordee.client.stopping import stopping
-    from cordee.data.read.dataset import dataset
-    from cordee.runs.reader import open_run
+    from cordee.systems.checkpoints.node.save import checkpointer
+    from cordee.systems.data.node.read.dataset import dataset
+    from cordee.telemetry.store.reader import open_run
 
 __version__ = "0.1.0"
 
 __all__ = ["__version__", "checkpointer", "dataset", "log", "open_run", "place", "stopping"]
 
 _HOMES = {
-    "checkpointer": "cordee.checkpoint.save",
-    "dataset": "cordee.data.read.dataset",
+    "checkpointer": "cordee.systems.checkpoints.node.save",
+    "dataset": "cordee.systems.data.node.read.dataset",
     "log": "cordee.client.log",
-    "open_run": "cordee.runs.reader",
+    "open_run": "cordee.telemetry.store.reader",
     "place": "cordee.client.place",
     "stopping": "cordee.client.stopping",
 }

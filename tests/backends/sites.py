@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import cordee
-from cordee.node import processes
-from cordee.submit.prepare import Prepared
+from cordee.job.submit.prepare import Prepared
+from cordee.machine import process_tree as processes
 from cordee.testing.backends import BackendSite, QueueSite
 from cordee.testing.slurm import DisposableSlurm
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from cordee.insight.data_account import account_of
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
+from cordee.systems.data.account import account_of
 from cordee.testing.corpora import pack_corpus
 from cordee.testing.submitting import wait_until
 
@@ -41,7 +41,7 @@ class Desk:
         return done.stdout
 
     def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from cordee.cli import main; main()", *arguments]
+        command = [sys.executable, "-c", "from cordee.faces.cli import main; main()", *arguments]
         env = {**self.site.environ, "CORDEE_RUNS": str(self.runs)}
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 

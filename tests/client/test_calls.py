@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cordee.client.channel import ChannelReader, create_channel
+from cordee.wire.channel import ChannelReader, create_channel
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cordee.client.channel import RING_BYTES, ChannelReader, ChannelWriter, create_channel
+from cordee.wire.channel import RING_BYTES, ChannelReader, ChannelWriter, create_channel
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_full_ring_counts_what_it_drops_and_keeps_what_it_has(channel):
 
 def test_a_writer_that_is_killed_leaves_whole_events(channel):
     program = (
-        "import sys; from cordee.client.channel import ChannelWriter\n"
+        "import sys; from cordee.wire.channel import ChannelWriter\n"
         f"writer = ChannelWriter({str(channel)!r})\nprint('ready', flush=True)\nstep = 0\n"
         "while True:\n    writer.write(step, {'loss': float(step)}); step += 1\n"
     )

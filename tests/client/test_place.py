@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cordee.client import megatron
-from cordee.client.channel import ChannelReader, create_channel
+from cordee.wire.channel import ChannelReader, create_channel
 
 MESH = """
 import os, sys

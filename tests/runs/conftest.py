@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cordee.runs.blocklog import BlockLogWriter, encode_events, encode_grid, encode_schema
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events, encode_grid, encode_schema
 
 T0 = 1_700_000_000.0
 METRICS = [{"name": f"metric_{i}_ratio", "unit": "ratio", "source": "test"} for i in range(3)]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cordee.runs import blocklog
-from cordee.runs.blocklog import (
+from cordee.telemetry.node import blocklog
+from cordee.telemetry.node.blocklog import (
     EVENTS,
     GRID,
     SCHEMA,
@@ -243,7 +243,7 @@ def test_a_deleted_folder_never_raises_and_writing_goes_on_when_it_is_back(tmp_p
 def test_a_writer_killed_while_writing_leaves_a_readable_log(tmp_path):
     script = """
 import sys
-from cordee.runs.blocklog import BlockLogWriter, encode_grid
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_grid
 writer = BlockLogWriter(sys.argv[1], 1, max_bytes=200_000)
 second = 0
 while True:

@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-import cordee.runs.blocklog as blocklog
-from cordee.runs.blocklog import (
+import cordee.telemetry.node.blocklog as blocklog
+from cordee.telemetry.node.blocklog import (
     GRID,
     BlockLogWriter,
     decode_grid,
@@ -67,7 +67,7 @@ def test_what_was_written_is_made_durable_every_few_seconds(tmp_path, monkeypatc
     log(writer, 1)
     assert disk.calls["fsync"] == 0
     moment = writer._synced_at + blocklog.SYNC_AFTER_S
-    monkeypatch.setattr("cordee.runs.blocklog.monotonic", lambda: moment)
+    monkeypatch.setattr("cordee.telemetry.node.blocklog.monotonic", lambda: moment)
     writer.tick(moment)
     assert disk.calls["fsync"] == 1
     writer.tick(moment + 100)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import cordee.runs.following as following
-from cordee.errors import RunFolderError
+from cordee.core.errors import RunFolderError
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter, read_journal

@@ -7,10 +7,10 @@ import sys
 import numpy as np
 import pytest
 
-from cordee.errors import RunNotFound, UsageError
-from cordee.runs.blocklog import BlockLogWriter, encode_events
+from cordee.core.errors import RunNotFound, UsageError
 from cordee.runs.folder import RunFolder
-from cordee.runs.reader import open_run
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events
+from cordee.telemetry.store.reader import open_run
 from cordee.testing.recordings import made_node, write_recording
 
 T0 = 1_700_000_000.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.errors import RunNotFound
+from cordee.core.errors import RunNotFound
 from cordee.runs import index
 from cordee.runs.folder import RunFolder
 from cordee.runs.index import CACHE, find_run, list_runs

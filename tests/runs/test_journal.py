@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from cordee.errors import RunFolderError
+from cordee.core.errors import RunFolderError
 from cordee.runs.journal import JournalWriter, client_journal, read_journal
 from cordee.runs.state import Replay, replay
 

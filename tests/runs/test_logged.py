@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import cordee
-from cordee.runs.blocklog import BESIDE_CHANNEL, BlockLogWriter, encode_events, encode_facts
 from cordee.runs.folder import RunFolder
-from cordee.runs.logged import LoggedFacts, logged_facts, logged_findings
-from cordee.runs.tail import LiveEvents
+from cordee.telemetry.node.blocklog import BESIDE_CHANNEL, BlockLogWriter, encode_events, encode_facts
+from cordee.telemetry.store.logged import LoggedFacts, logged_facts, logged_findings
+from cordee.telemetry.store.tail import LiveEvents
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from cordee.runs.blocklog import BlockLogWriter, encode_events
-from cordee.runs.reader import open_run
-from cordee.runs.seal import drop_sealed_parts, seal
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events
+from cordee.telemetry.store.reader import open_run
+from cordee.telemetry.store.seal import drop_sealed_parts, seal
 
 T0 = 1_700_000_000.0
 
@@ -42,7 +42,7 @@ def test_a_series_reads_steps_and_not_every_value(known, monkeypatch):
     def refuse(*_):
         raise AssertionError("all events were read")
 
-    monkeypatch.setattr("cordee.runs.logged_values.read_events", refuse)
+    monkeypatch.setattr("cordee.telemetry.store.logged_values.read_events", refuse)
     assert len(open_run(known.folder.root).series("loss").steps) == known.seconds
 
 
@@ -67,7 +67,7 @@ def test_numbers_that_are_none_and_infinities_are_kept(known, sealed):
 
 @pytest.mark.parametrize("sealed", [False, True])
 def test_names_beyond_the_most_are_left_out_and_counted(known, monkeypatch, sealed):
-    monkeypatch.setattr("cordee.runs.series.MOST_RUN_NAMES", 10)
+    monkeypatch.setattr("cordee.telemetry.store.series.MOST_RUN_NAMES", 10)
     log(known, 1, [(at, at, {f"name-{at}": 1.0, "loss": 0.5}) for at in range(50)])
     if sealed:
         seal(known.folder.root, final=True)

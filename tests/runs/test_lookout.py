@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.cli.follow import LineTail
+from cordee.faces.cli.follow import LineTail
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter

@@ -6,11 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
-from cordee.errors import RunFolderError
-from cordee.runs.blocklog import BlockLogWriter, encode_events, list_parts
-from cordee.runs.reader import open_run
-from cordee.runs.seal import drop_sealed_parts, seal
-from cordee.runs.views import bands, heat
+from cordee.core.errors import RunFolderError
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events, list_parts
+from cordee.telemetry.store.reader import open_run
+from cordee.telemetry.store.seal import drop_sealed_parts, seal
+from cordee.telemetry.store.views import bands, heat
 
 T0 = 1_700_000_000.0
 NAME = "metric_0_ratio"

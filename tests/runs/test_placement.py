@@ -7,11 +7,11 @@ import itertools
 import pytest
 
 from cordee.client.place import encoded
-from cordee.node.placing import split_places
-from cordee.runs.blocklog import BlockLogWriter, encode_facts
-from cordee.runs.placement import placement, placement_findings, sizes_of
-from cordee.runs.reader import open_run
-from cordee.runs.seal import seal
+from cordee.control.agent.rank_layout import split_places
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_facts
+from cordee.telemetry.store.placement import placement, placement_findings, sizes_of
+from cordee.telemetry.store.reader import open_run
+from cordee.telemetry.store.seal import seal
 
 
 def say(known, node, rank, attempt, **dimensions):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cordee.cli.options import runs_folder, runs_folders
+from cordee.core.documents.config_paths import profile_runs, runs_path
+from cordee.job.submit.prepare import prepare
+from cordee.job.terminal.options import runs_folder, runs_folders
 from cordee.runs.folder import RunFolder
 from cordee.runs.index import find_run, list_runs
 from cordee.runs.journal import JournalWriter
-from cordee.runs.places import profile_runs, runs_path
-from cordee.submit.prepare import prepare
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cordee.errors import RunFolderError, RunNotFound
-from cordee.runs.blocklog import BlockLogWriter, encode_grid, encode_schema
+from cordee.core.errors import RunFolderError, RunNotFound
 from cordee.runs.folder import RunFolder
-from cordee.runs.reader import open_run
-from cordee.runs.recording import RecordedRank, Recorder, claim_number, read_recorders, write_recorder
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_grid, encode_schema
+from cordee.telemetry.node.recording import RecordedRank, Recorder, claim_number, read_recorders, write_recorder
+from cordee.telemetry.store.reader import open_run
 
 T0 = 1_700_000_000.0
 

@@ -11,9 +11,10 @@ import time
 import numpy as np
 import pytest
 
-import cordee.runs.seal as sealing
-from cordee.errors import RunFolderError, RunNotFound, UsageError
-from cordee.runs.blocklog import (
+import cordee.telemetry.store.seal as sealing
+from cordee.core.errors import RunFolderError, RunNotFound, UsageError
+from cordee.runs.turn import turn
+from cordee.telemetry.node.blocklog import (
     BlockLogWriter,
     encode_events,
     encode_facts,
@@ -21,10 +22,9 @@ from cordee.runs.blocklog import (
     encode_schema,
     list_parts,
 )
-from cordee.runs.reader import open_run
-from cordee.runs.seal import drop_sealed_parts, seal
-from cordee.runs.sealed import read_commit, write_commit
-from cordee.runs.turn import turn
+from cordee.telemetry.store.reader import open_run
+from cordee.telemetry.store.seal import drop_sealed_parts, seal
+from cordee.telemetry.store.sealed import read_commit, write_commit
 from cordee.testing.clocks import give_clock
 
 T0 = 1_700_000_000.0
@@ -168,7 +168,7 @@ def test_a_seal_killed_at_any_moment_leaves_the_truth(known, fraction):
 
 _SLOW_SEAL = """
 import sys
-import cordee.runs.seal as sealing
+import cordee.telemetry.store.seal as sealing
 sealing._TURN_BYTES = 1
 write_commit = sealing.write_commit
 def said(*arguments):
@@ -212,7 +212,7 @@ def test_all_that_was_sealed_is_durable_before_the_commit_whatever_the_clock_say
 def test_the_module_prints_one_json_line(known):
     known.write()
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    command = [sys.executable, "-m", "cordee.runs.seal", str(known.folder.root), "--final"]
+    command = [sys.executable, "-m", "cordee.telemetry.store.seal", str(known.folder.root), "--final"]
     done = subprocess.run(command, env=env, capture_output=True, check=True)
     assert json.loads(done.stdout)["sealed_until"] == pytest.approx(T0 + known.seconds - 0.9)
     assert done.stderr == b""
@@ -427,7 +427,7 @@ def test_logs_of_a_run_are_read_from_the_nodes_where_a_rank_was(known):
 
 
 def test_importing_the_reader_loads_neither_numpy_nor_zarr():
-    code = "import sys, cordee.runs.reader; sys.exit(any(name in sys.modules for name in ('numpy', 'zarr', 'xarray')))"
+    code = "import sys, cordee.telemetry.store.reader; sys.exit(any(name in sys.modules for name in ('numpy', 'zarr', 'xarray')))"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
 

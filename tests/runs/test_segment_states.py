@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cordee.insight.phases import lost_time, phase_shares, segment_times
+from cordee.core.units import utc_text
 from cordee.runs.state import replay
-from cordee.units import utc_text
+from cordee.telemetry.store.phases import lost_time, phase_shares, segment_times
 
 T0 = 1_700_000_000.0
 RANKS = [{"node": "n1", "ranks": [0]}]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cordee.errors import RunFolderError
-from cordee.runs.shards import ShardedArray, create_array, write_vector
+from cordee.core.errors import RunFolderError
+from cordee.telemetry.store.shards import ShardedArray, create_array, write_vector
 
 
 @pytest.fixture

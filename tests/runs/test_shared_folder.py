@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from cordee.errors import RunFolderError
+from cordee.core.errors import RunFolderError
 from cordee.runs.folder import RunFolder
 from cordee.runs.index import CACHE, find_run, list_runs
 from cordee.runs.journal import JournalWriter, client_journal
-from cordee.runs.reader import Run
+from cordee.telemetry.store.reader import Run
 from cordee.testing.made_runs import MadeRun, write_run
 
 EVENT = {
@@ -55,7 +55,7 @@ def _event(folder: RunFolder, **fields: object) -> None:
 def _cordee(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command, with an end to its memory."""
     return subprocess.run(
-        [sys.executable, "-m", "cordee.cli", *arguments, "--runs", str(folder)],
+        [sys.executable, "-m", "cordee.faces.cli", *arguments, "--runs", str(folder)],
         capture_output=True,
         text=True,
         timeout=60,

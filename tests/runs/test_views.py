@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cordee.errors import UsageError
-from cordee.runs.blocklog import BlockLogWriter, encode_grid, encode_schema
-from cordee.runs.reader import open_run
-from cordee.runs.seal import seal
-from cordee.runs.views import bands, heat, lines, step_for
+from cordee.core.errors import UsageError
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_grid, encode_schema
+from cordee.telemetry.store.reader import open_run
+from cordee.telemetry.store.seal import seal
+from cordee.telemetry.store.views import bands, heat, lines, step_for
 
 T0 = 1_700_000_000.0
 NAMES = ["metric_0_ratio", "metric_1_ratio", "metric_2_ratio"]

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
+from cordee.backends.slurm.node.commands import SlurmError, job_record, run_command
 from cordee.backends.slurm.refusals import explain_refusal
-from cordee.cli.group import COMMANDS
-from cordee.errors import SubmitError
-from cordee.insight.advise import Advice, advise
+from cordee.core.errors import SubmitError
+from cordee.faces.cli.commands import COMMANDS
+from cordee.job.submit import plan_of, submitter
+from cordee.job.submit.prepare import create_run, prepare
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import replay
-from cordee.slurm import SlurmError, job_record, run_command
-from cordee.submit import plan_of, submitter
-from cordee.submit.prepare import create_run, prepare
-from cordee.submit.situation import collect_situation
+from cordee.systems.advise.advice import Advice, advise
+from cordee.systems.advise.collect import collect_situation
 from cordee.testing.slurm import DisposableSlurm
 
 _SETTINGS = {
@@ -300,7 +300,7 @@ def test_a_job_that_was_cancelled_is_no_failure(cluster, run):
 
 def test_the_command_prints_the_verdict_first_and_tells_failure_by_its_code(cluster, run):
     until(submit(run, "--hold"), reason("JobHeldUser"))
-    command = [sys.executable, "-m", "cordee.cli", "advise", str(run.root)]
+    command = [sys.executable, "-m", "cordee.faces.cli", "advise", str(run.root)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"{run.id}: it waits because you hold it")
     cluster.clear()

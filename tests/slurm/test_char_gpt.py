@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cordee.insight.data_account import account_of
-from cordee.insight.storage import storage_view
-from cordee.runs.placement import placement
-from cordee.runs.reader import open_run
 from cordee.runs.state import RunState
+from cordee.systems.checkpoints.pace import storage_view
+from cordee.systems.data.account import account_of
+from cordee.telemetry.store.placement import placement
+from cordee.telemetry.store.reader import open_run
 from cordee.testing.corpora import pack_corpus
 from cordee.testing.runs import LocalRun
 

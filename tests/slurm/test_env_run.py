@@ -26,7 +26,7 @@ def folder(tmp_path, monkeypatch):
     """A folder with an EDF, and `cordee` on PATH."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin/cordee"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m cordee.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m cordee.faces.cli "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     root = busybox_root(tmp_path / "root")

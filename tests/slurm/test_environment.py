@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import cordee
-from cordee.cli.cancel import cancel
-from cordee.environment import spank_install
+from cordee.faces.cli.cancel import cancel
+from cordee.systems.environments import spank_install
 from cordee.testing.container_runs import edf_with_python, holders, mounts_left
 from cordee.testing.images import busybox_root
 from cordee.testing.programs import COUNTING

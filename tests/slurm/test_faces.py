@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from cordee.node import processes
-from cordee.node.identity import agent_file
-from cordee.slurm import SlurmError, job_record
+from cordee.backends.slurm.node.commands import SlurmError, job_record
+from cordee.control.agent.identity import agent_file
+from cordee.machine import process_tree as processes
 
 CHAIN = '[need]\nnodes = 2\ntime = "2h"\n[on.slurm.need]\npartition = "debug"'
 HELD = '[need]\nnodes = 1\n[slurm]\noptions = ["--hold"]'
@@ -25,7 +25,7 @@ def cordee(tmp_path):
     """The command, in the folder of the runs that `start` makes."""
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "cordee.cli", *arguments]
+        argv = [sys.executable, "-m", "cordee.faces.cli", *arguments]
         return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
 
     return call

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cordee.cli.follow import Follower
-from cordee.errors import SubmitError
+from cordee.backends.reconcile import settle
+from cordee.backends.slurm.node.commands import job_record
+from cordee.core.errors import SubmitError
+from cordee.faces.cli.follow import Follower
 from cordee.runs.index import list_runs
 from cordee.runs.state import RunState
-from cordee.slurm import job_record
-from cordee.submit.settling import settle
 from cordee.testing.runs import SlurmRun
 from cordee.testing.slurm import DisposableSlurm
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cordee.web.fleet import fleet_document
-from cordee.web.site import Site
-from cordee.web.summaries import summarise
+from cordee.faces.web.cluster_status import Site
+from cordee.faces.web.fleet import fleet_document
+from cordee.faces.web.summaries import summarise
 
 
 def test_the_fleet_has_this_run_what_else_there_is_and_why_a_node_is_drained(job, start, slurm, training):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cordee.errors import DocumentError
-from cordee.node.processes import Process, read_process
+from cordee.core.errors import DocumentError
+from cordee.machine.process_tree import Process, read_process
 
 PROGRAMS = Path(__file__).parent / "programs"
 NODES, PER_NODE = 2, 2
@@ -181,7 +181,7 @@ def test_ranks_of_srun_come_back_after_a_kill_and_none_is_left(job, start, train
 def test_an_mpi_run_is_cancelled_at_one_agreed_step(job, start) -> None:
     run = start(job("python train.py 100000 0.02", f'launch = "srun"\n{NEED}'))
     run.wait(lambda state: (state.step or 0) > 20, WAIT_S)
-    from cordee.cli.follow import request_cancel
+    from cordee.faces.cli.follow import request_cancel
 
     request_cancel(run.folder, by="the test")
     state = run.wait_end(WAIT_S)

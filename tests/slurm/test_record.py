@@ -12,7 +12,7 @@ import pytest
 
 import cordee
 from cordee.runs.folder import RunFolder
-from cordee.runs.recording import read_recorders
+from cordee.telemetry.node.recording import read_recorders
 
 SCRIPT = f"""#!/bin/bash
 srun --nodes=2 --ntasks-per-node=2 cordee record --interval 200ms -- {sys.executable} train.py
@@ -35,7 +35,7 @@ def folder(slurm, tmp_path, monkeypatch):
     """A folder with a script, and `cordee` on PATH."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin/cordee"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m cordee.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m cordee.faces.cli "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     (tmp_path / "train.py").write_text(TRAIN)

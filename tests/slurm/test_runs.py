@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from cordee.node import processes
-from cordee.node.allocation import Allocation
-from cordee.node.identity import agent_file, read_record
-from cordee.slurm import job_record
+from cordee.backends.slurm.node.commands import job_record
+from cordee.control.agent.allocation import Allocation
+from cordee.control.agent.identity import agent_file, read_record
+from cordee.machine import process_tree as processes
 
 
 def counted(run) -> list[str]:
@@ -213,7 +213,7 @@ def test_there_too_the_run_survives_the_batch_host(job, start, slurm, resubmitti
 
 def agents_of(run) -> dict[str, int]:
     """Return the pids of the processes of agents by node, also of those that have just been started."""
-    begun = [f"cordee.node.agent\0--folder\0{run.folder.root}".encode(), b"SLURMD_NODENAME="]
+    begun = [f"cordee.control.agent.agent\0--folder\0{run.folder.root}".encode(), b"SLURMD_NODENAME="]
     found = {}
     for pid in processes.all_processes():
         try:

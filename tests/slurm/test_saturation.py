@@ -7,7 +7,7 @@ import json
 import pytest
 
 import cordee
-from cordee.report import render
+from cordee.faces.report import render
 from cordee.testing.nvml import FakeGpus
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cordee.environment import spank_install
-from cordee.submit.bundle import write_node_zip
+from cordee.job.submit.bundle import write_node_zip
+from cordee.systems.environments import spank_install
 from cordee.testing.images import busybox, busybox_root, squashfs_of
 from cordee.testing.oci import Entry, OciLayout, folder, link
 from cordee.testing.open_python import OpenPython

@@ -29,7 +29,7 @@ def script(slurm, tmp_path, monkeypatch):
     folder.mkdir()
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    for name, command in (("cordee", "-m cordee.cli"), ("python", "")):
+    for name, command in (("cordee", "-m cordee.faces.cli"), ("python", "")):
         (bin_ / name).write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n')
         (bin_ / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")

@@ -49,7 +49,7 @@ def left_out(start, folder: Path) -> dict[str, Any]:
 
 def act(history: Path) -> dict[str, Any]:
     """Run `cordee nodes act --yes`."""
-    command = [sys.executable, "-m", "cordee.cli", "nodes", "act", "--yes", "--json", "--history", str(history)]
+    command = [sys.executable, "-m", "cordee.faces.cli", "nodes", "act", "--yes", "--json", "--history", str(history)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from cordee.errors import UsageError
-from cordee.node import processes
-from cordee.slurm import SlurmError, job_record
+from cordee.backends.slurm.node.commands import SlurmError, job_record
+from cordee.core.errors import UsageError
+from cordee.machine import process_tree as processes
 from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError
 from cordee.testing.slurm.configuration import Shape, slurm_conf
 from cordee.testing.slurm.daemons import wait_until
@@ -68,7 +68,7 @@ def processes_of(folder: Path) -> dict[int, str]:
 
 
 def cordee(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cordee.cli", *map(str, words)]
+    command = [sys.executable, "-m", "cordee.faces.cli", *map(str, words)]
     return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False)
 
 
@@ -84,7 +84,7 @@ def running(job: str) -> bool:
 def test_a_person_puts_it_up_uses_it_and_takes_it_down(folder):
     assert cordee("testing", "slurm", "up", folder, "--nodes", 2, "--gpus", 2).returncode == 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    shell = f'eval "$({shlex.quote(sys.executable)} -m cordee.cli testing slurm env {folder})" && '
+    shell = f'eval "$({shlex.quote(sys.executable)} -m cordee.faces.cli testing slurm env {folder})" && '
     use = (
         shell
         + "sinfo --noheader --partition=normal --format='%D %t' && srun -N2 --gpus-per-node=2 printenv CUDA_VISIBLE_DEVICES"
@@ -193,7 +193,7 @@ def test_what_is_not_ready_in_time_shows_its_logs(folder):
 
 
 def test_what_a_killed_up_has_left_is_cleaned_by_down(folder):
-    command = [sys.executable, "-m", "cordee.cli", "testing", "slurm", "up", str(folder), "--nodes", "4"]
+    command = [sys.executable, "-m", "cordee.faces.cli", "testing", "slurm", "up", str(folder), "--nodes", "4"]
     starting = subprocess.Popen(command)
     assert wait_until((folder / "pid" / "n2").exists, 60)
     starting.kill()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.errors import UsageError
+from cordee.core.errors import UsageError
 from cordee.testing.nvml import FakeGpus
 
 ASK = """

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import cordee
-from cordee.cli import cordee as command
-from cordee.errors import UsageError
-from cordee.runs.placement import placement, placement_findings, sizes_of
-from cordee.runs.reader import Run
+from cordee.core.errors import UsageError
+from cordee.faces.cli import cordee as command
+from cordee.telemetry.store.placement import placement, placement_findings, sizes_of
+from cordee.telemetry.store.reader import Run
 from cordee.testing.made_journal import step_at
 from cordee.testing.made_runs import MadeRun, follow_run, write_run
 from cordee.testing.recordings import gpu_uuid

@@ -5,7 +5,7 @@ import pytest
 
 import cordee
 from cordee.runs.folder import RunFolder
-from cordee.runs.recording import read_recorders
+from cordee.telemetry.node.recording import read_recorders
 from cordee.testing import recording_faults
 from cordee.testing.recordings import STARTED_AT, MadeNode, made_node, write_recording
 

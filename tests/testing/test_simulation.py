@@ -10,30 +10,30 @@ from functools import partial
 
 import pytest
 
-from cordee.cli import main
-from cordee.errors import EXIT_USAGE
-from cordee.node.attempt import NodeAttempt
-from cordee.node.lease import Lease
-from cordee.node.slots import Slots
-from cordee.node.telemetry import Telemetry
-from cordee.node.uplink import Uplink
-from cordee.runs.blocklog import BlockLogWriter
+from cordee.control.agent.attempt import NodeAttempt
+from cordee.control.agent.lease import Lease
+from cordee.control.agent.slots import Slots
+from cordee.control.agent.telemetry import Telemetry
+from cordee.control.agent.uplink import Uplink
+from cordee.control.supervisor import restart
+from cordee.control.supervisor.attempt import Attempt
+from cordee.control.supervisor.machines import Machines
+from cordee.control.supervisor.ownership import Ownership
+from cordee.control.supervisor.restart import MOST_LOSSES, Decision, RestartPolicy
+from cordee.control.supervisor.stopping import EarlyEnd
+from cordee.control.supervisor.supervisor import Supervisor
+from cordee.control.supervisor.trial import Trial
+from cordee.control.supervisor.vocabulary import EndTraining
+from cordee.core.errors import EXIT_USAGE
+from cordee.faces.cli import main
 from cordee.runs.journal import JournalWriter, Waiting
 from cordee.runs.lane import Inline
-from cordee.supervise import restart
-from cordee.supervise.attempt import Attempt
-from cordee.supervise.early_end import EarlyEnd
-from cordee.supervise.machines import Machines
-from cordee.supervise.ownership import Ownership
-from cordee.supervise.restart import MOST_LOSSES, Decision, RestartPolicy
-from cordee.supervise.supervisor import Supervisor
-from cordee.supervise.trial import Trial
-from cordee.supervise.vocabulary import EndTraining
+from cordee.systems.vetting.node.preparation import NodePreparation
+from cordee.telemetry.node.blocklog import BlockLogWriter
 from cordee.testing.simulation import KINDS, Case, Fault, Script, campaign, case_of, resumed, shrunk, simulate
 from cordee.testing.simulation.disk import VirtualLane
 from cordee.testing.simulation.loop import Process, VirtualLoop
 from cordee.testing.simulation.points import cases
-from cordee.vetting.preparation import NodePreparation
 from cordee.wire.session import Inbox, Outbox
 
 TWO = Script(nodes=2, spares=0)

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from cordee.errors import WireError
-from cordee.vetting.standalone.messages import FROM_CONDUCTOR, FROM_TASK, End, Leads, Ping, Pong
+from cordee.core.errors import WireError
+from cordee.systems.vetting.node.standalone.messages import FROM_CONDUCTOR, FROM_TASK, End, Leads, Ping, Pong
 from cordee.wire import codec, messages
 from cordee.wire.messages import FROM_AGENT, FROM_CLIENT, FROM_SUPERVISOR, TO_CLIENT, decode, encode
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cordee import wire
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 
 TOKEN = bytes(32)
 

@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 from cordee.wire.session import Inbox, Outbox, Session
 
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cordee import wire
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 from cordee.wire import connecting, serving
 from cordee.wire import connection as connecting_end
 

@@ -11,8 +11,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, Optional
 
-from cordee.backends._base import Abilities, Backend
-from cordee.errors import SubmitError
+from cordee.backends.node._base import Abilities, Backend
+from cordee.core.errors import SubmitError
 
 __all__ = [
     "BUILT_IN",

@@ -8,7 +8,7 @@ import threading
 import warnings
 from typing import Optional
 
-from cordee.client.channel import ChannelWriter
+from cordee.wire.channel import ChannelWriter
 
 writer: Optional[ChannelWriter] = None
 opened = False

@@ -6,7 +6,7 @@ import time
 from typing import Optional
 
 from cordee.client import rank as _rank
-from cordee.client.channel import ChannelWriter
+from cordee.wire.channel import ChannelWriter
 
 _FIRST_POLL_S, _LONGEST_POLL_S = 0.0005, 0.005
 

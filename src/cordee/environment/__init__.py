@@ -1,1 +1,1 @@
-"""Container environments: an EDF becomes one canonical document, and an engine runs commands in it."""
+"""Names of earlier versions that compiled plug-ins carry."""

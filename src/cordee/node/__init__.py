@@ -1,1 +1,1 @@
-"""The agent on every node: the only launcher of tasks, ranks, checks and samplers."""
+"""Names of earlier versions that batch scripts carry."""

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Optional, Union
 
-from cordee.errors import RunFolderError
-from cordee.opening import open_folder
+from cordee.core.errors import RunFolderError
+from cordee.machine.opening import open_folder
 
 _LETTERS = string.ascii_lowercase
 

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cordee.errors import RunFolderError, RunNotFound
-from cordee.opening import LIMIT_BYTES, parse_json, regular_below
+from cordee.core.errors import RunFolderError, RunNotFound
+from cordee.machine.opening import LIMIT_BYTES, parse_json, regular_below
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import read_journal
 from cordee.runs.state import replay

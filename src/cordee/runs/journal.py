@@ -8,12 +8,12 @@ import threading
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
 
-from cordee.clock import monotonic, unix_s
-from cordee.errors import RunFolderError
-from cordee.opening import parse_json, read_regular, regular_below
+from cordee.core.clock import monotonic, unix_s
+from cordee.core.errors import RunFolderError
+from cordee.core.units import utc_text
+from cordee.machine.opening import parse_json, read_regular, regular_below
 from cordee.runs.disk import DISK, Disk
 from cordee.runs.lane import Inline
-from cordee.units import utc_text
 
 SCHEMA = "cordee.journal/1"
 _MAJOR = 1

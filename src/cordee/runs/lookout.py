@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cordee.hardware.mounts import is_shared
+from cordee.machine.mounts import is_shared
 from cordee.runs.folder import RunFolder
 from cordee.runs.news import News, NewsReader, news_file
 

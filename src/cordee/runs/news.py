@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cordee.opening import regular_below
+from cordee.machine.opening import regular_below
 
 _HEAD = struct.Struct("<III")
 _MAGIC = 0xC0DE4E57

@@ -6,7 +6,7 @@ import json
 from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Optional, Union
 
-from cordee.errors import RunFolderError, WireError
+from cordee.core.errors import RunFolderError, WireError
 from cordee.runs.folder import RunFolder
 from cordee.wire.codec import FORMS, Form, Refused, each, or_none, record
 

@@ -6,9 +6,9 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
-from cordee.errors import RunFolderError
-from cordee.findings import Finding
-from cordee.units import parse_utc
+from cordee.core.errors import RunFolderError
+from cordee.core.findings import Finding
+from cordee.core.units import parse_utc
 
 STATES = ("queued", "running", "finished", "failed", "cancelled")
 ENDED = ("finished", "failed", "cancelled")

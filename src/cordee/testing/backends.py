@@ -28,17 +28,17 @@ from pathlib import Path
 from typing import Any
 
 from cordee.backends import Backend, backend, load
-from cordee.backends.allocation import Allocation
+from cordee.backends.node.allocation import Allocation
 from cordee.backends.submission import Submitter
-from cordee.errors import CordeeError
-from cordee.insight.advise import advise
-from cordee.node.identity import agent_file, living_record
+from cordee.control.agent.identity import agent_file, living_record
+from cordee.core.errors import CordeeError
+from cordee.job.submit import plan_of, submitter_of
+from cordee.job.submit.prepare import Prepared, create_run, prepare
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
-from cordee.submit import plan_of, submitter_of
-from cordee.submit.prepare import Prepared, create_run, prepare
-from cordee.submit.situation import collect_situation
+from cordee.systems.advise.advice import advise
+from cordee.systems.advise.collect import collect_situation
 from cordee.testing.programs import COUNTING
 from cordee.testing.submitting import wait_until
 
@@ -207,7 +207,7 @@ class BackendContract:
         assert bool(refused) == ("launch" not in honours)
 
     def test_what_it_says_of_itself_is_a_profile(self, site: BackendSite) -> None:
-        from cordee.spec.profile import ClusterProfile
+        from cordee.job.profile import ClusterProfile
 
         asked = backend(site.backend).site
         values = load(asked)(os.environ, 30.0) if asked else {"scheduler": site.backend}

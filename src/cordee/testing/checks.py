@@ -27,10 +27,10 @@ from typing import Any
 
 import pytest
 
-from cordee.checks import Check, Comparison, load_check, run_checks
-from cordee.checks._base import CAUSES, STATUSES
-from cordee.errors import UsageError
-from cordee.spec.protocol_values import FORMS
+from cordee.core.errors import UsageError
+from cordee.systems.vetting.node.checks import Check, Comparison, load_check, run_checks
+from cordee.systems.vetting.node.checks._base import CAUSES, STATUSES
+from cordee.systems.vetting.protocol.values import FORMS
 from cordee.testing.template import write_template as write_template
 
 SCOPES = ("node", "device", "link", "user", "site")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import cordee
-from cordee.environment.document import Environment, Mount, Root
+from cordee.systems.environments.node.document import Environment, Mount, Root
 
 UID = 1000
 # Before a command line, as root: a user without rights, who reaches the interpreter only through folders open to all.
@@ -19,7 +19,7 @@ ENV = {"PATH": "/bin:/usr/bin:/usr/sbin:/sbin", "HOME": "/home/me"}
 _ENDING_S = 3.0
 _NO_USER_NAMESPACES = """
 import os, sys
-from cordee.environment.engines.namespace import kernel
+from cordee.systems.environments.node.engines.namespace import kernel
 up, mapped = os.pipe(), os.pipe()
 child = os.fork()
 if child == 0:

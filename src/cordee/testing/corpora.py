@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from cordee.data.pack._base import Options
-from cordee.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack._base import Options
+from cordee.systems.data.pack.packing import pack, plan_of
 
 
 def pack_corpus(folder: Path) -> None:

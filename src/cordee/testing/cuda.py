@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from cordee.errors import CordeeError
+from cordee.core.errors import CordeeError
 
 SOURCE = Path(__file__).with_name("fake_cuda") / "cuda.c"
 LIBRARY = "libcuda.so.1"

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from cordee.errors import CordeeError
+from cordee.core.errors import CordeeError
 
 SOURCE = Path(__file__).with_name("fake_dcgm") / "dcgm.c"
 LIBRARY = "libdcgm.so.4"

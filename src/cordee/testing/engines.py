@@ -30,8 +30,8 @@ from typing import Any
 
 import pytest
 
-from cordee.environment.document import Environment, ImageConfig, Mount, Root
-from cordee.environment.engines._base import CONTAINER_SCHEMA, EXIT_ENGINE, Engine, Launch, enter_argv
+from cordee.systems.environments.node.document import Environment, ImageConfig, Mount, Root
+from cordee.systems.environments.node.engines._base import CONTAINER_SCHEMA, EXIT_ENGINE, Engine, Launch, enter_argv
 from cordee.testing.containers import ENV, environment_in
 from cordee.testing.images import busybox_root, squashfs_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from random import Random
 
-from cordee.vetting.pair_judgement import judge
-from cordee.vetting.pairs import PairOutcome, PairTest
+from cordee.systems.vetting.node.judge.pair_judgement import judge
+from cordee.systems.vetting.node.judge.pairs import PairOutcome, PairTest
 
 HEALTHY_BYTES_PER_S = 25e9
 

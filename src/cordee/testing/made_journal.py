@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cordee.backends import HERE
-from cordee.findings import Finding
-from cordee.plan.model import (
+from cordee.core.findings import Finding
+from cordee.core.registry import built_in, node_parts
+from cordee.core.units import utc_text
+from cordee.job.plan.model import (
     CheckpointPolicy,
     Plan,
     Request,
@@ -21,12 +23,10 @@ from cordee.plan.model import (
     Timeouts,
     VetPolicy,
 )
-from cordee.registry import built_in, node_parts
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import SCHEMA
 from cordee.runs.logframes import ERR, OUT, encode_frame
 from cordee.testing.made_signals import Story
-from cordee.units import utc_text
 
 STEP_S = 2.0
 TOTAL_STEPS = 100_000

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cordee.backends import HERE
-from cordee.runs.blocklog import BlockLogWriter, encode_events
+from cordee.core.units import utc_text
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
-from cordee.runs.reader import Run, open_run
-from cordee.units import utc_text
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events
+from cordee.telemetry.store.reader import Run, open_run
 
 T0 = 1_700_000_000.0
 

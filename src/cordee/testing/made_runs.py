@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cordee.errors import UsageError
-from cordee.runs.blocklog import GRID, RECORD, BlockLogWriter, encode_events, encode_facts, encode_schema
-from cordee.runs.catalogue import described
+from cordee.core.errors import UsageError
+from cordee.machine.starting import module_argv
 from cordee.runs.folder import RunFolder, new_run_id, write_atomically
-from cordee.starting import module_argv
+from cordee.telemetry.node.blocklog import GRID, RECORD, BlockLogWriter, encode_events, encode_facts, encode_schema
+from cordee.telemetry.node.catalogue import described
 from cordee.testing import made_signals
 from cordee.testing.made_journal import STEP_S, MadeJournal, loss, made_plan, step_at, write_output
 from cordee.testing.made_signals import MEMORY_BYTES, Layout, Story
@@ -177,7 +177,7 @@ class _Writer:
 
     def seal(self) -> None:
         """Seal all of it and drop the block log, as a supervisor does at the end."""
-        from cordee.runs.seal import drop_sealed_parts, seal
+        from cordee.telemetry.store.seal import drop_sealed_parts, seal
 
         if self._sealer is not None:
             self._sealer.wait()
@@ -192,7 +192,7 @@ class _Writer:
             return
         if self._log.path != self._sealed_part:
             self._sealed_part = self._log.path
-            argv = module_argv("cordee.runs.seal", str(self.folder.root), user_site=True)
+            argv = module_argv("cordee.telemetry.store.seal", str(self.folder.root), user_site=True)
             self._sealer = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
 
     def _group(self, group: str, values: Values, devices: list[list[Any]]) -> None:

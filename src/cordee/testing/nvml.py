@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from cordee.errors import CordeeError, UsageError
+from cordee.core.errors import CordeeError, UsageError
 
 SOURCE = Path(__file__).with_name("fake_nvml") / "nvml.c"
 LIBRARY = "libnvidia-ml.so.1"

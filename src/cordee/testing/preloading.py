@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from cordee.errors import CordeeError
+from cordee.core.errors import CordeeError
 
 _SOURCE = Path(__file__).with_name("preloaded") / "faults.c"
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cordee.starting import module_argv
+from cordee.machine.starting import module_argv
 from cordee.testing.runs import LocalRun
 
 # A supervisor that tells the proxy's port in place of its own, and leaves keeper and agents to the test.
@@ -24,7 +24,7 @@ import os, sys
 from pathlib import Path
 from cordee import wire
 from cordee.backends.local.node.allocation import LocalAllocation
-from cordee.supervise import supervisor
+from cordee.control.supervisor import supervisor
 LocalAllocation.beat = LocalAllocation.look_after = lambda self: None
 LocalAllocation.replace_agent = lambda self, node, incarnation: None
 LocalAllocation.agent_gone = lambda self, node, incarnation: False
@@ -173,7 +173,7 @@ class ProxiedRun:
     def start_agent(self, index: int) -> None:
         """Start the agent of one more node."""
         self.agents[f"local-{index}"] = self._start(
-            f"agent-{index}", module_argv("cordee.node.agent", "--node", f"local-{index}")
+            f"agent-{index}", module_argv("cordee.control.agent.agent", "--node", f"local-{index}")
         )
 
     def _start(self, log: str, command: list[str]) -> subprocess.Popen[bytes]:

@@ -192,7 +192,7 @@ def no_samples(folder: str | os.PathLike[str]) -> Path:
 def only_a_beginning(folder: str | os.PathLike[str]) -> Path:
     """Write what is left when a sampler dies at its start: an empty document and no telemetry."""
     from cordee.runs.folder import RunFolder
-    from cordee.runs.recording import claim_number
+    from cordee.telemetry.node.recording import claim_number
 
     place = RunFolder(Path(folder))
     claim_number(place)

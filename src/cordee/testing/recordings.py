@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cordee.runs.blocklog import BlockLogWriter, encode_events, encode_facts, encode_grid, encode_schema
-from cordee.runs.catalogue import METRICS
 from cordee.runs.folder import RunFolder
-from cordee.runs.recording import RecordedRank, Recorder, claim_number, write_recorder
+from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events, encode_facts, encode_grid, encode_schema
+from cordee.telemetry.node.catalogue import METRICS
+from cordee.telemetry.node.recording import RecordedRank, Recorder, claim_number, write_recorder
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from cordee.backends import HERE, slurm
-from cordee.node import processes
-from cordee.node.identity import living_record
+from cordee.backends.slurm.node.commands import COMMENT_PREFIX, ENDED_STATES, SlurmError, my_jobs, run_command
+from cordee.control.agent.identity import living_record
+from cordee.control.keeping import keeper_record
+from cordee.control.supervisor.ownership import Ownership
+from cordee.job.submit import submitter
+from cordee.job.submit.prepare import Prepared, create_run, prepare
+from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
-from cordee.slurm import COMMENT_PREFIX, ENDED_STATES, SlurmError, my_jobs, run_command
-from cordee.submit import submitter
-from cordee.submit.prepare import Prepared, create_run, prepare
-from cordee.supervise.keeping import keeper_record
-from cordee.supervise.ownership import Ownership
 
 _POLL_S = 0.03
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from cordee.node.samplers.gpu import GpuSource
-from cordee.runs.catalogue import GPU, METRICS
+from cordee.telemetry.node.catalogue import GPU, METRICS
+from cordee.telemetry.node.samplers.gpu import GpuSource
 
 # Makes a source, not yet probed, for the wanted GPUs; None: all.
 Opener = Callable[[Sequence[str] | None], GpuSource]

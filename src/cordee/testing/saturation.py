@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cordee.insight.saturation.trace import Device, Job, Surroundings, Trace
+from cordee.systems.score.trace import Device, Job, Surroundings, Trace
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cordee.web.app import make_app
-from cordee.web.serving import REQUEST_S, listen, make_server
+from cordee.faces.web.app import make_app
+from cordee.faces.web.serving import REQUEST_S, listen, make_server
 
 if TYPE_CHECKING:
-    from cordee.fleet.tokens import Token
+    from cordee.systems.vetting.fleet.tokens import Token
 
 _START_S = 60.0
 

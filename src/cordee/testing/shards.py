@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import cordee
-from cordee.data.pack._base import Options, Packed
-from cordee.data.pack.packing import pack, plan_of
-from cordee.data.shards.index import open_index
+from cordee.systems.data.node.shards.index import open_index
+from cordee.systems.data.pack._base import Options, Packed
+from cordee.systems.data.pack.packing import pack, plan_of
 
 
 def packed(source: Path, to: Path, **given: Any) -> Packed:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import cordee
-from cordee.starting import module_argv
+from cordee.machine.starting import module_argv
 from cordee.testing.host_tree import HostTree
 from cordee.testing.nvml import FakeGpus
 
@@ -133,7 +133,7 @@ class SimulatedNodes:
         # JSON is YAML too.
         protocol.write_text(json.dumps({"name": "faults", "deadline": "30s", **top, "evals": list(evals)}))
         words = ["vet", str(protocol), "--json", "--dir", str(self.shared), *options]
-        command = module_argv("cordee.cli", *words, user_site=True)
+        command = module_argv("cordee.faces.cli", *words, user_site=True)
         self._began = time.monotonic()
         for node in self.nodes.values():
             self.processes[node.name] = [

@@ -25,9 +25,9 @@ from typing import Any
 
 import pytest
 
-from cordee.errors import SubmitError
+from cordee.core.errors import SubmitError
+from cordee.job.submit import Standing, Submitter
 from cordee.runs.folder import RunFolder
-from cordee.submit import Standing, Submitter
 
 _PATIENCE_S = 60.0
 _POLL_S = 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from cordee.errors import UsageError
+from cordee.core.errors import UsageError
 
 _TEMPLATE = ("README.md", "disk_speed.py", "test_disk_speed.py", "protocol.yaml")
 

@@ -14,8 +14,8 @@ from typing import Any
 
 PROGRAM = """
 import json, sys
-from cordee.errors import CordeeError, DocumentError
-from cordee.vetting.standalone import Options, take_part
+from cordee.core.errors import CordeeError, DocumentError
+from cordee.systems.vetting.node.standalone import Options, take_part
 
 settings = json.loads(sys.argv[1])
 
@@ -37,7 +37,7 @@ sys.exit(code)
 
 GATE = """
 import os, time
-from cordee.checks import Check, Parameter
+from cordee.systems.vetting.node.checks import Check, Parameter
 
 class Gate(Check):
     name = "test.gate"
@@ -114,7 +114,7 @@ class Tasks:
                     )
 
     def _protocol(self, checks: list[dict[str, Any]], gate: bool, deadline_s: float) -> dict[str, Any]:
-        from cordee.vetting.conduct import plain_protocol
+        from cordee.systems.vetting.node.judge.conduct import plain_protocol
 
         protocol = plain_protocol(deadline_s)
         protocol["checks"] = [

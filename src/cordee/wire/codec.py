@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Union
 
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 
 MOST_CHARACTERS = 4 << 20
 MOST_ENTRIES = 1 << 20

@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import Any, Optional
 
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 from cordee.wire.connection import CloseHandler, Connection, MessageHandler
 from cordee.wire.handshake import GREETING_S, PROTOCOL, is_proof, is_text, prove, version_text
 

@@ -10,7 +10,7 @@ import socket
 import struct
 from typing import Any, Callable, Optional, Union
 
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 
 MAX_FRAME_BYTES = 16 << 20
 MAX_BUFFERED_BYTES = 64 << 20

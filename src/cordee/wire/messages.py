@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, Mapping, NamedTuple, Optional, TypeVar, Union
 
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 from cordee.wire.codec import (
     FORMS,
     INTEGER,
@@ -202,7 +202,7 @@ class Clock(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """Start the ranks of an attempt; which nodes it has is in the body: see `cordee.node.world`."""
+    """Start the ranks of an attempt; which nodes it has is in the body: see `cordee.control.agent.world`."""
 
     attempt: int
     launch: str

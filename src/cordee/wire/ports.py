@@ -6,7 +6,7 @@ import random
 import socket
 from typing import Union
 
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 
 PORTS = (20000, 32000)
 

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple, Union
 
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 
 _SCHEMA = "cordee.rendezvous/1"
 _MAX_BYTES = 4096

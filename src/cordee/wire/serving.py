@@ -8,7 +8,7 @@ import resource
 from collections import Counter
 from typing import Any, Callable, Optional, Union
 
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 from cordee.wire.connection import Connection
 from cordee.wire.handshake import GREETING_S, PROTOCOL, ROLES, is_proof, is_text, prove, version_text
 from cordee.wire.ports import bind

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Iterator, Optional
 
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 
 MOST_MESSAGES = 20_000
 MOST_BYTES = 32 << 20

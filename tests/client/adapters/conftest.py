@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cordee.client.channel import ChannelReader, create_channel
-from cordee.submit.bundle import write_node_zip
+from cordee.job.submit.bundle import write_node_zip
+from cordee.wire.channel import ChannelReader, create_channel
 
 Rank = Callable[..., "Outcome"]
 

@@ -8,13 +8,13 @@ import time
 from typing import Any
 
 from cordee.backends.submission import Standing, Submitter
-from cordee.errors import SubmitError
-from cordee.node import processes
-from cordee.node.identity import living_record
+from cordee.control.agent.identity import living_record
+from cordee.control.keeping import keeper_command, keeper_record, start_keeper
+from cordee.control.supervisor.ownership import Ownership
+from cordee.core.errors import SubmitError
+from cordee.machine import process_tree as processes
+from cordee.machine.starting import START
 from cordee.runs.folder import RunFolder
-from cordee.starting import START
-from cordee.supervise.keeping import keeper_command, keeper_record, start_keeper
-from cordee.supervise.ownership import Ownership
 
 _START_S = 20.0
 _POLL_S = 0.01
@@ -32,10 +32,10 @@ class LocalSubmitter(Submitter):
         names = [f"local-{index}" for index in range(request["nodes"] + request["spare_nodes"])]
         base = f'{sys.executable} -s -c "$start"'
         lines = ["# on this machine, with PYTHONPATH=<run>/node.zip", f"start={shlex.quote(START)}"]
-        lines.append(f"{base} cordee.supervise.keeper --folder <run>")
+        lines.append(f"{base} cordee.control.keeper --folder <run>")
         lines.append("# which starts, and restarts when they die:")
-        lines.append(f"{base} cordee.supervise.supervisor --folder <run>")
-        lines += [f"{base} cordee.node.agent --folder <run> --node {name} --incarnation 1" for name in names]
+        lines.append(f"{base} cordee.control.supervisor.supervisor --folder <run>")
+        lines += [f"{base} cordee.control.agent.agent --folder <run> --node {name} --incarnation 1" for name in names]
         for line in tasks["setup"]:
             lines.append(f"# on every node, before the ranks: {line}")
         count = request["ranks_per_node"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.backends._base import Abilities, Backend
+from cordee.backends.node._base import Abilities, Backend
 from cordee.client.variables import SLURM_WORLD
 
 BACKEND = Backend(

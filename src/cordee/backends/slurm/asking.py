@@ -11,9 +11,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cordee.errors import CordeeError
+from cordee.backends.slurm.node.commands import ENDED_STATES, SlurmError, my_jobs, run_command
+from cordee.core.errors import CordeeError
 from cordee.runs.folder import write_atomically
-from cordee.slurm import ENDED_STATES, SlurmError, my_jobs, run_command
 
 _PER_MINUTE = 2
 _MINUTE_S = 60.0

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from cordee.backends.slurm.examine_mpi import examine_mpi
-from cordee.findings import Finding
-from cordee.plan.examine_nodes import examine_nodes
-from cordee.plan.examine_options import examine_options
-from cordee.plan.examine_storage import examine_storage
-from cordee.plan.model import Plan
-from cordee.plan.placement import Placement, account_name
-from cordee.plan.saying import Saying
-from cordee.spec.load import LoadedJob
-from cordee.units import format_duration
-from cordee.words import did_you_mean
+from cordee.core.findings import Finding
+from cordee.core.units import format_duration
+from cordee.core.words import did_you_mean
+from cordee.job.findings import Saying
+from cordee.job.load import LoadedJob
+from cordee.job.plan.examine_nodes import examine_nodes
+from cordee.job.plan.examine_options import examine_options
+from cordee.job.plan.examine_storage import examine_storage
+from cordee.job.plan.model import Plan
+from cordee.job.plan.placement import Placement, account_name
 
 
 def examine_slurm(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[Finding]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cordee.findings import Finding
-from cordee.plan.saying import Saying
-from cordee.slurm import SlurmError, run_command
-from cordee.spec.load import LoadedJob
-from cordee.words import did_you_mean
+from cordee.backends.slurm.node.commands import SlurmError, run_command
+from cordee.core.findings import Finding
+from cordee.core.words import did_you_mean
+from cordee.job.findings import Saying
+from cordee.job.load import LoadedJob
 
 _ASK_S = 10.0
 

@@ -10,10 +10,7 @@ from typing import Any
 
 from cordee.backends.facts import GONE, NodeGroup, Partition, Reservation, SchedulerFacts
 from cordee.backends.slurm.limits import read_limit, read_tres
-from cordee.backends.slurm.reasons import split_reason
-from cordee.backends.slurm.values import NOTHING, gpus, moment, number, seconds, size_bytes, text_of, whole
-from cordee.runs.folder import RunFolder
-from cordee.slurm import (
+from cordee.backends.slurm.node.commands import (
     COMMENT_PREFIX,
     ENDED_STATES,
     WAITING_STATES,
@@ -24,7 +21,10 @@ from cordee.slurm import (
     parse_records,
     run_command,
 )
-from cordee.submit.tails import last_lines
+from cordee.backends.slurm.reasons import split_reason
+from cordee.backends.slurm.values import NOTHING, gpus, moment, number, seconds, size_bytes, text_of, whole
+from cordee.runs.folder import RunFolder
+from cordee.runs.log_tails import last_lines
 
 _COMMAND_S = 10.0
 _REQUEUED = "DUE TO JOB REQUEUE"

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from cordee.backends.slurm.limits import explain, read_limit
 from cordee.backends.slurm.reasons import known_reason
-from cordee.findings import Finding
-from cordee.insight.advise.wording import note
+from cordee.core.findings import Finding
+from cordee.systems.advise.wording import note
 
 _CODE = re.compile(r"\b((?:QOS|Assoc|Max)\w*(?:Limit|Minutes|Per\w+|Satisfied|GRES)|Partition(?:Time|Node)Limit)\b")
 

@@ -6,9 +6,9 @@ import getpass
 from collections.abc import Mapping
 from typing import Any
 
+from cordee.backends.slurm.node.commands import SlurmError, run_command
 from cordee.backends.slurm.refusals import explain_refusal
-from cordee.errors import SubmitError
-from cordee.slurm import SlurmError, run_command
+from cordee.core.errors import SubmitError
 
 _ASSOCIATIONS = "sacctmgr --noheader --parsable2 show associations user={user} format={key}"
 _CHOICES = {

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from cordee.backends.slurm.node.allocation import agent_srun
+from cordee.backends.slurm.node.commands import COMMENT_PREFIX
+from cordee.control.pinned import module_of
+from cordee.control.supervisor.starting import EXIT_REFUSED
+from cordee.control.supervisor.supervisor import EXIT_ENDED, EXIT_NOT_OURS
+from cordee.machine.starting import DEAF_AT_FIRST, OUTLIVED, START
 from cordee.runs.folder import RunFolder
-from cordee.slurm import COMMENT_PREFIX
-from cordee.starting import DEAF_AT_FIRST, OUTLIVED, START
-from cordee.supervise.starting import EXIT_REFUSED
-from cordee.supervise.supervisor import EXIT_ENDED, EXIT_NOT_OURS
 
 _HUNG_S = 60
 _MOST_STARTS = 10
@@ -41,7 +42,7 @@ export CORDEE_CORES=$(tr ',' '\\n' <<< "${{SLURM_JOB_CPUS_PER_NODE//\\(x*([0-9])
 agents() {{
   local began=$SECONDS short=0
   until sh -c "$outlived" sh {srun} --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --cpus-per-task="$CORDEE_CORES" \\
-      {deaf} "$python" -s -c "$start" cordee.node.agent --folder "$run" </dev/null 9>&-; do
+      {deaf} "$python" -s -c "$start" {agent} --folder "$run" </dev/null 9>&-; do
     (( SECONDS - began < 5 )) || short=0
     (( short++ )) && sleep 5
     kill -0 $$ || exit
@@ -89,7 +90,7 @@ while :; do
     [[ -d ${{run%/*}} && ! -d $run ]] && break  # it was deleted
     sleep 5
   done
-  CORDEE_HEARTBEAT=9 "$python" -s -c "$start" cordee.supervise.supervisor --folder "$run" \\
+  CORDEE_HEARTBEAT=9 "$python" -s -c "$start" {supervisor} --folder "$run" \\
     >>"$run/control/supervisor.log" 2>&1 </dev/null &
   supervisor=$!
   watch "$supervisor" 2>/dev/null & watcher=$!
@@ -122,6 +123,8 @@ def batch_script(folder: RunFolder, plan: dict[str, Any]) -> str:
     """Return the whole script, as sbatch gets it."""
     srun = agent_srun((plan["steps"][0].get("environment") or {}).get("option"))
     body = _BODY.format(
+        agent=module_of(folder, "cordee.control.agent.agent"),
+        supervisor=module_of(folder, "cordee.control.supervisor.supervisor"),
         run=shlex.quote(str(folder.root)),
         python=shlex.quote(plan.get("python") or sys.executable),
         srun=" \\\n      ".join([shlex.join(srun[:6]), shlex.join(srun[6:])]),

@@ -6,13 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from cordee.backends.slurm.asking import Answer, SlurmAsking
-from cordee.backends.submission import Standing, Submitter
-from cordee.errors import SubmitError
-from cordee.node.allocation import SCRIPT_NAME
-from cordee.runs.folder import RunFolder, say
-from cordee.runs.journal import client_journal, read_journal
-from cordee.runs.state import replay
-from cordee.slurm import (
+from cordee.backends.slurm.node.commands import (
     COMMENT_PREFIX,
     ENDED_STATES,
     WAITING_STATES,
@@ -22,6 +16,12 @@ from cordee.slurm import (
     run_command,
     submit_once,
 )
+from cordee.backends.submission import Standing, Submitter
+from cordee.control.agent.allocation import SCRIPT_NAME
+from cordee.core.errors import SubmitError
+from cordee.runs.folder import RunFolder, say
+from cordee.runs.journal import client_journal, read_journal
+from cordee.runs.state import replay
 
 _PATIENCE_S = 300.0
 

@@ -6,8 +6,8 @@ import re
 from datetime import datetime
 
 from cordee.backends.slurm.limits import MEMORY_UNITS
-from cordee.errors import CordeeError
-from cordee.units import parse_duration
+from cordee.core.errors import CordeeError
+from cordee.core.units import parse_duration
 
 NOTHING = ("", "(null)", "N/A", "Unknown", "None", "NONE", "none", "UNLIMITED", "INVALID")
 

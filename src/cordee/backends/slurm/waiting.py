@@ -9,11 +9,11 @@ from cordee.backends.slurm.details import DETAILED, described, limit_reached, to
 from cordee.backends.slurm.limits import explain, read_limit
 from cordee.backends.slurm.reasons import STATES
 from cordee.backends.slurm.refusals import explain_refusal
-from cordee.findings import Finding
-from cordee.insight.advise.meaning import Meaning, Reasons, expected_start, not_known_to_the_scheduler
-from cordee.insight.advise.situation import Situation
-from cordee.insight.advise.wording import Rule, filled, note, setting
-from cordee.units import format_duration
+from cordee.core.findings import Finding
+from cordee.core.units import format_duration
+from cordee.systems.advise.meaning import Meaning, Reasons, expected_start, not_known_to_the_scheduler
+from cordee.systems.advise.situation import Situation
+from cordee.systems.advise.wording import Rule, filled, note, setting
 
 
 def scheduler_reason(situation: Situation) -> Iterator[Finding]:

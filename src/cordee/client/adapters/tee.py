@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any, Mapping, Optional
 
 from cordee.client import rank as _rank
-from cordee.client.channel import ChannelWriter, Shape, bounded_name, shape_of
+from cordee.wire.channel import ChannelWriter, Shape, bounded_name, shape_of
 
 _CONTENDED_S = 0.05
 _MOST_SHAPES = 1024

@@ -1,1 +1,1 @@
-"""Slurm's `--environment`: a plugin in C (cordee.c, node.c), what it runs at submission (`cordee.environment.spank_render`) and on nodes (`hold`)."""
+"""Names of earlier versions that compiled plug-ins carry."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any
 
-from cordee.errors import CordeeError
+from cordee.core.errors import CordeeError
 
 EPOCH_S = 1_800_000_000.0
 _EXECUTOR_S = 0.001
@@ -170,7 +170,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._interruption: BaseException | None = None
         self.set_exception_handler(self._not_handled)
 
-    # The clocks of cordee.clock
+    # The clocks of cordee.core.clock
 
     def time(self) -> float:
         """Return virtual seconds."""
@@ -302,7 +302,7 @@ def _close(coroutine: Any) -> None:
 
 
 class Clocks:
-    """What `cordee.clock` goes by in a simulation: the loop's time, and the wall clock of the process that runs.
+    """What `cordee.core.clock` goes by in a simulation: the loop's time, and the wall clock of the process that runs.
 
     Args:
         loop: of the simulation.

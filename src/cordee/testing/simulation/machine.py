@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from cordee import wire
-from cordee.node.data_positions import DataPositions
-from cordee.node.machine import Machine
-from cordee.node.slots import Core, Gpu, NodeSlots, Slots
-from cordee.node.tasks import STDERR, STDOUT, Task, TaskExit
-from cordee.runs.blocklog import encode_events
+from cordee.control.agent.data_positions import DataPositions
+from cordee.control.agent.machine import Machine
+from cordee.control.agent.slots import Core, Gpu, NodeSlots, Slots
+from cordee.core.words import signal_name
+from cordee.machine.tasks import STDERR, STDOUT, Task, TaskExit
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import Sampling
+from cordee.telemetry.node.blocklog import encode_events
 from cordee.testing.simulation.loop import Process
 from cordee.testing.simulation.surroundings import WorldPort
-from cordee.words import signal_name
 
 _READ_EVENTS, _CORES, _GPUS = 200, 8, 8
 

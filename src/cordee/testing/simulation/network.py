@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cordee import wire
-from cordee.errors import WireError
+from cordee.core.errors import WireError
 from cordee.testing.simulation.loop import Process, VirtualLoop
 from cordee.wire import connection as real
 from cordee.wire.handshake import GREETING_S

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cordee.errors import RunFolderError
-from cordee.runs.blocklog import EVENTS, decode_json, iter_records, list_parts, read_blocks
+from cordee.control.supervisor.restart import MOST_LOSSES
+from cordee.core.errors import RunFolderError
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import Replay, RunState
-from cordee.supervise.restart import MOST_LOSSES
+from cordee.telemetry.node.blocklog import EVENTS, decode_json, iter_records, list_parts, read_blocks
 from cordee.testing.simulation.loop import Process
 from cordee.testing.simulation.orders import Orders
 from cordee.testing.simulation.records import Records

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from cordee.errors import UsageError
+from cordee.core.errors import UsageError
 from cordee.testing.simulation.faults import KINDS
 from cordee.testing.simulation.points import cases
 from cordee.testing.simulation.seeds import SCHEMA, Campaign, Case, Result, case_of, resumed, shrunk, simulate

@@ -20,17 +20,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from cordee import wire
-from cordee.backends.allocation import Allocation
+from cordee.backends.node.allocation import Allocation
 from cordee.backends.slurm import BACKEND
-from cordee.clock import clocks_of
-from cordee.errors import CordeeError, OwnershipError
-from cordee.node.agent import Agent
+from cordee.control.agent.agent import Agent
+from cordee.control.supervisor.lanes import Lanes
+from cordee.control.supervisor.supervisor import Supervisor
+from cordee.core.clock import clocks_of
+from cordee.core.errors import CordeeError, OwnershipError
 from cordee.runs.disk import may_pass
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, client_journal
 from cordee.runs.plan import read_plan
-from cordee.supervise.lanes import Lanes
-from cordee.supervise.supervisor import Supervisor
 from cordee.testing.made_journal import made_plan
 from cordee.testing.simulation.disk import SimulatedDisk, VirtualLane
 from cordee.testing.simulation.loop import Clocks, Process, VirtualLoop
@@ -130,7 +130,7 @@ class SimulatedPlace(Allocation):
 
 
 class _Rescue:
-    """Has the job requeued when an agent finds no supervisor any more; see `cordee.node.rescue.Rescue`."""
+    """Has the job requeued when an agent finds no supervisor any more; see `cordee.control.agent.rescue.Rescue`."""
 
     def __init__(self, world: World) -> None:
         self._world, self._requeues = world, world.requeues

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from cordee.slurm import SlurmError
+from cordee.backends.slurm.node.commands import SlurmError
 from cordee.testing.slurm.configuration import Shape, host_name, user_name
 
 PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "my_print_defaults")

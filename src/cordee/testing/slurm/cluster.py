@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import time
 
-from cordee.errors import UsageError
-from cordee.node import processes
-from cordee.slurm import ENDED_STATES, parse_records
+from cordee.backends.slurm.node.commands import ENDED_STATES, parse_records
+from cordee.core.errors import UsageError
+from cordee.machine import process_tree as processes
 from cordee.testing.slurm import files
 from cordee.testing.slurm.life import WAIT_S, Cluster
 

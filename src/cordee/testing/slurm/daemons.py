@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from cordee.errors import CordeeError
-from cordee.node import processes
+from cordee.core.errors import CordeeError
+from cordee.machine import process_tree as processes
 
 POLL_S = 0.05
 _TAIL_BYTES = 1500

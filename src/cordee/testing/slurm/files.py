@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from cordee.errors import UsageError
+from cordee.core.errors import UsageError
 from cordee.testing.slurm import accounting
 from cordee.testing.slurm.configuration import Shape, gres_conf, slurm_conf
 

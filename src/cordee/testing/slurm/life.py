@@ -12,9 +12,9 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from cordee.errors import UsageError
-from cordee.node import processes
-from cordee.slurm import SlurmError, parse_records, run_command
+from cordee.backends.slurm.node.commands import SlurmError, parse_records, run_command
+from cordee.core.errors import UsageError
+from cordee.machine import process_tree as processes
 from cordee.testing.slurm import accounting as database
 from cordee.testing.slurm import files as folders
 from cordee.testing.slurm.configuration import PARTITIONS, Shape

@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 from cordee.backends.submission import Standing, Submitter
-from cordee.errors import SubmitError
-from cordee.node import processes
+from cordee.control.keeping import keeper_command
+from cordee.core.errors import SubmitError
+from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import client_journal
-from cordee.supervise.keeping import keeper_command
 from spool.queue import add, job_of, spool
 
 _CANCEL_S = 20.0

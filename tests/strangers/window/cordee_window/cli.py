@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cordee.spec.load import load_job
+from cordee.job.load import load_job
 
 
 @click.command("window")

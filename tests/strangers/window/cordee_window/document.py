@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.spec.fields import Document, Duration
+from cordee.core.documents.fields import Document, Duration
 
 
 class Window(Document):

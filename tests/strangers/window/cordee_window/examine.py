@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cordee.findings import Finding
-from cordee.plan.examination import Examination, Shown
-from cordee.plan.model import Plan
-from cordee.plan.saying import Saying
-from cordee.units import format_duration
+from cordee.core.findings import Finding
+from cordee.core.units import format_duration
+from cordee.job.findings import Saying
+from cordee.job.plan.examination import Examination, Shown
+from cordee.job.plan.model import Plan
 
 
 class WindowExamination(Examination):

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from cordee.web.server import server_of
+from cordee.faces.web.server import server_of
 
 router = APIRouter(prefix="/api/runs/{run}")
 

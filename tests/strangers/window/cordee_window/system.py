@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.registry import Page, System
+from cordee.core.registry import Page, System
 
 SYSTEM = System(
     name="window",

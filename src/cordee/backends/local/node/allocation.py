@@ -9,13 +9,13 @@ import time
 from typing import Any, Optional
 
 from cordee import wire
-from cordee.backends.allocation import Allocation
-from cordee.errors import CordeeError
-from cordee.node.identity import agent_file, alive_here, read_record
+from cordee.backends.node.allocation import Allocation
+from cordee.control.agent.identity import agent_file, alive_here, read_record
+from cordee.control.keeping import keeper_record, machine_nodes, start_keeper
+from cordee.control.supervisor.starting import MemoryHeart
+from cordee.core.errors import CordeeError
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.plan import Plan
-from cordee.supervise.keeping import keeper_record, machine_nodes, start_keeper
-from cordee.supervise.starting import MemoryHeart
 
 _KEEPER_PAUSE_S = 1.0
 

@@ -7,17 +7,18 @@ import signal
 import time
 from typing import Any, Optional
 
-from cordee.backends.allocation import Allocation
+from cordee.backends.node.allocation import Allocation
+from cordee.backends.slurm.node.commands import expand_nodes, job_record, patiently
 from cordee.backends.slurm.node.starters import Starters
-from cordee.errors import CordeeError
-from cordee.node import allocation, processes
-from cordee.node.addresses import reachable_address
-from cordee.node.identity import agent_file, alive_here, identity, on_this_host, read_record
+from cordee.control.agent import allocation
+from cordee.control.agent.addresses import reachable_address
+from cordee.control.agent.identity import agent_file, alive_here, identity, on_this_host, read_record
+from cordee.control.supervisor.starting import PipeHeart
+from cordee.core.errors import CordeeError
+from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import Plan
 from cordee.runs.state import RunState
-from cordee.slurm import expand_nodes, job_record, patiently
-from cordee.supervise.starting import PipeHeart
 
 AGENT_SRUN = (
     "srun",

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional
 
-from cordee.node.identity import agent_file, read_record
+from cordee.control.agent.identity import agent_file, read_record
+from cordee.machine.starting import DEAF_AT_FIRST, OUTLIVED, module_argv
 from cordee.runs.folder import RunFolder, say
-from cordee.starting import DEAF_AT_FIRST, OUTLIVED, module_argv
 
 _FIRST_RETRY_S = 5.0
 _LONGEST_RETRY_S = 120.0
@@ -110,7 +110,7 @@ class Starters:
         self._pause = min(2 * self._pause, _LONGEST_RETRY_S)
 
     def _start(self, nodes: dict[str, int], now: float) -> None:
-        agent = [*DEAF_AT_FIRST, *module_argv("cordee.node.agent", "--folder", str(self._folder.root))]
+        agent = [*DEAF_AT_FIRST, *module_argv("cordee.control.agent.agent", "--folder", str(self._folder.root))]
         count = str(len(nodes))
         where = [f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(nodes)}"]
         if self._cores:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from cordee.errors import CordeeError
-from cordee.node.world import World
-from cordee.slurm import expand_nodes, fold_nodes
+from cordee.backends.slurm.node.commands import expand_nodes, fold_nodes
+from cordee.control.agent.world import World
+from cordee.core.errors import CordeeError
 
 _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 

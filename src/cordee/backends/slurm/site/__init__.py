@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from cordee.backends import HERE
+from cordee.backends.slurm.node.commands import SlurmError
 from cordee.backends.slurm.site.ask import ask_slurm
 from cordee.backends.slurm.site.values import site_values
-from cordee.errors import CordeeError, UsageError
-from cordee.runs.places import profile_names
-from cordee.slurm import SlurmError
+from cordee.core.documents.config_paths import profile_names
+from cordee.core.errors import CordeeError, UsageError
 
 
 def values_here(environ: Mapping[str, str], most_s: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cordee.spec.profile import ClusterProfile, NodeGroup, Partition
+from cordee.job.profile import ClusterProfile, NodeGroup, Partition
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 _FAST = ("hsn", "ib", "ens", "bond", "en")

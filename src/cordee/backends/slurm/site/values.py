@@ -7,10 +7,10 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+from cordee.backends.slurm.node.commands import expand_nodes, parse_records
 from cordee.backends.slurm.site.ask import Answers
-from cordee.errors import CordeeError
-from cordee.slurm import expand_nodes, parse_records
-from cordee.units import parse_duration
+from cordee.core.errors import CordeeError
+from cordee.core.units import parse_duration
 
 _ENDLESS = frozenset(["", "UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", "-1"])
 _NOT_UP = frozenset(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.node.companions import Companion
+from cordee.control.agent.companions import Companion
 
 
 class Told(Companion):

@@ -1,0 +1,1 @@
+"""The seam of back ends on the node side."""

@@ -1,0 +1,289 @@
+"""The commands of a script, sorted: set-up, variables, what stands in front of the command, the command, the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+
+from cordee.backends.slurm.sbatch.left import Left
+from cordee.backends.slurm.sbatch.options import SRUN_OPTIONS, parse_options
+from cordee.backends.slurm.sbatch.shell import Command, array_words, chains, read_commands
+from cordee.backends.slurm.sbatch.variables import Variables, assignment, plain_text, unquoted
+
+SETS = "Cordée sets these for every rank"
+OF_RANKS = "made of variables that only a rank has: filled in where `run` uses it"
+IN_FOLDER = "the ranks run in the job's folder anyway"
+PRINTS = "only prints; the run's journal and report say more"
+FOR_SRUN = "meant for srun, which Cordée calls itself"
+CONTINUES = (
+    "Cordée continues a run by itself: [need] time may exceed a job's limit, and [checkpoint] says how it continues"
+)
+_OUTPUT = "the ranks' output is kept in the run's folder: `cordee logs RUN`"
+_COMPOUND = "a condition, loop, function or group; put it into a script of its own and name that in `run`"
+_BACKGROUND = "runs in the background; one run has one command (a second one may be a run of its own)"
+_AFTER = "comes after the training, where Cordée runs nothing"
+_EVERY_NODE = "would run on every node at once, not on the first alone; do it before, or in the script"
+_DOCUMENT = "reads a here-document; put it into a file of its own"
+_JOINED = "joined commands; put them into a script of its own"
+_EXIT = "an exit code ends nothing here: a set-up line that fails ends the attempt"
+
+_KINDS = {
+    word: kind
+    for kind, words in {
+        "print": "echo printf date hostname nvidia-smi rocm-smi printenv pwd whoami id which type sleep true squeue sinfo "
+        "sacct lscpu lsblk free df du uptime uname cat ls nproc ps head tail jobs sstat seff groups lstopo",
+        "setup": ": module ml source . conda mamba micromamba pyenv spack eval set shopt unset mkdir",
+        "before": "cd pushd ulimit umask",
+        "continue": "sbatch",
+        "condition": "[ [[ test if",
+        "quiet": "wait exit return popd",
+        "launch": "srun torchrun mpirun mpiexec orterun ibrun accelerate deepspeed horovodrun",
+        "script": "bash sh",
+    }.items()
+    for word in words.split()
+}
+_RUNNERS = ("uv", "pixi", "poetry", "pdm", "hatch", "rye")
+_WRAPPERS = ("time", "exec", "nohup", "command", "env", "nice", "numactl", "stdbuf", "timeout", "taskset", "catchsegv")
+RANK_NAMES = (
+    "MASTER_(?:ADDR|PORT)|(?:LOCAL_|NODE_|GROUP_|GLOBAL_)?RANK|(?:LOCAL_|GROUP_)?WORLD_SIZE|JAX_COORDINATOR_ADDRESS|"
+    "JAX_NUM_PROCESSES|JAX_PROCESS_ID|TF_CONFIG"
+)
+_RANKS = re.compile(rf"({RANK_NAMES})\Z")
+_FIRST_NODE = re.compile(
+    r"scontrol\s+show\s+host|\bhostname\b|SLURM_(JOB_)?NODELIST|SLURM_LAUNCH_NODE_IPADDR|SLURMD_NODENAME"
+)
+_STAYS = ("cd $SLURM_SUBMIT_DIR", "cd .", "cd $PWD", "cd $(pwd)")
+_MODULE_PRINTS = ("list", "avail", "show", "spider", "whatis", "display", "-t")
+_NO_TRAINING = re.compile(r"-m\s+(pip|venv|ensurepip|wandb|compileall)\b|\s-c\s|\s(--version|-V)\b")
+
+
+@dataclass(frozen=True)
+class SetupLine:
+    """A set-up line; `name` is the variable that it only sets, when it may be left out where nobody uses it."""
+
+    text: str
+    name: str = ""
+
+
+@dataclass
+class Body:
+    """The commands of a script.
+
+    Attributes:
+        setup: lines that run once per node.
+        env: literal variables of the ranks.
+        before: what only the shell of the command itself can do: `cd`, `ulimit`.
+        launches: commands that may be the training, filled in.
+    """
+
+    variables: Variables
+    nodes: int = 1
+    setup: list[SetupLine] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    before: list[str] = field(default_factory=list)
+    launches: list[Command] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+
+    def leave(self, command: Command, why: str) -> None:
+        """Note a command that is not carried over."""
+        self.left.append(Left(command.line, command.text, why))
+
+
+def read_body(text: str, variables: Variables, nodes: int) -> Body:
+    """Return the commands of a script; `variables` holds what Slurm would set and learns what the script sets."""
+    body = Body(variables, nodes)
+    for chain in chains(read_commands(text)):
+        if all(command.after == "&&" for command in chain[:-1]) and kind_of(chain[0].words) != "condition":
+            for command in chain:
+                _add(body, command)
+        else:
+            _add_joined(body, chain)
+    return body
+
+
+def is_of_ranks(name: str) -> bool:
+    """Return whether Cordée sets a variable for every rank."""
+    return _RANKS.match(name) is not None
+
+
+def kind_of(words: Iterable[str]) -> str:
+    """Return what a command is: print, setup, before, continue, condition, quiet, launch, script, set, or other."""
+    given = list(words)
+    first, wrapped = 0, False
+    while first < len(given) and (
+        assignment(given[first]) or given[first] in _WRAPPERS or (wrapped and given[first].startswith("-"))
+    ):
+        wrapped = wrapped or given[first] in _WRAPPERS
+        first += 1
+    rest = given[first:]
+    if not rest:
+        return "set" if any(map(assignment, given)) else "print"
+    name, second, line = PurePath(rest[0].strip("\"'")).name, (rest[1:] or [""])[0], " ".join(rest)
+    kind = _KINDS.get(name, "other")
+    if name == "srun":
+        inner = parse_options(rest[1:], SRUN_OPTIONS, 0)[1]
+        within = kind_of(inner) if inner and PurePath(inner[0]).name != "srun" else "nothing"
+        return "launch" if within in ("script", "other") else within
+    if name in ("module", "ml") and second in _MODULE_PRINTS:
+        return "print"
+    if name in ("conda", "mamba", "micromamba") and second not in ("activate", "deactivate"):
+        return "launch" if second == "run" else "other"
+    if name in _RUNNERS:
+        return "launch" if second == "run" else "other"
+    if name in ("apptainer", "singularity"):
+        return "launch" if second in ("exec", "run") else "other"
+    if name == "scontrol":
+        return "continue" if second == "requeue" else "print"
+    if name == "trap":
+        return "continue"
+    if name.startswith("python") or name.endswith(".py"):
+        return "other" if _NO_TRAINING.search(line) else "launch"
+    if name in ("export", "declare"):
+        return "set"
+    return "script" if kind == "other" and ("/" in rest[0] or name.endswith(".sh")) else kind
+
+
+def _add(body: Body, command: Command) -> None:
+    if command.compound:
+        chained = re.search(r"\bsbatch\b|scontrol\s+requeue|\btrap\b", command.text)
+        body.leave(command, CONTINUES if chained else _COMPOUND)
+        return
+    given, command = command, _filled(body, command)
+    kind = kind_of(command.words)
+    if any(redirect.startswith("<<") and not redirect.startswith("<<<") for redirect in command.redirects):
+        body.leave(given, _DOCUMENT)
+        return
+    if kind == "print" and any(redirect.startswith(">") for redirect in command.redirects):
+        kind = "other"
+    if kind == "set":
+        _assign_all(body, command)
+    elif kind in ("launch", "script"):
+        body.launches.append(command)
+    elif kind == "setup" and command.words[0] == "set" and command.words[1:] == ("-e",):
+        pass
+    elif kind == "setup":
+        body.setup.append(SetupLine(command.text))
+    elif kind == "before" and re.sub(r'["{}]', "", " ".join(command.words)) in _STAYS:
+        body.leave(given, IN_FOLDER)
+    elif kind == "before":
+        body.before.append(command.text)
+        body.setup += [SetupLine(command.text)] if command.words[0] in ("cd", "pushd") else []
+    elif kind == "other" and body.nodes == 1 and not body.launches and command.after != "&":
+        body.setup.append(SetupLine(command.text))
+    elif kind != "quiet":
+        after = _BACKGROUND if command.after == "&" else _AFTER if body.launches else _EVERY_NODE
+        body.leave(given, {"print": PRINTS, "continue": CONTINUES}.get(kind, after))
+
+
+def _add_joined(body: Body, chain: list[Command]) -> None:
+    """Add commands joined by `|` or `||`: a set-up line stays whole, a command loses what keeps its output."""
+    text = " ".join(f"{command.text} {command.after}".strip() for command in chain)
+    first, kind = chain[0], kind_of(_filled(body, chain[0]).words)
+    rest_is_output = all(command.words[:1] in (("tee",), ("cat",), ("ts",)) for command in chain[1:])
+    if kind in ("launch", "script") and rest_is_output:
+        body.leave(replace(first, text="| " + " | ".join(command.text for command in chain[1:])), _OUTPUT)
+        _add(body, replace(first, after=chain[-1].after))
+    elif kind in ("launch", "script") and first.after == "||":
+        body.leave(replace(first, text="|| " + " || ".join(command.text for command in chain[1:])), _EXIT)
+        _add(body, first)
+    elif kind in ("setup", "set") and not any(command.compound for command in chain):
+        body.setup.append(SetupLine(body.variables.fill(text)))
+    else:
+        chained = re.search(r"\bsbatch\b|scontrol\s+requeue", text)
+        why = PRINTS if kind == "print" else CONTINUES if chained else _COMPOUND if kind == "condition" else _JOINED
+        body.leave(replace(first, text=text), why)
+
+
+def _filled(body: Body, command: Command) -> Command:
+    """Return a command with the known variables filled in; a value of several words becomes several words."""
+    keep_names = kind_of(command.words) == "set"
+    filled = command.words if keep_names else tuple(body.variables.fill(word) for word in command.words)
+    if filled == command.words:
+        return command
+    again = [one for one in read_commands(" ".join(filled)) if not one.compound]
+    words = again[0].words if len(again) == 1 else filled
+    redirects = "".join(f" {redirect}" for redirect in command.redirects)
+    return replace(command, words=words, text=" ".join(words) + redirects)
+
+
+def _assign_all(body: Body, command: Command) -> None:
+    exported = command.words[0] in ("export", "declare")
+    for word in command.words[1:] if exported else command.words:
+        found = assignment(word)
+        if found:
+            _assign(body, command, *found, exported=exported)
+        elif exported and word in body.variables.known:
+            _keep(body, word, body.variables.known[word])
+        elif exported and not word.startswith("-") and not _RANKS.match(word):
+            body.setup = [replace(line, name="" if line.name == word else line.name) for line in body.setup]
+
+
+def _assign(body: Body, command: Command, name: str, append: bool, source: str, *, exported: bool) -> None:
+    variables = body.variables
+    if source.startswith("("):
+        _assign_array(body, command, name, append, source)
+        return
+    filled = variables.fill(source)
+    text = plain_text(filled)
+    if text is not None and append:
+        text = variables.known[name] + text if name in variables.known else None
+    first_node = _FIRST_NODE.search(filled) or (re.search(r"\$\(|`", filled) and _of_ranks(variables, filled))
+    bare = re.sub(r"[{}]", "", unquoted(filled))
+    if _RANKS.match(name) or name.startswith(("SRUN_", "SLURM_")):
+        body.leave(command, SETS if _RANKS.match(name) else FOR_SRUN)
+        if text is not None and name.endswith("SIZE"):
+            variables.known[name] = text
+    elif first_node or bare in variables.alias.values():
+        variables.alias[name] = "$MASTER_ADDR" if first_node else bare
+        body.leave(command, SETS)
+    elif text is None and not append and _of_ranks(variables, filled):
+        variables.known[name] = unquoted(filled)
+        body.leave(command, OF_RANKS)
+    elif text is not None and not any(line.name == name for line in body.setup):
+        variables.known[name] = text
+        if exported:
+            _keep(body, name, text)
+        elif variables.fill(f"${name}") == f"${name}":
+            body.setup.append(SetupLine(f"export {name}={filled}", name))
+    else:
+        variables.known.pop(name, None)
+        path = None if append else variables.path_of(unquoted(filled))
+        variables.sources.pop(name, None)
+        if path is None:
+            variables.unknown.add(name)
+        else:
+            variables.sources[name] = path
+        plus = "+" if append else ""
+        body.setup.append(SetupLine(f"export {name}{plus}={filled}", "" if exported else name))
+
+
+def _assign_array(body: Body, command: Command, name: str, append: bool, source: str) -> None:
+    variables = body.variables
+    words = variables.fill(array_words(source))
+    if _FIRST_NODE.search(source) or words in variables.alias.values():
+        variables.alias[name] = "$MASTER_ADDR"
+        body.leave(command, SETS)
+        return
+    variables.arrays[name] = f"{variables.arrays.get(name, '')} {words}".strip() if append else words
+    body.setup.append(SetupLine(f"{name}{'+' if append else ''}=({words})", name))
+
+
+def _of_ranks(variables: Variables, filled: str) -> bool:
+    """Return whether a value is made of variables that only a rank has, such as `$GROUP_RANK`."""
+    names = "|".join(re.escape(alias[1:]) for alias in sorted(set(variables.alias.values())))
+    return bool(names and re.search(rf"\$\{{?({names}|MASTER_PORT)\b", filled))
+
+
+def _keep(body: Body, name: str, text: str) -> None:
+    """Export a literal: in [env], or as a set-up line where order matters."""
+    if (
+        name.endswith("PATH")
+        or name.startswith("CORDEE_")
+        or any(re.match(rf"export {name}\+?=", line.text) for line in body.setup)
+    ):
+        quoted = "'" + text.replace("'", "'\\''") + "'"
+        body.setup.append(SetupLine(f"export {name}={quoted}"))
+    else:
+        body.env[name] = text

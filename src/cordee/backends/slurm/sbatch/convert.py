@@ -1,0 +1,177 @@
+"""From an sbatch script to what a job document says, with a list of what it cannot say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cordee.backends.slurm.sbatch.body import Body, read_body
+from cordee.backends.slurm.sbatch.directives import read_directives
+from cordee.backends.slurm.sbatch.launch import Launch, command_of, dropped_options, read_launch
+from cordee.backends.slurm.sbatch.layout import Asked, exported, need_keys, read_layout, stop_keys, with_step
+from cordee.backends.slurm.sbatch.left import Left
+from cordee.backends.slurm.sbatch.options import last_values
+from cordee.backends.slurm.sbatch.shell import Command
+from cordee.backends.slurm.sbatch.variables import Variables, needs_shell, unquoted
+from cordee.core.documents.faults import fault_error
+from cordee.core.errors import DocumentError
+
+LARGEST_BYTES = 256 << 10
+_OF_RANKS = {"SLURM_PROCID": "$RANK", "SLURM_NODEID": "$GROUP_RANK", "SLURM_LOCALID": "$LOCAL_RANK"}
+_UNSET = re.compile(r"\$\{?(SLURM_ARRAY_\w+|[1-9])\b")
+_MPI_TYPE = re.compile(r"[A-Za-z0-9][\w.+-]*\Z")
+_OTHER_COMMAND = "one run has one command: this one may be a run of its own"
+
+
+@dataclass
+class Conversion:
+    """What the document says.
+
+    Attributes:
+        directives: how many options the `#SBATCH` lines gave.
+        mpi: srun's kind of MPI, None when the script leaves it to the site.
+        run: the command, None when the script shows none.
+        environment: an EDF's name or path.
+        script: the Python script in it.
+        need, checkpoint, restart: keys of these tables.
+        left: what is not carried over, by line.
+    """
+
+    name: str | None = None
+    directives: int = 0
+    script: str | None = None
+    run: str | list[str] | None = None
+    launch: str = "fork"
+    mpi: str | None = None
+    environment: str | None = None
+    setup: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    need: dict[str, Any] = field(default_factory=dict)
+    options: list[str] = field(default_factory=list)
+    checkpoint: dict[str, str] = field(default_factory=dict)
+    restart: dict[str, int] = field(default_factory=dict)
+    left: list[Left] = field(default_factory=list)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a script.
+
+    Raises:
+        DocumentError: it cannot be read, is larger than 256 KiB, or is not text in UTF-8.
+    """
+    file = str(path)
+    try:
+        if path.exists() and not path.is_file():
+            raise OSError(0, "it is not a file")
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        text = f"cannot read it: {getattr(error, 'strerror', None) or error}"
+        raise fault_error(
+            text, "unreadable", file=file, given=file, allowed="an sbatch script", next="give its path with --from"
+        ) from None
+    if len(data) > LARGEST_BYTES:
+        raise _refused(file, "is too large for a job script", 1, f"at most {LARGEST_BYTES} bytes")
+    if b"\0" in data:
+        line = data.count(b"\n", 0, data.index(b"\0")) + 1
+        raise _refused(file, "holds a NUL character, which no script can", line, "a text")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise _refused(file, "is not UTF-8", data.count(b"\n", 0, error.start) + 1, "UTF-8") from None
+
+
+def convert(text: str) -> Conversion:
+    """Return what the document of a script says; nothing is run, and any text is accepted."""
+    directives = read_directives(text)
+    asked = read_layout(directives.given)
+    body = read_body(text, Variables(asked.known, {}, dict(_OF_RANKS)), asked.nodes)
+    result = Conversion(
+        name=asked.text("job-name"), directives=len(directives.given), left=[*directives.left, *body.left]
+    )
+    folder = asked.text("chdir") or "."
+    start = [] if folder in (".", "./") else [f"cd {shlex.quote(folder)}"]
+    chosen = _choose(body.launches)
+    launch = read_launch(chosen, body.variables) if chosen else None
+    for command in body.launches:
+        if command is not chosen:
+            result.left.append(Left(command.line, command.text, _OTHER_COMMAND))
+    if launch is not None and "".join(launch.words[:1]).strip("'\""):
+        asked = with_step(asked, launch)
+        asked.options += dropped_options(launch, "environment" in last_values([*asked.values.values(), *launch.srun]))
+        result.run = command_of(launch, [*start, *body.before, *launch.before])
+        result.script = next((word for word in launch.words if word.endswith(".py")), None)
+        result.launch = "srun" if launch.is_mpi else "fork"
+        result.mpi = _mpi(launch, result.left)
+        result.restart = {} if launch.retries is None else {"retries": launch.retries}
+    else:
+        launch = None
+    result.environment = _environment(asked, launch, body.variables, result.left)
+    result.need, differences = need_keys(asked, launch)
+    result.options, result.checkpoint = asked.options, stop_keys(asked.values)
+    if launch and launch.through == "shell":
+        result.checkpoint.pop("signal", None)  # sbatch tells steps, and the script's own commands are none
+    result.env = {**exported(asked), **body.env, **(launch.env if launch else {})}
+    result.setup = [*start, *_used(body, launch)]
+    result.left += [*asked.left, *(launch.left if launch else []), *differences, *_unset(launch, result.setup)]
+    result.left = sorted(dict.fromkeys(result.left), key=lambda left: left.line)
+    return result
+
+
+def _refused(file: str, text: str, line: int, allowed: str) -> DocumentError:
+    what = "give an sbatch script, or write cordee.toml without it"
+    return fault_error(text, "bad-script", file=file, line=line, given=file, allowed=allowed, next=what)
+
+
+def _mpi(launch: Launch, left: list[Left]) -> str | None:
+    """Return srun's kind of MPI for a program that srun starts; one that only a shell can name is left out."""
+    if not launch.is_mpi or launch.mpi is None:
+        return None
+    if _MPI_TYPE.match(launch.mpi):
+        return launch.mpi
+    left.append(Left(launch.line, f"--mpi={launch.mpi}", "give the kind of MPI itself: [slurm] mpi"))
+    return None
+
+
+def _environment(asked: Asked, launch: Launch | None, variables: Variables, left: list[Left]) -> str | None:
+    """Return the EDF that srun, else sbatch, was told; one that only a shell can name is left out."""
+    given = last_values([*asked.values.values(), *(launch.srun if launch else [])]).get("environment")
+    if given is None or not given.value:
+        return None
+    path = variables.path_of(unquoted(given.value)) if needs_shell(given.value) else given.value
+    why = "set-up lines run inside it, too" if path else "give the EDF itself: environment = ..."
+    left.append(Left(given.line, f"--environment={given.value}", why))
+    return path
+
+
+def _choose(launches: list[Command]) -> Command | None:
+    """Return the command that is the training: with `train` in it rather than not, a later one rather than an earlier."""
+    ranked = [
+        ("bash" not in command.words[:1], "train" in command.text, index) for index, command in enumerate(launches)
+    ]
+    return launches[max(ranked)[2]] if ranked else None
+
+
+def _used(body: Body, launch: Launch | None) -> list[str]:
+    """Return the set-up lines, without variables that nothing refers to."""
+    kept: list[str] = []
+    behind = [*(launch.words if launch else []), *body.before]
+    for line in reversed(body.setup):
+        if not line.name or any(re.search(rf"\$\{{?{line.name}\b", text) for text in behind):
+            kept.insert(0, line.text)
+            behind.append(line.text)
+    return kept
+
+
+def _unset(launch: Launch | None, setup: list[str]) -> list[Left]:
+    command = launch.source if launch else ""
+    line = launch.line if launch else 1
+    names = dict.fromkeys(match[1] for match in _UNSET.finditer("\n".join([*setup, command])))
+    found = [Left(line, f"${name}", "is empty in a run: write its value into the document") for name in names]
+    arrays = dict.fromkeys(re.findall(r"\$\{\w+\[[^\]]*\]\}", command))
+    return found + [
+        Left(line, name, "an array is known to the set-up lines alone: write its words into `run`") for name in arrays
+    ]

@@ -1,0 +1,1 @@
+"""Who runs a job: the supervisor, the agents on its nodes, how they launch tasks, the keeper."""

@@ -1,0 +1,149 @@
+"""The attempts that a node has ranks of, one after the other: started, stopped, and ended with their lease, as ordered."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Callable, Optional
+
+from cordee.control.agent.attempt import NodeAttempt, Present
+from cordee.control.agent.channels import RankChannels
+from cordee.control.agent.lease import LEASE_OVER
+from cordee.control.agent.machine import Machine
+from cordee.control.agent.orders import Handlers
+from cordee.control.agent.rank_commands import RankCommands
+from cordee.control.agent.uplink import Tell, Uplink
+from cordee.control.agent.world import World
+from cordee.machine.task_callbacks import Watched
+from cordee.runs.plan import Plan
+from cordee.wire.messages import Clear, Cleared, Ranks, Signal, Stop, StopAnswer, StopAnswers, StopAt, StopRequest
+
+_STOP_POLL_S = 0.02
+_CLEAR_POLL_S = 0.1
+_SETTLE_S = 2.0
+
+
+class Attempts:
+    """What becomes of a node's ranks.
+
+    Args:
+        plan: the run's.
+        machine: knows which ranks live.
+        watched: starts processes.
+        channels: ask ranks where to stop.
+        uplink: where news goes, and the lease.
+        present: holds the attempt that there is.
+        commands: what ranks run.
+        attempt: makes the attempt of a world.
+
+    Attributes:
+        handlers: what takes the orders that are meant for it, by their type.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        machine: Machine,
+        watched: Watched,
+        channels: RankChannels,
+        uplink: Uplink,
+        present: Present,
+        commands: RankCommands,
+        attempt: Callable[[World], NodeAttempt],
+    ) -> None:
+        self._plan, self._machine, self._watched, self._channels = plan, machine, watched, channels
+        self._uplink, self._present, self._commands, self._attempt = uplink, present, commands, attempt
+        self._paused = False
+        self._stop_poll: Optional[asyncio.Task[None]] = None
+        self._clearing: Optional[asyncio.Task[None]] = None
+        self.handlers: Handlers = {
+            Ranks: self._start,
+            Stop: self._stop,
+            Signal: self._signal,
+            StopRequest: self._ask_to_stop,
+            StopAt: self._stop_at,
+            Clear: self._clear,
+        }
+
+    def forget(self) -> None:
+        """End the ranks that there are, and tell nothing more of them."""
+        attempt, self._present.attempt = self._present.attempt, None
+        if attempt is not None:
+            attempt.abandon()
+
+    def stop_all(self) -> None:
+        """End the ranks that there are."""
+        if self._present.attempt is not None:
+            self._present.attempt.stop(0.0)
+
+    def look_at_lease(self) -> None:
+        """End the ranks that there are if their lease is over."""
+        if self._present.attempt is not None and self._uplink.lease_is_over():
+            self._present.attempt.end_without_lease(self._uplink.no_lease)
+
+    async def end(self) -> None:
+        """End everything, as the agent ends."""
+        if self._present.attempt is not None:
+            await self._present.attempt.settle(_SETTLE_S)
+        self.forget()
+
+    def pause_output(self, paused: bool) -> None:
+        """Stop or go on reading what ranks print, also those that are still to come."""
+        self._paused = paused
+        self._present.pause_output(paused)
+
+    def _start(self, order: Ranks, body: bytes) -> None:
+        self.forget()
+        attempt = self._present.attempt = self._attempt(World.from_order(order, body))
+        if self._uplink.lease_is_over():
+            attempt.do_not_start(LEASE_OVER, self._uplink.no_lease)
+        else:
+            attempt.start(order.launch, self._plan, self._commands, self._paused)
+
+    def _of_group(self, group: str) -> Optional[NodeAttempt]:
+        """Return the attempt that an order means, None where that is not the one that there is."""
+        attempt = self._present.attempt
+        return attempt if attempt is not None and attempt.group == group else None
+
+    def _stop(self, order: Stop, body: bytes) -> None:
+        attempt = self._of_group(order.group)
+        if attempt is not None:
+            attempt.stop(order.grace_s)
+
+    def _signal(self, order: Signal, body: bytes) -> None:
+        attempt = self._of_group(order.group)
+        if attempt is not None:
+            attempt.signal(getattr(signal, "SIG" + order.signal))
+
+    def _ask_to_stop(self, order: StopRequest, body: bytes) -> None:
+        self._channels.request_stop(order.attempt)
+        self._end_stop_poll()
+        self._stop_poll = asyncio.ensure_future(self._report_stop_answers(order.attempt))
+
+    def _stop_at(self, order: StopAt, body: bytes) -> None:
+        self._channels.stop_at(order.attempt, order.step)
+        self._end_stop_poll()
+
+    def _end_stop_poll(self) -> None:
+        if self._stop_poll is not None:
+            self._stop_poll.cancel()
+            self._stop_poll = None
+
+    async def _report_stop_answers(self, number: int) -> None:
+        last: Optional[dict[int, Optional[int]]] = None
+        while self._present.number == number:
+            answers = self._channels.stop_answers(number)
+            if answers != last:
+                last = answers
+                self._uplink.news(StopAnswers(number, tuple(StopAnswer(*answer) for answer in answers.items())))
+            await asyncio.sleep(_STOP_POLL_S)
+
+    def _clear(self, order: Clear, body: bytes) -> None:
+        """End what earlier attempts left here, and say when nothing of it runs any more."""
+        self.forget()
+        self._clearing = asyncio.ensure_future(self._tell_when_clear(self._uplink.teller()))
+
+    async def _tell_when_clear(self, tell: Tell) -> None:
+        while self._machine.ranks_of(self._watched.tasks.owner):
+            await asyncio.sleep(_CLEAR_POLL_S)
+        tell(Cleared())

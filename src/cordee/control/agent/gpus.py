@@ -1,0 +1,82 @@
+"""The agent's side of sampling GPUs: whether there is something to sample, and the child that does it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Callable
+
+from cordee.control.agent.slots import Slots
+from cordee.machine.presence import gpu_device_file, gpu_variables
+from cordee.machine.starting import module_argv
+from cordee.machine.task_callbacks import Watched
+from cordee.runs.plan import Sampling, Step
+from cordee.telemetry.node.blocklog import FACTS, decode_json, encode_facts, iter_records
+from cordee.telemetry.node.recording_child import Kind, RecordingChild
+
+_AUTO, _OFF = "auto", "none"
+# A driver without persistence mode may take so long for the first call.
+_FIRST_S = 90.0
+_SILENT_S = 15.0
+
+
+class GpuSampling:
+    """Runs `cordee.telemetry.node.gpu_sampler` where there are GPUs and passes its records on.
+
+    Args:
+        watched: starts the child.
+        node: the node's name.
+        sampling, step: of plan.json: `interval_s` between samples; `gpus`: `auto` (only where the node shows GPUs), `none`,
+            or a source by name; what the job's variables say of GPUs holds for the child too.
+        node_zip: where the child finds this package.
+        ranks: the file in which the agent says which ranks run.
+        slots: learns what the driver tells of GPUs.
+        add: takes whole records.
+    """
+
+    def __init__(
+        self,
+        watched: Watched,
+        node: str,
+        sampling: Sampling,
+        step: Step,
+        node_zip: Path,
+        ranks: Path,
+        slots: Slots,
+        add: Callable[[bytes], None],
+    ) -> None:
+        self._node, self._slots, self._add = node, slots, add
+        interval_s: float = sampling.interval_s
+        self._env = {**os.environ, **gpu_variables(step.tasks.env)}
+        self._source: str = sampling.gpus
+        command = module_argv("cordee.telemetry.node.gpu_sampler", "--node", node)
+        command += ["--interval", f"{interval_s:g}", "--ranks", str(ranks), "--source", self._source]
+        command += ["--whole-node"] if step.request.scheduler.exclusive else []
+        self._env.update(PYTHONPATH=str(node_zip), CORDEE_NODE=node)
+        kind = Kind(
+            name="gpu-sampler",
+            again="the sampler of GPUs was started again",
+            given_up="GPUs are not sampled any more: the sampler",
+            hangs="a call into the driver hangs",
+            silent_s=max(_SILENT_S, 5 * interval_s),
+            first_s=_FIRST_S,
+        )
+        self._child = RecordingChild(watched, kind, command, self._env, self._pass_on, self._remark)
+
+    def start(self) -> None:
+        """Start the child, if the node shows GPUs or a source is asked for."""
+        if self._source == _OFF:
+            self._remark("GPUs were not sampled: the job says so ([sampling] gpus)")
+        elif self._source != _AUTO or gpu_device_file("/", self._env):
+            self._child.start()
+
+    def _pass_on(self, records: bytes) -> None:
+        for kind, body in iter_records(records):
+            news = decode_json(body) if kind == FACTS else {}
+            if news.get("group") == "gpu":
+                self._slots.learn(news["devices"])
+        self._add(records)
+
+    def _remark(self, text: str) -> None:
+        self._add(encode_facts(self._node, "gpu", time.time(), {}, {}, [text]))

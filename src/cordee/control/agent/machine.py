@@ -1,0 +1,106 @@
+"""What an agent does to the machine that it runs on, and asks of it: the seam that a simulation takes the place of."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable
+
+from cordee import wire
+from cordee.control.agent.channels import RankChannels
+from cordee.control.agent.inventory import read_slots
+from cordee.control.agent.output import OutputLog
+from cordee.control.agent.slots import Slots
+from cordee.machine import process_tree as processes
+from cordee.machine.memory_limits import sweep_abandoned
+from cordee.machine.starting import module_argv
+from cordee.machine.tasks import TaskRunner
+from cordee.runs.folder import RunFolder
+from cordee.runs.lane import Lane
+from cordee.runs.logframes import LogWriter
+from cordee.runs.plan import Sampling
+from cordee.telemetry.node.samplers._base import Sampler
+from cordee.telemetry.node.samplers.host import node_sampler, rank_sampler
+
+
+class Machine:
+    """Called by one agent, on its loop; nothing here blocks for long."""
+
+    def __init__(self) -> None:
+        self._reading = Lane("cordee-reading")
+
+    def take_over(self, owner: str) -> None:
+        """Become the parent of what loses its own, and kill what earlier agents of `owner` (`run/node/`) left."""
+        processes.become_subreaper()
+        processes.sweep(owner)
+
+    def ranks_of(self, owner: str) -> list[Any]:
+        """Return the living processes of all ranks that an agent with this prefix of markers started."""
+        return processes.of_ranks(owner)
+
+    def tidy(self) -> None:
+        """Remove, at leisure, what runs that are gone left in this node's memory."""
+        asyncio.get_running_loop().run_in_executor(None, sweep_abandoned)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what `hello` says of this agent's process and machine."""
+        return {
+            "pid": os.getpid(),
+            "start_ticks": getattr(processes.read_process(os.getpid()), "start_ticks", 0),
+            "host": socket.gethostname(),
+            "python": sys.version.split()[0],
+        }
+
+    def tasks(self, owner: str, **handlers: Any) -> TaskRunner:
+        """Return what starts processes here; `handlers` as TaskRunner has them."""
+        return TaskRunner(owner, **handlers)
+
+    def slots(self) -> Slots:
+        """Return what gives tasks their part of this node."""
+        return Slots(read_slots)
+
+    def channels(self, run: str, node: str, tell: Callable[[str], None]) -> RankChannels:
+        """Return the channels of this node's ranks."""
+        return RankChannels(run, node, tell)
+
+    def samplers(
+        self, node: str, pids: Callable[[], dict[int, int]], sampling: Sampling, sharing: int
+    ) -> tuple[Sampler, Sampler]:
+        """Return what samples the node, and what samples its ranks; arguments as Telemetry has them."""
+        deep = sampling.threads
+        return node_sampler(node), rank_sampler(pids, sampling.interval_s, sharing=sharing, deep=deep)
+
+    def log(self, path: Path, pressure: Callable[[bool], None]) -> OutputLog:
+        """Return what writes the ranks' output into a file."""
+        return OutputLog(LogWriter(path, at_once=False), pressure)
+
+    async def connect(self, folder: RunFolder, node: str, **handlers: Any) -> wire.Connection:
+        """Return a connection to the supervisor that the rendezvous file names, once the run folder's disk has told it.
+
+        The loop goes on meanwhile: without it nobody would end the ranks whose lease is over.
+
+        Raises:
+            OSError, WireError: there is none.
+        """
+        place = await self._reading.run(lambda: wire.read_rendezvous(folder.rendezvous))
+        return await wire.connect(place.address, place.port, place.token, "agent", node, epoch=place.epoch, **handlers)
+
+    async def has(self, folder: RunFolder) -> bool:
+        """Return whether the run's folder is there, once its disk says so."""
+        return await self._reading.run(folder.root.is_dir)
+
+    def start_keeper(self, folder: RunFolder) -> int:
+        """Start a keeper and return its pid; one that is not needed ends itself at once.
+
+        Raises:
+            OSError: it cannot be started.
+        """
+        command = module_argv("cordee.control.keeper", "--folder", str(folder.root))
+        with open(folder.control / "keeper.log", "ab") as log:
+            keeper = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        keeper.returncode = 0
+        return keeper.pid

@@ -1,0 +1,71 @@
+"""What the agent knows of its ranks beside their samples: told in telemetry, and to the processes that measure beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
+
+from cordee.machine.presence import gpu_variables
+
+if TYPE_CHECKING:
+    from cordee.control.agent.world import World
+    from cordee.control.launch import RankCommand
+
+
+class RankFacts:
+    """The ranks of the attempt on this node.
+
+    Args:
+        path: of the file that the processes which measure beside the agent read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._facts: dict[str, dict[str, Any]] = {}
+        self._attempt = 0
+        self._env: dict[int, dict[str, str]] = {}
+        self._written: Optional[dict[str, Any]] = None
+
+    def begin(self, world: World, commands: Sequence[RankCommand]) -> None:
+        """Forget the ranks of the attempt before: these are about to start."""
+        self._facts = {
+            str(command.rank): {
+                "node": world.node,
+                "local_rank": command.rank - world.local_ranks.start,
+                "bound": command.given.words,
+            }
+            for command in commands
+        }
+        self._attempt = world.attempt
+        self._env = {command.rank: gpu_variables({**(command.outside or {}), **command.env}) for command in commands}
+
+    def facts(self) -> dict[str, dict[str, Any]]:
+        """Return facts of the ranks, by their global number as text."""
+        return self._facts
+
+    def write(self, pids: Mapping[int, int]) -> None:
+        """Tell the processes that measure beside the agent which ranks run; a memory file system that is full is not our ranks' loss."""
+        document = {str(rank): self._about(rank, pid) for rank, pid in pids.items()}
+        if document == self._written:
+            return
+        new = self.path.with_suffix(".new")
+        try:
+            new.write_text(json.dumps(document))
+            os.replace(new, self.path)
+            self._written = document
+        except OSError:
+            new.unlink(missing_ok=True)
+
+    def _about(self, rank: int, pid: int) -> dict[str, Any]:
+        local_rank = self._facts.get(str(rank), {}).get("local_rank", 0)
+        return {"pid": pid, "env": self._env.get(rank, {}), "attempt": self._attempt, "local_rank": local_rank}
+
+
+def read_ranks(path: Path) -> dict[int, dict[str, Any]]:
+    """Return pid, GPU variables, attempt and local rank of each rank that runs, as `RankFacts.write` left them; none when there are none yet."""
+    try:
+        return {int(rank): about for rank, about in json.loads(path.read_bytes()).items()}
+    except (OSError, ValueError):
+        return {}

@@ -1,0 +1,142 @@
+"""What a run has done that takes a while: begun when it is decided, and answered by an event once it is done."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Callable, Coroutine, Union
+
+from cordee.backends.node.allocation import Allocation
+from cordee.control.supervisor.beginning import Beginning, Beginnings
+from cordee.control.supervisor.outcomes import Ended
+from cordee.control.supervisor.preparer import NodePreparer
+from cordee.control.supervisor.troubles import Troubles
+from cordee.control.supervisor.vocabulary import (
+    BeginningFound,
+    Conclude,
+    Concluded,
+    EndTraining,
+    FateKnown,
+    FindBeginning,
+    FoundGone,
+    LearnFate,
+    RunEvent,
+    SayTraining,
+    TrainingEnded,
+    TrainingSaid,
+)
+from cordee.core.clock import monotonic
+from cordee.runs.checkpoint import CheckpointFinder
+from cordee.runs.lane import Inline, Look
+
+_FATE_S = 20.0
+_FATE_POLL_S = 0.3
+
+
+class Asides:
+    """Tasks beside the decisions.
+
+    Args:
+        vetting: judges nodes.
+        beginnings, checkpoints: of the run.
+        lane: where its checkpoints are looked for.
+        place: knows what the scheduler has in mind.
+        happened: told of each answer.
+        failed: called with the error of a task that could not be done.
+
+    Attributes:
+        doings: what begins each of them, by the type of the command.
+    """
+
+    def __init__(
+        self,
+        vetting: NodePreparer,
+        beginnings: Beginnings,
+        checkpoints: CheckpointFinder,
+        lane: Inline,
+        place: Allocation,
+        happened: Callable[[RunEvent], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._vetting, self._beginnings, self._checkpoints, self._lane = vetting, beginnings, checkpoints, lane
+        self._place, self._happened, self._failed = place, happened, failed
+        self._tasks: set[asyncio.Task[None]] = set()
+        works: dict[type, Callable[[], Coroutine[Any, Any, RunEvent]]] = {
+            Conclude: self._conclude,
+            FindBeginning: self._find_beginning,
+            SayTraining: self._say_training,
+            EndTraining: self._end_training,
+            LearnFate: self._learn_fate,
+        }
+        self.doings: dict[type, Callable[[Any], object]] = {
+            command: partial(self._begin, work) for command, work in works.items()
+        }
+
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, RunEvent]], command: object) -> None:
+        task = asyncio.ensure_future(self._do(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _do(self, work: Callable[[], Coroutine[Any, Any, RunEvent]]) -> None:
+        try:
+            event = await work()
+        except Exception as error:
+            self._failed(error)
+        else:
+            self._happened(event)
+
+    async def _conclude(self) -> RunEvent:
+        return Concluded(await self._vetting.conclude())
+
+    async def _find_beginning(self) -> RunEvent:
+        found: Union[Beginning, Ended]
+        try:
+            found = await self._lane.run(self._beginnings.next)
+        except Ended as ended:
+            found = ended
+        return BeginningFound(found)
+
+    async def _say_training(self) -> RunEvent:
+        await self._lane.run(self._beginnings.trains)
+        return TrainingSaid()
+
+    async def _end_training(self) -> RunEvent:
+        await self._lane.run(self._checkpoints.end_training)
+        return TrainingEnded(await self._lane.run(self._checkpoints.newest))
+
+    async def _learn_fate(self) -> RunEvent:
+        loop, deadline = asyncio.get_running_loop(), monotonic() + _FATE_S
+        while True:
+            fate = await loop.run_in_executor(None, self._place.fate)
+            if fate not in ("running", "unknown") or monotonic() > deadline:
+                return FateKnown(monotonic(), fate)
+            await asyncio.sleep(_FATE_POLL_S)
+
+
+class GoneAgents:
+    """Looks, one look at a time, which agents have ended.
+
+    Args:
+        place: knows.
+        lane: where it is looked.
+        told: called with those that have.
+        troubles: says what fails.
+    """
+
+    def __init__(self, place: Allocation, lane: Inline, told: Callable[[FoundGone], None], troubles: Troubles) -> None:
+        self._place, self._told = place, told
+        self._wanted: list[tuple[str, int]] = []
+        failed = "looking for ended agents failed"
+        self._look = Look(lane, self._find, self._tell, lambda error: troubles.say(failed, error))
+
+    def look(self, agents: list[tuple[str, int]]) -> None:
+        """Look for these, by node and incarnation."""
+        self._wanted = agents
+        self._look.begin()
+
+    def _find(self) -> list[tuple[str, int]]:
+        return [one for one in self._wanted if self._place.agent_gone(*one)]
+
+    def _tell(self, gone: list[tuple[str, int]]) -> None:
+        if gone:
+            self._told(FoundGone(gone))

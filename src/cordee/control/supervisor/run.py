@@ -1,0 +1,368 @@
+"""The course of a run in one allocation: nodes come, are judged and chosen, an attempt trains, another one or the end follows. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Optional, Union
+
+from cordee.control.supervisor.attempt import Attempt
+from cordee.control.supervisor.choosing import (
+    Choice,
+    awaits_agents,
+    broke_off,
+    choice,
+    may_be_replaced,
+    may_return,
+    too_few,
+)
+from cordee.control.supervisor.nodes import Node
+from cordee.control.supervisor.outcomes import Ended, SegmentOver
+from cordee.control.supervisor.restart import Failure, RestartPolicy
+from cordee.control.supervisor.stopping import EarlyEnd
+from cordee.control.supervisor.trial import Trial, earlier
+from cordee.control.supervisor.vocabulary import (
+    AgentLost,
+    AskToStop,
+    BeginningFound,
+    Broke,
+    CancelWanted,
+    Changed,
+    Conclude,
+    Concluded,
+    ContainerLost,
+    FateKnown,
+    FoundGone,
+    Lead,
+    LearnFate,
+    NoSuccessor,
+    NotCome,
+    Ordered,
+    Over,
+    Passed,
+    PortsTold,
+    Preparing,
+    RankNews,
+    RunCommand,
+    RunEvent,
+    Terminated,
+    TimeIsNear,
+    TrainingEnded,
+    TrainingSaid,
+    journalled,
+)
+from cordee.core.errors import EXIT_ABORT, EXIT_INTERNAL
+from cordee.runs.plan import Step, Timeouts
+
+_AT_ONCE = 0.0
+_SECOND_S = 1.0
+_SILENT_S = 0.2
+_CONNECT_PER_NODE_S = 0.1
+_TERMINATION_S = 2.0
+
+Phase = Callable[[float], "list[RunCommand]"]
+
+
+class Run:
+    """Leads a run from `Lead` to `Over`.
+
+    It is in one phase at a time: a method that is called with the time whenever something has happened, and returns what is
+    to be done, or goes over to another phase.
+
+    Args:
+        step: the plan's step.
+        timeouts: of the plan.
+        nodes: by name; read, never changed.
+        epoch: of this supervisor.
+        attempts: how many there were before it.
+        chains: whether the run can come back after its allocation.
+        logs: where people find what agents said, for what is told when none connects.
+
+    Attributes:
+        early: why it ends before its ranks do.
+        trial: the newest attempt, None before the first.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        timeouts: Timeouts,
+        nodes: Mapping[str, Node],
+        epoch: int,
+        attempts: int,
+        chains: bool,
+        logs: str,
+    ) -> None:
+        self._step, self._timeouts, self._by_name = step, timeouts, nodes
+        self._nodes, self._epoch, self._chains, self._logs = list(nodes.values()), epoch, chains, logs
+        self._wanted, self._least = step.request.nodes, step.request.min_nodes
+        self.early = EarlyEnd(step, chains)
+        self.trial: Optional[Trial] = None
+        self._policy = RestartPolicy(step.restart.retries, step.restart.backoff_s)
+        self._attempts, self._restarted = attempts, attempts > 0
+        self._former: Optional[Attempt] = None
+        self._over = self._busy = self._waited = self._fate_wanted = self._fate_known = False
+        self._phase: Phase = self._idle
+        self._keep_on = (self._idle, self._judge, self._train, self._understand)  # though the run is to end early
+        self._due: Optional[float] = None
+        self._began = self._deadline = 0.0
+        self._concluded: Optional[Concluded] = None
+        self._refused: Optional[Union[Ended, SegmentOver]] = None
+        self._trials = 0
+        self._rules: dict[type, Callable[[Any], list[RunCommand]]] = {
+            Lead: self._lead,
+            Changed: lambda event: self._look_soon(),
+            Preparing: self._preparing,
+            Broke: self._broke,
+            Concluded: self._conclude,
+            CancelWanted: lambda event: self._ask(self.early.cancel(*event)),
+            TimeIsNear: lambda event: self._ask(self.early.time_is_near(*event)),
+            Terminated: self._terminated,
+            FateKnown: self._fated,
+            Passed: self._passed,
+            RankNews: self._of_trial,
+            **dict.fromkeys(
+                (AgentLost, ContainerLost, PortsTold, BeginningFound, TrainingSaid, TrainingEnded, Ordered, FoundGone),
+                lambda event: self._look_soon(self._of_trial(event)),
+            ),
+        }
+
+    def decide(self, event: RunEvent) -> list[RunCommand]:
+        """Take an event and return what is to be done."""
+        return [] if self._over else self._rules[type(event)](event)
+
+    @property
+    def due(self) -> Optional[float]:
+        """When `Passed` is wanted, in monotonic seconds; None: only once something has happened."""
+        if self._over:
+            return None
+        trial = self.trial.due if self.trial is not None else None
+        return earlier(self._due, trial)
+
+    @property
+    def attempt(self) -> Optional[Attempt]:
+        """The newest attempt that has begun."""
+        return self.trial.attempt if self.trial is not None and self.trial.begun else self._former
+
+    # What has happened
+
+    def _look_soon(self, commands: Optional[list[RunCommand]] = None) -> list[RunCommand]:
+        self._due = _AT_ONCE
+        return commands or []
+
+    def _again(self, at: float) -> list[RunCommand]:
+        self._due = at if self._due is None else min(at, self._due)
+        return []
+
+    def _of_trial(self, event: Any) -> list[RunCommand]:
+        return self.trial.decide(event) if self.trial is not None else []
+
+    def _preparing(self, event: Preparing) -> list[RunCommand]:
+        self._busy = event.busy
+        return self._look_soon()
+
+    def _broke(self, event: Broke) -> list[RunCommand]:
+        self.early.over = Ended("failed", EXIT_INTERNAL, "internal", event.text)
+        return self._look_soon(self._of_trial(NoSuccessor()))
+
+    def _conclude(self, event: Concluded) -> list[RunCommand]:
+        self._concluded = event
+        return self._look_soon()
+
+    def _ask(self, ask: Optional[AskToStop]) -> list[RunCommand]:
+        """The run ends early: ranks that run are asked to stop."""
+        if ask is None:
+            return []
+        trains = self.trial is not None and self.trial.begun and not self.trial.attempt.all_ended
+        commands = self._of_trial(ask) if trains else []
+        return self._look_soon(commands + self._of_trial(NoSuccessor()))
+
+    def _terminated(self, event: Terminated) -> list[RunCommand]:
+        if self._fate_wanted:
+            return []
+        self._fate_wanted = True
+        return self._look_soon([LearnFate()])
+
+    def _fated(self, event: FateKnown) -> list[RunCommand]:
+        self._fate_known = True
+        return self._look_soon(self._ask(self.early.fated(*event)))
+
+    def _passed(self, event: Passed) -> list[RunCommand]:
+        self._due = None
+        commands = self._of_trial(event)
+        while True:
+            phase, over = self._phase, self.early.over
+            if over is not None and phase not in self._keep_on:
+                return commands + self._finish(over)
+            commands += phase(event.now)
+            if self._phase == phase or self._over:
+                return commands
+
+    # Its phases
+
+    def _idle(self, now: float) -> list[RunCommand]:
+        return []
+
+    def _finish(self, over: Union[Ended, SegmentOver]) -> list[RunCommand]:
+        self._over = True
+        return [Over(over)]
+
+    def _lead(self, event: Lead) -> list[RunCommand]:
+        """Nodes have a while to connect; where nothing is heard, ranks of an earlier supervisor may run until their lease is over."""
+        patience_s = self._timeouts.connect_s + _CONNECT_PER_NODE_S * len(self._nodes)
+        if self._restarted:
+            patience_s = max(patience_s, self._timeouts.lost_s)
+        self._began, self._deadline, self._phase = event.now, event.now + patience_s, self._gather
+        return self._look_soon()
+
+    def _gather(self, now: float) -> list[RunCommand]:
+        """All nodes connect, or their time is up."""
+        connected = sum(node.session is not None for node in self._nodes)
+        if connected < len(self._nodes) and now < self._deadline:
+            return self._again(self._deadline)
+        self._phase = self._prepare
+        missing: list[RunCommand] = [NotCome(now - self._began)]
+        if connected >= self._least:
+            return missing
+        text = f"{connected} of {len(self._nodes)} agents connected, {self._least} nodes are needed"
+        return missing + self._finish(SegmentOver("no_agents", f"{text}; see {self._logs}", EXIT_INTERNAL))
+
+    @property
+    def _some_prepare(self) -> bool:
+        """Whether a node is being made ready for ranks."""
+        return self._busy or any(node.clearing_since is not None for node in self._nodes)
+
+    def _prepare(self, now: float) -> list[RunCommand]:
+        """The nodes are set up and vetted, each alone."""
+        return [] if self._some_prepare else self._begin_judging(now)
+
+    def _begin_judging(self, now: float) -> list[RunCommand]:
+        self._deadline, self._phase = now + self._timeouts.connect_s, self._hear_of_replaced
+        return []
+
+    def _hear_of_replaced(self, now: float) -> list[RunCommand]:
+        """The next agents come of nodes that were lost while they were prepared, if there are too few without them."""
+        if awaits_agents(self._nodes, self._least) and (now < self._deadline or self._some_prepare):
+            return self._again(now + _SECOND_S)
+        self._phase = self._hear
+        return []
+
+    def _hear(self, now: float) -> list[RunCommand]:
+        """Those are heard of that are to be judged."""
+        if may_return(self._nodes, self._wanted):
+            return self._again(now + _SECOND_S)
+        if may_be_replaced(self._nodes, self._least) and not self._waited:
+            self._waited = True
+            return self._wait(now)
+        self._concluded, self._phase, self._waited = None, self._judge, False
+        return [Conclude()]
+
+    def _wait(self, now: float) -> list[RunCommand]:
+        self._deadline, self._phase = now + self._timeouts.connect_s, self._wait_for_nodes
+        return []
+
+    def _judge(self, now: float) -> list[RunCommand]:
+        """The nodes are judged against each other."""
+        if self._concluded is None:
+            return []
+        if self._concluded.refusal is not None and self.early.over is None:
+            return self._refuse(Ended("failed", EXIT_ABORT, "vetting", self._concluded.refusal), now)
+        self._phase = self._choose
+        return []
+
+    def _choose(self, now: float) -> list[RunCommand]:
+        """The nodes of the next attempt are chosen."""
+        if may_return(self._nodes, self._wanted):
+            return self._again(now + _SECOND_S)
+        if may_be_replaced(self._nodes, self._least):
+            return self._begin_judging(now)
+        before = {node.name for node in self.attempt.nodes} if self.attempt is not None else set()
+        found = choice(self._nodes, self._wanted, self._least, before)
+        if not isinstance(found, Choice):
+            return self._refuse(found, now)
+        names = [node.name for node in found.chosen]
+        written = journalled("nodes_chosen", nodes=names, spares=found.spares, excluded=found.excluded)
+        return [written, *self._try(found.chosen, now)]
+
+    def _try(self, nodes: list[Node], now: float) -> list[RunCommand]:
+        per_node, launch = self._step.request.ranks_per_node, self._step.tasks.launch
+        silent_s = 2 * self._timeouts.heartbeat_s + _SILENT_S
+        attempt = Attempt(self._attempts + 1, nodes, per_node, launch, self._epoch, silent_s)
+        self._trials += 1
+        self._former = self.attempt
+        self.trial = Trial(attempt, self._by_name, f"ports-{self._trials}", self._timeouts, self.early)
+        self._phase = self._train
+        return self.trial.begin(now)
+
+    def _train(self, now: float) -> list[RunCommand]:
+        """The ranks run."""
+        trial = self.trial
+        assert trial is not None
+        if not trial.begun:
+            over = self.early.over or trial.refused
+            if over is not None:
+                return self._finish(over)
+            return [] if trial.lost is None else self._restart_or_end(trial.lost, False, now)
+        self._attempts = trial.attempt.number
+        if trial.result is None:
+            return []
+        outcome = trial.result.outcome
+        if outcome.kind == "finished":
+            return self._finish(Ended("finished", 0, "finished", "all ranks exited with code 0"))
+        terminated = self._chains and outcome.failure is not None and outcome.failure.signal == "SIGTERM"
+        self._deadline, self._phase = now + _TERMINATION_S, self._understand if terminated else self._go_on
+        return []
+
+    def _refuse(self, over: Union[Ended, SegmentOver], now: float) -> list[RunCommand]:
+        """No attempt may begin; where checks broke off, it may be because the scheduler ends the job."""
+        if not (self._chains and broke_off(self._nodes)):
+            return self._finish(over)
+        self._refused, self._deadline, self._phase = over, now + _TERMINATION_S, self._understand
+        return []
+
+    def _understand(self, now: float) -> list[RunCommand]:
+        """A signal to the supervisor may come after the same signal to ranks and checks; then it is understood first."""
+        if not self._fate_wanted and now < self._deadline:
+            return self._again(self._deadline)
+        if not self._fate_wanted or self._fate_known:
+            self._phase = self._go_on
+        return []
+
+    def _go_on(self, now: float) -> list[RunCommand]:
+        """An attempt has failed, or none may begin."""
+        if self._refused is not None:
+            return self._finish(self._refused)
+        result = self.trial.result if self.trial is not None else None
+        assert result is not None
+        assert result.outcome.failure is not None
+        return self._restart_or_end(result.outcome.failure, result.progressed, now)
+
+    def _restart_or_end(self, failure: Failure, progressed: bool, now: float) -> list[RunCommand]:
+        decision = self._policy.decide(failure, progressed)
+        count = decision.failures_without_progress
+        commands: list[RunCommand] = []
+        if decision.crash_loop:
+            commands.append(journalled("crash_loop", rank=failure.rank, message=failure.message, count=count))
+        if not decision.restart:
+            return commands + self._finish(Ended("failed", failure.exit_code, decision.reason, decision.text))
+        self._deadline, self._phase = now + decision.delay_s, self._pause
+        pause = journalled(
+            "restart_scheduled", attempt=self._attempts, delay_s=decision.delay_s, failures_without_progress=count
+        )
+        return [*commands, pause]
+
+    def _pause(self, now: float) -> list[RunCommand]:
+        """A moment passes before the next attempt."""
+        if now < self._deadline:
+            return self._again(self._deadline)
+        return self._wait(now)
+
+    def _wait_for_nodes(self, now: float) -> list[RunCommand]:
+        """There are as many nodes as the run wants, or no more of them come."""
+        if self._some_prepare or (too_few(self._nodes, self._wanted) and now < self._deadline):
+            return self._again(self._deadline) if now < self._deadline else []
+        lost = [node.name for node in self._nodes if node.connection is None]
+        if lost and too_few(self._nodes, self._least):
+            most_s = self._timeouts.connect_s
+            text = f"{', '.join(lost)} did not come back within {most_s:.0f} s and no spare is left"
+            return self._finish(SegmentOver("node_lost", text))
+        self._phase = self._hear
+        return [] if self._waited else self._begin_judging(now)

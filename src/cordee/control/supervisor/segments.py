@@ -1,0 +1,119 @@
+"""The segments of a run in its journal: closed by whoever comes next when nobody could say how they ended."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Iterator, Optional
+
+from cordee.backends.node.allocation import Allocation
+from cordee.control.supervisor.chain import BY_SCHEDULER
+from cordee.control.supervisor.outcomes import SegmentOver
+from cordee.core.errors import RunFolderError
+from cordee.core.units import parse_utc, utc_text
+from cordee.machine.opening import parse_json, regular_below
+from cordee.runs.checkpoint import Checkpoint, CheckpointFinder
+from cordee.runs.folder import RunFolder
+from cordee.runs.following import JournalFollower
+from cordee.runs.journal import JournalWriter
+from cordee.runs.state import RunState
+
+
+def state_at_start(
+    journal: JournalWriter, folder: RunFolder, place: Allocation, checkpoints: CheckpointFinder
+) -> RunState:
+    """Return the run's state; a segment of another allocation that has no end in the journal gets one first.
+
+    Raises:
+        RunFolderError: the journal cannot be read, or not be written where it must be.
+    """
+    state = JournalFollower(folder, keep=False).read()
+    if ended_from_outside(state):
+        journal.append("resume_requested", by="the scheduler")
+        state = _read_again(journal, folder)
+    if state.state == "running" and place.allocation and state.allocation not in (None, place.allocation):
+        newest = checkpoints.newest()
+        progressed = newest is not None and newest.name != state.segment_checkpoint
+        seen = last_sign(folder, place.identity().get("began"))
+        write_end(journal, state.segments, "lost", newest, progressed, BY_SCHEDULER, seen=seen and utc_text(seen))
+        state = _read_again(journal, folder)
+    return state
+
+
+def _read_again(journal: JournalWriter, folder: RunFolder) -> RunState:
+    if not journal.flush():
+        raise RunFolderError(
+            "cannot write the journal", given=str(folder.journal), next="make room or restore the folder"
+        ) from journal.last_error
+    return JournalFollower(folder, keep=False).read()
+
+
+def ended_from_outside(state: RunState) -> bool:
+    """Return whether a command took the run for over because its job was gone; a job that comes back goes on with it."""
+    return state.ended and state.reason.startswith("job_")
+
+
+def left_over(before: RunState, place: Allocation) -> Optional[SegmentOver]:
+    """Return the end of this very allocation's segment, written by a supervisor that was killed before the run went on."""
+    here = place.allocation
+    if before.state != "queued" or not before.chain or not here or before.allocation != here:
+        return None
+    return SegmentOver(before.chain[-1]["reason"])
+
+
+def write_end(
+    journal: JournalWriter,
+    segment: int,
+    reason: str,
+    newest: Optional[Checkpoint],
+    progressed: bool,
+    how: str,
+    **more: Any,
+) -> None:
+    """Write that a segment has ended and who has the next one start.
+
+    Args:
+        more: `seen`, its last sign of life, when it ended without anybody left to write this at once.
+    """
+    name = newest.name if newest else None
+    journal.append(
+        "segment_ended", segment=segment, reason=reason, checkpoint=name, progress=progressed, next=how, **more
+    )
+
+
+def last_sign(folder: RunFolder, until: Optional[float] = None) -> Optional[float]:
+    """Return when the run last wrote journal, output or samples, in UTC epoch seconds; None when nothing is there.
+
+    Args:
+        until: when the next allocation began. What is written later is no sign of the one before, but of the next one, or of
+            a process that was left behind: of a file that grew after that, its events count that are older, and only a
+            journal has such. Where all is later, as with clocks that do not agree, the answer is `until`.
+    """
+    signs = []
+    for place in (folder.journal, folder.logs, folder.telemetry):
+        try:
+            with os.scandir(place) as entries:
+                files = [entry for entry in entries if entry.is_file() and entry.name != "client.jsonl"]
+                for file in files:
+                    changed = file.stat().st_mtime
+                    signs.append(changed)
+                    if until is not None and changed > until and place == folder.journal:
+                        signs += _times(Path(file.path), folder.root)
+        except OSError:
+            continue
+    if until is None or not signs:
+        return max(signs, default=None)
+    return max((sign for sign in signs if sign <= until), default=until)
+
+
+def _times(journal: Path, root: Path) -> Iterator[float]:
+    """Yield when the events of one journal were written; what cannot be read is passed over."""
+    try:
+        with open(journal, "rb", opener=regular_below(root)) as lines:
+            for line in lines:
+                try:
+                    yield parse_utc(str(parse_json(line)["time"]))
+                except (ValueError, TypeError, KeyError):
+                    continue
+    except OSError:
+        return

@@ -1,0 +1,437 @@
+"""The supervisor: one process that leads a run inside its allocation, from the first connection to the last line.
+
+It owns the run for one epoch. What it decides is in the journal before it acts, so that the next supervisor, if this one
+is killed, knows what was promised. The decisions are made elsewhere (`nodes`, `run`); here is what carries them out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Callable, Optional, TextIO, Union, cast
+
+from cordee import wire
+from cordee.backends.node.allocation import Allocation, allocation_of
+from cordee.control.supervisor import closing_findings as remarks
+from cordee.control.supervisor import preparer, segments
+from cordee.control.supervisor.agents import Agents
+from cordee.control.supervisor.asides import Asides, GoneAgents
+from cordee.control.supervisor.beginning import Beginnings
+from cordee.control.supervisor.chain import Chain
+from cordee.control.supervisor.ending import Ending, Segment
+from cordee.control.supervisor.lanes import Lanes
+from cordee.control.supervisor.machines import Machines
+from cordee.control.supervisor.nodes import Node, Nodes
+from cordee.control.supervisor.outcomes import Ended, SegmentOver
+from cordee.control.supervisor.ownership import Ownership
+from cordee.control.supervisor.parts import Parts
+from cordee.control.supervisor.run import Run
+from cordee.control.supervisor.shells import Shells
+from cordee.control.supervisor.starting import EXIT_REFUSED, Starting
+from cordee.control.supervisor.telemetry_sink import Intake
+from cordee.control.supervisor.ticker import Ticker
+from cordee.control.supervisor.troubles import Troubles
+from cordee.control.supervisor.vocabulary import (
+    AgentLost,
+    Broke,
+    CancelWanted,
+    Changed,
+    CloseAttempt,
+    Complain,
+    ContainerLost,
+    FindFenced,
+    FindGone,
+    FoundGone,
+    GaveUp,
+    IsOver,
+    Lead,
+    LookedAt,
+    NewAttempt,
+    NotCome,
+    Ordered,
+    Over,
+    PortsTold,
+    Prepare,
+    Preparing,
+    RankNews,
+    ReplaceAgent,
+    RunEvent,
+    Take,
+    Terminated,
+    TimeIsNear,
+)
+from cordee.core.clock import monotonic
+from cordee.core.errors import EXIT_INTERNAL, CordeeError, OwnershipError
+from cordee.core.parts import load
+from cordee.runs import checkpoint
+from cordee.runs.checkpoint import CheckpointFinder
+from cordee.runs.disk import DISK, Disk, may_pass
+from cordee.runs.folder import RunFolder, say
+from cordee.runs.following import JournalFollower
+from cordee.runs.journal import JournalWriter
+from cordee.runs.lane import Aside, Lane
+from cordee.runs.plan import part_in, read_plan
+from cordee.wire import messages
+from cordee.wire.messages import FROM_CLIENT, decode
+
+# The batch script of a Slurm job knows these two; any other code but 0 makes it start the next supervisor.
+EXIT_ENDED = 100
+EXIT_NOT_OURS = 101
+_SAY_S = 5.0
+_STAND_DOWN_S, _BEAT_S = 10.0, 0.2
+
+
+class Supervisor:
+    """Leads one run for one epoch.
+
+    Args:
+        folder: the run's folder, with a frozen plan.
+        place: what this allocation can do beyond the agents (replace one, look after its keeper).
+        disk: where journal, telemetry and claims are written.
+        lanes: where that is done.
+    """
+
+    def __init__(
+        self, folder: RunFolder, place: Optional[Allocation] = None, disk: Disk = DISK, lanes: Optional[Lanes] = None
+    ) -> None:
+        self.folder = folder
+        self.plan = read_plan(folder)
+        step, timeouts = self.plan.step, self.plan.timeouts
+        self.place = place or allocation_of(folder, self.plan)
+        self._refuse_a_second_job()
+        self.ownership = Ownership(folder.control / "epochs", self.place.owner_alive, self.place.identity, disk)
+        self.epoch = self.ownership.claim()
+        self.place.beat()
+        self.lanes = lanes or Lanes()
+        self.journal = JournalWriter(folder.journal, f"supervisor-{self.epoch}", self.epoch, disk=disk)
+        self.checkpoints: CheckpointFinder = self._part(checkpoint.PART)(
+            step.checkpoint, folder.id, folder.control, timeouts.orphan_s, timeouts.kill_s
+        )
+        before = segments.state_at_start(self.journal, folder, self.place, self.checkpoints)
+        end = self.ownership.decided(before.epoch) if before.state == "running" else None
+        self._decided = Ended(**end) if end else None
+        left_over = segments.left_over(before, self.place)
+        number = before.segments + (before.state == "queued" and left_over is None)
+        self.segment = Segment(number, before.segment_checkpoint, before, left_over)
+        self.journal.lane = self.lanes.writing
+        self.troubles = Troubles(self.journal)
+        decided = Nodes(self.place.node_names(), self.epoch, number, timeouts.lost_s)
+        self.nodes = decided.by_name
+        logs = f"{folder.control}/agent*.log"
+        self.run = Run(step, timeouts, self.nodes, self.epoch, before.attempt, self.place.chains, logs)
+        self.machines = Machines(self._broke)
+        self.agents = Agents(
+            self.machines, decided, self.journal, self.place, self._number, self._changed, self._orders_are_out
+        )
+        self.intake = Intake(folder.telemetry, self.epoch, self.journal, self.lanes.writing, disk, self.agents.tell)
+        self.shells = Shells(self.nodes, self.agents.order)
+        allocation = preparer.Allocation(
+            self.plan,
+            str(folder.root),
+            self.nodes,
+            self.journal,
+            self.place.allocation.get("job"),
+            self.agents.order,
+            self.agents.happened,
+            self._prepared,
+        )
+        self.vetting: preparer.NodePreparer = self._part(preparer.PART)(allocation)
+        parts = Parts(
+            folder,
+            self.place,
+            self.journal,
+            self.lanes,
+            self.checkpoints,
+            self.ownership,
+            self.agents,
+            self.nodes,
+            self.intake,
+        )
+        self.ticker = Ticker(
+            parts,
+            self.troubles,
+            timeouts.heartbeat_s,
+            before.checkpoint,
+            self._requested,
+            self._look_at_nodes,
+        )
+        self.ending = Ending(parts, self.ticker.sealer, self.ticker.notices, Chain(step.segment, self.place.chains))
+        beginnings, lane = Beginnings(self.checkpoints, self.journal, before), self.lanes.checkpoints
+        asides = Asides(self.vetting, beginnings, self.checkpoints, lane, self.place, self._happened, self._fail)
+        self.machines.doings.update({**self._doings(), **asides.doings})
+        self._limit = step.segment
+        self._over: asyncio.Future[Union[Ended, SegmentOver]]
+        self._ordered: Callable[[], object] = str
+
+    def _part(self, port: str) -> Any:
+        """Return what the plan names for a port.
+
+        Raises:
+            CordeeError: it names none, or one that is not there.
+        """
+        return load(part_in(self.plan.node_parts, port))
+
+    def _refuse_a_second_job(self) -> None:
+        before = JournalFollower(self.folder, keep=False).read()
+        other = self.place.duplicate_of(before)
+        if before.ended and self.place.chains and not segments.ended_from_outside(before):
+            over = CordeeError(f"the run has {before.state} already", given=self.folder.id)
+            over.exit_code = 0 if before.state == "finished" else EXIT_ENDED
+            raise over
+        if other is not None:
+            raise OwnershipError(f"job {other} leads this run, not this one", given=self.folder.id)
+
+    async def serve(self, begun: Callable[[], str] = str, ordered: Callable[[], object] = str) -> int:
+        """Lead the run to the end of its segment.
+
+        Args:
+            begun: called as soon as this supervisor beats by itself; returns what is to be found about its start, or nothing.
+            ordered: called whenever the ranks of an attempt have been ordered.
+
+        Returns:
+            0 when the run finished or goes on in another segment, EXIT_ENDED when it is over in another way.
+
+        Raises:
+            OwnershipError: a newer supervisor owns the run.
+        """
+        loop = asyncio.get_running_loop()
+        self._ordered = ordered
+        self._over = loop.create_future()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+        loop.add_signal_handler(signal.SIGUSR1, lambda: self._happened(TimeIsNear(monotonic())))
+        address, token = self.place.address(), wire.new_token()
+        server = await self.place.listen(token, self.epoch, self._connected)
+        if self._decided is None:
+            await self._say_that_it_leads()
+        wire.write_rendezvous(self.folder.rendezvous, address, server.port, self.epoch, token)
+        self.troubles.stalled(begun())
+        ticker = asyncio.ensure_future(self.ticker.run())
+        clock = asyncio.ensure_future(self._watch_clock())
+        clock.add_done_callback(self._clock_ended)
+        self._lead()
+        both: set[asyncio.Future[Any]] = {ticker, self._over}
+        done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        clock.cancel()
+        try:
+            if ticker in done:
+                ticker.result()
+            over = self._over.result()
+            await self.ending.refuse_if_followed()
+            self.ticker.ending = True
+            self.agents.happened(IsOver())
+            attempt = self.run.attempt
+            ended = await self.ending.end(over, self.segment, server, attempt.group if attempt else "")
+        except OwnershipError:
+            await self._stand_down()
+            raise
+        ticker.cancel()
+        return 0 if ended is None or ended.state == "finished" else EXIT_ENDED
+
+    async def _stand_down(self) -> None:
+        """Write what telemetry it has told agents is stored, and the disk has not taken for good: nobody else has it."""
+        closing = asyncio.ensure_future(self.intake.close(_STAND_DOWN_S))
+        while not closing.done():
+            self.place.beat()
+            await asyncio.wait({closing}, timeout=_BEAT_S)
+
+    async def _say_that_it_leads(self) -> None:
+        """Write that this supervisor leads the run, and, at the beginning of a segment, with what."""
+        begins = self.segment.number != self.segment.before.segments
+        if begins:
+            newest = await self.lanes.checkpoints.run(self.checkpoints.newest)
+            self.segment = self.segment._replace(checkpoint=newest.name if newest else None)
+        number, newest_then = self.segment.number, self.segment.checkpoint
+        self.journal.append("supervisor_started", **self.place.identity(), segment=number, checkpoint=newest_then)
+        if begins:
+            for finding in await self.lanes.looking.run(lambda: remarks.changed_code(self.folder, self.plan)):
+                self.journal.append("finding", finding=finding.document())
+
+    def _lead(self) -> None:
+        if self._decided is not None:
+            self._over.set_result(self._decided)
+        elif self.segment.left_over is not None:
+            self._over.set_result(self.segment.left_over)
+        elif self.segment.before.cancel_requested:
+            self._over.set_result(Ended("cancelled", 1, "cancelled", "cancelled before it started"))
+        else:
+            self._happened(Lead(monotonic()))
+
+    # What happens
+
+    def _happened(self, event: RunEvent) -> None:
+        self.machines.happened(self.run, event)
+
+    def _number(self) -> Optional[int]:
+        return self.run.attempt.number if self.run.attempt is not None else None
+
+    def _changed(self) -> None:
+        self._happened(Changed())
+
+    def _signalled(self) -> None:
+        self._happened(Terminated(monotonic()))
+
+    def _requested(self, request: dict[str, Any]) -> None:
+        if request.get("request") == "cancel":
+            by, at_once = str(request.get("by", "request")), bool(request.get("now"))
+            self._happened(CancelWanted(monotonic(), by, at_once))
+
+    def _orders_are_out(self, error: Optional[BaseException]) -> None:
+        if error is not None:
+            self._fail(error)
+        else:
+            self._happened(Ordered())
+            self._ordered()
+
+    def _prepared(self, error: Optional[BaseException]) -> None:
+        self._happened(Preparing(self.vetting.busy))
+        if error is not None:
+            self._happened(Broke(f"vetting broke: {error!r}"))
+
+    def _look_at_nodes(self) -> None:
+        attempt = self.run.attempt
+        self.agents.happened(LookedAt(monotonic(), attempt.living if attempt is not None else frozenset()))
+
+    async def _watch_clock(self) -> None:
+        """Say, `grace` before its time is over, that the segment has little left; returns at once when it has no limit."""
+        if self._limit.limit_s is not None:
+            left_s = self._limit.limit_s - self._limit.grace_s - self.place.age_s()
+            await asyncio.sleep(max(0.0, left_s))
+            text = f"the time limit of {self._limit.limit_s:.0f} s is near"
+            self._happened(TimeIsNear(monotonic(), text))
+
+    def _clock_ended(self, clock: asyncio.Future[None]) -> None:
+        error = None if clock.cancelled() else clock.exception()
+        if error is not None:
+            self.troubles.say("the time limit is not watched any more", error)
+
+    def _connected(self, connection: wire.Connection) -> None:
+        if connection.peer_role == "client":
+            connection.on_message, connection.on_close = self._client_message, self.shells.closed
+        else:
+            self.agents.connected(connection)
+
+    def _client_message(self, connection: wire.Connection, message: dict[str, Any], body: bytes) -> None:
+        asked = decode(message, FROM_CLIENT)
+        if isinstance(asked, messages.Requests):
+            self.ticker.requests_are_there()
+        else:
+            self.shells.message(connection, asked, body)
+
+    # What is decided
+
+    def _doings(self) -> dict[type, Callable[[Any], object]]:
+        """Return what carries out the commands that are not for a connection, an agent or the journal, by their type."""
+        gone = GoneAgents(self.place, self.lanes.looking, self._tell_gone, self.troubles)
+        return {
+            Complain: lambda command: self.troubles.say(command.text, command.error),
+            Take: self._take,
+            Prepare: self._prepare,
+            AgentLost: self._agent_lost,
+            ContainerLost: self._happened,
+            ReplaceAgent: lambda command: self.lanes.looking.submit(lambda: self.place.replace_agent(*command)),
+            FindGone: lambda command: gone.look(command.agents),
+            FindFenced: lambda command: gone.look(command.agents),
+            NotCome: lambda event: self.agents.happened(event),
+            GaveUp: lambda event: self.agents.happened(event),
+            NewAttempt: lambda _: self.intake.new_attempt(),
+            CloseAttempt: self._close_attempt,
+            Over: lambda command: self._over.set_result(command.over),
+        }
+
+    def _take(self, command: Take) -> None:
+        node, message, body = self.nodes[command.node], command.message, command.body
+        try:
+            self._handle(node, message, body)
+        except Exception as error:  # whatever it is: it will not come again, and somebody may wait for what it said
+            kind = type(message).__name__
+            self.troubles.say(f"{kind}, which the agent of {node.name} said, could not be handled", error)
+            self.agents.happened(GaveUp(node.name, f"what its agent said could not be handled: {error}"))
+
+    def _handle(self, node: Node, message: messages.FromAgent, body: bytes) -> None:
+        if isinstance(message, messages.Telemetry):
+            self.intake.message(node, message, body)
+        elif isinstance(message, (messages.RanksStarted, messages.RanksEnded, messages.StopAnswers)):
+            self._happened(RankNews(monotonic(), node.name, message))
+        elif isinstance(message, (messages.ShellOutput, messages.ShellExit)):
+            self.shells.agent_message(message, body)
+        else:
+            if isinstance(message, messages.FreePorts):
+                self._happened(PortsTold(message))
+            self.vetting.message(node, message, body)
+
+    def _prepare(self, command: Prepare) -> None:
+        self.vetting.begin(self.nodes[command.node], command.reason)
+        self._happened(Preparing(True))
+
+    def _agent_lost(self, lost: AgentLost) -> None:
+        node = self.nodes[lost.node]
+        self.vetting.lost(node, lost.reason)
+        self.shells.lost(node, lost.reason)
+        self.intake.lost(node)
+        self._happened(lost)
+
+    def _tell_gone(self, gone: FoundGone) -> None:
+        self.agents.happened(gone)
+        self._happened(gone)
+
+    def _close_attempt(self, command: CloseAttempt) -> None:
+        self.intake.end_attempt(command.number)
+        self.ticker.write_progress(last=True)
+        self.ticker.note_checkpoint(command.newest)
+
+    def _fail(self, error: BaseException) -> None:
+        """What leads the run cannot go on: this process ends, and the next supervisor begins from the journal."""
+        if not self._over.done():
+            self._over.set_exception(error)
+
+    def _broke(self, machine: object, error: Exception) -> bool:
+        if machine is self.run:
+            self._fail(error)
+        return machine is self.run
+
+
+def _look_for_garbage() -> None:
+    """From now on: what thousands of nodes have made until here stays, and looking through it takes half a second each time."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
+def main() -> int:
+    """Run a supervisor: `python -m cordee.control.supervisor.supervisor --folder RUN`."""
+    parser = argparse.ArgumentParser(prog="cordee.control.supervisor.supervisor")
+    parser.add_argument("--folder", required=True, type=Path)
+    options = parser.parse_args()
+    aside = Aside(sys.stderr, Lane("cordee-saying"))
+    sys.stderr = cast(TextIO, aside)
+
+    starting = Starting(RunFolder(options.folder))
+
+    async def serve() -> int:
+        return await Supervisor(RunFolder(options.folder)).serve(starting.over, _look_for_garbage)
+
+    gc.disable()
+
+    try:
+        return asyncio.run(serve())
+    except CordeeError as error:
+        say(f"cordee supervisor: {error}")
+        return (
+            EXIT_NOT_OURS if isinstance(error, OwnershipError) else EXIT_REFUSED if may_pass(error) else error.exit_code
+        )
+    except OSError as error:
+        traceback.print_exc()
+        return EXIT_REFUSED if may_pass(error) else EXIT_INTERNAL
+    finally:
+        starting.over()
+        aside.drain(_SAY_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

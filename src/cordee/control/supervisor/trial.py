@@ -1,0 +1,237 @@
+"""One attempt and what surrounds it: its ports, where it begins, its ranks, and that nothing of it runs on beside the next. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, NamedTuple, Optional
+
+from cordee.control.supervisor.attempt import Attempt
+from cordee.control.supervisor.nodes import Node
+from cordee.control.supervisor.outcomes import Ended, Outcome
+from cordee.control.supervisor.restart import Failure
+from cordee.control.supervisor.stopping import EarlyEnd
+from cordee.control.supervisor.vocabulary import (
+    AgentLost,
+    AskToStop,
+    AttemptEvent,
+    AttemptOver,
+    AttemptStopped,
+    Begin,
+    BeginningFound,
+    CloseAttempt,
+    ContainerLost,
+    EndTraining,
+    FindBeginning,
+    FindFenced,
+    FoundGone,
+    GaveUp,
+    NewAttempt,
+    NoSuccessor,
+    Order,
+    Ordered,
+    Passed,
+    PortsTold,
+    RankNews,
+    RunCommand,
+    SayTraining,
+    Start,
+    Stop,
+    TrainingEnded,
+    TrainingSaid,
+    journalled,
+)
+from cordee.core.errors import EXIT_INTERNAL
+from cordee.runs.checkpoint import Checkpoint
+from cordee.runs.plan import Timeouts
+from cordee.wire import messages
+
+_TICK_S = 0.2
+_SECOND_S = 1.0
+_GRACE_S = 5.0
+_PORTS = 2
+
+
+def earlier(one: Optional[float], other: Optional[float]) -> Optional[float]:
+    """Return the earlier of two times, of which None is never."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one if one < other else other
+
+
+class Result(NamedTuple):
+    """How an attempt ended, and whether it left a new complete checkpoint."""
+
+    outcome: Outcome
+    progressed: bool
+
+
+class Trial:
+    """One attempt, from `begin` to its `result`.
+
+    Args:
+        attempt: of ranks that are not ordered yet.
+        nodes: of the run, by name.
+        question: the identifier by which the answer about ports is known.
+        timeouts: of the plan.
+        early: says whether the run ends early.
+
+    Attributes:
+        begun: whether the attempt is in the journal.
+        result: once it is over.
+        refused: why the run cannot begin it.
+        lost: its first node, before it could begin.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        nodes: Mapping[str, Node],
+        question: str,
+        timeouts: Timeouts,
+        early: EarlyEnd,
+    ) -> None:
+        self.attempt = attempt
+        self.begun = False
+        self.result: Optional[Result] = None
+        self.refused: Optional[Ended] = None
+        self.lost: Optional[Failure] = None
+        self._nodes, self._question, self._timeouts, self._early = nodes, question, timeouts, early
+        self._ports: tuple[int, ...] = ()
+        self._asked_at: Optional[float] = None
+        self._session: object = None
+        self._newest: Optional[Checkpoint] = None
+        self._path: Optional[str] = None
+        self._outcome: Optional[Outcome] = None
+        self._fenced: Optional[dict[str, int]] = None
+        self._due: Optional[float] = None
+        self._rules: dict[type, Callable[[Any], list[RunCommand]]] = {
+            PortsTold: self._ports_told,
+            BeginningFound: self._begin,
+            TrainingSaid: self._start,
+            FoundGone: self._found_gone,
+            TrainingEnded: self._end,
+            Passed: self._passed,
+            **dict.fromkeys((Ordered, RankNews, AgentLost, ContainerLost, AskToStop, NoSuccessor), self._of_attempt),
+        }
+
+    @property
+    def due(self) -> Optional[float]:
+        """When `Passed` is wanted."""
+        return earlier(self.attempt.due, self._due)
+
+    def decide(self, event: Any) -> list[RunCommand]:
+        """Take an event and return what is to be done."""
+        return self._rules[type(event)](event)
+
+    def begin(self, now: float) -> list[RunCommand]:
+        """Have the first node tell two free ports."""
+        node = self.attempt.nodes[0]
+        self._asked_at, self._session, self._due = now, node.session, now + _SECOND_S
+        return [Order(node.name, messages.Port(self._question, node.address, _PORTS))]
+
+    def _ports_told(self, event: PortsTold) -> list[RunCommand]:
+        told, node = event.message, self.attempt.nodes[0]
+        if told.id != self._question or self._asked_at is None or self.lost is not None:
+            return []
+        self._asked_at = self._due = None
+        if told.ports:
+            self._ports = told.ports
+            return [FindBeginning()]
+        self.refused = Ended("failed", EXIT_INTERNAL, "no_port", f"no free port on {node.name}: {told.text}")
+        return []
+
+    def _look_at_ports(self, now: float) -> list[RunCommand]:
+        node = self.attempt.nodes[0]
+        if self._asked_at is None or self.lost is not None:
+            return []
+        if node.session is None or node.session is not self._session:
+            self.lost = Failure("node_lost", node=node.name, message="its agent told no free port")
+            self._due = None
+            return []
+        self._due = now + _SECOND_S
+        if now - self._asked_at > self._timeouts.lost_s and node.connection is not None:
+            return [GaveUp(node.name, "it gave no free port")]
+        return []
+
+    def _begin(self, event: BeginningFound) -> list[RunCommand]:
+        if isinstance(event.beginning, Ended):
+            self.refused = event.beginning
+            return []
+        if self._early.over is not None:
+            return []
+        self.begun = True
+        self._newest, self._path = event.beginning.own, event.beginning.path
+        return [NewAttempt(), *self.attempt.decide(Begin(self._ports, event.beginning)), SayTraining()]
+
+    def _start(self, event: TrainingSaid) -> list[RunCommand]:
+        return list(self.attempt.decide(Start(self._ports, self._path)))
+
+    def _of_attempt(self, event: AttemptEvent) -> list[RunCommand]:
+        commands: list[RunCommand] = []
+        for command in self.attempt.decide(event):
+            if not isinstance(command, (AttemptOver, AttemptStopped)):
+                commands.append(command)
+        return commands
+
+    def _passed(self, event: Passed) -> list[RunCommand]:
+        commands: list[RunCommand] = []
+        for command in self.attempt.decide(event):
+            if isinstance(command, AttemptOver):
+                commands += self._over(command.outcome, event.now)
+            elif isinstance(command, AttemptStopped):
+                commands += self._fence(command.overdue)
+            else:
+                commands.append(command)
+        return commands + self._look_at_ports(event.now) + self._look_at_fence(event.now)
+
+    def _over(self, outcome: Outcome, now: float) -> list[RunCommand]:
+        self._outcome = outcome
+        if self.attempt.all_ended:
+            return [EndTraining()]
+        grace_s = 0.0 if outcome.kind in ("node_lost", "segment") else _GRACE_S
+        most_s = grace_s + self._timeouts.kill_s + _SECOND_S
+        return list(self.attempt.decide(Stop(now, grace_s, most_s, self._early.over is None)))
+
+    def _fence(self, overdue: list[str]) -> list[RunCommand]:
+        """Replace the agents whose ranks would not end, and wait: nothing of this attempt may write beside the next.
+
+        It is safe to go on once the agent is gone or another one serves the node, either of which kills what it started,
+        or once the lease of its ranks is over.
+        """
+        self._fenced = {name: self._nodes[name].incarnation for name in overdue}
+        return [GaveUp(name, "its ranks did not end when killed") for name in overdue]
+
+    def _look_at_fence(self, now: float) -> list[RunCommand]:
+        if self._fenced is None or (self._due is not None and now < self._due and self._early.over is None):
+            return []
+        over_s = self._timeouts.lease_s + self._timeouts.kill_s
+        left = [
+            (name, number)
+            for name, number in self._fenced.items()
+            if self._nodes[name].incarnation == number and self._nodes[name].silent_s(now) < over_s
+        ]
+        if left and self._early.over is None:
+            self._due = now + _TICK_S
+            return [FindFenced(left)]
+        self._fenced = self._due = None
+        return [EndTraining()]
+
+    def _found_gone(self, event: FoundGone) -> list[RunCommand]:
+        for name, number in event.agents:
+            if self._fenced is not None and self._fenced.get(name) == number:
+                del self._fenced[name]
+        return []
+
+    def _end(self, event: TrainingEnded) -> list[RunCommand]:
+        outcome, newest, number = self._outcome, event.newest, self.attempt.number
+        assert outcome is not None
+        progressed = newest is not None and (self._newest is None or newest != self._newest)
+        self.result = Result(outcome, progressed)
+        written = journalled(
+            "attempt_ended",
+            attempt=number,
+            outcome=outcome.kind,
+            reason=outcome.failure.sentence() if outcome.failure else outcome.reason,
+            progress=progressed,
+            failure=outcome.failure.document() if outcome.failure else None,
+        )
+        return [CloseAttempt(number, newest), written]

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, findings, units, words, statistics, documents, drawing."""

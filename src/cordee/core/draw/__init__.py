@@ -1,0 +1,1 @@
+"""Charts and heat maps as SVG, and text made safe for them."""

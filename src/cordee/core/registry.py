@@ -1,0 +1,129 @@
+"""The systems: what each adds to the platform, and where. A system's code is imported by whoever opens that door.
+
+A system is one folder with one object that names its doors, `SYSTEM` in its `system.py`. The built-in ones stand in a table;
+others come by entry points of the group `cordee.systems`, which are read only where a name is met that nobody here knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import NamedTuple
+
+from cordee.core.errors import CordeeError
+from cordee.core.parts import load
+
+GROUP = "cordee.systems"
+# In the order in which they are asked.
+BUILT_IN: dict[str, str] = {
+    "data": "cordee.systems.data.system:SYSTEM",
+    "environments": "cordee.systems.environments.system:SYSTEM",
+    "vetting": "cordee.systems.vetting.system:SYSTEM",
+    "checkpoints": "cordee.systems.checkpoints.system:SYSTEM",
+}
+
+
+class Page(NamedTuple):
+    """A page of the web server.
+
+    Attributes:
+        pattern: its address: parts that begin with ":" are handed to the page; below `run/:run` it stands in a run's frame.
+        file: of the package's `static`, a JavaScript module whose default export is the page's component.
+        title: in words.
+        tab: whether it is among the tabs of a run.
+    """
+
+    pattern: str
+    file: str
+    title: str
+    tab: bool = False
+
+
+class System(NamedTuple):
+    """The doors of one system; each is a text `module:object`, and what is empty the system has not.
+
+    Attributes:
+        name: of the system.
+        tables: of the job document that are its own, with the model of each where the document has none for it yet.
+        always: whether it is asked about every job, not only about those that set one of its tables.
+        read: `read(job, folder, profile, merge)`: reads with the document what its tables name; returns that and findings.
+        examine: an `Examination` (`cordee.job.plan.examination`): its part of the plan, and findings.
+        keep: `keep(folder, loaded, plan)`: writes what it keeps in a new run's folder; returns the paths that are no code.
+        node_parts: what it fills ports of the node side with, by the port's name.
+        commands: of `cordee`, by their names, where the command line has none of that name.
+        routes: an APIRouter of the web server.
+        pages: of the web server.
+        package: of a system that is not built in: its top-level package, of which `__init__`, `node` and `static` are used:
+            the first two travel to the nodes, the last holds the files of the pages.
+    """
+
+    name: str
+    tables: Mapping[str, str] = {}
+    always: bool = False
+    read: str = ""
+    examine: str = ""
+    keep: str = ""
+    node_parts: Mapping[str, str] = {}
+    commands: Mapping[str, str] = {}
+    routes: str = ""
+    pages: tuple[Page, ...] = ()
+    package: str = ""
+
+
+@cache
+def built_in() -> tuple[System, ...]:
+    """Return the built-in systems, in the order in which they are asked."""
+    return tuple(load(part) for part in BUILT_IN.values())
+
+
+@cache
+def outsiders() -> tuple[System, ...]:
+    """Return the systems of other packages, by name.
+
+    Raises:
+        CordeeError: one of them cannot be loaded, or has the name of another.
+    """
+    from importlib.metadata import entry_points
+
+    found: dict[str, System] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+        if point.name in BUILT_IN or point.name in found:
+            raise CordeeError("two systems have one name", given=point.value, next="remove one of the packages")
+        system = load(point.value)
+        if not isinstance(system, System) or system.name != point.name:
+            raise CordeeError(
+                f"the entry point {point.name} of {GROUP} is not the system of that name",
+                given=point.value,
+                allowed=f"a System whose name is {point.name}",
+            )
+        found[point.name] = system
+    return tuple(found.values())
+
+
+def node_parts(systems: Iterable[System]) -> dict[str, str]:
+    """Return what systems fill the ports of the node side with, as a plan freezes it."""
+    return {port: part for system in systems for port, part in system.node_parts.items()}
+
+
+def with_table(key: str) -> System | None:
+    """Return the system of another package that has this table of the job document, None where there is none."""
+    return next((system for system in outsiders() if key in system.tables), None)
+
+
+def command(name: str) -> str | None:
+    """Return the command of another package's system that has this name, None where there is none."""
+    return next((system.commands[name] for system in outsiders() if name in system.commands), None)
+
+
+def about(job: object, others: tuple[System, ...] = ()) -> tuple[System, ...]:
+    """Return the systems that a job is about: those that are always asked, and those whose tables it sets.
+
+    Args:
+        job: the model of the document.
+        others: systems of other packages whose tables it has.
+    """
+    return tuple(
+        system
+        for system in (*built_in(), *others)
+        if system.always or any(getattr(job, key, None) for key in system.tables)
+    )

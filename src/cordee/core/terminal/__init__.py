@@ -1,0 +1,1 @@
+"""The kit of commands: what they print, lazy groups, quantities, bars of blocks."""

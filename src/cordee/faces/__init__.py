@@ -1,0 +1,1 @@
+"""Frames in front of the systems: the command line, the report, the pages."""

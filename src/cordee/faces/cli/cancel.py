@@ -1,0 +1,94 @@
+"""`cordee cancel`."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from cordee.core.errors import CordeeError, RunFolderError
+from cordee.core.terminal.output import print_json
+from cordee.faces.cli.follow import request_cancel
+from cordee.faces.report.run_document import run_document
+from cordee.job.submit import submitter_of
+from cordee.job.terminal.options import json_option, runs_option
+from cordee.job.terminal.run_args import found, run_argument, state_of
+from cordee.runs.disk import may_pass
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import client_journal
+from cordee.runs.state import RunState
+
+_POLL_S = 0.1
+
+
+@click.command()
+@run_argument
+@click.option("--now", is_flag=True, help="Do not give ranks the time to save.")
+@click.option("--wait", default=60.0, show_default=True, metavar="SECONDS", help="How long to wait for the end.")
+@runs_option
+@json_option
+def command(run: str, now: bool, wait: float, runs: str | None, as_json: bool) -> None:
+    """End RUN (default: the last one). Ranks that call cordee.stopping are asked to save and stop first.
+
+    \b
+    Example:
+      cordee cancel last
+      cordee cancel char-gpt-20261121T012244Z-kqzv --now
+    """
+    folder = found(run, runs)
+    state = state_of(folder)
+    if not state.ended:
+        state = cancel(folder, now=now, wait_s=wait)
+    if as_json:
+        print_json(run_document(folder, state))
+    else:
+        click.echo(f"{folder.id}: {state.state}")
+
+
+def cancel(folder: RunFolder, *, now: bool, wait_s: float) -> RunState:
+    """End a run and return its last state; one that nobody leads any more is ended here.
+
+    Raises:
+        CordeeError: it has not ended within `wait_s`, or it has and that cannot be written.
+    """
+    place = submitter_of(folder)
+    try:
+        request_cancel(folder, by="cordee cancel", now=now)
+    except RunFolderError as error:
+        if not may_pass(error):
+            raise
+        place.cancel(folder)
+        return _end(folder, "all its processes were killed: the disk did not take the wish to end it")
+    standing = place.standing(folder, age_s=0.0)
+    if standing.state == "waiting":
+        place.cancel(folder)
+        return _end(folder, "cancelled while it waited in the queue")
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        state = state_of(folder)
+        if state.ended:
+            return state
+        if place.standing(folder).state == "gone":
+            return _end(folder, "cancelled; nothing ran it any more")
+        time.sleep(_POLL_S)
+    if now:
+        place.cancel(folder)
+        return _end(folder, "all its processes were killed")
+    raise CordeeError(
+        f"the run has not ended within {wait_s:.0f} s",
+        given=folder.id,
+        next="wait, or end it without saving: `cordee cancel --now`",
+    )
+
+
+def _end(folder: RunFolder, text: str) -> RunState:
+    if not state_of(folder).ended:
+        journal = client_journal(folder.journal)
+        journal.append("ended", state="cancelled", exit_code=1, reason="cancelled", text=text)
+        if journal.last_error is not None:
+            raise CordeeError(
+                f"the run is over ({text}), and its journal cannot say so: {journal.last_error.strerror}",
+                given=str(folder.journal),
+                next="make room, then `cordee cancel` it again",
+            )
+    return state_of(folder)

@@ -1,0 +1,27 @@
+"""The commands of `cordee`, each with the module whose `command` it is."""
+
+from __future__ import annotations
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("cordee.faces.cli.init", "Write a commented cordee.toml for what is in a folder."),
+    "check": ("cordee.faces.cli.check", "Validate everything and show exactly what would be submitted."),
+    "run": ("cordee.faces.cli.run", "Run a job: vet, start, sample, restart, report."),
+    "vet": ("cordee.systems.vetting.cli.vet", "Vet the nodes of this allocation, or this machine, by a protocol."),
+    "record": ("cordee.faces.cli.record", "Sample any command, for `cordee score`."),
+    "runs": ("cordee.faces.cli.runs", "List runs."),
+    "show": ("cordee.faces.cli.show", "Show one run: state, nodes, ranks, failures."),
+    "logs": ("cordee.faces.cli.logs", "Show what the ranks printed."),
+    "watch": ("cordee.faces.cli.watch_command", "Watch a run in the terminal."),
+    "serve": ("cordee.faces.cli.serve", "Show runs as web pages, live."),
+    "cancel": ("cordee.faces.cli.cancel", "End a run; ranks that can save are asked to first."),
+    "resume": ("cordee.faces.cli.resume", "Continue a run that has ended, from its newest checkpoint."),
+    "report": ("cordee.faces.cli.report", "Render a run's report: text, JSON and one HTML file."),
+    "advise": ("cordee.systems.advise.cli", "Say why a run waits or failed, and what to change."),
+    "shell": ("cordee.faces.cli.shell", "Open a shell inside a running job, on one of its nodes."),
+    "cluster": ("cordee.faces.cli.cluster", "Show what Cordée knows of clusters."),
+    "data": ("cordee.systems.data.cli", "Data sets: survey, pack, verify, measure the loader alone."),
+    "env": ("cordee.systems.environments.cli", "Container environments: resolve, explain, check, run, images."),
+    "nodes": ("cordee.systems.vetting.cli.nodes", "History of vetted nodes: offenders, rules, actions."),
+    "score": ("cordee.systems.score.cli.default", "Measure GPU utilisation, explain what limits it, suggest fixes."),
+    "testing": ("cordee.faces.cli.testing", "Test helpers: a private Slurm, synthetic runs."),
+}

@@ -1,0 +1,53 @@
+"""`cordee init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cordee.core.terminal.output import print_json
+from cordee.job.terminal.options import json_option
+
+
+@click.command()
+@click.argument("directory", default=".", required=False)
+@click.option("--from", "source", metavar="FILE", help="Read this sbatch script instead of the most likely one.")
+@json_option
+def command(directory: str, source: str | None, as_json: bool) -> None:
+    """Write a commented cordee.toml for what is found in DIRECTORY (default: here). Never overwrites one.
+
+    Where an sbatch script is found, the document does what that script does; what of it is not carried over is listed.
+    Nothing of it is run.
+
+    \b
+    Example:
+      cordee init my-training
+      cordee init --from train.sbatch
+    """
+    from cordee.backends.slurm.sbatch.render import group_left
+    from cordee.job.init import write_draft
+
+    written = write_draft(Path(directory), Path(source) if source else None)
+    if as_json:
+        print_json(
+            {
+                "schema": "cordee.init/1",
+                "path": str(written.path),
+                "notes": written.notes,
+                "text": written.path.read_text(),
+                "source": str(written.source) if written.source else None,
+                "left": [one.document() for one in written.left],
+            }
+        )
+        return
+    click.echo(f"wrote {written.path}")
+    for note in written.notes:
+        click.echo(f"  {note}")
+    if written.left:
+        click.echo("  not carried over, or different here:", err=True)
+    for why, group in group_left(written.left).items():
+        click.echo(f"  - {why}", err=True)
+        for one in group:
+            click.echo(f"      line {one.line}: {one.shown}", err=True)
+    click.echo("`cordee check` shows what would run; `cordee run` runs it.")

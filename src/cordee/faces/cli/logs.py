@@ -1,0 +1,85 @@
+"""`cordee logs`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from cordee.core.terminal.output import print_json
+from cordee.faces.cli.follow import LineTail, shown
+from cordee.faces.cli.scheduler_state import stand
+from cordee.job.terminal.options import json_option, runs_option
+from cordee.job.terminal.run_args import found, run_argument, state_of
+from cordee.runs.following import JournalFollower
+from cordee.runs.lookout import Lookout
+
+_STANDING_S = 30.0
+
+
+@click.command()
+@run_argument
+@click.option("--rank", type=click.IntRange(0), help="Only this rank.")
+@click.option("--node", help="Only this node.")
+@click.option("-f", "--follow", is_flag=True, help="Show new output until the run has ended.")
+@click.option("-n", "--lines", type=click.IntRange(0), help="Only the last N lines of what is there.")
+@click.option("--raw", is_flag=True, help="The bytes as they were printed, without ranks in front.")
+@runs_option
+@json_option
+def command(
+    run: str,
+    rank: int | None,
+    node: str | None,
+    follow: bool,
+    lines: int | None,
+    raw: bool,
+    runs: str | None,
+    as_json: bool,
+) -> None:
+    """Show what the ranks of RUN (default: the last one) printed.
+
+    \b
+    Example:
+      cordee logs last --rank 0 -f
+    """
+    folder = found(run, runs)
+    tail = LineTail(folder.logs, rank, node)
+    world_size = state_of(folder).world_size
+    entries = tail.read()
+    if as_json:
+        entries = _last(entries + tail.rest(), lines)
+        names = {0: "stdout", 1: "stderr", 2: "cordee"}
+        records = [
+            {"rank": of, "stream": names[stream], "line": line.decode(errors="replace")} for of, stream, line in entries
+        ]
+        print_json({"schema": "cordee.logs/1", "run": folder.id, "lines": records})
+        return
+    lookout, journal, next_standing = Lookout(folder), JournalFollower(folder), 0.0
+    following = follow
+    while True:
+        if not following:
+            entries += tail.rest()
+        for of, _, line in _last(entries, lines):
+            if raw:
+                sys.stdout.buffer.write(line + b"\n")
+            else:
+                click.echo(shown(of, line, world_size))
+        sys.stdout.flush()
+        if not following:
+            return
+        lines = None
+        seen = lookout.look()
+        state = journal.read() if seen.journal or next_standing == 0.0 else journal.state
+        world_size = world_size or state.world_size
+        following = not state.ended
+        if following and time.monotonic() >= next_standing:
+            next_standing = time.monotonic() + _STANDING_S
+            stand(folder, state)  # ends a run in its journal whose job is gone
+        if following:
+            time.sleep(lookout.pause_s)
+        entries = tail.read(seen.logs if following else None, everything=not following)
+
+
+def _last(entries: list[tuple[int, int, bytes]], count: int | None) -> list[tuple[int, int, bytes]]:
+    return entries if count is None else entries[len(entries) - min(count, len(entries)) :]

@@ -1,0 +1,87 @@
+"""`cordee show`."""
+
+from __future__ import annotations
+
+import click
+
+from cordee.core.terminal.output import print_json
+from cordee.core.units import format_duration, utc_text
+from cordee.faces.cli.scheduler_state import stand, words
+from cordee.faces.report.completing import complete
+from cordee.faces.report.container import container_words
+from cordee.faces.report.run_document import run_document
+from cordee.faces.report.segments import began_words, segment_words, worth_showing
+from cordee.job.submit import step_of
+from cordee.job.terminal.options import json_option, runs_option
+from cordee.job.terminal.run_args import found, run_argument, state_of
+from cordee.runs.folder import RunFolder
+from cordee.runs.state import RunState, called
+from cordee.systems.data.account import account_findings, account_of
+from cordee.telemetry.store.phases import segment_times
+
+
+@click.command()
+@run_argument
+@runs_option
+@json_option
+def command(run: str, runs: str | None, as_json: bool) -> None:
+    """Show RUN (default: the last one): its state, nodes, ranks, restarts and failures.
+
+    \b
+    Example:
+      cordee show last --json
+    """
+    folder = found(run, runs)
+    state, standing = stand(folder, state_of(folder))
+    complete(folder, state)
+    if as_json:
+        print_json({**run_document(folder, state), "standing": vars(standing) if standing else None})
+        return
+    for line in describe(folder, state):
+        click.echo(line)
+    if standing is not None and not state.ended:
+        click.echo(f"scheduler   {words(standing)}")
+    if state.state == "failed" or (standing is not None and state.state == "queued"):
+        click.echo(f"advice      `cordee advise {folder.id}` says why, and what to change")
+
+
+def describe(folder: RunFolder, state: RunState) -> list[str]:
+    """Return the lines that `cordee show` prints."""
+    lines = [f"run         {folder.id}", f"state       {state.state}" + (f": {state.text}" if state.text else "")]
+    if state.submitted_at is not None:
+        lines.append(f"submitted   {utc_text(state.submitted_at)}")
+    if state.started_at is not None and state.ended_at is not None:
+        lines.append(f"took        {format_duration(state.ended_at - state.started_at)}")
+    if state.job:
+        lines.append(f"job         {state.job}")
+    if container_words(step_of(folder)):
+        lines.append(f"environment {container_words(step_of(folder))}")
+    for one in step_of(folder).get("data", []):
+        licence = f" (licence: {one['licence']})" if one.get("licence") else ""
+        lines.append(f"data        {one['name']}: {one['place']}{licence}")
+    lines.append(f"segments    {state.segments}, restarts {state.restarts}, attempt {state.attempt}")
+    for segment in map(segment_words, segment_times(state) if worth_showing(state) else []):
+        lines += [f"  {segment.number:<2} {segment.course}", f"     {segment.ended}"]
+    if state.step is not None:
+        lines.append(f"step        {state.step}" + (f" of {state.total}" if state.total else ""))
+    if began_words(state):
+        lines.append(f"began from  {began_words(state)}")
+    if state.checkpoint:
+        lines.append(f"checkpoint  {state.checkpoint}")
+    lines += [f"data        {account.name}: {account.text()}" for account in account_of(state)]
+    if state.nodes:
+        lines.append(f"nodes of segment {state.segments}" if state.state == "queued" else "nodes")
+    for node in state.nodes:
+        ranks = f"ranks {', '.join(map(str, node.ranks))}" if node.ranks else ""
+        lines.append(f"  {node.node:16} {node.verdict:8} {node.role:9} {ranks}".rstrip())
+        for result in node.results:
+            if result["status"] != "pass":
+                lines.append(f"    {called(result)} {result['status']}: {result['evidence']}")
+    for entry in state.attempts:
+        if entry.get("outcome") not in (None, "finished", "segment"):
+            lines.append(f"attempt {entry['attempt']:<3} {entry['outcome']}: {entry.get('reason')}")
+    lines += [f"finding     {finding}" for finding in [*state.findings, *account_findings(state)]]
+    lines.append(f"folder      {folder.root}")
+    if (folder.report / "index.html").is_file():
+        lines.append(f"report      {folder.report / 'index.html'}")
+    return lines

@@ -1,0 +1,326 @@
+"""The catalogue: every data set that Cordée leaves, its fields, their units and where they come from, read from the code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Any
+
+from cordee.faces.report.datasets import code
+from cordee.faces.report.datasets._model import DataSet, Field
+from cordee.faces.report.datasets.sources import metric_sources
+from cordee.faces.report.datasets.words import EVENTS, EVERY_EVENT, TAKEN_OVER, WORDS, unit_of
+
+SCHEMA = "cordee.catalogue/1"
+
+__all__ = ["SCHEMA", "DataSet", "Field", "catalogue_document", "datasets"]
+
+
+def catalogue_document() -> dict[str, Any]:
+    """Return the catalogue as one JSON document, `cordee.catalogue/1`."""
+    return {"schema": SCHEMA, "datasets": [asdict(one) for one in datasets()]}
+
+
+@lru_cache(maxsize=1)
+def datasets() -> tuple[DataSet, ...]:
+    """Return every data set: what is measured, what happened, what was concluded from it; takes a second, once."""
+    return (*_samples(), *_facts(), *_logged(), *_journal(), *_state(), *_results(), *_views(), *_files())
+
+
+def _samples() -> list[DataSet]:
+    from cordee.telemetry.node.catalogue import GROUPS
+
+    about = {"gpu": "GPUs or their instances, by UUID", "node": "nodes, by name", "rank": "ranks, by global number"}
+    sources = metric_sources()
+    return [
+        DataSet(
+            f"samples/{group}",
+            f"Samples of {about.get(group, group).partition(',')[0]}",
+            "telemetry/",
+            f"float32 [metric, time, device]; devices are {about.get(group, group)}; NaN = not measured",
+            f'`run.grid("{group}")`, `run.to_xarray("{group}")`, `run.to_pandas("{group}")`; `/api/runs/RUN/heat`, `bands`, `lines`',
+            "One value for each device and sample, once a second unless the job says otherwise (a group of another interval"
+            f" is called `{group}-0.1s`); a node lists those metrics that it can measure, facts say why others are missing.",
+            tuple(
+                Field(metric.name, metric.unit, "float32", ", ".join(sources[metric.name]), metric.meaning)
+                for metric in metrics
+            ),
+        )
+        for group, metrics in GROUPS.items()
+    ]
+
+
+def _facts() -> list[DataSet]:
+    from cordee.control.agent import rank_layout as placing
+    from cordee.control.agent.rank_facts import RankFacts
+    from cordee.telemetry.node.record.sampler import NodeRecorder
+    from cordee.telemetry.node.samplers.host import node_sampler
+
+    keys = {
+        "gpu": list[str](),
+        "node": _keys_of([node_sampler]),
+        "rank": _keys_of([RankFacts.begin, NodeRecorder._rank_facts, placing._fact]),
+    }
+    return [
+        DataSet(
+            f"facts/{group}",
+            f"Facts of {group}s",
+            "telemetry/",
+            "by node: `devices` by name, `missing` (reason by metric), `remarks` (sentences)",
+            f'`run.facts("{group}")`; `/api/runs/RUN/devices?group={group}`',
+            "What the devices of the samples are, and why a metric is not measured. What is not known is left out.",
+            tuple(_named(dict.fromkeys([*keys[group], *told]), {}, "the sampler, the agent")),
+        )
+        for group, told in code.sampler_facts().items()
+    ]
+
+
+def _logged() -> list[DataSet]:
+    from cordee.runs.logframes import Frame
+    from cordee.telemetry.store.model import Event
+
+    own = ", ".join(f"`{name}`" for name in code.own_events())
+    words = {
+        "offset": "counts the rank's calls in bytes; (attempt, rank, offset) names a call for good",
+        "step": "that it was logged with; -1 in arrays, NA in frames: none",
+        "values": "name to number; what was logged",
+    }
+    return [
+        DataSet(
+            "events",
+            "What ranks log",
+            "telemetry/",
+            "one entry for each call and rank; arrays by name",
+            '`run.events()`, `run.series("loss")`, `run.to_pandas("events")`; `/api/runs/RUN/logged`',
+            "What the training gave to `cordee.log`, or to a writer that Cordée listens to. Names are the training's own;"
+            + (f" those of Cordée itself are {own}." if own else " those that begin with `cordee/` are Cordée's."),
+            tuple(_of_class(Event, "cordee.log", words)),
+        ),
+        DataSet(
+            "logs",
+            "What ranks print",
+            "logs/<node>-<segment>.log",
+            "framed bytes, as they were printed",
+            "`run.logs.lines(rank=0)`, `run.logs.tail(0, 20)`; `cordee logs`; `/api/runs/RUN/logs`",
+            "Standard output and error of every rank, with the moment at which the agent read it.",
+            tuple(
+                _of_class(
+                    Frame,
+                    "the rank's agent",
+                    {
+                        "stream": "0 standard output, 1 standard error, 2 Cordée's own words",
+                        "flags": "1: the data says how much the disk refused",
+                        "data": "at most 64 KiB",
+                        "end": "offset behind it in its file",
+                        "file": "its file's name",
+                    },
+                )
+            ),
+        ),
+    ]
+
+
+def _journal() -> list[DataSet]:
+    rows = [
+        Field(name, unit_of(name, "str" if name == "time" else ""), "", "every line", words)
+        for name, words in EVERY_EVENT.items()
+    ]
+    for event, fields in code.journal_events().items():
+        rows.append(Field(event, "", "event", "", EVENTS[event]))
+        rows += [
+            Field(f"{event}.{name}", unit_of(name), "", "", _words(name))
+            for name in dict.fromkeys([*fields, *TAKEN_OVER.get(event, ())])
+        ]
+    return [
+        DataSet(
+            "journal",
+            "The journal",
+            "journal/<writer>.jsonl",
+            "JSON lines, one file for each writer; ordered by epoch and sequence, never by the clock",
+            "`run.state` (its replay); `cordee.runs.journal.read_journal`; `/api/runs/RUN`",
+            "Everything that happened to the run. Events that a reader does not know change nothing.",
+            tuple(rows),
+        )
+    ]
+
+
+def _state() -> list[DataSet]:
+    from cordee.core.findings import Finding
+    from cordee.faces.report.run_document import run_document
+    from cordee.runs.state import NodeState, Phase, RankState, RunState, SegmentState
+
+    parts = {"nodes[].": NodeState, "ranks[].": RankState, "phases[].": Phase, "segment_states[].": SegmentState}
+    rows = _of_class(RunState, "the journal")
+    for above, of in parts.items():
+        rows += [_below(above, field) for field in _of_class(of, "the journal")]
+    return [
+        DataSet(
+            "state",
+            "A run's state",
+            "journal/",
+            "the replay of the journal; `/api/runs/RUN` and `cordee show --json` carry it",
+            "`run.state`",
+            "Where a run is now, and how it came there; nodes and ranks are those of the newest segment and attempt.",
+            tuple(rows),
+        ),
+        DataSet(
+            "run",
+            "The run document",
+            "what commands print",
+            "JSON, `cordee.run/1`; times are UTC epoch seconds",
+            "`cordee show --json`, `cordee run --json`, `cordee watch --json` (with rows); `/api/runs/RUN` (with more)",
+            "A run's state with its nodes, ranks and segments, for programs.",
+            tuple(_named(_keys_of([run_document]), code.docstring_fields(RunState), "the journal, the plan")),
+        ),
+        DataSet(
+            "findings",
+            "Findings",
+            "journal/, documents of commands",
+            "list of objects",
+            "`run.state.findings`; `cordee show --json`; `/api/runs/RUN/findings`",
+            "What is worth telling a person: of documents, runs, vettings and scores.",
+            tuple(_of_class(Finding, "")),
+        ),
+    ]
+
+
+def _results() -> list[DataSet]:
+    from cordee.faces.report.document import report_document
+    from cordee.systems.score import document as score
+    from cordee.systems.score.result import Caps, Diagnosis, Saturation, Shares
+    from cordee.systems.score.trace import Device, Job
+    from cordee.systems.vetting.node.checks._base import Result
+    from cordee.systems.vetting.node.judge import history, verdict
+
+    scored = {**code.docstring_fields(Saturation), **code.docstring_fields(Shares)}
+    rows = _of_class(Shares, "insight")
+    rows += _named(_keys_of([score.document]), scored, "insight")
+    for above, of in {"job.": Job, "devices[].": Device, "diagnosis[].": Diagnosis, "caps[].": Caps}.items():
+        known = {field.name for field in rows}
+        rows += [field for field in (_below(above, one) for one in _of_class(of, "insight")) if field.name not in known]
+    vetted = _named(_keys_of([verdict.decide]), {}, "vetting")
+    vetted += [_below("nodes[].results[].", field) for field in _of_class(Result, "the check")]
+    kept: list[Callable[..., Any]] = [history._header, history._node_line, history._result]
+    return [
+        DataSet(
+            "score",
+            "The score",
+            "report/report.json (in short)",
+            "JSON, `cordee.score/1`; ratios are 0-1, what is not known is null",
+            "`cordee score RUN --json`; `/api/runs/RUN/score`",
+            "How well the GPUs (where there are none, the cores) were used, and why not better.",
+            tuple(rows),
+        ),
+        DataSet(
+            "vetting",
+            "Vetting results",
+            "journal/ (`node_verdict`, `vetting_verdict`)",
+            "JSON, `cordee.vetting/1`",
+            "`run.state.vetting`, `run.state.nodes`; `cordee vet --json`; `/api/runs/RUN`",
+            "What was found on the nodes before the ranks started.",
+            tuple(vetted),
+        ),
+        DataSet(
+            "history",
+            "The history of nodes",
+            "the site's history folder: <day>/<time>-<job>-<id>.jsonl",
+            "JSON lines, `cordee.history/1`: a header, then a line for each node",
+            "`cordee nodes history NODE --json`; `/api/fleet`",
+            "Every vetting of a site, for as long as its policy keeps them.",
+            tuple(_named(_keys_of(kept), code.docstring_fields(Result), "vetting")),
+        ),
+        DataSet(
+            "report",
+            "The report",
+            "report/report.json",
+            "JSON, `cordee.report/1`",
+            "`cordee report --json`",
+            "What the report's page shows, for programs.",
+            tuple(_named(_keys_of([report_document]), code.docstring_fields(Saturation), "the report")),
+        ),
+    ]
+
+
+def _views() -> list[DataSet]:
+    from cordee.telemetry.store.views import Bands, Heat, Lines
+
+    about = {
+        "heat": (Heat, "A metric of all devices over time, as many columns and rows as a picture has."),
+        "bands": (Bands, "How the devices of a metric were spread at each time."),
+        "lines": (Lines, "A metric of a few devices over time."),
+    }
+    return [
+        DataSet(
+            f"views/{name}",
+            f"Views: {name}",
+            "what is computed from samples",
+            "arrays and scalars; over HTTP JSON, Arrow, or frames (`application/vnd.cordee.frame`)",
+            f"`cordee.telemetry.store.views.{name}`; `/api/runs/RUN/{name}`",
+            meaning,
+            tuple(_of_class(of, "the samples")),
+        )
+        for name, (of, meaning) in about.items()
+    ]
+
+
+def _files() -> list[DataSet]:
+    from cordee.job.plan.model import Plan
+    from cordee.systems.checkpoints.node.save import Checkpointer
+    from cordee.telemetry.node.recording import RecordedRank, Recorder
+
+    recorders = _of_class(Recorder, "the sampler")
+    recorders += [_below("ranks[].", field) for field in _of_class(RecordedRank, "the sampler")]
+    return [
+        DataSet(
+            "plan",
+            "The plan",
+            "plan.json",
+            "JSON, `cordee.plan/1`; frozen at submission",
+            "`run.plan`",
+            "What is run, where and with what: the only thing that the back end and the node side read.",
+            tuple(_of_class(Plan, "the job document, the cluster's profile")),
+        ),
+        DataSet(
+            "recorders",
+            "Recorders of a recording",
+            "recorders/<n>.json",
+            "JSON, `cordee.recording/1`, one for each node and step",
+            "`cordee.telemetry.node.recording.read_recorders`",
+            "What `cordee record` sampled, where, and what of.",
+            tuple(recorders),
+        ),
+        DataSet(
+            "checkpoints",
+            "Checkpoints",
+            "checkpoints/step-*/",
+            "JSON, `cordee.checkpoint/1`, beside the files that it lists",
+            "`cordee.checkpointer(...).restore()`; `/api/runs/RUN` (`checkpoints`)",
+            "What a complete checkpoint holds.",
+            tuple(_named(_keys_of([Checkpointer._complete_folder]), {}, "cordee.checkpointer")),
+        ),
+    ]
+
+
+def _keys_of(functions: Sequence[Callable[..., Any]]) -> list[str]:
+    return list(dict.fromkeys(key for function in functions for key in code.document_keys(function)))
+
+
+def _named(keys: Iterable[str], said: dict[str, str] | None = None, source: str = "") -> list[Field]:
+    """Return fields of which the code tells the names alone."""
+    return [Field(key, unit_of(key), "", source, (said or {}).get(key) or _words(key)) for key in keys]
+
+
+def _of_class(of: type, source: str, words: dict[str, str] | None = None) -> list[Field]:
+    return [
+        Field(name, unit_of(name, kind), kind, source, said or (words or {}).get(name) or _words(name))
+        for name, (kind, said) in code.class_fields(of).items()
+    ]
+
+
+def _below(above: str, field: Field) -> Field:
+    return Field(above + field.name, field.unit, field.kind, field.source, field.meaning)
+
+
+def _words(name: str) -> str:
+    return WORDS.get(name.rpartition(".")[2].removesuffix("[]"), "")

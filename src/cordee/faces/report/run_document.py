@@ -1,0 +1,60 @@
+"""The document of one run: what `cordee run`, `show`, `resume` print with `--json`, and what pages begin with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cordee.faces.report.container import container_of
+from cordee.faces.report.segments import began_from, segment_document
+from cordee.job.submit import step_of
+from cordee.runs.folder import RunFolder
+from cordee.runs.state import RunState
+from cordee.systems.data.account import account_of
+from cordee.telemetry.store.phases import segment_times
+
+SCHEMA = "cordee.run/1"
+
+
+def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
+    """Return a run's document: state, nodes with verdicts, ranks, segments, failures, findings; times are epoch seconds."""
+    report = folder.report / "index.html"
+    return {
+        "schema": SCHEMA,
+        "run": folder.id,
+        "state": state.state,
+        "exit_code": state.exit_code,
+        "segments": state.segments,
+        "restarts": state.restarts,
+        "nodes": [
+            {
+                "node": node.node,
+                "verdict": node.verdict,
+                "role": node.role,
+                "ranks": node.ranks,
+                "results": node.results,
+            }
+            for node in state.nodes
+        ],
+        "ranks": [vars(rank) for rank in state.ranks],
+        "environment": container_of(step_of(folder)),
+        "data_sets": step_of(folder).get("data", []),
+        "folder": str(folder.root),
+        "report": str(report) if report.is_file() else None,
+        "step": state.step,
+        "total": state.total,
+        "checkpoint": state.checkpoint,
+        "began_from": began_from(state)[0],
+        "began_from_run": began_from(state)[1],
+        "reason": state.reason,
+        "text": state.text,
+        "failures": state.failures,
+        "findings": [finding.document() for finding in state.findings],
+        "attempt": state.attempt,
+        "job": state.job,
+        "chain": state.chain,
+        "data": [account.document() for account in account_of(state)],
+        "segment_list": [segment_document(times) for times in segment_times(state)],
+        "submitted_at": state.submitted_at,
+        "started_at": state.started_at,
+        "ended_at": state.ended_at,
+    }

@@ -1,0 +1,219 @@
+"""The report for the terminal: plain text, 80 columns."""
+
+from __future__ import annotations
+
+import shlex
+
+from cordee.backends.slurm.node.commands import fold_nodes
+from cordee.core.draw.clean import clean, one_line, ranges
+from cordee.core.units import format_duration, format_size
+from cordee.core.words import COLUMNS, wrapped
+from cordee.faces.report.container import container_words
+from cordee.faces.report.data import ReportData
+from cordee.faces.report.document import summary
+from cordee.faces.report.loading import loading_lines
+from cordee.faces.report.segments import began_words, segment_words, worth_showing
+from cordee.runs.state import NodeState, called
+from cordee.systems.data.account import account_of
+from cordee.systems.vetting.node.judge.table import pair_words
+from cordee.systems.vetting.report import document_of, remarks
+
+_BAR = 30
+_MOST_NODES = 16
+_MOST_TROUBLES = 12
+_MOST_TEXT = 600
+_LEFT_OUT = ("memory_total_bytes", "gpu_memory_total_bytes", "gpu_clock_sm_max_hertz")
+_NOT_SHARES = ("cpu_cores_ratio",)
+
+
+def render_text(data: ReportData) -> str:
+    """Return the report as text, no line longer than 80 characters; what it leaves out is counted."""
+    parts = [_head(data), _phases(data), _segments(data), _troubles(data), _vetting(data)]
+    parts += [_nodes(data), _metrics(data), _loading(data), _saturation(data)]
+    parts += [_resources(data), _last(data)]
+    return clean("\n".join("\n".join(part) + "\n" for part in parts if part))
+
+
+def _wrapped(text: object, indent: str = "  ", first: str | None = None) -> list[str]:
+    return wrapped(one_line(text, _MOST_TEXT), indent, first) or [(indent if first is None else first).rstrip()]
+
+
+def _fact(name: str, text: object) -> list[str]:
+    return _wrapped(text, " " * 15, f"  {name:12} ")
+
+
+def _head(data: ReportData) -> list[str]:
+    state = data.state
+    lines = _wrapped(data.folder.id, "  ", "")
+    lines += _wrapped(state.state + (f": {state.text}" if state.text else ""))
+    if data.advised:
+        lines += _fact("advice", f"`cordee advise {data.folder.id}` says why, and what to change")
+    if data.argv:
+        lines += _fact("command", shlex.join(data.argv))
+    if container_words(data.step):
+        lines += _fact("environment", container_words(data.step))
+    if data.seconds is not None:
+        lines += _fact("took", format_duration(data.seconds) + ("" if state.ended else " so far"))
+    if state.step is not None:
+        lines += _fact("step", f"{state.step}" + (f" of {state.total}" if state.total else ""))
+    lines += _fact("restarts", f"{state.restarts}, segments {state.segments}, {_again(data)}")
+    if lost_text(data):
+        lines += _fact("lost", lost_text(data))
+    if began_words(state):
+        lines += _fact("began from", began_words(state))
+    if state.checkpoint:
+        lines += _fact("checkpoint", f"{state.checkpoint} ({len(data.checkpoints)} seen)")
+    for account in account_of(state):
+        lines += _fact("data", f"{account.name}: {account.text()}")
+    if data.storage is not None and data.storage.saves:
+        lines += _fact("their cost", data.storage.text)
+    return lines
+
+
+def _again(data: ReportData) -> str:
+    again = data.lost.repeated_steps
+    return "steps done again " + ("unknown" if again is None else str(again))
+
+
+def lost_text(data: ReportData) -> str:
+    """Return what restarts and chaining cost, as a sentence's part; empty when there were none."""
+    lost = data.lost
+    if len(data.state.attempts) < 2 and not lost.queue_s:
+        return ""
+    parts = [f"{format_duration(lost.queue_s)} waiting between segments"] if lost.queue_s else []
+    parts.append(f"{format_duration(lost.between_s)} between attempts")
+    repeated = "unknown time" if lost.repeated_s is None else format_duration(lost.repeated_s)
+    return ", ".join([*parts, f"{repeated} of training done again"])
+
+
+def _segments(data: ReportData) -> list[str]:
+    lines = ["Segments"] if worth_showing(data.state) else []
+    for times in data.segments if lines else []:
+        words = segment_words(times)
+        lines += _wrapped(words.course, "     ", f"  {words.number:<2} ")
+        lines += _wrapped(words.ended, "     ")
+    return lines
+
+
+def _phases(data: ReportData) -> list[str]:
+    lines = ["Where the time went"] if data.shares else []
+    for share in data.shares:
+        bar = "█" * round(share.share * _BAR)
+        lines.append(f"  {share.name:8} {format_duration(share.seconds):>12} {share.share:6.1%}  {bar}".rstrip())
+    return lines
+
+
+def _vetting(data: ReportData) -> list[str]:
+    document = document_of(data.state) if data.state.vetting else None
+    if document is None:
+        return []
+    lines = ["Vetting", *_wrapped(f"{document['verdict']}: {document['reason']}")]
+    if document["exclude"]:
+        lines += _fact("left out", fold_nodes(document["exclude"]))
+    for text in [*remarks(document), pair_words(document)]:
+        lines += _wrapped(text, "    ", "  ") if text else []
+    return lines
+
+
+def troubled_first(node: NodeState) -> tuple[bool, bool, int, str]:
+    """Sort nodes that were left out or found wanting before the others, then by name as people count."""
+    return node.role in ("active", "spare"), node.verdict == "healthy", len(node.node), node.node
+
+
+def _nodes(data: ReportData) -> list[str]:
+    nodes = sorted(data.state.nodes, key=troubled_first)
+    lines = ["Nodes"] if nodes else []
+    for node in nodes[:_MOST_NODES]:
+        held = f"ranks {ranges(node.ranks)}" if node.ranks else node.reason
+        first = f"  {one_line(node.node, 16):16} {node.verdict:8} {node.role:9}"
+        lines += _wrapped(held, " " * 38, f"{first} ") if held else [first.rstrip()]
+        for result in node.results:
+            if result.get("status") != "pass":
+                lines += _wrapped(
+                    f"{called(result)} {result.get('status')}: {result.get('evidence')}", "      ", "    "
+                )
+    if len(nodes) > _MOST_NODES:
+        lines.append(f"  and {len(nodes) - _MOST_NODES} more, in report.json")
+    return lines
+
+
+def _metrics(data: ReportData) -> list[str]:
+    lines = ["Logged by the ranks (mean over ranks)"] if data.curves else []
+    for name, curve in data.curves.items():
+        found = summary(curve.mean)
+        if found["last"] is not None:
+            lines.append(
+                f"  {one_line(name, 22):22} first {found['first']:<10.4g} last {found['last']:<10.4g} mean {found['mean']:.4g}"
+            )
+    return lines
+
+
+def _loading(data: ReportData) -> list[str]:
+    lines = [line for text in loading_lines(data) for line in _wrapped(text, "    ", "  ")]
+    return ["Loading of data", *lines] if lines else []
+
+
+def _saturation(data: ReportData) -> list[str]:
+    from cordee.faces.report.saturation.summary import summary_lines
+
+    return summary_lines(data.saturation) if data.saturation is not None else []
+
+
+def _resources(data: ReportData) -> list[str]:
+    import numpy as np
+
+    lines = ["Resource use                              (mean, greatest)"] if data.usage else []
+    for group, usage in data.usage.items():
+        for at, metric in enumerate(usage.metrics):
+            taken = int(usage.samples[at].sum())
+            if taken and metric not in _LEFT_OUT:
+                total = float(np.nansum(usage.mean[at] * usage.samples[at]))
+                mean, most = quantity(metric, total / taken), quantity(metric, float(np.nanmax(usage.most[at])))
+                lines.append(f"  {group:5} {one_line(metric, 34):34} {mean:>12} {most:>12}")
+    return lines
+
+
+def quantity(metric: str, value: float) -> str:
+    """Return a sample as people read it, by its metric's name."""
+    if "bytes" in metric:
+        return format_size(value) + ("/s" if metric.endswith("per_second") else "")
+    if metric.endswith("_hertz"):
+        return f"{value / 1e9:.2f} GHz"
+    return f"{value:.1%}" if metric.endswith("_ratio") and metric not in _NOT_SHARES else f"{value:.2f}"
+
+
+def _troubles(data: ReportData) -> list[str]:
+    texts = [f"{finding.severity}: {finding.text}" for finding in data.state.findings]
+    for entry in data.state.attempts:
+        if entry.get("outcome") not in (None, "finished", "segment"):
+            texts.append(f"attempt {entry['attempt']} {entry['outcome']}: {entry.get('reason')}")
+            texts += [
+                failure_text(failure)
+                for failure in data.state.failures
+                if failure.get("attempt") == entry["attempt"] and failure.get("message")
+            ]
+    hidden = len(texts) - _MOST_TROUBLES
+    lines = [f"  {hidden} earlier ones are in report.json"] if hidden > 0 else []
+    for text in texts[max(0, hidden) :] + [f"not shown: {text}" for text in data.missing]:
+        lines += _wrapped(text, "    ", "  ")
+    return ["Troubles", *lines] if lines else []
+
+
+def failure_text(failure: dict[str, object]) -> str:
+    """Return who failed how, and what it said last."""
+    how = failure.get("signal") or ("" if failure.get("code") is None else f"code {failure['code']}")
+    who = (
+        f"node {failure.get('node')}"
+        if failure.get("rank") is None
+        else f"rank {failure['rank']} on {failure.get('node')}"
+    )
+    return f"{who}{f' ended with {how}' if how else ''}: {failure.get('message') or 'no message'}"
+
+
+def _last(data: ReportData) -> list[str]:
+    lines: list[str] = []
+    if data.state.state == "failed":
+        for rank, last in data.last_lines.items():
+            lines.append(f"Last lines of {'set-up' if rank < 0 else f'rank {rank}'}")
+            lines += [f"  {clean(text).expandtabs(4)[: COLUMNS - 2]}".rstrip() for text in last]
+    return lines

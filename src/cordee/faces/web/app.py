@@ -1,0 +1,126 @@
+"""The server as an ASGI application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+import cordee
+from cordee.core import registry
+from cordee.core.errors import CordeeError, UsageError
+from cordee.core.parts import load
+from cordee.faces.web.access import Access
+from cordee.faces.web.cache import Cache
+from cordee.faces.web.cluster_status import Site
+from cordee.faces.web.errors import NotFound, status_of
+from cordee.faces.web.guard import Guard
+from cordee.faces.web.library import Shelf
+from cordee.faces.web.live import Hub
+from cordee.faces.web.openapi import describe
+from cordee.faces.web.routes import judged, live, logged, parts, runs, samples, site
+from cordee.faces.web.server import Server
+from cordee.faces.web.tables import encode_json
+from cordee.systems.score.child import Scores
+from cordee.systems.vetting.fleet.peers import Peers
+from cordee.systems.vetting.fleet.tokens import Token
+
+STATIC = Path(__file__).parent / "static"
+LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
+_log = logging.getLogger(__name__)
+
+
+def make_app(
+    folders: Sequence[str | Path],
+    *,
+    singles: Iterable[str | Path] = (),
+    hosts: Iterable[str] = (),
+    tokens: Sequence[Token] = (),
+    users: Iterable[int] = (),
+) -> Guard:
+    """Return the pages and the HTTP interface over run folders, read-only; its `close` ends streams and children.
+
+    Args:
+        folders: each holds runs.
+        singles: runs and recordings that are shown wherever they lie.
+        hosts: names beside this machine's own by which the server may be called.
+        tokens: those with the scope read may look.
+        users: user ids whose connections on this machine need no token.
+    """
+    shelf = Shelf([Path(folder) for folder in folders], map(Path, singles))
+    server = Server(shelf, Hub(shelf), Scores(), Site(), Cache())
+
+    app = FastAPI(
+        title="Cordée", version=cordee.__version__, docs_url=None, redoc_url=None,
+        openapi_url="/openapi.json",
+    )  # fmt: skip
+    app.state.cordee = server
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    for module in (runs, samples, logged, parts, judged, live, site):
+        app.include_router(module.router)
+
+    systems = registry.outsiders()
+    for system in systems:
+        if system.routes:
+            app.include_router(load(system.routes))
+
+    @app.get("/", include_in_schema=False)
+    def page() -> Response:
+        return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+    for system in systems:
+        if system.pages:
+            files = _Static(packages=[(system.package, "static")])
+            app.mount(f"/static/systems/{system.name}", files, name=f"static of {system.name}")
+    app.mount("/static", _Static(directory=STATIC), name="static")
+    app.add_exception_handler(CordeeError, _told)
+    app.add_exception_handler(RequestValidationError, _wrong_parameter)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unforeseen)
+    names = frozenset(name.lower() for name in (*LOCAL_NAMES, *hosts))
+    return Guard(app, names, Access(tokens, frozenset(users)), Peers(), server.close)
+
+
+class _Static(StaticFiles):
+    """The pages' files; browsers ask each time whether they are new, so that an upgrade is seen at once."""
+
+    def file_response(self, *arguments: Any, **named: Any) -> Response:
+        response = super().file_response(*arguments, **named)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+
+def _error(error: CordeeError, status: int, headers: Any = None) -> Response:
+    return Response(encode_json(error.document()), status, headers, "application/json")
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CordeeError)
+    return _error(error, status_of(error))
+
+
+async def _wrong_parameter(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name = str(first["loc"][-1])
+    return _error(UsageError(f"{name}: {first['msg']}", given=str(first.get("input"))[:200]), 400)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(NotFound(str(error.detail), given=request.url.path[:200]), error.status_code, error.headers)
+
+
+async def _unforeseen(request: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=499)
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _error(CordeeError("the server failed at this; its log says more"), 500)

@@ -1,0 +1,119 @@
+"""The site around the runs: what Slurm says of nodes and jobs, and what vettings have said of nodes; asked seldom."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from cordee.backends.slurm.node.commands import expand_nodes, parse_records, run_command
+from cordee.core.errors import CordeeError
+
+T = TypeVar("T")
+_SLURM_S = 8.0
+_SLURM_EVERY_S = 30.0
+_HISTORY_EVERY_S = 60.0
+_HISTORY_DAYS = 30
+_MOST_JOBS = 5000
+_BETWEEN = "\x1f"  # what people name their jobs may hold any other sign
+
+
+@dataclass(frozen=True)
+class Known(Generic[T]):
+    """What was learnt, or why it was not."""
+
+    value: T
+    why: str = ""
+
+
+class Seldom(Generic[T]):
+    """Something that is asked again only after a while, by one thread at a time; others get what was known.
+
+    Args:
+        ask: raises CordeeError where there is no answer.
+        nothing: what is known without one.
+    """
+
+    def __init__(self, ask: Callable[[], T], nothing: T, every_s: float) -> None:
+        self._ask, self._every_s = ask, every_s
+        self._known, self._at = Known(nothing, "it was not asked yet"), -every_s
+        self._nothing = nothing
+        self._lock = threading.Lock()
+
+    def get(self) -> Known[T]:
+        """Return what is known."""
+        if time.monotonic() - self._at >= self._every_s:
+            with self._lock:
+                if time.monotonic() - self._at >= self._every_s:
+                    try:
+                        self._known = Known(self._ask())
+                    except CordeeError as error:
+                        self._known = Known(self._nothing, error.text)
+                    self._at = time.monotonic()
+        return self._known
+
+
+class Site:
+    """What is known of the machine that the runs are on."""
+
+    def __init__(self) -> None:
+        self.slurm: Seldom[dict[str, Any]] = Seldom(_ask_slurm, {"nodes": {}, "jobs": []}, _SLURM_EVERY_S)
+        self.verdicts: Seldom[dict[str, dict[str, int]]] = Seldom(_ask_history, {}, _HISTORY_EVERY_S)
+
+
+def _ask_slurm() -> dict[str, Any]:
+    """Return `{nodes: {name: {state, partition, reason}}, jobs: [{job, user, name, state, partition, nodes, ...}]}`."""
+    if shutil.which("squeue") is None:
+        raise CordeeError("there is no Slurm on this machine", next="run `cordee serve` on a login node of the cluster")
+    nodes: dict[str, dict[str, Any]] = {}
+    for record in parse_records(run_command(["scontrol", "show", "node", "--oneliner"], timeout_s=_SLURM_S)):
+        if "NodeName" in record:
+            nodes[record["NodeName"]] = {
+                "state": record.get("State", "UNKNOWN").lower(),
+                "partition": record.get("Partitions") or None,
+                "reason": record.get("Reason") or None,
+                "gres": record.get("Gres") or None,
+            }
+    jobs = []
+    form = _BETWEEN.join(("%i", "%u", "%j", "%T", "%P", "%D", "%S", "%L", "%N", "%r", "%k"))
+    lines = run_command(["squeue", "--noheader", f"--format={form}"], timeout_s=_SLURM_S).splitlines()
+    for line in lines[:_MOST_JOBS]:
+        fields = [field.strip() for field in line.split(_BETWEEN)]
+        if len(fields) == 11:
+            jobs.append(_job(fields))
+    return {"nodes": nodes, "jobs": jobs}
+
+
+def _job(fields: list[str]) -> dict[str, Any]:
+    keys = ("job", "user", "name", "state", "partition", "count", "start", "left", "nodes", "reason", "comment")
+    row: dict[str, Any] = dict(zip(keys, fields, strict=True))
+    row["state"] = row["state"].lower()
+    try:
+        row["nodes"] = expand_nodes(row["nodes"])
+    except CordeeError:
+        row["nodes"] = []
+    comment = row.pop("comment")
+    row["run"] = comment.removeprefix("cordee:") if comment.startswith("cordee:") else None
+    return row
+
+
+def _ask_history() -> dict[str, dict[str, int]]:
+    """Return by node how often vettings of the last 30 days said what."""
+    from cordee.systems.vetting.fleet.index import Index
+    from cordee.systems.vetting.fleet.place import history_place
+    from cordee.systems.vetting.protocol.site import vetting_profile
+
+    place = history_place(None, vetting_profile(os.environ.get("CORDEE_ON")))
+    index = Index(place.refresh())
+    index.refresh()
+    since = time.time() - _HISTORY_DAYS * 86400.0
+    found: dict[str, dict[str, int]] = {}
+    for row in index.rows(
+        "SELECT node, verdict, COUNT(*) AS times FROM nodes WHERE at >= ? GROUP BY node, verdict", since
+    ):
+        found.setdefault(row["node"], {})[row["verdict"]] = row["times"]
+    return found

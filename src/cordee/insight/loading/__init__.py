@@ -1,5 +1,0 @@
-"""What a run's loading of data cost the training: see `loading_view`."""
-
-from cordee.insight.loading.view import LoadingView, loading_view
-
-__all__ = ["LoadingView", "loading_view"]

@@ -1,0 +1,136 @@
+"""`cordee init`: looks at a folder and writes a commented cordee.toml for what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cordee.backends.slurm.sbatch.convert import Conversion, convert, read_text
+from cordee.backends.slurm.sbatch.find import find_scripts
+from cordee.backends.slurm.sbatch.left import Left
+from cordee.backends.slurm.sbatch.render import render_conversion
+from cordee.core.documents.faults import fault_error
+from cordee.core.documents.files import write_new
+from cordee.core.documents.toml_text import quoted
+from cordee.job.inspect_folder import Draft, inspect_folder
+from cordee.job.load import FILE_NAME
+
+
+@dataclass(frozen=True)
+class Written:
+    """A document that was written.
+
+    Attributes:
+        notes: sentences for the person.
+        source: the sbatch script that it was made from, None without one.
+        left: what of that script is not carried over, or means something else.
+    """
+
+    path: Path
+    notes: list[str]
+    source: Path | None = None
+    left: Sequence[Left] = ()
+
+
+def write_draft(folder: Path, source: Path | None = None) -> Written:
+    """Write a cordee.toml into a folder, from an sbatch script where there is one.
+
+    Args:
+        source: the script to read; None for the most likely one of the folder.
+
+    Raises:
+        DocumentError: there is one already, there is no such folder, it cannot be written, or `source` is no script.
+    """
+    path = folder.absolute() / FILE_NAME
+    if not folder.is_dir():
+        what = f"mkdir {folder}"
+        raise fault_error(f"there is no folder {folder}", "no-folder", given=str(folder), allowed="a folder", next=what)
+    scripts = [] if source else find_scripts(folder)
+    if source is None and scripts:
+        source = folder / scripts[0]
+    found = convert(read_text(source)) if source else None
+    draft = inspect_folder(folder.absolute(), found)
+    text = render_toml(draft)
+    if source and found:
+        draft.notes[:0] = _about_script(source, scripts, found)
+        run = found.run or draft.run
+        lines = _checkpoint_lines(draft)
+        text = render_conversion(found, source=source.name, name=draft.name, run=run, checkpoint=lines)
+    write_new(path, text)
+    return Written(path, draft.notes, source, found.left if found else ())
+
+
+def render_toml(draft: Draft) -> str:
+    """Return the document of a draft, with a comment on everything that a newcomer may want to change."""
+    gpus = f"gpus_per_node = {draft.gpus}" if draft.gpus else "# gpus_per_node = 4"
+    lines = [
+        f"name = {quoted(draft.name)}",
+        f"run = {quoted(draft.run)}",
+        '# No shell runs this. For pipes, wildcards or $VARIABLES: run = ["bash", "-c", "..."]',
+        '# setup = ["module load cuda"]   # shell lines before the ranks, on every node',
+        "",
+        "[need]",
+        "nodes = 1            # on a laptop a node is a process: `cordee run --nodes 2` tries two",
+        "# spare_nodes = 1    # asked for on top, so that a bad node can be left out",
+        f"{gpus:<20} # one rank for each, one rank per node without GPUs",
+        "# ranks_per_node = 2",
+        '# time = "2h"        # the ranks are stopped in time to save',
+        "",
+        "[vet]                # looked at on every node before the ranks start",
+        '# modules = ["torch"]',
+        '# commands = ["git"]',
+        '# protocol = "host"  # more checks: a built-in protocol, or a YAML file; `cordee vet --list` shows what there is',
+        "",
+        *_checkpoint_lines(draft),
+        "",
+        "# [env]",
+        '# OMP_NUM_THREADS = "1"',
+    ]
+    if draft.gpus:
+        lines += ["", "# [on.laptop]        # what differs on another cluster", "# need = { gpus_per_node = 0 }"]
+    return "\n".join(lines) + "\n"
+
+
+def _checkpoint_lines(draft: Draft) -> list[str]:
+    stop = [f"grace = {quoted(draft.grace)}   # from the signal until the end"] if draft.grace else []
+    if draft.signal:
+        stop.insert(
+            0, f"signal = {quoted(draft.signal)}      # the script handles it: it is sent before the time is over"
+        )
+    mark = "" if draft.grace else "# "
+    if draft.goes_on:
+        return [
+            "# The script continues from its newest checkpoint by itself (cordee.checkpointer); they lie in the run's folder.",
+            f"{mark}[checkpoint]",
+            *(stop if draft.grace else ()),
+            '# every = "30min"    # how often cordee.checkpointer saves',
+        ]
+    if draft.resume and draft.pattern:
+        lines = [
+            "[checkpoint]         # a restart continues from the newest one",
+            f"path = {quoted(draft.checkpoint_path or 'checkpoints')}",
+            f"pattern = {quoted(draft.pattern)}   # what a complete checkpoint is called",
+            f"resume = {quoted(draft.resume)}   # appended when there is one",
+        ]
+        return [*lines, *stop]
+    return [
+        "# No resume command is configured: a restart starts training from scratch.",
+        "# Either save with cordee.checkpointer(...), or say what your script does:",
+        f"{mark}[checkpoint]",
+        *(stop if draft.grace else ()),
+        f"# path = {quoted(draft.checkpoint_path or 'checkpoints')}",
+        f"# pattern = {quoted(draft.pattern or 'step-*')}",
+        f"# resume = {quoted(draft.resume or '--resume {checkpoint}')}",
+    ]
+
+
+def _about_script(source: Path, scripts: list[str], found: Conversion) -> list[str]:
+    notes = [f"{source.name} is the job script; the document does what it does"]
+    if scripts[1:]:
+        notes.append(f"other job scripts: {', '.join(scripts[1:])}; `--from FILE` reads another")
+    if not found.directives:
+        notes.append(f"{source.name} has no #SBATCH lines: what was given to sbatch by hand is not known")
+    if found.run is None:
+        notes.append(f"{source.name} has no command of its own that starts a training: check `run`")
+    return notes

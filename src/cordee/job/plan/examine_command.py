@@ -1,0 +1,188 @@
+"""Whether the command of a job can start, and whether it means what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path, PurePath
+
+from cordee.core.findings import Finding
+from cordee.core.words import did_you_mean, nearest
+from cordee.job.load import LoadedJob
+from cordee.job.plan.interpreter import commands_on_path, which
+from cordee.job.plan.model import Plan
+from cordee.job.plan.shell_words import shell_words
+from cordee.job.scripts import script_of
+
+_PARAMETER = re.compile(r"\{([A-Za-z_]\w*)\}")
+# What every rank has, set to another value than that of a variable.
+_OWN_RANKS = re.compile(
+    r"\b(MASTER_ADDR|MASTER_PORT|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE)=(?!\"?\$\{?\w+\}?\"?(?:\s|;|&|\Z))"
+)
+_MOST_NAMES = 12
+_MPI_LAUNCHERS = ("mpirun", "mpiexec", "srun")
+
+
+def examine_command(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Return the findings on `run` and `setup`; what lies in an image is not looked for here."""
+    environment = loaded.job.environment
+    workdir = plan.step.environment.document["workdir"] if plan.step.environment else None
+    return [
+        *([] if environment else _executable(loaded, plan)),
+        *([] if environment and workdir else _script(loaded)),
+        *_shell(loaded),
+        *_own_ranks(loaded),
+        *_parameters(loaded),
+        *_launcher(loaded, plan),
+    ]
+
+
+def _executable(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    job, tasks = loaded.job, plan.step.tasks
+    command = job.run[0]
+    environ = {**os.environ, **job.env}
+    prepend = () if "PATH" in job.env else tasks.path_prepend
+    if which(command, prepend, environ, loaded.folder):
+        return []
+    if shell_words(loaded.values.get("run")) and "=" in command:
+        return []
+    file, line = loaded.place("run")
+    path = loaded.folder / command
+    severity, allowed = "error", "a command on PATH, or the path of an executable file"
+    if "/" not in command:
+        text = f"the command {command} is not on PATH"
+        what = did_you_mean(command, commands_on_path(prepend, environ), f"install {command}, or give its path", 0.75)
+        if (loaded.folder / command).is_file():
+            what = f"write ./{command}: the job's folder is not on PATH"
+        if job.setup:
+            severity, what = "warn", "nothing, if a line of `setup` brings it"
+    elif path.is_file():
+        text = f"{command} is not executable"
+        what = f"chmod +x {shlex.quote(command)}, or put its interpreter in front of it"
+    elif path.is_dir():
+        text, what = f"{command} is a folder", "name the command in it"
+    else:
+        text = f"there is no file {command}"
+        near = nearest(path.name, _names(path.parent))
+        what = f"did you mean {PurePath(command).with_name(near)}?" if near else "correct the path"
+    rule = "no-command"
+    return [Finding(text, severity, rule, file=file, line=line, given=command, allowed=allowed, next=what)]
+
+
+def _script(loaded: LoadedJob) -> list[Finding]:
+    script = script_of(loaded.job.run)
+    if script is None or script == loaded.job.run[0]:
+        return []
+    path = loaded.folder / script
+    if path.is_file() or (path / "__main__.py").is_file():
+        return []
+    file, line = loaded.place("run")
+    names = sorted({*_scripts(path.parent), *_scripts(loaded.folder)})
+    near = nearest(path.name, names)
+    if path.is_dir():
+        text, what = f"{script} is a folder without a __main__.py", "name the script in it"
+    elif _dangling(path):
+        text, what = f"{script} is a link that leads nowhere", "correct the link"
+    else:
+        text = f"there is no script {script} in {loaded.folder}"
+        what = f"did you mean {near}?" if near else "correct `run`; paths begin in the folder of the document"
+    allowed = names[:_MOST_NAMES] or "a script below the job's folder"
+    return [Finding(text, "error", "no-script", file=file, line=line, given=script, allowed=allowed, next=what)]
+
+
+def _shell(loaded: LoadedJob) -> list[Finding]:
+    run = loaded.values.get("run")
+    words = shell_words(run)
+    if not words:
+        return []
+    file, line = loaded.place("run")
+    word, meaning = words[0]
+    text = f"no shell runs the command: {word}, which {meaning} in a shell, is passed on as it is"
+    what = f"run = {_toml_list(['bash', '-c', str(run)])}, or quote {word} if it is meant"
+    allowed = "a command and its arguments"
+    if meaning == "sets a variable":
+        name, _, value = word.partition("=")
+        what = f"remove it and add [env] {name} = {_toml_text(value)}"
+    return [Finding(text, "warn", "shell-syntax", file=file, line=line, given=word, allowed=allowed, next=what)]
+
+
+def _own_ranks(loaded: LoadedJob) -> list[Finding]:
+    """A shell that finds the first node by itself hides the one that Cordée names, at a port that nobody else knows."""
+    if PurePath(loaded.job.run[0]).name not in ("bash", "sh"):
+        return []
+    names = list(dict.fromkeys(_OWN_RANKS.findall(" ".join(loaded.job.run))))
+    if not names:
+        return []
+    file, line = loaded.place("run")
+    shown, them = ", ".join(names), "them" if len(names) > 1 else "it"
+    text = f"the command sets {shown} itself, over the value that every rank has: ranks may not find each other"
+    what = f"take {them} out: every rank has {them}"
+    return [Finding(text, "warn", "own-ranks", file=file, line=line, given=shown, next=what)]
+
+
+def _parameters(loaded: LoadedJob) -> list[Finding]:
+    declared = loaded.job.parameters
+    names = {name for word in loaded.job.run for name in _PARAMETER.findall(word)} - declared
+    if not names or loaded.job.run[0] in ("bash", "sh"):
+        return []
+    file, line = loaded.place("run")
+    shown = ", ".join(f"{{{name}}}" for name in sorted(names))
+    text = f"{shown} stays as it is: only what [sweep] declares is filled in"
+    near = [match for name in sorted(names) if (match := nearest(name, declared))]
+    what = f"did you mean {{{near[0]}}}?" if near else "declare it under [sweep], or leave it if it is meant"
+    allowed = sorted(declared) or "names of [sweep]"
+    return [Finding(text, "info", "undeclared-name", file=file, line=line, given=shown, allowed=allowed, next=what)]
+
+
+def _launcher(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """A launcher starts on every node: that it leads to one world, and not to one for each node, must be said."""
+    nodes = plan.step.request.nodes
+    words = " ".join(loaded.job.run).split()
+    names = [PurePath(word).name for word in words]
+    if nodes == 1:
+        return []
+    if "--standalone" in words and ("torchrun" in names or "torch.distributed.run" in words):
+        given, what = "--standalone", "remove --standalone: Cordée tells torchrun the nodes and where they meet"
+        allowed = "torchrun with nothing but --nproc-per-node, or the script itself"
+    elif "accelerate" in names and not any(word.startswith(("--num_machines", "--config_file")) for word in words):
+        given, what = (
+            "accelerate",
+            "run the script itself (`python train.py`, ranks_per_node = N): it finds the same world",
+        )
+        allowed = "accelerate with --num_machines and --machine_rank, or the script itself"
+    elif names[0] in _MPI_LAUNCHERS:
+        given, what = words[0], 'write the program alone, and launch = "srun": srun starts all its ranks'
+        allowed = "the program itself"
+    else:
+        return []
+    file, line = loaded.place("run")
+    text = f"{given} on {nodes} nodes: each would start a world of its own, {nodes} in all"
+    return [Finding(text, "warn", "launcher-alone", file=file, line=line, given=given, allowed=allowed, next=what)]
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _scripts(folder: Path) -> list[str]:
+    return [name for name in _names(folder) if name.endswith(".py")]
+
+
+def _dangling(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
+
+
+def _toml_text(text: str) -> str:
+    return (
+        "'" + text + "'"
+        if '"' in text and "'" not in text
+        else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    )
+
+
+def _toml_list(texts: list[str]) -> str:
+    return "[" + ", ".join(_toml_text(text) for text in texts) + "]"

@@ -1,0 +1,1 @@
+"""What commands about jobs and runs take: options, and the run that is meant."""

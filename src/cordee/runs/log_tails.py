@@ -1,0 +1,31 @@
+"""What was printed last: the ends of text files however long they are, and lines without colours."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from cordee.machine.opening import regular_below
+
+_TAIL_BYTES = 32 << 10
+_LONGEST_LINE = 500
+_ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def last_lines(path: Path, most: int = 40) -> tuple[str, ...]:
+    """Return at most `most` last lines of a file, cut to 500 characters each; none when it cannot be read."""
+    try:
+        with open(path, "rb", opener=regular_below(path.parent.parent)) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            lines = file.read(_TAIL_BYTES).decode(errors="replace").splitlines()
+    except OSError:
+        return ()
+    return tuple(plain(line) for line in lines[-most:])
+
+
+def plain(line: str) -> str:
+    """Return a line of output as a person saw it last: no colours, no control characters, at most 500 characters."""
+    shown = line.rstrip("\r\n").rpartition("\r")[2]
+    return _CONTROLS.sub("", _ESCAPES.sub("", shown))[:_LONGEST_LINE]

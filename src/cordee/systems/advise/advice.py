@@ -1,0 +1,128 @@
+"""Why a run waits or failed and what to change: pure functions from what is known of it to findings.
+
+A rule takes a Situation and yields findings; rules stand in tables by where the run is, the strongest first. The first
+finding is the cause: its text stands after "because" in the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cordee.core.findings import Finding
+from cordee.systems.advise.course import COURSE, between_segments, chain_without_progress, disks_are_full, no_first_word
+from cordee.systems.advise.failed import CAUSES
+from cordee.systems.advise.meaning import reasons_of
+from cordee.systems.advise.situation import Situation
+from cordee.systems.advise.wording import Rule
+
+SCHEMA = "cordee.advise/1"
+
+_TABLES: dict[str, tuple[Rule, ...]] = {
+    "waiting": (between_segments, disks_are_full),
+    "starting": (no_first_word, disks_are_full),
+    "running": COURSE,
+    "finished": (),
+    "failed": (chain_without_progress, *CAUSES, *COURSE),
+    "cancelled": (),
+}
+# A rule that ran hides those that would say the same in weaker words.
+_HIDES = {
+    "memory": {"memory", "signal", "killed", "job-out-of-memory", "memory-short", "failed", "gone", "exception"},
+    "chain-no-progress": {"time", "failed", "no-checkpoint", "gone"},
+    "time": {"failed", "gone", "signal"},
+    "disk-full": {"failed"},
+    "node-lost": {"failed", "node-out"},
+}
+_GENERAL = {"failed", "signal", "killed", "gone"}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What there is to say: `where` the run is, one sentence, and findings with what to change, the cause first."""
+
+    run: str
+    where: str
+    verdict: str
+    findings: tuple[Finding, ...]
+    facts: dict[str, Any]
+
+    @property
+    def failed(self) -> bool:
+        """Whether the run failed."""
+        return self.where == "failed"
+
+    def lines(self) -> list[str]:
+        """Return what `cordee advise` prints: the verdict with the cause's details below it, then the other findings."""
+        lines = [f"{self.run}: {self.verdict}"]
+        for finding in self.findings:
+            first, *details = str(finding).splitlines()
+            lines += details if self.verdict.endswith(finding.text) else [first, *details]
+        return lines + [f"unknown: {text}" for text in self.facts["unknown"]]
+
+    def document(self) -> dict[str, Any]:
+        """Return the document of `cordee advise --json`."""
+        return {
+            "schema": SCHEMA,
+            "run": self.run,
+            "state": self.where,
+            "verdict": self.verdict,
+            "findings": [finding.document() for finding in self.findings],
+            "facts": self.facts,
+        }
+
+
+def advise(situation: Situation) -> Advice:
+    """Return why the run waits or failed, or what threatens it, and what to change."""
+    where = situation.where
+    of_the_place = reasons_of(situation).waiting if where == "waiting" else ()
+    rules = (*of_the_place, *_TABLES[where])
+    findings = _without_repeats(finding for rule in rules for finding in rule(situation))
+    return Advice(situation.run, where, _verdict(situation, findings), tuple(findings), _facts(situation))
+
+
+def _without_repeats(findings: Iterable[Finding]) -> list[Finding]:
+    kept: list[Finding] = []
+    for finding in findings:
+        hidden = {rule for other in kept for rule in _HIDES.get(other.rule, ())}
+        cause = any(other.severity == "error" for other in kept)
+        general = finding.rule in _GENERAL and cause
+        if finding.rule not in hidden and not general and all(other.text != finding.text for other in kept):
+            kept.append(finding)
+    return kept
+
+
+def _verdict(situation: Situation, findings: list[Finding]) -> str:
+    where, state = situation.where, situation.state
+    because = f" because {findings[0].text}" if findings else ""
+    match where:
+        case "waiting":
+            return f"it waits{because}" if because else "it waits; the scheduler gives no reason"
+        case "starting":
+            if not findings:
+                return "it starts: its nodes are there and its first words are awaited"
+            return f"it starts, but {findings[0].text}"
+        case "failed":
+            return f"it failed{because}" if because else "it failed; nothing says why"
+        case "cancelled":
+            by = state.text.removeprefix("cancelled ")
+            asked = f" {by}" if by else ("" if state.cancel_requested else " with scancel or by an operator")
+            return f"it was cancelled{asked}; `cordee resume` continues it"
+        case "finished":
+            return "it finished; nothing to advise"
+    grave = [finding for finding in findings if finding.severity != "info"]
+    return f"it runs, but {grave[0].text}" if grave else "it runs; nothing to advise"
+
+
+def _facts(situation: Situation) -> dict[str, Any]:
+    """Return what the advice was given from; None and empty mean unknown."""
+    return {
+        "journal_state": situation.state.state,
+        "scheduler": asdict(situation.scheduler) if situation.scheduler.scheduler else None,
+        "memory": asdict(situation.memory),
+        "disks": [asdict(disk) for disk in situation.disks],
+        "output": list(situation.output),
+        "segments": situation.state.chain,
+        "unknown": [*situation.unknown, *situation.scheduler.unknown],
+    }

@@ -1,0 +1,1 @@
+"""Checkpoints: complete ones saved, found, restored; at what pace, and what they cost."""

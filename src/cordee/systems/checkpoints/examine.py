@@ -1,0 +1,247 @@
+"""What a restart would do: continue from a checkpoint, or start from scratch."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+from cordee.core.findings import Finding
+from cordee.core.units import format_duration
+from cordee.job.document import EXISTING, FRESH, SELF, Checkpoint
+from cordee.job.load import LoadedJob
+from cordee.job.plan import model
+from cordee.job.plan.examination import Examination, Shown
+from cordee.job.plan.model import Plan
+from cordee.job.scripts import Script, read_script, script_of
+from cordee.runs.checkpoint import Checkpoint as Found
+from cordee.runs.folder import RunFolder
+from cordee.systems.checkpoints.node.folder import MANIFEST, candidates, checkpoint_at, find_checkpoints
+from cordee.systems.checkpoints.node.owner import owner_of, owners_folder, trainers
+
+
+class CheckpointExamination(Examination):
+    """Where checkpoints lie, and what a restart would do."""
+
+    field = "checkpoint"
+
+    def part(self, shown: Sequence[Shown]) -> tuple[model.CheckpointPolicy, list[Finding]]:
+        """Return where checkpoints lie."""
+        return plan_checkpoint(self.loaded.job.checkpoint, self.loaded.folder, self.run_folder), []
+
+    def judge(self, plan: Plan) -> list[Finding]:
+        """Say what a restart would do."""
+        return examine_checkpoint(self.loaded, plan)
+
+
+def keep_checkpoints(folder: RunFolder, loaded: LoadedJob, plan: Plan) -> tuple[str, ...]:
+    """Make the folder of checkpoints; it and what lies beside it is no code."""
+    path = plan.step.checkpoint.path
+    os.makedirs(path, exist_ok=True)
+    return path, owners_folder(Path(path))
+
+
+def plan_checkpoint(document: Checkpoint | None, folder: Path, run_folder: Path) -> model.CheckpointPolicy:
+    declared = document or Checkpoint()
+    path = folder / declared.path if declared.path is not None else run_folder / "checkpoints"
+    there = find_checkpoints(path, declared.pattern) if declared.path is not None else []
+    return model.CheckpointPolicy(
+        path=str(path),
+        pattern=declared.pattern,
+        resume="self" if declared.resume == (SELF,) else declared.resume,
+        signal=declared.signal,
+        every_s=declared.every,
+        grace_s=declared.grace,
+        ignore={checkpoint.name: checkpoint.mtime_ns for checkpoint in there},
+        declared=document is not None,
+        own_folder=declared.path is None,
+        begin=_begin(declared, folder, there),
+    )
+
+
+def _begin(declared: Checkpoint, folder: Path, there: list[Found]) -> model.Begin | None:
+    """Return what the run begins from by an explicit word; empty `checkpoints` when there is nothing of the kind."""
+    given = declared.begin
+    if given in (None, FRESH):
+        return None
+    if given != EXISTING:
+        place = folder / Path(given).expanduser()
+        one = checkpoint_at(place) if _is_checkpoint(place, declared.pattern) else None
+        there = [one] if one is not None else find_checkpoints(place, declared.pattern)
+    there = sorted(there, key=lambda found: (-1 if found.step is None else found.step, found.mtime_ns))
+    return model.Begin(given=given, checkpoints={found.path: found.mtime_ns for found in there})
+
+
+def _is_checkpoint(place: Path, pattern: str) -> bool:
+    """Return whether a path is a checkpoint and no folder that holds some: by its manifest, else by what it holds."""
+    return place.is_file() or (place / MANIFEST).exists() or not candidates(place, pattern)
+
+
+def examine_checkpoint(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Return the findings on checkpoints and restarts."""
+    name = script_of(loaded.job.run)
+    script = read_script(loaded.folder / name, loaded.folder) if name else Script()
+    findings = _restart(loaded, plan, script)
+    findings += _signal(loaded, plan, script)
+    findings += _place(loaded, plan)
+    findings += _own_folder(loaded, plan, script)
+    findings += _others(loaded, plan, script)
+    if plan.step.checkpoint.begin is not None:
+        return findings + _begins(loaded, plan)
+    return findings + _earlier(loaded, plan)
+
+
+def _earlier(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Say what lies in the folder already; refuse it where the script would go on from it, whatever we do."""
+    checkpoint = plan.step.checkpoint
+    if not checkpoint.ignore:
+        return []
+    file, line = loaded.place("checkpoint", "path")
+    count = len(checkpoint.ignore)
+    there = ("1 checkpoint lies" if count == 1 else f"{count} checkpoints lie") + f" in {checkpoint.path} already"
+    given = sorted(checkpoint.ignore)[-5:]
+    if checkpoint.resume == "self":
+        text = f'{there}, and with resume = "self" the script would continue from them'
+        allowed = "a folder without another run's checkpoints, or the word that they are meant"
+        what = "--begin existing continues from them; else leave out [checkpoint] path, or choose another"
+        return [Finding(text, "error", "foreign-checkpoints", file, line, given, allowed, what)]
+    text = f"{there}; this run does not continue from what was there before"
+    what = "`cordee resume RUN` continues with an earlier run, and --begin existing begins from the newest of these"
+    return [Finding(text, "info", "earlier-checkpoints", file=file, line=line, given=given, next=what)]
+
+
+def _begins(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Say which checkpoint the run begins from, or that there is none such."""
+    checkpoint = plan.step.checkpoint
+    assert checkpoint.begin is not None
+    begin = checkpoint.begin
+    file, line = loaded.place("checkpoint", "begin")
+
+    def refusal(text: str, allowed: str, what: str) -> list[Finding]:
+        return [Finding(text, "error", "no-beginning", file, line, begin.given, allowed, what)]
+
+    if begin.given == EXISTING and checkpoint.own_folder:
+        text = "nothing is there to begin from: without [checkpoint] path a run saves in its own folder, which is new"
+        return refusal(text, "fresh, or the path of a checkpoint", "--begin PATH names the checkpoint")
+    if not begin.checkpoints:
+        where = checkpoint.path if begin.given == EXISTING else begin.given
+        text = f"there is no complete checkpoint to begin from: {where}"
+        allowed = f"a complete checkpoint, or a folder with some that are called {checkpoint.pattern}"
+        return refusal(text, allowed, "leave out --begin to begin at zero, or correct the path")
+    if checkpoint.resume == "self" and any(
+        Path(checkpoint.path, name) not in map(Path, begin.checkpoints) for name in checkpoint.ignore
+    ):
+        text = f'with resume = "self" the script looks into {checkpoint.path} by itself'
+        return refusal(text, EXISTING, "--begin existing, or resume with {checkpoint} in it")
+    newest = list(begin.checkpoints)[-1]
+    found = checkpoint_at(newest)
+    run = owner_of(found, trainers(Path(newest).parent)) if found else None
+    text = f"this run begins from {newest}, which {f'run {run}' if run else 'an unknown run'} made"
+    return [Finding(text, "info", "begins-from", file=file, line=line, given=begin.given)]
+
+
+def _others(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
+    """Warn of a run that trains with the same folder now: what scripts save by themselves cannot be told apart then."""
+    checkpoint = plan.step.checkpoint
+    if checkpoint.own_folder or "cordee.checkpointer" in script.calls:
+        return []
+    others = [trainer.run for trainer in trainers(checkpoint.path) if trainer.training]
+    if not others:
+        return []
+    file, line = loaded.place("checkpoint", "path")
+    text = (
+        f"run {others[0]} trains with the same checkpoint folder; what a script saves while both train belongs to neither, "
+        "and a restart does not continue from it"
+    )
+    what = "leave out [checkpoint] path, so that each run has a folder of its own, or wait for that run"
+    return [Finding(text, "warn", "shared-checkpoints", file=file, line=line, given=checkpoint.path, next=what)]
+
+
+def _own_folder(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
+    """Warn where checkpoints are looked for in the run's own folder, which the script does not seem to know."""
+    checkpoint = plan.step.checkpoint
+    if not checkpoint.own_folder or checkpoint.resume is None or script.goes_on or not script.savers:
+        return []
+    if any("CORDEE_CHECKPOINT_DIR" in word for word in loaded.job.run):
+        return []
+    file, line = loaded.place("checkpoint")
+    text = "without [checkpoint] path the run's own folder is meant, and the script does not seem to save there"
+    what = "set path to the folder that the script saves in, or have it save in CORDEE_CHECKPOINT_DIR"
+    return [Finding(text, "warn", "checkpoint-folder", file=file, line=line, next=what)]
+
+
+def _restart(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
+    checkpoint = plan.step.checkpoint
+    if checkpoint.resume is not None or script.goes_on:
+        return []
+    own = next((word for word in loaded.job.run if word.startswith("-") and "resume" in word), None)
+    file, line = loaded.place("checkpoint")
+    if own is not None:
+        text = f"a restart runs the same command again: whether {own} then continues is up to the script"
+        what = 'resume = "self" in [checkpoint] says that it finds its newest checkpoint'
+        return [Finding(text, "info", "resume-in-run", file=file, line=line, given=own, next=what)]
+    option = script.option("resume", "load-checkpoint", "from-checkpoint", "ckpt-path", "load-ckpt")
+    argument = f"{option.name if option and option.takes_value else '--resume'} {{checkpoint}}"
+    what = f'[checkpoint] with path, pattern and resume = "{argument}"'
+    text = "no resume command is configured: a restart starts training from scratch"
+    if checkpoint.declared and "pattern" in (loaded.job.checkpoint.model_fields_set if loaded.job.checkpoint else ()):
+        given, what = checkpoint.pattern, f'add resume = "{argument}" to [checkpoint]'
+    else:
+        given, what = shlex.join(loaded.job.run), f"save with cordee.checkpointer(...), or add {what}"
+    what += ', or resume = "self" if the script finds its newest checkpoint by itself'
+    severity, count = "warn", plan.step.segment.max_segments
+    if checkpoint.begin is not None:
+        severity = "error"
+        text = "--begin cannot be honoured: no resume command is configured"
+    if count > 1:
+        severity = "error"
+        what += f", or ask for no more than {format_duration(plan.step.segment.limit_s or 0)}"
+        text = f"no resume command is configured: each of the {count} segments of this chain would start training from scratch"
+    return [Finding(text, severity, "restart-from-zero", file=file, line=line, given=given, next=what)]
+
+
+def _signal(loaded: LoadedJob, plan: Plan, script: Script) -> list[Finding]:
+    """Warn when a script that can be read does not handle the signal that would end it."""
+    name = plan.step.checkpoint.signal
+    if name is None or not script.parsed or name in script.signals or "signal.signal" in script.calls:
+        return []
+    file, line = loaded.place("checkpoint", "signal")
+    text = f"the script does not seem to handle {name}, which would end it instead of making it save"
+    allowed = f"a script that calls signal.signal(signal.SIG{name}, ...)"
+    what = "handle it, or remove [checkpoint] signal"
+    return [Finding(text, "warn", "unhandled-signal", file=file, line=line, given=name, allowed=allowed, next=what)]
+
+
+def _place(loaded: LoadedJob, plan: Plan) -> list[Finding]:
+    """Refuse a checkpoint folder that cannot be one, before an hour of training is lost to it."""
+    checkpoint = plan.step.checkpoint
+    if checkpoint.own_folder:
+        return []
+    path = Path(checkpoint.path)
+    existing = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+    file, line = loaded.place("checkpoint", "path")
+    if not existing.is_dir():
+        text, allowed = f"{existing} is not a folder", "a folder"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        text, allowed = f"{existing} cannot be written", "a folder that you may write"
+    else:
+        return _looks_unmatched(loaded, plan, path)
+    what = "choose another [checkpoint] path"
+    given = checkpoint.path
+    return [Finding(text, "error", "checkpoint-place", file=file, line=line, given=given, allowed=allowed, next=what)]
+
+
+def _looks_unmatched(loaded: LoadedJob, plan: Plan, path: Path) -> list[Finding]:
+    """Say when the folder holds numbered files that the pattern misses: the pattern is likely wrong."""
+    pattern = plan.step.checkpoint.pattern
+    if plan.step.checkpoint.resume is None or "/" in pattern or not path.is_dir():
+        return []
+    names = [name for name in sorted(os.listdir(path)) if not name.startswith(".") and any(map(str.isdigit, name))]
+    if not names or any(fnmatch.fnmatchcase(name, pattern) for name in names):
+        return []
+    file, line = loaded.place("checkpoint", "pattern")
+    text = f"no file in {path} is called {pattern}, such as {PurePath(names[-1]).name} is"
+    what = "correct [checkpoint] pattern if these are checkpoints"
+    return [Finding(text, "info", "pattern-matches-none", file=file, line=line, given=pattern, next=what)]

@@ -1,0 +1,168 @@
+"""One training's part of a checkpoint folder, which others may use, too: its names, and what it may restore, replace and remove."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import socket
+from typing import Any, Optional
+
+from cordee.runs.checkpoint import Checkpoint
+from cordee.systems.checkpoints.node.folder import MANIFEST, find_checkpoints, run_of
+
+_OLD = ".old"
+
+
+class Place:
+    """The folder as the training of this process sees it: that of a run (CORDEE_RUN_ID), or one outside a run.
+
+    Of a training's ranks the first alone changes anything there.
+
+    Attributes:
+        saved: paths of the checkpoints that this process saved.
+        goes_on: whether the training was restored, or would have been.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._run = os.environ.get("CORDEE_RUN_ID") or None
+        self._attempt = os.environ.get("CORDEE_ATTEMPT") or "0"
+        self._token = secrets.token_hex(4)
+        self.saved: set[str] = set()
+        self.goes_on = False
+
+    def maker(self) -> dict[str, Any]:
+        """Return what a manifest says of who saved: run, epoch, attempt; None where that is not known."""
+        if self._run is None:
+            return {"run": None, "epoch": None, "attempt": None}
+        return {"run": self._run, "epoch": _number("CORDEE_EPOCH"), "attempt": _number("CORDEE_ATTEMPT")}
+
+    def hidden(self, name: str) -> str:
+        """Return where a checkpoint lies before it has its name, and after it has lost it."""
+        return os.path.join(self._folder, f".{name}.tmp-{self._who()}")
+
+    def _who(self) -> str:
+        """Return who writes, as in the names of hidden folders: this attempt of the run, else this process."""
+        maker = f"{self._run}.{self._attempt}" if self._run else f"{socket.gethostname()}.{os.getpid()}"
+        return f"{maker}.{self._token}"
+
+    def begin(self, partial: str) -> None:
+        os.makedirs(self._folder, exist_ok=True)
+        self.put_back()
+        for name in os.listdir(self._folder):
+            hidden, _, who = name.partition(".tmp-")
+            if hidden.startswith(".step-") and self._is_left_over(who[: -len(_OLD)] if who.endswith(_OLD) else who):
+                shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
+        os.mkdir(partial)
+
+    def _is_left_over(self, who: str) -> bool:
+        """Return whether a hidden folder is what an earlier attempt of this run, or a process that is gone, left."""
+        maker, _, number = who.rpartition(".")[0].rpartition(".")
+        if self._run:
+            return maker == self._run and number != self._attempt
+        return maker == socket.gethostname() and number.isdigit() and not _lives(int(number))
+
+    def put_back(self) -> None:
+        """Give a checkpoint its name back that was set aside for a newer one of the same step, which a kill prevented."""
+        if not os.path.isdir(self._folder):
+            return
+        for name in os.listdir(self._folder):
+            if name.startswith(".step-") and name.endswith(_OLD):
+                aside = os.path.join(self._folder, name)
+                taken = [target for target in self._targets(name[1:].partition(".tmp-")[0]) if os.path.lexists(target)]
+                free = [target for target in self._targets(name[1:].partition(".tmp-")[0]) if target not in taken]
+                if free and run_of(aside) == (True, self._run) and not any(map(self._is_of_run, taken)):
+                    os.rename(aside, free[0])
+
+    def renamed(self, partial: str, name: str) -> str:
+        """Give a complete folder its name, with the run's behind it where another run's checkpoint has that name."""
+        for target in self._targets(name):
+            if os.path.lexists(target):
+                if not self._is_mine(target):
+                    continue
+                os.rename(target, partial + _OLD)
+            try:
+                os.rename(partial, target)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise
+                continue  # another run's came in this moment
+            return target
+        raise FileExistsError(errno.EEXIST, "others have taken its name", name)
+
+    def _targets(self, name: str) -> list[str]:
+        """Return what a checkpoint may be called: its plain name, and that with the run's behind it."""
+        return [os.path.join(self._folder, choice) for choice in (name, f"{name}-{self._run or self._token}")]
+
+    def _is_of_run(self, path: str) -> bool:
+        return run_of(path) == (True, self._run)
+
+    def remove_old(self, keep: int) -> None:
+        """Remove all but the `keep` checkpoints that this run saved last; hidden first, so that none is ever half there."""
+        mine = sorted(
+            (found for found in _whole(self._folder) if self._is_mine(found.path)), key=lambda found: found.mtime_ns
+        )
+        for found in mine[:-keep]:
+            hidden = self.hidden(found.name)
+            try:
+                os.rename(found.path, hidden)
+            except OSError:
+                continue
+            shutil.rmtree(hidden, ignore_errors=True)
+
+    def _is_mine(self, path: str) -> bool:
+        """Return whether a checkpoint may be replaced or removed: this run made it; outside a run, this training did.
+
+        Outside a run nobody tells trainings apart, so that a script that restores goes on with what lies there, and one
+        that does not leaves it alone.
+        """
+        has_manifest, run = run_of(path)
+        return has_manifest and run == self._run and (run is not None or self.goes_on or path in self.saved)
+
+    def restorable(self) -> list[Checkpoint]:
+        """Return what `restore` tries, in this order: this run's own, then the one that the run was told to begin from."""
+        there = _whole(self._folder)
+        if self._run is None:  # of equal steps the one that has the name alone
+            there.sort(key=lambda found: (found.step or 0, "-" not in found.name[len("step-") :]))
+            return there[::-1]
+        if self._in_own_folder():
+            return there[::-1]
+        mine = [found for found in there if run_of(found.path)[1] == self._run]
+        return [*mine[::-1], *self._told(mine)]
+
+    def _in_own_folder(self) -> bool:
+        run_folder = os.environ.get("CORDEE_RUN_DIR")
+        return bool(run_folder) and self._folder.startswith(os.path.join(os.path.abspath(str(run_folder)), ""))
+
+    def _told(self, mine: list[Checkpoint]) -> list[Checkpoint]:
+        """Return the checkpoint that the supervisor chose, where it is another run's, and older ones of that run."""
+        chosen = os.path.abspath(os.environ.get("CORDEE_RESUME_FROM") or "")
+        has_manifest, run = run_of(chosen)
+        if not has_manifest or run == self._run or chosen in [found.path for found in mine]:
+            return []
+        beside = [found for found in _whole(os.path.dirname(chosen)) if run_of(found.path)[1] == run]
+        paths = [found.path for found in beside]
+        return beside[paths.index(chosen) :: -1] if chosen in paths else []
+
+
+def _whole(folder: str) -> list[Checkpoint]:
+    """Return the complete checkpoints of a folder that Cordée made, by whichever run, the newest last."""
+    found = find_checkpoints(folder, "step-*")
+    return [checkpoint for checkpoint in found if os.path.isfile(os.path.join(checkpoint.path, MANIFEST))]
+
+
+def _number(variable: str) -> Optional[int]:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdigit() else None
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,1 @@
+"""Data sets on the node side: the packed format and its readers."""

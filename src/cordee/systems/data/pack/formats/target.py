@@ -1,0 +1,106 @@
+"""Drives a format: shards written by several workers, resumed after a kill, and one index beside them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cordee.systems.data.node.shards.entries import Sample
+from cordee.systems.data.node.shards.index import Shard, write_index
+from cordee.systems.data.pack._base import Options, Packed, Place, Tell
+from cordee.systems.data.pack.formats._base import Format, Placed, Which
+from cordee.systems.data.pack.formats.content import without_unreadable
+from cordee.systems.data.pack.formats.names import NAMES, names_of
+from cordee.systems.data.pack.places import sync
+from cordee.systems.data.pack.state import State
+from cordee.systems.data.pack.tar import Packing, ShardsTarget
+
+if TYPE_CHECKING:
+    from cordee.systems.data.pack._base import Plan
+
+
+class FormatTarget(ShardsTarget):
+    """Packs to shards of a format; files of arrays become files of arrays where the format has a `relayout`."""
+
+    def __init__(self, made: Format) -> None:
+        self.format, self.kind, self.made = made, made.name, re.compile(f"{made.files}|{re.escape(NAMES)}")
+
+    def pack(self, plan: Plan, to: str, options: Options, tell: Tell) -> Packed:
+        relayout = self.format.relayout(plan)
+        return relayout(plan, to, options, tell) if relayout is not None else super().pack(plan, to, options, tell)
+
+    def cut(self, plan: Plan, options: Options) -> list[tuple[int, int]]:
+        return self.format.cut(plan, options.shard_bytes)
+
+    def packing(
+        self, plan: Plan, shards: list[tuple[int, int]], name: str, place: Place, state: State, options: Options
+    ) -> Packing:
+        return _FormatPacking(self.format, plan, shards, name, place, state, options)
+
+    def finish(self, plan: Plan, shards: list[tuple[int, int]], place: Place, state: State) -> None:
+        for name, content in self.format.finish(plan, shards).items():
+            _put(place, state, name, content)
+        names = names_of(plan)
+        if names is not None:
+            _put(place, state, NAMES, names)
+
+
+class _FormatPacking(Packing):
+    def __init__(
+        self,
+        made: Format,
+        plan: Plan,
+        shards: list[tuple[int, int]],
+        name: str,
+        place: Place,
+        state: State,
+        options: Options,
+    ) -> None:
+        super().__init__(plan, shards, name, place, state, options)
+        self.format = made
+
+    def write(self, number: int, add: Tell) -> Callable[[], None]:
+        """Write one shard; return what makes it durable and gives it its name."""
+        partial = self.state.partial(number)
+        rows: dict[bytes, int] = {}
+
+        def once(samples: list[Sample]) -> tuple[Placed, list[Sample]]:
+            which = Which(self.shards, number, [rows[sample.key] for sample in samples])
+            return self.format.write(str(partial), self.plan, samples, which, add), samples
+
+        try:
+            samples = list(self.plan.samples(*self.shards[number]))
+            rows.update((sample.key, row) for row, sample in enumerate(samples))
+            (placed, written), left_out = without_unreadable(self.plan, samples, self.options.skip_unreadable, once)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+        def finish() -> None:
+            if self.options.durable:
+                sync(str(partial))
+            name = self.format.shard(self.name, number)
+            size = partial.stat().st_size
+            for ending, content in placed.beside.items():
+                _put(self.place, self.state, os.path.splitext(name)[0] + ending, content)
+            self.place.take(str(partial), name)
+            self.state.note_left_out(number, left_out)
+            write_index(
+                self.state.part(number),
+                name=self.name,
+                fields=self.plan.fields,
+                classes=(),
+                shards=[Shard(name, size, len(written))],
+                columns=placed.columns(written),
+            )
+
+        return finish
+
+
+def _put(place: Place, state: State, name: str, content: bytes) -> None:
+    partial = state.folder / f"{name.replace('/', '-')}.partial"
+    partial.write_bytes(content)
+    sync(str(partial))
+    place.take(str(partial), name)

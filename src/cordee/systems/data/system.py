@@ -1,0 +1,12 @@
+"""Data: data sets found, packed, measured, and read in an order that survives a restart."""
+
+from __future__ import annotations
+
+from cordee.core.registry import System
+
+SYSTEM = System(
+    name="data",
+    tables={"data": ""},
+    examine="cordee.systems.data.examine:DataExamination",
+    keep="cordee.systems.data.examine:keep_data",
+)

@@ -1,0 +1,10 @@
+"""Images: what a reference means, archives read without being unpacked, a store, and where an image lies here."""
+
+from __future__ import annotations
+
+from cordee.systems.environments.images.errors import ImageError, StoreError
+from cordee.systems.environments.images.locate import locate
+from cordee.systems.environments.images.reference import read_reference
+from cordee.systems.environments.images.store import Store, own_store
+
+__all__ = ["ImageError", "Store", "StoreError", "locate", "own_store", "read_reference"]

@@ -1,0 +1,63 @@
+"""The namespace engine behind the seam: environments into command lines, and what a machine lacks."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from cordee.systems.environments.node.document import Environment
+from cordee.systems.environments.node.engines._base import Engine, EngineError, Launch, Missing
+from cordee.systems.environments.node.engines.namespace.boot import first_words
+from cordee.systems.environments.node.engines.namespace.request import MOUNT_FLAGS, Request
+
+
+class NamespaceEngine(Engine):
+    """Runs commands in namespaces of their own. Needs nothing but the kernel, and squashfuse for squashfs without root."""
+
+    name = "namespace"
+
+    def missing(self, environment: Environment) -> list[Missing]:
+        from cordee.systems.environments.node.engines.namespace.capabilities import missing
+
+        return missing(environment)
+
+    def argv(self, environment: Environment, launch: Launch) -> list[str]:
+        request = _request(environment)
+        request.workdir = launch.workdir or _workdir(environment)
+        request.argv = list(environment.command(launch.argv))
+        if not request.argv:
+            raise EngineError(
+                "there is no command to run, and the image names none", given=environment.image, next="give a command"
+            )
+        return [*first_words(), "run", *request.words()]
+
+    def hold(self, environment: Environment) -> list[str]:
+        request = _request(environment)
+        request.workdir = _workdir(environment)
+        return [*first_words(), "hold", *request.words()]
+
+
+def _workdir(environment: Environment) -> Optional[str]:
+    if environment.root is not None and environment.root.kind == "host":
+        return environment.workdir
+    return environment.begins_in()
+
+
+def _request(environment: Environment) -> Request:
+    root = environment.root
+    if root is None:
+        raise EngineError(
+            "the image of the environment has not been looked up", given=environment.image, next="cordee env pull"
+        )
+    request = Request(root.kind, root.path, environment.writable)
+    for mount in environment.mounts:
+        for flag in mount.flags:
+            if flag not in MOUNT_FLAGS:
+                raise EngineError(
+                    "the namespace engine does not know this flag of a mount",
+                    given=f"{mount.source}:{mount.target}:{flag}",
+                    allowed=list(MOUNT_FLAGS),
+                    next="take it out, or take another engine: --engine podman",
+                )
+        request.mounts.append((mount.source, mount.target, mount.flags))
+    request.devices = list(environment.devices)
+    return request

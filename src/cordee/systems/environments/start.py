@@ -1,0 +1,121 @@
+"""From the name of an EDF to a command line: `cordee env run` is in front of every task, so little is imported on the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cordee.backends import BUILT_IN, HERE
+from cordee.core.documents.config_paths import profile_folders, profile_names
+from cordee.core.documents.faults import document_error
+from cordee.core.documents.files import read_toml
+from cordee.core.findings import Finding
+from cordee.systems.environments.edf import resolve, search_folders
+from cordee.systems.environments.node.choose import Choice, choose_engine
+from cordee.systems.environments.node.document import Environment
+from cordee.systems.environments.node.engines._base import Launch
+
+SHELL = "/bin/sh"
+
+
+@dataclass(frozen=True)
+class SiteWords:
+    """What a cluster's profile says for the start of a command: `[environment] engine, search_path, store`."""
+
+    engine: str | None = None
+    search_path: tuple[str, ...] = ()
+    store: str | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """A command line that is ready to be executed.
+
+    Attributes:
+        argv, env: what to execute, with which environment.
+        choice: the engine, and those that were passed over.
+        environment: with its root.
+        findings: what was worth a warning in the EDF.
+    """
+
+    argv: list[str]
+    env: dict[str, str]
+    choice: Choice
+    environment: Environment
+    findings: tuple[Finding, ...]
+
+
+def site_words(cluster: str, environ: Mapping[str, str] = os.environ) -> SiteWords:
+    """Return what a cluster's profile says, without loading all of it where it says nothing of environments.
+
+    Raises:
+        UsageError: no cluster has this name.
+        DocumentError: its profile is wrong.
+    """
+    known = cluster in BUILT_IN or cluster in profile_names(environ)
+    paths = [folder / f"{cluster}.toml" for folder in profile_folders(environ)]
+    if known and not any("environment" in read_toml(path)[1] for path in paths if path.exists()):
+        return SiteWords()
+    from cordee.systems.environments.prepare import site_of
+
+    site = site_of(cluster, environ)
+    return SiteWords(site.engine, tuple(site.search_path), site.store)
+
+
+def start(
+    name: str,
+    argv: Sequence[str],
+    *,
+    cluster: str = HERE,
+    engine: str | None = None,
+    workdir: str | None = None,
+    lenient: bool = False,
+    terminal: bool = False,
+    environ: Mapping[str, str] = os.environ,
+) -> Start:
+    """Return the command line that runs `argv` in the environment of an EDF.
+
+    Args:
+        name: of the EDF, or its path.
+        argv: the command; empty: the image's own, else a shell when there is a `terminal`.
+        cluster: whose profile counts.
+        engine: over the profile's.
+        workdir: where the command begins, over the environment's.
+        lenient: unknown keys of EDFs are kept.
+        environ: the host's variables.
+
+    Raises:
+        DocumentError: the EDF is not there, or wrong.
+        EngineError: no engine can run it here, or there is nothing to run.
+        CordeeError: its image is not there.
+    """
+    site = site_words(cluster, environ)
+    folders = search_folders(environ, site.search_path)
+    found = resolve(
+        name,
+        cwd=Path.cwd(),
+        variables=environ,
+        search_path=folders,
+        lenient=lenient,
+        config_of=lambda image: located(Environment(name="", image=image), site, environ).config,
+    )
+    if found.refusals():
+        raise document_error(found.refusals())
+    environment = located(found.environment, site, environ)
+    choice = choose_engine(environment, engine or site.engine)
+    words = tuple(argv)
+    if not environment.command(words):
+        words = (environ.get("SHELL", SHELL) if not environment.image else SHELL,) if terminal else ()
+    env = environment.variables(environ)
+    line = choice.engine.argv(environment, Launch(words, env, workdir))
+    return Start(line, env, choice, environment, found.findings)
+
+
+def located(environment: Environment, site: SiteWords, environ: Mapping[str, str] = os.environ) -> Environment:
+    """Return the environment with its root, which is on this machine already or an error that says how it gets there."""
+    from cordee.systems.environments.images.locate import locate
+    from cordee.systems.environments.images.store import own_store
+
+    return locate(environment, own_store(environ, site.store))

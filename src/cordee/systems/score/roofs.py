@@ -1,0 +1,143 @@
+"""What counts as full: of each GPU model the share of a pipe and of DRAM that a well written microbenchmark reaches.
+
+Caps come from TOML files of one shape, `[model."NVIDIA H100 80GB HBM3"]` with any of the keys of the package's own
+`data/gpu-caps.toml`; what a later file says wins, key by key: the package's, the person's
+`~/.config/cordee/gpu-caps.toml` (which `cordee score calibrate` writes), and the file of `--caps`.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cordee.core.documents.config_paths import config_folder
+from cordee.core.documents.toml_lines import error_line, find_line
+from cordee.core.errors import DocumentError
+from cordee.systems.score.result import Caps
+
+PACKAGE_FILE = Path(__file__).with_name("data") / "gpu-caps.toml"
+PIPES = ("tensor", "fp64", "fp32", "fp16")
+LINKS = ("pcie", "c2c", "nvlink")
+_CAPS = (*PIPES, "dram", "instructions")
+_NUMBERS = (
+    *_CAPS,
+    "sms",
+    "peak_flops",
+    "peak_tf32_flops",
+    "peak_fp64_tensor_flops",
+    "peak_fp64_flops",
+    "peak_fp32_flops",
+    "peak_bytes_per_second",
+    *(f"{link}_bytes_per_second" for link in LINKS),
+)
+_WORDS = ("origin", "date", "source", "driver", "host", "note", "method")
+_FALLBACK_ORIGIN = "fallback, not measured"
+CORES = "cores"
+
+
+class CapsTable:
+    """Caps by model."""
+
+    def __init__(self, models: Mapping[str, Mapping[str, Any]], fallback: Mapping[str, float]) -> None:
+        self._models, self._fallback = models, fallback
+
+    def of(self, model: str) -> Caps:
+        """Return what counts as full for a model, by its driver's name; the fallback where nobody measured it."""
+        about = {**self._fallback, **self._about(model)}
+        measured = "origin" in about
+        if model == CORES:
+            return Caps(model, {"instructions": about["instructions"]}, 1.0, _FALLBACK_ORIGIN, measured)
+        links = {
+            link: float(about[f"{link}_bytes_per_second"]) for link in LINKS if f"{link}_bytes_per_second" in about
+        }
+        return Caps(
+            model=model,
+            pipe={pipe: float(about[pipe]) for pipe in PIPES},
+            dram=float(about["dram"]),
+            origin=", ".join(str(about[key]) for key in ("origin", "date") if key in about) or _FALLBACK_ORIGIN,
+            measured=measured,
+            peak_flops=about.get("peak_flops"),
+            peak_bytes_per_second=about.get("peak_bytes_per_second"),
+            sms=int(about["sms"]) if "sms" in about else None,
+            links=links,
+        )
+
+    def _about(self, model: str) -> Mapping[str, Any]:
+        """Return the entry of the longest known name that this model is, or begins with."""
+        wanted = _plain(model)
+        known = [name for name in self._models if wanted == _plain(name) or wanted.startswith(_plain(name))]
+        return self._models[max(known, key=len)] if known else {}
+
+
+def read_caps(path: Path | str | None = None, environ: Mapping[str, str] = os.environ) -> CapsTable:
+    """Return the caps of the package, of the person's settings, and of `path`.
+
+    Raises:
+        DocumentError: a file cannot be read or is none of caps; says the line.
+    """
+    files = [PACKAGE_FILE]
+    own = config_folder(environ) / "gpu-caps.toml"
+    files += [own] if own.is_file() else []
+    files += [Path(path)] if path is not None else []
+    models: dict[str, dict[str, Any]] = {}
+    fallback: dict[str, float] = {}
+    for file in files:
+        document = read_caps_file(file)
+        for model, about in document.get("model", {}).items():
+            near = next((name for name in models if _plain(name) == _plain(model)), model)
+            models.setdefault(near, {}).update(about)
+        fallback.update(document.get("fallback", {}))
+    return CapsTable(models, fallback)
+
+
+def read_caps_file(path: Path) -> dict[str, Any]:
+    """Return a file of caps as it is, checked.
+
+    Raises:
+        DocumentError: it cannot be read, or holds something that is no cap.
+    """
+    try:
+        text = path.read_text()
+        document = tomllib.loads(text)
+    except OSError as error:
+        raise DocumentError(f"cannot read the caps: {error.strerror}", given=str(path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        line = error_line(str(error), text) if isinstance(error, tomllib.TOMLDecodeError) else None
+        raise DocumentError(f"this is no TOML: {error}", file=str(path), line=line) from error
+    for top in document:
+        if top not in ("model", "fallback"):
+            raise _fault(path, text, (top,), "there is no such table", top, ["model", "fallback"])
+    for top, about in document.items():
+        if not isinstance(about, dict):
+            raise _fault(path, text, (top,), "this is a table", f"{top} = {about!r}", '[model."NAME"]')
+    tables = [(("model", name), about) for name, about in document.get("model", {}).items()]
+    for keys, about in [*tables, (("fallback",), document.get("fallback", {}))]:
+        if not isinstance(about, dict):
+            raise _fault(path, text, keys, "a model is a table of numbers", about, _NUMBERS)
+        for name, value in about.items():
+            _check(path, text, (*keys, name), name, value)
+    return document
+
+
+def _check(path: Path, text: str, keys: tuple[str, ...], name: str, value: Any) -> None:
+    if name in _WORDS:
+        return
+    if name not in _NUMBERS:
+        raise _fault(path, text, keys, "there is no such cap or peak", name, [*_NUMBERS, *_WORDS])
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not value > 0:
+        raise _fault(path, text, keys, f"{name} is a number above 0", value, "a number above 0")
+    if name in (*PIPES, "dram") and not 0.05 <= value <= 1.5:
+        raise _fault(path, text, keys, f"{name} is a share of the hardware's counter", value, "0.05 to 1.5")
+
+
+def _fault(path: Path, text: str, keys: Sequence[str], what: str, given: Any, allowed: Any) -> DocumentError:
+    return DocumentError(what, file=str(path), line=find_line(text, tuple(keys)), given=given, allowed=allowed)
+
+
+def _plain(model: str) -> str:
+    words = model.lower().replace("-", " ").split()
+    return " ".join(word for word in words if word not in ("nvidia", "tesla", "graphics"))

@@ -1,0 +1,94 @@
+"""Is the memory of a GPU sound?"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+from cordee.machine.gpus import Gpu, GpuSource
+from cordee.systems.vetting.node.checks._base import Context, Parameter, Result
+from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, Finding, GpuCheck, not_told
+
+_VALUES = ("ecc_uncorrectable", "remap_failure", "retired_pages")
+_FACTS = (
+    "ecc_enabled",
+    "ecc_corrected",
+    "ecc_uncorrectable",
+    "ecc_aggregate_corrected",
+    "ecc_aggregate_uncorrectable",
+    "sram_threshold_exceeded",
+    "remapped_rows_corrected",
+    "remapped_rows_uncorrectable",
+    "remap_pending",
+    "remap_failure",
+    "remap_banks",
+    "retired_pages",
+    "retired_pending",
+)
+
+
+class EccCheck(GpuCheck):
+    """Fails for errors that were not corrected since the driver was loaded, and for repairs that failed or wait for a reset.
+
+    Warns for many corrected errors, for banks without spare rows, for many retired pages and where ECC is switched off.
+    """
+
+    name = "gpu.ecc"
+    title = "Is the memory of a GPU sound?"
+    parts = ("ecc",)
+    parameters = (
+        Parameter("max_uncorrectable", "count", "uncorrectable errors since the driver was loaded", default=0),
+        Parameter(
+            "warn_corrected", "count", "corrected errors since the driver was loaded, from which it warns", default=1000
+        ),
+        Parameter("warn_retired_pages", "count", "retired pages from which it warns; there is room for 64", default=60),
+        EXPECTED,
+        DEVICES,
+    )
+
+    def judge(self, gpus: list[Gpu], source: GpuSource, parameters: dict[str, Any], context: Context) -> Result:
+        without = [gpu for gpu in gpus if not gpu.lost and _has_no_ecc(gpu)]
+        if len(without) == len(gpus):
+            return self.result("skip", f"{', '.join(map(str, gpus))}: no ECC, the driver says")
+        findings: list[Finding] = []
+        for gpu in gpus:
+            findings += _faults(gpu, parameters)
+            if gpu.ecc_uncorrectable is None and gpu.ecc_enabled is not False and gpu not in without:
+                findings.append(not_told(gpu, "ecc_uncorrectable"))
+        count = sum(gpu.ecc_uncorrectable or 0 for gpu in gpus)
+        return self.conclude(
+            findings,
+            gpus,
+            f"no uncorrectable errors, no repairs failed or pending on {len(gpus)} GPUs",
+            _FACTS,
+            value=count,
+            unit="uncorrectable errors",
+            threshold=parameters["max_uncorrectable"],
+        )
+
+
+def _has_no_ecc(gpu: Gpu) -> bool:
+    """Return whether the driver says that there is no such thing, rather than refusing or failing to say."""
+    told = gpu.ecc_enabled is not None or any(getattr(gpu, name) is not None for name in _VALUES)
+    return not told and all(name in gpu.missing and gpu.missing[name].cause == "absent" for name in _VALUES)
+
+
+def _faults(gpu: Gpu, parameters: dict[str, Any]) -> Iterator[Finding]:
+    uncorrectable, banks = gpu.ecc_uncorrectable or 0, gpu.remap_banks or {}
+    if uncorrectable > parameters["max_uncorrectable"]:
+        yield Finding(gpu, "fail", f"{uncorrectable} uncorrectable ECC errors since the driver was loaded")
+    if gpu.remap_failure:
+        yield Finding(gpu, "fail", "row remapping failed: it must be replaced")
+    if gpu.remap_pending:
+        yield Finding(gpu, "fail", "row remapping is pending: it must be reset")
+    if gpu.retired_pending:
+        yield Finding(gpu, "fail", "page retirement is pending: it must be reset")
+    if gpu.sram_threshold_exceeded:
+        yield Finding(gpu, "fail", "more uncorrectable errors of its SRAM than the driver allows: it must be replaced")
+    if banks.get("none"):
+        yield Finding(gpu, "warn", f"{banks['none']} banks of its memory have no spare row left")
+    if (gpu.retired_pages or 0) >= parameters["warn_retired_pages"]:
+        yield Finding(gpu, "warn", f"{gpu.retired_pages} pages of its memory are retired; there is room for 64")
+    if (gpu.ecc_corrected or 0) >= parameters["warn_corrected"]:
+        yield Finding(gpu, "warn", f"{gpu.ecc_corrected} corrected ECC errors since the driver was loaded")
+    if gpu.ecc_enabled is False:
+        yield Finding(gpu, "warn", "ECC is switched off: errors of its memory go unnoticed")

@@ -1,0 +1,46 @@
+"""Does something hold a GPU's clocks down?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cordee.machine.gpus import Gpu, GpuSource
+from cordee.systems.vetting.node.checks._base import Context, Result
+from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, Finding, GpuCheck, not_told
+
+# Of NVML's reasons. Idleness, clocks that were set and the power limit are how a GPU is run, not faults.
+_FAIL = {
+    "hardware slowdown": "the hardware has slowed it down (heat, power or an external signal)",
+    "hardware thermal": "the hardware has slowed it down for heat",
+    "power brake": "its power supply has slowed it down",
+}
+_WARN = {"software thermal": "the driver has slowed it down for heat"}
+
+
+class ThrottleCheck(GpuCheck):
+    """Reads why the clocks are low: by hardware or for want of power it fails, for heat by the driver it warns."""
+
+    name = "gpu.throttle"
+    title = "Does something hold a GPU's clocks down?"
+    parts = ("throttle", "heat")
+    parameters = (EXPECTED, DEVICES)
+
+    def judge(self, gpus: list[Gpu], source: GpuSource, parameters: dict[str, Any], context: Context) -> Result:
+        findings = []
+        for gpu in gpus:
+            if gpu.throttle_reasons is None:
+                findings.append(not_told(gpu, "throttle_reasons"))
+            for table, status in ((_FAIL, "fail"), (_WARN, "warn")):
+                texts = [text for reason, text in table.items() if reason in (gpu.throttle_reasons or ())]
+                if texts:
+                    findings.append(Finding(gpu, status, "; ".join(texts)))
+        slowed = [gpu for gpu in gpus if {*_FAIL, *_WARN} & set(gpu.throttle_reasons or ())]
+        return self.conclude(
+            findings,
+            gpus,
+            f"nothing holds down the clocks of {len(gpus)} GPUs",
+            ("throttle_reasons", "clock_sm_mhz", "temperature_c", "power_w", "power_limit_w"),
+            value=len(slowed),
+            unit="GPUs slowed down",
+            threshold=0,
+        )

@@ -1,0 +1,1 @@
+"""The vetting protocol: a YAML document into checks, groups, rules and conditions."""

@@ -1,0 +1,18 @@
+"""Vetting: nodes looked at before they are used, from what each says of itself to a verdict on all of them."""
+
+from __future__ import annotations
+
+from cordee.core.registry import System
+
+SYSTEM = System(
+    name="vetting",
+    tables={"vet": ""},
+    always=True,
+    read="cordee.systems.vetting.protocol.of_job:read_protocol",
+    examine="cordee.systems.vetting.examine:VettingExamination",
+    keep="cordee.systems.vetting.examine:keep_protocol",
+    node_parts={
+        "preparation": "cordee.systems.vetting.node.preparation:Vetting",
+        "checks": "cordee.systems.vetting.node.checks",
+    },
+)

@@ -1,0 +1,1 @@
+"""Telemetry on the node side: the catalogue, samplers, the recorder, the block log."""

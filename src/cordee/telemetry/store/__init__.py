@@ -1,0 +1,1 @@
+"""Telemetry on the document side: sealed series, the reader, views."""

@@ -1,0 +1,403 @@
+"""Reading a run, also while it goes on: state, samples, user events and logs; what is sealed and what is not as one.
+
+```python
+import cordee
+
+run = cordee.open_run("runs/char-gpt-20261121T012244Z-kqzv")
+print(run.state.state, run.groups())
+grid = run.grid("rank", ["memory_rss_bytes"])
+grid.values  # float32 (metric, time, device)
+run.series("loss").mean
+```
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cordee.core.errors import RunFolderError, RunNotFound, UsageError
+from cordee.machine.opening import read_json
+from cordee.runs.folder import RunFolder
+from cordee.runs.journal import read_journal
+from cordee.runs.logframes import LogReader
+from cordee.runs.state import RunState, replay
+from cordee.telemetry.node.blocklog import merge_facts
+from cordee.telemetry.node.recording import all_ended, is_recording, read_recorders
+from cordee.telemetry.store.model import Event, Grid, Series
+from cordee.telemetry.store.sealed import Commit, commit_key, read_commit, read_facts
+from cordee.telemetry.store.tail import LiveEvents, Tail, merged_packed
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas
+    import xarray
+
+    from cordee.telemetry.store.gridread import Source
+    from cordee.telemetry.store.grids import Samples
+    from cordee.telemetry.store.logged_values import Logged
+    from cordee.telemetry.store.missing import Missing
+
+
+def open_run(run: str | os.PathLike[str], *, packed: bool = False) -> Run:
+    """Open a run or a recording by its folder, or a run by its id or what else `cordee runs` takes.
+
+    Runs are looked for in `CORDEE_RUNS`; without it in `runs/` and in the folders that cluster profiles name.
+
+    Args:
+        packed: keep what is not sealed in single precision, in a third of the memory, for large recordings.
+
+    Raises:
+        RunNotFound: no run answers to it.
+    """
+    folder = RunFolder(os.fspath(run))
+    if folder.exists() or is_recording(folder):
+        return Run(folder, packed=packed)
+    from cordee.core.documents.config_paths import profile_runs
+    from cordee.runs.index import find_run
+
+    chosen = os.environ.get("CORDEE_RUNS")
+    try:
+        found = find_run(os.fspath(run), *([chosen] if chosen else ["runs", *profile_runs()]))
+    except RunNotFound as error:
+        if not folder.root.is_dir():
+            raise
+        raise RunNotFound(
+            "this folder holds neither a run nor a recording",
+            given=str(folder.root),
+            allowed="what `cordee run` left below runs/, or `cordee record -o DIR`, or `cordee score import`",
+        ) from error
+    return Run(found, packed=packed)
+
+
+class Run:
+    """One run, as it is now; every question reads what is new since the last one.
+
+    Attributes:
+        id: the run's id.
+        folder: its paths.
+    """
+
+    def __init__(self, folder: RunFolder, *, packed: bool = False) -> None:
+        self.folder = folder
+        self.id = folder.root.resolve().name
+        self._plan: dict[str, Any] | None = None
+        self._tail = Tail(folder.telemetry, packed=packed)
+        self._live = LiveEvents(folder.telemetry)
+        self._commit = Commit()
+        self._commit_key: Any = None
+        self._facts: tuple[Any, dict[str, dict[str, dict[str, Any]]]] | None = None
+        self._sources: dict[str, tuple[Any, Source]] = {}
+        self._of_logged: Logged | None = None
+
+    def __repr__(self) -> str:
+        return f"<cordee run {self.id}>"
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """The frozen plan.
+
+        Raises:
+            RunFolderError: it is missing or damaged.
+        """
+        if self._plan is None:
+            try:
+                self._plan = read_json(self.folder.plan, self.folder.root)
+            except (OSError, ValueError) as error:
+                raise RunFolderError(f"cannot read the plan: {error}", given=str(self.folder.plan)) from error
+        assert self._plan is not None
+        return self._plan
+
+    @property
+    def state(self) -> RunState:
+        """The replay of the journal as it is now."""
+        return replay(read_journal(self.folder.journal), self.id)
+
+    @property
+    def logs(self) -> LogReader:
+        """What the ranks printed."""
+        return LogReader(self.folder.logs, self._places)
+
+    def seal(self) -> float | None:
+        """Seal what nobody writes to any more, so that later questions are quick; returns the time sealed until.
+
+        The samplers of a recording write side by side: it is sealed as a whole, once all of them have ended.
+        """
+        from cordee.telemetry.store.seal import seal
+
+        if is_recording(self.folder):
+            recorders, _ = read_recorders(self.folder)
+            if not all_ended(self.folder, recorders):
+                return read_commit(self.folder.telemetry).sealed_until
+            return seal(self.folder.root, final=True)
+        return seal(self.folder.root, final=self.state.ended)
+
+    def groups(self) -> list[str]:
+        """Return the names of the groups that have samples, such as `node` and `rank`."""
+        from cordee.telemetry.store.grids import group_name
+
+        self._look()
+        packed = merged_packed(self._tail.parts)
+        unsealed = {group_name(schema) for identity, schema in self._tail.schemas.items() if identity in packed}
+        unsealed |= {name for name, window in self._tail.windows.items() if not window.empty}
+        return sorted(unsealed | set(self._commit.groups))
+
+    def metrics(self, group: str) -> dict[str, dict[str, Any]]:
+        """Return what is measured of a group, by the metric's name: `{name, unit, source}`.
+
+        Raises:
+            UsageError: there is no such group.
+        """
+        return dict(self.source(group).metrics)
+
+    def clock_jumps(self, group: str) -> dict[str, float]:
+        """Return by how many seconds the clock of a node went back while it measured, where it did; of what is not sealed.
+
+        Raises:
+            UsageError: there is no such group.
+        """
+        import numpy as np
+
+        self.source(group)
+        if group in self._tail.windows:
+            return dict(self._tail.windows[group].jumps)
+        found: dict[str, float] = {}
+        for of_schema in self._packed(group):
+            times = of_schema.times
+            if not (np.diff(times) < -of_schema.schema["cadence"]).any():
+                continue
+            seen = dict.fromkeys(zip(times.tolist(), of_schema.values[:, 0, 0].tolist(), strict=True))
+            times = np.array([moment for moment, _ in seen])  # what was sent twice is there twice
+            back = float((np.maximum.accumulate(times) - times).max(initial=0.0))
+            if back > of_schema.schema["cadence"]:
+                node = str(of_schema.schema["node"])
+                found[node] = max(back + of_schema.schema["cadence"], found.get(node, 0.0))
+        return found
+
+    def grid(
+        self,
+        group: str,
+        metrics: Sequence[str] | None = None,
+        start: float | None = None,
+        stop: float | None = None,
+        *,
+        every: int | None = None,
+        statistic: str = "mean",
+    ) -> Grid:
+        """Return the samples of a group, of all metrics and all of the time unless said otherwise.
+
+        Args:
+            metrics: only these, in this order.
+            start, stop: only from `start` and before `stop`, UTC epoch seconds.
+            every: bins of this many seconds instead of samples: 5 or 60.
+            statistic: of each bin: mean, min, max or count.
+
+        Raises:
+            UsageError: there is no such group, metric, bin or statistic, or the answer would take over 8 GB.
+        """
+        from cordee.telemetry.store.gridread import read_grid
+
+        return read_grid(self.source(group), metrics, start, stop, every, statistic)
+
+    def source(self, group: str) -> Source:
+        """Return what is sealed of a group and its tail as one, as it is now: what `grid` and views read.
+
+        Raises:
+            UsageError: there is no such group.
+        """
+        from cordee.telemetry.store.gridread import Source
+
+        self._look()
+        window = self._tail.windows.get(group)
+        if window is not None and window.empty:
+            window = None
+        sealed, packed = self._commit.groups.get(group), self._packed(group)
+        if sealed is None and window is None and not packed:
+            raise UsageError("there are no samples of this group", given=group, allowed=self.groups() or "no group yet")
+        key: Any = (self._commit_key, id(window))
+        if window is not None:  # what the first samples say of the time may change with more of them
+            key += (len(window.devices), len(window.metrics), window.length if sealed is None else 0)
+        if packed or group not in self._sources or self._sources[group][0] != key:
+            self._sources[group] = (key, Source(self.folder.telemetry, group, sealed, window, packed))
+        return self._sources[group][1]
+
+    def facts(self, group: str) -> dict[str, dict[str, Any]]:
+        """Return what is known of a group's devices, by node: `{devices: {device: {...}}, missing: {metric: reason}, remarks}`.
+
+        Ranks are named as text. See `cordee.telemetry.node.blocklog.encode_facts`. While nothing new is told it is the same object, which
+        is not to be changed.
+        """
+        self._look()
+        key = (self._commit_key, tuple((part.path, len(part.facts)) for part in self._tail.parts))
+        if self._facts is None or self._facts[0] != key:
+            known = read_facts(self.folder.telemetry)
+            for part in self._tail.parts:
+                for news in part.facts:
+                    merge_facts(known, news)
+            groups: dict[str, dict[str, dict[str, Any]]] = {}
+            for facts in known.values():
+                groups.setdefault(facts["group"], {})[facts["node"]] = facts
+            self._facts = (key, groups)
+        return self._facts[1].setdefault(group, {})
+
+    def events(self, name: str | Collection[str] | None = None) -> dict[str, np.ndarray]:
+        """Return what ranks logged with `cordee.log`, by metric name (only `name`, or these names, when given).
+
+        Each is a structured array with attempt, rank, offset, step (-1: none), time, value, ordered by attempt, rank
+        and offset; nothing is in it twice.
+        """
+        self._look()
+        return self._logged().events(self._commit, name)
+
+    def series(self, name: str) -> Series:
+        """Return a user metric over the ranks in the order of steps; without steps, of each rank's calls in order.
+
+        Raises:
+            UsageError: nothing was logged under this name.
+        """
+        from cordee.telemetry.store.series import joined, newest_attempts, thinned, without_steps
+
+        self._look()
+        logged = self._logged()
+        table = logged.steps(self._commit, self._commit_key, name)
+        if table.shape[1]:
+            return _series(name, table)
+        rows = logged.events(self._commit, name).get(name)
+        if rows is None:
+            raise UsageError(
+                "no rank logged this metric", given=name, allowed=logged.names(self._commit) or "nothing was logged yet"
+            )
+        return _series(name, newest_attempts(joined([thinned(without_steps(rows))])))
+
+    def logged(self) -> list[str]:
+        """Return the names of the metrics that ranks logged, also Cordée's own, which begin with `cordee/`."""
+        self._look()
+        return self._logged().names(self._commit)
+
+    def last_events(self) -> list[Event]:
+        """Return the user events since the last call, cheaply; the first call returns those that are not sealed yet."""
+        return self._live.read()
+
+    def to_xarray(self, group: str, **selection: Any) -> xarray.Dataset:
+        """Return a group as a Dataset: one variable (time, device) per metric, with unit and source; see `grid`."""
+        import numpy as np
+        import xarray
+
+        grid = self.grid(group, **selection)
+        times = (grid.times * 1e9).astype(np.int64).astype("datetime64[ns]")
+        variables = {
+            name: (("time", "device"), grid.values[at], {"units": grid.units[name], "source": grid.sources[name]})
+            for at, name in enumerate(grid.metrics)
+        }
+        attributes = {"run": self.id, "group": group, "cadence_seconds": grid.cadence}
+        return xarray.Dataset(variables, coords={"time": times, "device": grid.devices}, attrs=attributes)
+
+    def to_pandas(self, what: str, names: Sequence[str] | None = None, **selection: Any) -> pandas.DataFrame:
+        """Return a group's samples, or with `events` what ranks logged, as a tidy DataFrame.
+
+        Samples: one row for each time (UTC) and device, which are the index; a column for each metric, NaN = missing.
+        Events: one row for each value: time, name, rank, attempt, step (NA: none), value; in the order of time.
+        `attrs` holds `run`; of samples also `group`, `cadence_seconds`, and `units` and `sources` by metric.
+
+        Args:
+            names: only these metrics.
+            selection: of samples, what `grid` takes: start, stop, every, statistic; of events start and stop.
+
+        Raises:
+            UsageError: there is no such group or metric, the answer would take over 8 GB, or pandas is not installed.
+        """
+        from cordee.telemetry.store.frames import events_frame, samples_frame
+
+        names = [names] if isinstance(names, str) else names
+        if what == "events":
+            return events_frame(self.id, self.events(), self.dropped_events, names, **selection)
+        return samples_frame(self.id, self.grid(what, names, **selection))
+
+    @property
+    def dropped_events(self) -> int:
+        """User events that ranks had to drop because nobody took them in time."""
+        self._look()
+        return self._commit.dropped_events + sum(part.dropped_events for part in self._tail.parts)
+
+    def missing(self) -> list[Missing]:
+        """Return what is not there of the telemetry and why: damage, files not copied, wrong clocks, what was left out.
+
+        Damage within a sealed file is known once that part of it was read.
+        """
+        from cordee.telemetry.store.missing import missing_events, missing_in_log, missing_samples, missing_shards
+
+        self._look()
+        commit, parts, windows = self._commit, self._tail.parts, self._tail.windows
+        jumps: dict[str, float] = {}
+        for window in windows.values():
+            for node, back_s in window.jumps.items():
+                jumps[node] = max(back_s, jumps.get(node, 0.0))
+        outside = {name: axes.outside for name, axes in commit.groups.items()}
+        for name, (_, source) in self._sources.items():
+            outside[name] = outside.get(name, 0) + source.outside()
+        damaged = {shard: why for _, source in self._sources.values() for shard, why in source.damaged().items()}
+        capped = self._tail.names.capped_values if self._tail.names is not None else 0
+        dropped = commit.dropped_events + sum(part.dropped_events for part in parts)
+        return [
+            *missing_shards(self.folder.telemetry, commit, damaged),
+            *missing_in_log(
+                commit.skipped_bytes + sum(part.skipped_bytes for part in parts),
+                commit.malformed_records + sum(part.malformed_records for part in parts),
+            ),
+            *missing_samples(outside, jumps),
+            *missing_events(dropped, commit.capped_values + capped),
+        ]
+
+    def _look(self) -> None:
+        """Bring commit and tail up to date, as one: no part is in both or in none."""
+        for _ in range(10):
+            key = commit_key(self.folder.telemetry)
+            if key != self._commit_key:
+                self._commit = read_commit(self.folder.telemetry)
+                self._commit_key = key
+            try:
+                self._tail.refresh(self._commit.parts)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise RunFolderError(
+                    f"the telemetry cannot be read: {error.strerror}",
+                    given=str(error.filename or self.folder.telemetry),
+                ) from error
+            if commit_key(self.folder.telemetry) == key:
+                return
+        raise RunFolderError("the telemetry changes faster than it can be read", given=str(self.folder.telemetry))
+
+    def _packed(self, group: str) -> list[Samples]:
+        from cordee.telemetry.store.grids import Samples, group_name
+
+        schemas = {key: schema for key, schema in self._tail.schemas.items() if group_name(schema) == group}
+        packed = merged_packed(self._tail.parts)
+        found = [Samples(schema, packed[key]) for key, schema in schemas.items() if key in packed]
+        return [samples for samples in found if len(samples.times)]
+
+    def _logged(self) -> Logged:
+        from cordee.telemetry.store.logged_values import Logged
+
+        if self._of_logged is None:
+            self._of_logged = Logged(self.folder.telemetry, self._tail)
+        return self._of_logged
+
+    def _places(self, rank: int) -> list[str]:
+        """Return the nodes that a rank has run on, from the journal."""
+        nodes: dict[str, None] = {}
+        for event in read_journal(self.folder.journal):
+            if event["event"] == "attempt_started":
+                for placed in event.get("nodes", []):
+                    if rank in placed["ranks"]:
+                        nodes[placed["node"]] = None
+        return list(nodes)
+
+
+def _series(name: str, table: np.ndarray) -> Series:
+    """Return a table of steps (see `cordee.telemetry.store.series`) as a series."""
+    import numpy as np
+
+    _, _, steps, count, total, low, high, times = table
+    return Series(name, steps.astype(np.int64), times, total / count, low, high, count.astype(np.int64))

@@ -1,0 +1,112 @@
+"""From a rank's events to what the journal keeps of its data."""
+
+from __future__ import annotations
+
+from cordee.control.agent.data_positions import DataPositions
+from cordee.control.supervisor.data_read import DataRead
+from cordee.runs.journal import JournalWriter, read_journal
+from cordee.wire import messages
+from cordee.wire.messages import DataSave
+
+
+def event(step=None, **values):
+    return (0, 1.0, step, values)
+
+
+def told(name="corpus", **values):
+    return event(**{f"cordee/data/{name}/{key}": float(value) for key, value in values.items()})
+
+
+def test_totals_are_kept_by_set_and_other_events_are_passed_over():
+    positions = DataPositions()
+    positions.take(1, 3, [event(4, loss=1.0), event(other=2.0), told(position=8, begin=0, given=4, bytes=99)])
+    positions.take(1, 3, [told("a/b", position=16, begin=0), event(**{"cordee/data/corpus/position": float("nan")})])
+    assert positions.news() == (
+        messages.DataRead(1, 3, "corpus", 1, begin=0, position=8, given=4),
+        messages.DataRead(1, 3, "a/b", 1, begin=0, position=16),
+    )
+    assert positions.news() == ()
+
+
+def test_every_saved_position_is_told_and_then_which_checkpoint_it_is_of():
+    positions = DataPositions()
+    positions.take(2, 0, [told(position=8, begin=0, given=4)])
+    positions.take(2, 0, [told(position=16, begin=0, given=8, saved=16, saved_given=8)])
+    positions.take(2, 0, [event(1, **{"cordee/checkpoint_seconds": 0.5})])
+    positions.take(2, 0, [told(position=24, begin=0, given=12, saved=24, saved_given=12)])
+    (news,) = positions.news()
+    assert news.saves == (DataSave(16, given=8), DataSave(16, step=1), DataSave(24, given=12))
+
+
+def test_each_turn_is_told_by_itself():
+    positions = DataPositions()
+    positions.take(1, 0, [told(turn=1, position=40, begin=0, given=20), told(turn=2, position=16, given=0)])
+    positions.take(1, 0, [told(turn=2, position=32, begin=16, given=8, saved=32, saved_given=8)])
+    first, second = positions.news()
+    assert (first.turn, first.begin, first.position, first.given) == (1, 0, 40, 20)
+    assert (second.turn, second.begin, second.position, second.given) == (2, 16, 32, 8)
+    assert second.saves == (DataSave(32, given=8),)
+
+
+def test_an_agent_that_heard_only_the_last_telling_says_of_it_what_another_would():
+    last = told(turn=2, position=250, begin=100, given=50, samples=90, saved=216, saved_given=39)
+    there, late = DataPositions(), DataPositions()
+    there.take(1, 0, [told(turn=1, position=40, begin=0, given=40, samples=40)])
+    there.take(1, 0, [told(turn=2, position=216, begin=100, given=39, samples=79, saved=216, saved_given=39)])
+    there.news()
+    there.take(1, 0, [last])
+    late.take(1, 0, [last])
+    (news,) = late.news()
+    assert news.saves == (DataSave(216, given=39),)
+    assert (news._replace(saves=()),) == there.news()
+
+
+def journal(tmp_path):
+    return JournalWriter(tmp_path, "supervisor-1", 1)
+
+
+def written(tmp_path):
+    keys = ("attempt", "set", "begin", "position", "readers", "given", "saves")
+    return [tuple(event[key] for key in keys) for event in read_journal(tmp_path)]
+
+
+def said(rank, position, saves=(), attempt=1, begin=0, **more):
+    return messages.DataRead(attempt, rank, "c", 1, begin=begin, position=position, saves=tuple(saves), **more)
+
+
+def test_the_journal_is_told_of_begins_and_saves_and_of_the_rest_at_the_end(tmp_path):
+    data = DataRead(journal(tmp_path))
+    data.take([said(0, 8, given=4), said(1, 8, given=4)])
+    data.write()
+    data.take([said(0, 16, given=8)])
+    data.write()
+    data.take([said(0, 24, [DataSave(24, given=12)], given=12)])
+    data.take([said(1, 24, [DataSave(24, given=12), DataSave(24, step=2)], given=12)])
+    data.write()
+    data.take([said(0, 32, given=16)])
+    data.end(1)
+    data.write()
+    data.write()
+    assert written(tmp_path) == [
+        (1, "c", [0], 8, 2, 8, []),
+        (1, "c", [0], 24, 2, 24, [{"position": 24, "step": 2, "readers": 2, "given": 24}]),
+        (1, "c", [0], 32, 2, 28, []),
+    ]
+
+
+def test_a_save_that_ranks_tell_one_after_another_is_told_again_with_all_of_them(tmp_path):
+    data = DataRead(journal(tmp_path))
+    for rank in (0, 1):
+        data.take([said(rank, 8, [DataSave(8, given=4)], given=4)])
+        data.write()
+    assert [event[-1] for event in written(tmp_path)] == [
+        [{"position": 8, "step": None, "readers": 1, "given": 4}],
+        [{"position": 8, "step": None, "readers": 2, "given": 8}],
+    ]
+
+
+def test_what_a_rank_does_not_count_is_not_taken_for_nothing(tmp_path):
+    data = DataRead(journal(tmp_path))
+    data.take([said(0, 8, given=4), said(1, None, begin=None)])
+    data.write()
+    assert written(tmp_path) == [(1, "c", [0], 8, 2, None, [])]

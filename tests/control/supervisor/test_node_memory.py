@@ -1,0 +1,91 @@
+"""What agent and ranks leave for each other in a node's memory, where that is full, emptied, or taken by somebody else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+
+from cordee.machine.memory_limits import NodeFolder, folders_of, memory_places
+from cordee.testing.preloading import build_faults, faulty
+
+TMP = tempfile.gettempdir()
+
+
+def troubles(run):
+    found = [event["finding"] for event in run.events("finding")]
+    return [finding["text"] for finding in found if finding["rule"] == "control-trouble"]
+
+
+def preload(monkeypatch, **faults):
+    for name, value in faulty(build_faults(faults.pop("into")), **faults).items():
+        monkeypatch.setenv(name, value)
+
+
+def test_where_memory_is_full_channels_are_made_on_a_disk_and_that_is_said(job, start, tmp_path, monkeypatch):
+    preload(monkeypatch, into=tmp_path, no_room_in=["/dev/shm"])
+    run = start(job(toml="[need]\nranks_per_node = 2"))
+    state = run.wait_end()
+    assert (state.state, state.restarts, state.step) == ("finished", 0, 19)
+    (text,) = troubles(run)
+    assert "not in memory: /dev/shm: No space left on device" in text
+
+
+def test_where_no_place_has_room_the_rank_does_not_start_and_the_run_says_why(job, start, tmp_path, monkeypatch):
+    preload(monkeypatch, into=tmp_path, no_room_in=["/dev/shm", TMP, "/tmp"])
+    run = start(job(toml="[need]\nranks_per_node = 2"), restart__retries=0)
+    state = run.wait_end()
+    assert (state.state, state.exit_code) == ("failed", 1)
+    assert "did not start: the channel of rank 0 needs 1.05 MB" in state.text
+    assert "/dev/shm: No space left on device" in state.text
+
+
+def test_memory_that_was_emptied_at_logout_is_made_again_for_the_next_attempt(job, start):
+    run = start(job(run="python train.py 400 0.02"))
+    run.wait(lambda state: state.checkpoint is not None)
+    (folder,) = folders_of(run.folder.id, "local-0")
+    shutil.rmtree(folder.parent)
+    run.kill("rank 0")
+    state = run.wait_end()
+    assert (state.state, state.restarts, state.step) == ("finished", 1, 399)
+    assert list(folders_of(run.folder.id, "local-0")) == []
+
+
+def test_what_a_killed_run_left_is_swept_by_a_later_one_and_what_is_in_use_is_not(job, start):
+    left = start(job(run="python train.py 500 0.02"))
+    left.wait_training()
+    (folder,) = folders_of(left.folder.id, "local-0")
+    assert oct(folder.parent.parent.stat().st_mode & 0o777) == "0o700"
+    left.end()
+    os.utime(folder / "in-use", (time.time() - 86400,) * 2)
+    used = NodeFolder(memory_places()[0], f"{left.folder.id}-beside", "local-0")
+    os.utime(used.path / "in-use", (time.time() - 86400,) * 2)
+    run = start(job())
+    assert run.wait_end().state == "finished"
+    assert not folder.exists()
+    assert used.path.exists()
+    used.remove()
+
+
+def test_a_garbled_request_is_said_and_the_run_goes_on(job, start):
+    run = start(job(run="python train.py 100 0.02"))
+    run.wait_training()
+    (run.folder.requests / "a.json").write_text("[" * 100_000)
+    run.wait(lambda _: troubles(run))
+    state = run.wait_end()
+    assert (state.state, state.restarts) == ("finished", 0)
+    assert "the supervisor: reading requests failed: RecursionError" in troubles(run)[0]
+
+
+def test_an_agent_whose_sampling_fails_says_so_and_stays(job, tmp_path):
+    from cordee.testing.runs import LocalRun
+
+    with_trouble = LocalRun(job(run="python train.py 20 0.1"), tmp_path / "runs", vet__max_load=1000.0)
+    folder = NodeFolder(memory_places()[0], with_trouble.folder.id, "local-0")
+    (folder.path / "ranks.new").mkdir()
+    with with_trouble as run:
+        state = run.wait_end()
+        assert (state.state, state.restarts, state.step) == ("finished", 0, 19)
+        assert any("what this node measures is not complete: IsADirectoryError" in text for text in troubles(run))
+    folder.remove()

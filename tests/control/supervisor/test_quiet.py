@@ -1,0 +1,269 @@
+"""What a supervisor asks of the run's file system in its steady state, and how long it holds its nodes at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cordee.backends.local.node.allocation import LocalAllocation
+from cordee.backends.slurm import asking
+from cordee.control.agent import rescue
+from cordee.control.supervisor import closing_findings as remarks
+from cordee.control.supervisor import ending, telling, ticker
+from cordee.control.supervisor.ownership import Ownership
+from cordee.control.supervisor.paces import LOCAL, SHARED, Paces
+from cordee.control.supervisor.progress import ProgressPace
+from cordee.control.supervisor.waking import Waking
+from cordee.faces.web import library as shelf
+from cordee.faces.web import stamps
+from cordee.runs import logtail, lookout
+from cordee.runs.checkpoint import BEAT_S
+from cordee.runs.folder import RunFolder, write_atomically
+from cordee.runs.following import JournalFollower
+from cordee.runs.journal import JournalWriter
+from cordee.runs.news import News, NewsWriter, news_file
+from cordee.runs.plan import Checkpoints, Plan, Sampling, Step, Tasks, Timeouts
+from cordee.systems.checkpoints.node.folder import MANIFEST, SCHEMA
+from cordee.systems.checkpoints.node.owner import RunCheckpoints
+from cordee.testing.operations import counted
+
+PLAN = Plan(
+    "t",
+    "local",
+    "/job",
+    "/job",
+    "/run",
+    (Step(Tasks(("true",), {}), Checkpoints("/run/checkpoints")),),
+    Timeouts(60.0, 1.0, 20.0, 60.0, 10.0, 8.0),
+    Sampling(1.0),
+)
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    return RunFolder.create(tmp_path, "t-20261121T000000Z-aaaa")
+
+
+class Asking:
+    """All that a supervisor on a shared file system asks of it while its ranks train: looks, its journal, its checkpoints."""
+
+    def __init__(self, folder: RunFolder, checkpoints: Path) -> None:
+        self.place, self.ownership = LocalAllocation(folder, PLAN), Ownership(folder.control / "epochs")
+        self.ownership.claim()
+        self.paces, self.progress, self.clock = Paces(SHARED, 0.0), ProgressPace(ticker._SHARED_PROGRESS_S), 0.0
+        self.journal = JournalWriter(folder.journal, "supervisor-1", 1, mono=lambda: self.clock)
+        policy = Checkpoints(str(checkpoints), pattern="step-*")
+        self.checkpoints = RunCheckpoints(policy, folder.id, folder.control, 60.0, 5.0)
+        self.checkpoints.begin_training()
+        self.seen, self.marks = None, 1
+
+    def tick(self) -> None:
+        """A fifth of a second, as the supervisor's ticker has it."""
+        self.clock = round(self.clock + 0.2, 1)
+        if self.paces.due("requests", self.clock):
+            assert self.place.requests(self.ownership.look) == []
+        if self.paces.due("owner", self.clock):
+            assert self.ownership.look() == "ours"
+        if self.paces.due("checkpoints", self.clock):
+            newest = self.checkpoints.glance()
+            if newest != self.seen:
+                self.seen = newest
+                self.marks += 1
+                self.paces.news("checkpoints", self.clock)
+                self.journal.append("checkpoint_seen", durable=False, name=newest.name)
+            self.paces.cost("checkpoints", self.checkpoints.operations, self.clock)
+        if self.clock % BEAT_S == 0:
+            self.checkpoints.beat()
+        if self.clock % 2.0 == 0:
+            if self.progress.due(self.clock, int(self.clock), None):
+                self.journal.append("progress", durable=False, waits=True, step=int(self.clock))
+            self.journal.flush()
+
+
+def saves(checkpoints: Path, run: str, step: int, ranks: int) -> None:
+    """Write a checkpoint as `cordee.checkpointer` does, two files a rank, the manifest last."""
+    place = checkpoints / f"step-{step:09d}"
+    place.mkdir(parents=True)
+    files = {name: 0 for rank in range(ranks) for name in (f"__{rank}_0.distcp", f"rank-{rank}.pt")}
+    for name in files:
+        (place / name).touch()
+    manifest = {"schema": SCHEMA, "step": step, "run": run, "files": files}
+    (place / MANIFEST).write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("ranks", [1, 2000])
+def test_a_supervisor_on_a_shared_file_system_asks_at_most_one_operation_a_second_whatever_its_ranks_save(
+    folder, tmp_path, ranks
+):
+    checkpoints = tmp_path / "checkpoints"
+    asking = Asking(folder, checkpoints)
+    rates = []
+    for step in range(4):
+        saves(checkpoints, folder.id, step, ranks)
+        until = asking.clock + 1800.0
+        with counted() as operations:
+            while asking.clock < until:
+                asking.tick()
+        rates.append(operations.total() / 1800.0)
+        assert asking.seen.step == step
+    assert rates[0] <= 1.0  # progress is written often at first
+    assert rates[3] <= 0.9
+
+
+class Follows:
+    """What `cordee run`, or `watch`, does beside a supervisor on the same shared file system, by the supervisor's clock."""
+
+    def __init__(self, folder: RunFolder, asking: Asking, per_s: float) -> None:
+        self.asking, self.due = asking, 0.0
+        self.lookout = lookout.Lookout(folder, shared_per_s=per_s, shared=True, clock=lambda: asking.clock)
+        self.journal = JournalFollower(folder)
+        self.oldest_s = 0.0
+
+    def look(self) -> None:
+        """One turn, if it is time for it; remembers how old the progress that is shown has been at most."""
+        if self.asking.clock < self.due:
+            return
+        if self.lookout.look().journal:
+            self.journal.read()
+        self.due = self.asking.clock + self.lookout.pause_s
+        self.oldest_s = max(self.oldest_s, self.asking.clock - (self.journal.state.step or 0))
+
+
+@pytest.mark.parametrize("clients", [[lookout.SHARED_PER_S] * 2, [lookout.WATCHED_PER_S]], ids=["run, logs", "watch"])
+def test_supervisor_and_those_who_wait_together_ask_at_most_two_operations_a_second_from_the_first_minute_on(
+    folder, tmp_path, clients
+):
+    checkpoints = tmp_path / "checkpoints"
+    JournalWriter(folder.journal, "client", 0).append("submitted")
+    asking, writer = Asking(folder, checkpoints), NewsWriter(news_file(folder.root))
+    asking.journal.append("supervisor_started", segment=1)
+    waiting = [Follows(folder, asking, per_s) for per_s in clients]
+    saves(checkpoints, folder.id, 0, 4)
+    asked = []
+    for until in (60.0, 1800.0):
+        with counted() as operations:
+            while asking.clock < until:
+                asking.tick()
+                written = asking.journal.sequence - asking.journal.pending
+                writer.tell(News(1, asking.marks, written, int(asking.clock), {"n1-1.log": int(asking.clock)}))
+                for one in waiting:
+                    one.look()
+        asked.append(operations.total())
+    assert asked[1] / 1740.0 <= 2.0
+    assert sum(asked) / 1800.0 <= 2.1
+    assert all(one.oldest_s <= 60.0 for one in waiting)
+
+
+@pytest.mark.parametrize("paces", [SHARED, LOCAL])
+def test_looks_are_quick_after_news_and_never_further_apart_than_promised(paces):
+    looks, now = Paces(paces, 0.0), 0.0
+    gaps: dict[str, list[float]] = {what: [] for what in paces}
+    last = dict.fromkeys(paces, 0.0)
+    while now < 3600.0:
+        for what in paces:
+            if looks.due(what, now):
+                gaps[what].append(now - last[what])
+                last[what] = now
+        now += 0.1
+    for what, pace in paces.items():
+        assert max(gaps[what]) <= pace.most_s + 0.11
+        assert gaps[what][1] <= pace.least_s + 0.11
+        looks.due(what, now)
+        looks.news(what, now + 0.05)
+        assert looks.due(what, now + 0.05)
+
+
+def ours():
+    return "ours"
+
+
+def test_a_request_is_found_whatever_the_time_of_its_folder_says(folder):
+    place = LocalAllocation(folder, PLAN)
+    for _ in range(7):
+        place.requests(ours)
+    before = os.stat(folder.requests)
+    write_atomically(folder.requests / "cancel-1.json", '{"request": "cancel"}')
+    os.utime(folder.requests, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a file system that shows an old time
+    found = [request for _ in range(6) for request in place.requests(ours)]
+    assert found == [{"request": "cancel"}]
+
+
+def test_a_request_is_left_to_the_newer_supervisor(folder):
+    older, newer = (Ownership(folder.control / "epochs", lambda owner: False) for _ in range(2))
+    older.claim()
+    newer.claim()
+    write_atomically(folder.requests / "cancel-1.json", '{"request": "cancel"}')
+    assert LocalAllocation(folder, PLAN).requests(older.look) == []
+    assert LocalAllocation(folder, PLAN).requests(newer.look) == [{"request": "cancel"}]
+
+
+def test_waiting_ends_with_a_process_that_is_nobodys_child_and_with_a_call(monkeypatch):
+    script = """
+import os, signal, subprocess, sys, time
+from cordee.control.supervisor.waking import Waking
+waking = Waking()
+shell = subprocess.run(["sh", "-c", "sleep 0.5 >/dev/null & echo $!"], capture_output=True, text=True)
+began = time.monotonic()
+waking.wait([int(shell.stdout)], 60.0)
+assert time.monotonic() - began < 30.0
+os.kill(os.getpid(), signal.SIGUSR1)
+waking.wait([os.getpid()], 60.0)
+assert waking.called
+child = subprocess.Popen(["sleep", "0.5"])
+waking.called = False
+waking.wait([], 60.0)
+print("woke", round(time.monotonic() - began) < 30)
+"""
+    process = asyncio.run(_run(script))
+    assert process == b"woke True\n"
+    assert Waking.wait.__doc__
+
+
+async def _run(script: str) -> bytes:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
+    return (await process.communicate())[0]
+
+
+class Endless:
+    async def finish(self) -> None:
+        await remarks._document_side("endless", "x")
+
+
+def test_the_nodes_are_given_back_in_time_however_long_sealing_takes(folder, monkeypatch, tmp_path):
+    program = tmp_path / "endless.sh"
+    program.write_text(f"#!/bin/sh\necho $$ $(nice) > {tmp_path}/began\nexec sleep 600\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(remarks, "module_argv", lambda *_, **__: [str(program)])
+    began = time.monotonic()
+    asyncio.run(remarks.close(Endless(), folder, 1.0))
+    assert time.monotonic() - began < 30.0
+    pid = int((tmp_path / "began").read_text().split()[0])
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_the_page_for_operators_has_the_numbers_that_hold():
+    page = (Path(__file__).parents[3] / "docs" / "footprint.md").read_text()
+    for text in (
+        "| supervisor: its looks* | at most 1 a second |",
+        f"`run`, `logs --follow`* | at most one in {1 / lookout.SHARED_PER_S:.0f} s each | {lookout.SHARED_BURST:.0f} at once |",
+        f"`watch`* | at most {lookout.WATCHED_PER_S:.0f} a second | {lookout.SHARED_BURST:.0f} at once |",
+        f"one line in {ticker._SHARED_PROGRESS_S:.0f} s at first",
+        f"however many people watch* | at most {lookout.WATCHED_PER_S:.0f} a second | {stamps._SHARED_BURST:.0f} at once |",
+        f"at most {shelf._SHARED_PER_S:.0f} a second for one server",
+        f"at most {lookout.LOCAL_PER_S:.0f} operations a second for a command that waits",
+        f"at most {logtail._MOST_OPEN} for each reader",
+        f"every {telling._SELDOM_S:.0f} s at most where there are more than {telling._MANY} nodes",
+        f"at most {ending.GIVE_BACK_S:.0f} seconds*",
+        f"the supervisor finds the request within {SHARED['requests'].most_s:.0f} s",
+        f"sleeps for {lookout._LONGEST_PAUSE_S:.0f} s between its looks",
+        f"at most {asking._PER_MINUTE} a minute",
+        f"at most {120 / rescue._LOOK_S:.0f} a minute; one of them has the job requeued",
+    ):
+        assert text in page

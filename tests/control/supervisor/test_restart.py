@@ -1,0 +1,128 @@
+"""The decisions after a failure, without a clock or a process."""
+
+from __future__ import annotations
+
+import pytest
+
+from cordee.control.supervisor.ownership import Ownership
+from cordee.control.supervisor.restart import MOST_LOSSES, Failure, RestartPolicy, complains_of_peer
+from cordee.core.errors import OwnershipError
+
+
+def failed(rank=0, code=1, signal=None, message="ValueError: bad"):
+    return Failure("rank", rank, f"local-{rank}", code, signal, "exited", message)
+
+
+def test_the_first_restart_is_at_once_and_later_ones_wait_twice_as_long():
+    policy = RestartPolicy(retries=5, backoff_s=1.0)
+    delays = [policy.decide(failed(code=None, signal="SIGKILL"), False).delay_s for _ in range(5)]
+    assert delays == [0.0, 1.0, 2.0, 4.0, 8.0]
+
+
+def test_retries_count_failures_without_progress_only():
+    policy = RestartPolicy(retries=1, backoff_s=0.0)
+    killed = failed(code=None, signal="SIGKILL")
+    assert policy.decide(killed, False).restart is True
+    assert policy.decide(killed, True).restart is True
+    last = policy.decide(killed, False)
+    assert (last.restart, last.reason) == (False, "retries")
+
+
+LOST = Failure("node_lost", node="n", message="its agent is gone")
+
+
+def test_lost_nodes_use_up_no_retries_and_are_no_crash_loop():
+    policy = RestartPolicy(retries=1, backoff_s=0.0)
+    failure = failed(code=None, signal="SIGKILL")
+    assert policy.decide(failure, False).restart
+    decisions = [policy.decide(LOST, False) for _ in range(5)]
+    assert all(decision.restart and not decision.crash_loop for decision in decisions)
+    assert {decision.failures_without_progress for decision in decisions} == {1}
+    assert policy.decide(failure, False).reason == "retries"
+
+
+def test_losses_in_a_row_without_progress_are_answered_with_longer_pauses_and_at_last_with_an_end():
+    policy = RestartPolicy(retries=0, backoff_s=1.0)
+    decisions = [policy.decide(LOST, False) for _ in range(MOST_LOSSES)]
+    assert [decision.delay_s for decision in decisions[:-1]] == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    last = decisions[-1]
+    assert (last.restart, last.reason, last.crash_loop) == (False, "node_losses", False)
+    assert last.text.startswith("nodes were lost 10 times in a row without a new checkpoint; the last: node n was lost")
+
+
+def test_progress_forgives_the_losses_before_it():
+    policy = RestartPolicy(retries=0, backoff_s=1.0)
+    assert all(policy.decide(LOST, number % 3 == 0).restart for number in range(50))
+
+
+def test_the_same_message_with_other_numbers_is_the_same_failure():
+    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    policy.decide(failed(message="KeyError at step 17, address 0x7f01"), False)
+    again = policy.decide(failed(message="KeyError at step 18, address 0x7f99"), False)
+    assert (again.restart, again.crash_loop) == (False, True)
+
+
+def test_a_kill_from_outside_is_never_a_crash_loop():
+    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    assert not any(policy.decide(failed(code=None, signal="SIGKILL"), False).crash_loop for _ in range(5))
+
+
+def test_another_message_or_progress_breaks_the_loop():
+    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    policy.decide(failed(), False)
+    assert policy.decide(failed(message="KeyError: 'x'"), False).restart is True
+    assert policy.decide(failed(message="KeyError: 'x'"), True).restart is True
+
+
+@pytest.mark.parametrize(
+    "message", ["train.py: error: unrecognized arguments: --lrr", "[rank{rank}]: cannot open shard {rank}"]
+)
+def test_the_same_failure_is_known_whichever_rank_says_it(message):
+    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    policy.decide(failed(rank=0, code=2, message=message.format(rank=0)), False)
+    again = policy.decide(failed(rank=3, code=2, message=message.format(rank=3)), False)
+    assert (again.restart, again.crash_loop) == (False, True)
+
+
+@pytest.mark.parametrize("message", [None, "RuntimeError: Connection reset by peer"])
+def test_what_victims_say_is_the_same_failure_from_the_same_rank_only(message):
+    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    policy.decide(failed(rank=0, message=message), False)
+    assert policy.decide(failed(rank=1, message=message), False).restart is True
+    assert policy.decide(failed(rank=1, message=message), False).crash_loop is True
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "message", "expected"),
+    [
+        (1, None, "RuntimeError: Connection reset by peer", True),
+        (None, "SIGABRT", "NCCL error: remote process exited or there was a network error", True),
+        (None, "SIGABRT", "free(): invalid pointer", False),
+        (None, "SIGSEGV", "Connection closed by peer", False),
+        (None, "SIGTERM", None, True),
+        (1, None, None, False),
+    ],
+)
+def test_a_victim_is_told_by_what_it_says(code, signal, message, expected):
+    assert complains_of_peer(failed(code=code, signal=signal, message=message)) is expected
+
+
+@pytest.mark.parametrize(("code", "signal", "expected"), [(3, None, 3), (None, "SIGKILL", 137), (None, "SIGSEGV", 139)])
+def test_exit_codes_are_those_of_a_shell(code, signal, expected):
+    assert failed(code=code, signal=signal).exit_code == expected
+
+
+def test_epochs_are_claimed_one_after_the_other_and_a_newer_one_wins(tmp_path):
+    dead = Ownership(tmp_path / "epochs", alive=lambda owner: False)
+    assert dead.claim() == 1
+    second = Ownership(tmp_path / "epochs", alive=lambda owner: False)
+    assert second.claim() == 2
+    assert (dead.look(), second.look()) == ("newer", "ours")
+    with pytest.raises(OwnershipError, match="owns this run already"):
+        Ownership(tmp_path / "epochs", alive=lambda owner: True).claim()
+
+
+def test_an_owner_that_died_before_it_wrote_its_name_is_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr("cordee.control.supervisor.ownership._UNWRITTEN_S", 0.05)
+    (tmp_path / "epochs" / "4").mkdir(parents=True)
+    assert Ownership(tmp_path / "epochs").claim() == 5

@@ -1,0 +1,126 @@
+"""TFRecord files as a source of packing."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import numpy
+import pytest
+
+from cordee.core.errors import CorruptDataError
+from cordee.systems.data.node.shards.index import open_index
+from cordee.systems.data.pack._base import Options
+from cordee.systems.data.pack.packing import pack, plan_of
+from cordee.systems.data.pack.unpack import unpack
+from cordee.testing.shards import packed, samples_read
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tfrecord():
+    """The library, which brings PyTorch, where these tests run: not in every process that only collects them."""
+    global tfrecord
+    import tfrecord
+
+
+def test_records_of_the_tfrecord_library_become_samples(tmp_path: Path) -> None:
+    writer = tfrecord.TFRecordWriter(str(tmp_path / "x.tfrecord"))
+    pictures = [os.urandom(100 + number) for number in range(12)]
+    for number, picture in enumerate(pictures):
+        writer.write(
+            {
+                "image": (picture, "byte"),
+                "label": (number % 3, "int"),
+                "box": ([0.5 * number, 2.0], "float"),
+                "ids": ([-number, 1 << 40], "int"),
+            }
+        )
+    writer.close()
+    pack(plan_of(str(tmp_path / "x.tfrecord")), str(tmp_path / "out"), Options(shard_bytes=5000, workers=2))
+    index = open_index(tmp_path / "out")
+    assert index.columns["label"].tolist() == [number % 3 for number in range(12)]
+    unpack(str(tmp_path / "out"), str(tmp_path / "back"))
+    for number, picture in enumerate(pictures):
+        assert (tmp_path / "back" / f"{number:02}.image").read_bytes() == picture
+        values = {
+            name: numpy.load(io.BytesIO((tmp_path / "back" / f"{number:02}.{name}.npy").read_bytes()))
+            for name in ("box", "ids")
+        }
+        assert values["box"].tolist() == [0.5 * number, 2.0]
+        assert values["ids"].tolist() == [-number, 1 << 40]
+
+
+def test_what_was_packed_as_tfrecord_is_packed_again_with_its_keys(folder: Path, tmp_path: Path) -> None:
+    pack(plan_of(str(folder)), str(tmp_path / "records"), Options(shard_bytes=12_000), target="tfrecord")
+    pack(plan_of(str(tmp_path / "records")), str(tmp_path / "out"), Options())
+    unpack(str(tmp_path / "out"), str(tmp_path / "back"))
+    assert (tmp_path / "back" / "dog" / "004.jpg").read_bytes() == (folder / "dog" / "004.jpg").read_bytes()
+    assert open_index(tmp_path / "out").samples == open_index(tmp_path / "records").samples
+
+
+def test_a_damaged_or_foreign_record_is_named(tmp_path: Path) -> None:
+    writer = tfrecord.TFRecordWriter(str(tmp_path / "x.tfrecord"))
+    for _ in range(3):
+        writer.write({"image": (b"x" * 50, "byte")})
+    writer.close()
+    content = bytearray((tmp_path / "x.tfrecord").read_bytes())
+    size = len(content) // 3
+    content[size + 20] ^= 1
+    (tmp_path / "x.tfrecord").write_bytes(content)
+    with pytest.raises(CorruptDataError, match="damaged or cut off") as caught:
+        plan_of(str(tmp_path / "x.tfrecord"))
+    assert f"byte {size}" in str(caught.value.given)
+    (tmp_path / "x.tfrecord").write_bytes(content[: size - 5])
+    with pytest.raises(CorruptDataError, match="damaged or cut off"):
+        plan_of(str(tmp_path / "x.tfrecord"))
+
+
+def test_features_with_slashes_and_dots_in_their_names_are_fields_of_one_sample(tmp_path: Path) -> None:
+    writer = tfrecord.TFRecordWriter(str(tmp_path / "imagenet.tfrecord"))
+    boxes = {f"image/object/bbox/{name}": ([0.5, number], "float") for number, name in enumerate(["xmin", "ymin"])}
+    more = {f"image/extra.{number}": (b"%d" % number, "byte") for number in range(40)}
+    for number in range(5):
+        record = {
+            "image/encoded": (b"\xff\xd8\xff%d" % number, "byte"),
+            "image/class/label": (number + 7, "int"),
+            "image/filename": (b"n0.%d.JPEG" % number, "byte"),
+            "A": (b"upper", "byte"),
+            "a": (b"lower", "byte"),
+        }
+        writer.write({**record, **boxes, **more})
+    writer.close()
+    packed(tmp_path / "imagenet.tfrecord", tmp_path / "out")
+    found = samples_read(tmp_path / "out")
+    assert list(found) == ["0", "1", "2", "3", "4"]
+    sample = found["3"]
+    assert (sample["image.encoded"], sample["image.filename"], sample["label"]) == (b"\xff\xd8\xff3", b"n0.3.JPEG", 10)
+    assert numpy.load(io.BytesIO(sample["image.class.label.npy"])).tolist() == [10]
+    assert numpy.load(io.BytesIO(sample["image.object.bbox.ymin.npy"])).tolist() == [0.5, 1.0]
+    assert [sample[f"image.extra.{number}"] for number in range(40)] == [b"%d" % number for number in range(40)]
+    assert {sample["a"], sample["a~2"]} == {b"upper", b"lower"}
+
+
+def test_samples_with_dots_in_their_fields_are_one_record_each_and_come_back(tmp_path: Path) -> None:
+    for number in range(3):
+        for ending in ("jpg", "seg.png", "meta.json"):
+            path = tmp_path / "in" / "a" / f"{number}.{ending}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(f"{number} {ending}".encode())
+    packed(tmp_path / "in", tmp_path / "records", target="tfrecord")
+    (shard,) = (tmp_path / "records").glob("*.tfrecord")
+    features = {"jpg": "byte", "seg.png": "byte", "meta.json": "byte", "__key__": "byte"}
+    (first, *others) = tfrecord.tfrecord_loader(str(shard), None, features)
+    assert len(others) == 2
+    assert (bytes(first["__key__"]), bytes(first["seg.png"])) == (b"a/0", b"0 seg.png")
+    packed(tmp_path / "records", tmp_path / "out")
+    assert samples_read(tmp_path / "out") == samples_read(tmp_path / "in") == samples_read(tmp_path / "records")
+
+
+def test_keys_with_dots_name_samples_and_break_none_apart(tmp_path: Path) -> None:
+    writer = tfrecord.TFRecordWriter(str(tmp_path / "x.tfrecord"))
+    for number in range(3):
+        writer.write({"__key__": (b"a/v1.%d" % number, "byte"), "x": (b"%d" % number, "byte"), "y": (b"z", "byte")})
+    writer.close()
+    packed(tmp_path / "x.tfrecord", tmp_path / "out")
+    assert samples_read(tmp_path / "out") == {f"a/v1_{number}": {"x": b"%d" % number, "y": b"z"} for number in range(3)}

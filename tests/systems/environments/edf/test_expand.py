@@ -1,0 +1,79 @@
+"""Variables: every form, nothing but the forms, and words for what cannot be filled in."""
+
+from __future__ import annotations
+
+import pytest
+
+from cordee.systems.environments.edf.expand import ExpansionError, bare_names, expand
+
+VARIABLES = {"HOME": "/users/me", "EMPTY": "", "A_1": "one"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", ""),
+        ("plain", "plain"),
+        ("${HOME}", "/users/me"),
+        ("${HOME}:${HOME}/x", "/users/me:/users/me/x"),
+        ("${A_1}${EMPTY}.", "one."),
+        ("${NONE:-}", ""),
+        ("${NONE:-default}", "default"),
+        ("${NONE:-a:b c/d}", "a:b c/d"),
+        ("${EMPTY:-default}", "default"),
+        ("${HOME:-default}", "/users/me"),
+        ("${NONE:-${HOME}/x}", "/users/me/x"),
+        ("${NONE:-${NEITHER:-last}}", "last"),
+        ("${HOME:-${NEITHER}}", "/users/me"),
+        ("${NONE:-$${HOME}}", "${HOME}"),
+        ("$${HOME}", "${HOME}"),
+        ("$$", "$"),
+        ("$$${HOME}", "$/users/me"),
+        ("$$$$", "$$"),
+        ("costs 5$", "costs 5$"),
+        ("$HOME and $1", "$HOME and $1"),
+        ("a}b{c", "a}b{c"),
+        ("${HOME}}", "/users/me}"),
+        ("$(HOME) `HOME`", "$(HOME) `HOME`"),
+    ],
+)
+def test_a_text_is_expanded(text, value):
+    assert expand(text, VARIABLES) == value
+
+
+def test_what_a_variable_holds_is_not_expanded_again():
+    assert expand("${A}${B}", {"A": "${B}", "B": "$$"}) == "${B}$$"
+
+
+def test_an_undefined_variable_is_named_with_the_way_to_allow_it():
+    with pytest.raises(ExpansionError, match="uses the variable SCRATCH, which is not defined") as caught:
+        expand("${SCRATCH}/x", VARIABLES)
+    assert "${SCRATCH:-}" in caught.value.next
+    with pytest.raises(ExpansionError) as caught:
+        expand("${HOMES}", VARIABLES)
+    assert caught.value.next == "did you mean HOME?"
+
+
+def test_a_default_that_is_used_may_not_hold_an_undefined_variable():
+    with pytest.raises(ExpansionError, match="NEITHER"):
+        expand("${NONE:-${NEITHER}}", VARIABLES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["${", "${}", "${HOME", "${HOME:-x", "${1}", "${HOME-x}", "${HOME:1}", "${HOME:+x}", "${A B}", "${NONE:-${HOME}"],
+)
+def test_any_other_form_is_refused_with_the_forms(text):
+    with pytest.raises(ExpansionError) as caught:
+        expand(text, VARIABLES)
+    assert caught.value.rule == "bad-reference"
+    assert "${NAME:-default}" in str(caught.value.allowed)
+
+
+def test_a_million_nested_defaults_are_refused_not_a_crash():
+    with pytest.raises(ExpansionError):
+        expand("${A:-" * 300_000, {})
+
+
+def test_names_without_braces_are_found():
+    assert bare_names("$HOME/$$USER/$$$X ${Y} $1") == ["HOME", "X"]

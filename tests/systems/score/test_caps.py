@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from cordee.core.errors import DocumentError
+from cordee.systems.score.roofs import PACKAGE_FILE, read_caps, read_caps_file
+
+NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
+
+
+@pytest.mark.parametrize(
+    ("model", "sms"),
+    [
+        ("NVIDIA H100 80GB HBM3", 132),
+        ("NVIDIA H100 PCIe", 114),
+        ("NVIDIA GH200 480GB", 132),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 132),
+        ("NVIDIA A100-SXM4-80GB", 108),
+        ("NVIDIA L4", 58),
+        ("NVIDIA L40S", 142),
+        ("Tesla V100-SXM2-32GB", 80),
+        ("A GPU of tomorrow", None),
+    ],
+)
+def test_a_model_is_found_by_its_driver_s_name(model, sms):
+    caps = read_caps(environ=NOWHERE).of(model)
+    assert caps.sms == sms
+    assert not caps.measured
+    assert caps.origin == "fallback, not measured"
+
+
+def test_what_a_person_calibrated_wins_over_what_is_shipped_and_a_given_file_over_both(tmp_path):
+    own = tmp_path / "cordee" / "gpu-caps.toml"
+    own.parent.mkdir()
+    own.write_text('[model."NVIDIA H100 80GB HBM3"]\ntensor = 0.9\ndram = 0.7\norigin = "n0"\ndate = "2026-11-21"\n')
+    caps = read_caps(environ={"XDG_CONFIG_HOME": str(tmp_path)}).of("NVIDIA H100 80GB HBM3")
+    assert (caps.pipe["tensor"], caps.dram, caps.measured, caps.origin) == (0.9, 0.7, True, "n0, 2026-11-21")
+    assert caps.sms == 132
+    given = tmp_path / "given.toml"
+    given.write_text('[model."nvidia h100 80gb hbm3"]\ndram = 0.75\n')
+    caps = read_caps(given, environ={"XDG_CONFIG_HOME": str(tmp_path)}).of("NVIDIA H100 80GB HBM3")
+    assert (caps.pipe["tensor"], caps.dram) == (0.9, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ('[model."X"]\ntensor = 0\n', 2, "tensor"),
+        ('[model."X"]\n\ntenser = 0.9\n', 3, "tenser"),
+        ('[model."X"]\ndram = "high"\n', 2, "dram"),
+        ('[model."X"]\ndram = 80\n', 2, "share"),
+        ("[models]\n", 1, "models"),
+        ("[model\n", 1, "TOML"),
+        ("model = 3\n", 1, "model"),
+        ("[model]\nX = 3\n", 2, "table"),
+    ],
+)
+def test_a_wrong_file_of_caps_is_told_with_its_line(tmp_path, text, line, word):
+    path = tmp_path / "caps.toml"
+    path.write_text(text)
+    with pytest.raises(DocumentError) as raised:
+        read_caps_file(path)
+    assert (raised.value.file, raised.value.line) == (str(path), line)
+    assert word in str(raised.value)
+
+
+def test_every_shipped_peak_says_where_it_is_from():
+    models = read_caps_file(PACKAGE_FILE)["model"]
+    assert all("sheet" in about["source"] and "origin" not in about for about in models.values())
