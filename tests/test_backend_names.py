@@ -15,15 +15,13 @@ from cordee.backends import BUILT_IN
 PACKAGE = Path(__file__).parents[1] / "src" / "cordee"
 # The same words where they name something else: how often, and what. May only shrink.
 OTHER_THINGS = {
-    "cli/testing.py": (2, "a word of our own command line, and the folder of the disposable Slurm"),
+    "faces/cli/testing.py": (2, "a word of our own command line, and the folder of the disposable Slurm"),
     "client/adapters/jax.py": (1, "JAX's own name of a way to start processes"),
-    "environment/hooks.py": (1, "a hook of an EDF"),
-    "spec/protocol.py": (1, "a word of vetnode's documents"),
-    "spec/protocol_vetnode.py": (1, "a word of vetnode's documents"),
-    "spec/sbatch/find.py": (1, "a folder in which people keep their scripts"),
-    "spec/sbatch/render.py": (1, "a table of the job document"),
-    "spec/cluster.py": (2, "the cluster of this machine, which needs no profile"),
-    "spec/protocol_site.py": (2, "the cluster of this machine, which needs no profile"),
+    "systems/environments/hooks.py": (1, "a hook of an EDF"),
+    "systems/vetting/protocol/document.py": (1, "a word of vetnode's documents"),
+    "systems/vetting/protocol/vetnode.py": (1, "a word of vetnode's documents"),
+    "job/cluster.py": (2, "the cluster of this machine, which needs no profile"),
+    "systems/vetting/protocol/site.py": (2, "the cluster of this machine, which needs no profile"),
 }
 _MAY_HOLD_ONE = re.compile(rf"HERE|\.backend|\.scheduler|[\"']({'|'.join(BUILT_IN)})[\"']")
 
