@@ -142,7 +142,7 @@ def test_a_task_that_does_not_conduct_needs_neither_pydantic_nor_yaml():
 
 def test_a_built_in_protocol_is_read_without_pydantic_once_the_rules_are_in_the_cache(quiet):
     program = (
-        "import sys\nfrom cordee.spec.protocol_in_use import protocol_in_use\n"
+        "import sys\nfrom cordee.systems.vetting.protocol.in_use import protocol_in_use\n"
         "protocol_in_use('host', None, None)\nprint('pydantic' in sys.modules)"
     )
     said = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout for _ in range(2)]

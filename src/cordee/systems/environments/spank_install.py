@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cordee.core.errors import CordeeError, UsageError
 
-SOURCES = tuple(Path(__file__).parent / "spank" / name for name in ("cordee.c", "node.c"))
+SOURCES = tuple(Path(__file__).parent / "node" / "spank" / name for name in ("cordee.c", "node.c"))
 LIBRARY = "spank_cordee.so"
 NODE_ZIP = "cordee-node.zip"
 OURS = "--environment=FILE|NAME"  # as `srun --help` shows the option of cordee.c

@@ -9,6 +9,7 @@ from cordee.backends.slurm.node.commands import ENDED_STATES, parse_records
 from cordee.core.errors import UsageError
 from cordee.machine import process_tree as processes
 from cordee.testing.slurm import files
+from cordee.testing.slurm.daemons import children_first
 from cordee.testing.slurm.life import WAIT_S, Cluster
 
 _READY = frozenset(["IDLE", "MIXED", "ALLOCATED", "COMPLETING"])
@@ -115,7 +116,8 @@ class DisposableSlurm(Cluster):
 
         def gone() -> bool:
             left = self._processes(node)
-            processes.kill_all(left)
+            # Parents last: the kernel has what is stopped and has lost its parents go on, and srun then ends its step.
+            processes.kill_all(children_first(left))
             return not left
 
         self._wait(gone, f"processes of {node} did not die")

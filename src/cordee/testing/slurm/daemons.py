@@ -163,6 +163,19 @@ def node_processes(conf: Path, node: str, log: Path) -> set[int]:
     return seeds | processes.descendants(seeds, table)
 
 
+def children_first(pids: set[int]) -> list[int]:
+    """Return these processes, each before those that it descends from."""
+    table = processes.all_processes()
+
+    def depth(pid: int) -> int:
+        count = 0
+        while pid in table and count < len(table):
+            pid, count = table[pid].parent, count + 1
+        return count
+
+    return sorted(pids, key=depth, reverse=True)
+
+
 def _holds(pid: int, path: str) -> bool:
     folder = f"/proc/{pid}/fd"
     try:

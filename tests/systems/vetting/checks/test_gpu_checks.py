@@ -309,7 +309,7 @@ def test_a_library_that_hangs_is_killed_and_says_where_it_was(gpus):
     result = one("gpu.temperature", gpus, check_deadline_s=3)
     assert (result["status"], result["cause"]) == ("unknown", "timeout")
     assert "nvmlDeviceGetTemperature" in result["evidence"]
-    assert any("hardware/nvml" in line for line in result["facts"]["stack"])
+    assert any("machine/nvml" in line for line in result["facts"]["stack"])
 
 
 def test_a_hang_of_one_thing_leaves_the_other_checks_alone(gpus):
@@ -422,7 +422,7 @@ def test_nvml_is_asked_where_nvidia_ml_py_is_not_installed(gpus, tmp_path):
     from cordee.job.submit.bundle import write_node_zip
 
     write_node_zip(tmp_path / "node.zip")
-    program = f"import sys; sys.path.insert(0, {str(tmp_path / 'node.zip')!r})\nfrom cordee.checks.__main__ import main\nmain()"
+    program = f"import sys; sys.path.insert(0, {str(tmp_path / 'node.zip')!r})\nfrom cordee.systems.vetting.node.checks.__main__ import main\nmain()"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program],
         input='{"checks": [{"check": "gpu.temperature"}]}',
