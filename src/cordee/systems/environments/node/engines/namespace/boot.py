@@ -7,7 +7,7 @@ import sys
 # Runs `main` without running the packages around it: their imports would take longer than the container.
 _BOOT = """import sys
 at, name = sys.argv[1], ""
-for part in ("cordee", "environment", "engines", "namespace"):
+for part in ("cordee", "systems", "environments", "node", "engines", "namespace"):
     name = name + "." + part if name else part
     module = sys.modules[name] = type(sys)(name)
     module.__path__ = [at + "/" + name.replace(".", "/")]
