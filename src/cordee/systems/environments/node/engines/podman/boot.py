@@ -7,7 +7,7 @@ import sys
 # Runs `main` without running the packages around it: their imports would take longer than entering a container.
 _BOOT = """import sys
 at, name = sys.argv[1], ""
-for part in ("cordee", "environment", "engines", "namespace", "podman"):
+for part in ("cordee", "systems", "environments", "node", "engines", "namespace", "podman"):
     above = name.rpartition(".")[0] if part == "podman" else name
     name = above + "." + part if above else part
     module = sys.modules[name] = type(sys)(name)
