@@ -337,11 +337,19 @@ def test_whoever_claims_a_run_whose_end_is_decided_writes_the_same_end(faults):
 
 
 def test_what_a_disk_refused_late_may_be_in_the_journal_or_not():
-    faults = (Fault("disk_quota", 0.3, "event supervisor_started 1", 1, 180.0), Fault("kill_supervisor", 13.01, node=2))
-    script = Script(
-        spares=1, per_node=2, steps=20, every=1000, checks_s=0.3, notice_s=1.0, stopping=False, disk_s=0.0005
-    )
+    faults = (Fault("disk_quota", 0.3, "event supervisor_started 1", 1, 25.0), Fault("kill_supervisor", 13.01, node=2))
+    script = Script(per_node=2, every=1000, notice_s=1.0, stopping=False, disk_s=0.0005)
     result = simulate(Case(55947, script, faults))
+    assert (result.end, result.violations) == ("finished", [])
+    faults = (Fault("disk_quota", 0.001, "message stop 2", 1, 70.0), Fault("blip", 16.97, node=0, seconds=10.2))
+    result = simulate(Case(37794, Script(spares=0, per_node=2, setup_s=0.0, disk_s=0.02), faults))
+    assert (result.end, result.violations) == ("finished", [])
+
+
+def test_an_agent_may_wait_for_its_disk_at_the_end_as_long_as_that_stands_still():
+    script = Script(spares=0, every=1000, setup_s=0.0, notice_s=60.0, stopping=False, disk_s=0.3)
+    faults = (Fault("swallow_to", 0.3, "event rank_exited 2", 1, 2.0), Fault("disk_still", 17.5, node=1, seconds=180.0))
+    result = simulate(Case(37566, script, faults))
     assert (result.end, result.violations) == ("finished", [])
 
 

@@ -148,9 +148,12 @@ class Rules:
         """A writer may have got further."""
         for event in self.records.look(writer):
             if event["event"] == "ended" and not self.ended:
-                self.ended, self._ended_at = True, self._world.loop.now
-                self.end = _end(event)
-                self._judge_end(str(event["state"]), str(event["reason"]))
+                self._see_end(event)
+
+    def _see_end(self, event: dict[str, Any]) -> None:
+        self.ended, self._ended_at = True, self._world.loop.now
+        self.end = _end(event)
+        self._judge_end(str(event["state"]), str(event["reason"]))
 
     def power_lost(self) -> None:
         """The first node is gone, with what it had written and not made durable."""
@@ -180,7 +183,11 @@ class Rules:
 
     def left(self, code: int | None) -> None:
         """A supervisor has ended as one does that has done its part."""
-        goes_on = not self.records.has("ended")
+        if not self.ended:  # the disk may have refused the end late, and have it all the same
+            for event in read_journal(self._world.folder.journal):
+                if event["event"] == "ended":
+                    self._see_end(event)
+        goes_on = not self.ended
         if code == 0 and not (self.records.has("segment_ended") if goes_on else self.end.get("state") == "finished"):
             self.broken("the exit disagrees with the journal", f"code 0: {self.end}")
         if code == 100 and (goes_on or self.end.get("state") == "finished"):

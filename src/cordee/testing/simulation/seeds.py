@@ -93,8 +93,10 @@ def simulate(case: Case) -> Result:
             await asyncio.sleep(_LOOK_S)
             if world.loop.now > max(plan.last_s, 60.0) + _BOUND_S:
                 return False
-        until = max(world.loop.now, plan.last_s) + _SETTLE_S
-        while world.loop.now < until and any(process.alive for process in world.loop.processes):
+        over_at = world.loop.now
+        while any(process.alive for process in world.loop.processes):
+            if world.loop.now > max(over_at, plan.last_s) + _SETTLE_S:
+                break
             await asyncio.sleep(_LOOK_S)
         return True
 
