@@ -72,12 +72,12 @@ for turn, line in enumerate(sys.stdin):
             finally:
                 os._exit(code)  # how threads of a group of processes end is no matter of checkpoints
         ranks.append(pid)
-    first, status = os.wait()
-    if status:
-        for pid in set(ranks) - {first}:
+    ended = dict([os.wait()])
+    if any(ended.values()):
+        for pid in set(ranks) - set(ended):
             os.kill(pid, signal.SIGKILL)
-    os.wait()
-    print("ended", status, flush=True)
+    ended.update([os.wait()])
+    print("ended", ended[ranks[1]], flush=True)  # the other one may fail before it is seen that this one was killed
 """
 
 
