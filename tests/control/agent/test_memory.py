@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import subprocess
@@ -104,7 +105,8 @@ def test_a_folder_that_is_being_swept_is_made_again_by_who_needs_it(places):
     )
     assert comes.stdout.readline() == "comes\n"
     (left.path / "in-use").unlink()
-    left.path.rmdir()
+    with contextlib.suppress(OSError):  # who needs it may have made its file in the meantime
+        left.path.rmdir()
     os.close(sweeper)
     assert comes.communicate(timeout=30)[0] == "has it\n"
     assert (left.path / "in-use").exists()
