@@ -25,6 +25,11 @@ def starts(run) -> list[int]:
     return [int(line.split()[1]) for line in run.output(0).decode().splitlines() if line.startswith("from")]
 
 
+def seconds_of(clock: str) -> int:
+    """Return the seconds of Slurm's `00:01:30`."""
+    return sum(int(part) * 60**power for power, part in enumerate(reversed(clock.split(":"))))
+
+
 def end_in_segment(run, training, segment: int, seconds: float = 150) -> None:
     """Let the training end once this segment has begun, and no earlier."""
     run.wait(lambda state: state.segments == segment, seconds)
@@ -229,6 +234,7 @@ def agents_of(run) -> dict[str, int]:
 def test_the_run_survives_its_batch_script_while_its_agents_begin(job, start, training):
     run = start(job(training.run))
     run.wait(lambda state: state.step is not None and state.step > 20)
+    run.wait(lambda _: seconds_of(job_record(run.job)["RunTime"]) >= 10)  # a younger job is a failed launch for Slurm
     script, before = run.pid("script"), agents_of(run)
     processes.kill_all(before.values())
     deadline = time.monotonic() + 60
