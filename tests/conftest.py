@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+# What contract suites assert says what it saw, as tests here do.
+pytest.register_assert_rewrite("cordee.testing")
+
 if TYPE_CHECKING:
     from cordee.testing.open_python import OpenPython
     from cordee.testing.slurm import DisposableSlurm

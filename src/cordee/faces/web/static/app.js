@@ -1,6 +1,6 @@
 /** The shell around all pages: address, header, keyboard, theme. */
 
-import { html, render, useEffect, useErrorBoundary, useState } from "./vendor/htm-preact-3.1.1.js";
+import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useState } from "./vendor/htm-preact-3.1.1.js";
 import { get } from "./api.js";
 import { addPages, at, matched } from "./routes.js";
 import { KEYS, listen } from "./keys.js";
@@ -57,7 +57,8 @@ function useTheme() {
   const [theme, setTheme] = useState(document.documentElement.dataset.theme || "");
   const next = () => {
     const names = Object.keys(THEMES);
-    const chosen = names[(names.indexOf(theme) + 1) % names.length];
+    const now = document.documentElement.dataset.theme || "";
+    const chosen = names[(names.indexOf(now) + 1) % names.length];
     if (chosen) document.documentElement.dataset.theme = chosen;
     else delete document.documentElement.dataset.theme;
     try {
@@ -136,7 +137,7 @@ function App() {
   const place = matched(hash);
   const [theme, nextTheme] = useTheme();
   const [help, setHelp] = useState(false);
-  useEffect(() => listen({ theme: nextTheme, help: () => (setHelp(true), true), ...timeKeys(setQuery) }), [theme]);
+  useLayoutEffect(() => listen({ theme: nextTheme, help: () => (setHelp(true), true), ...timeKeys(setQuery) }), []);
   useEffect(() => scrollTo(0, 0), [place?.path]);
   return html`<${Header} place=${place} theme=${theme} nextTheme=${nextTheme} help=${() => setHelp(true)} />
     ${place
