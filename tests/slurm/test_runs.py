@@ -25,11 +25,6 @@ def starts(run) -> list[int]:
     return [int(line.split()[1]) for line in run.output(0).decode().splitlines() if line.startswith("from")]
 
 
-def seconds_of(clock: str) -> int:
-    """Return the seconds of Slurm's `00:01:30`."""
-    return sum(int(part) * 60**power for power, part in enumerate(reversed(clock.split(":"))))
-
-
 def end_in_segment(run, training, segment: int, seconds: float = 150) -> None:
     """Let the training end once this segment has begun, and no earlier."""
     run.wait(lambda state: state.segments == segment, seconds)
@@ -217,15 +212,16 @@ def test_there_too_the_run_survives_the_batch_host(job, start, slurm, resubmitti
 
 
 def agents_of(run) -> dict[str, int]:
-    """Return the pids of the processes of agents by node, also of those that have just been started."""
+    """Return the pids of agents by node, also of those that have just been started; what an agent forks is none."""
     begun = [f"cordee.control.agent.agent\0--folder\0{run.folder.root}".encode(), b"SLURMD_NODENAME="]
     found = {}
-    for pid in processes.all_processes():
+    for pid, process in processes.all_processes().items():
         try:
-            command, environment = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+            command, environment = (Path(f"/proc/{pid}/{file}").read_bytes() for file in ("cmdline", "environ"))
+            parent = name(process.parent)
         except OSError:
             continue
-        if begun[0] in command and not command.startswith((b"srun\0", b"/usr/bin/srun\0")):
+        if begun[0] in command and parent == "slurmstepd":
             names = [line for line in environment.split(b"\0") if line.startswith(begun[1])]
             found[names[0].decode().partition("=")[2] if names else ""] = pid
     return found
@@ -234,7 +230,6 @@ def agents_of(run) -> dict[str, int]:
 def test_the_run_survives_its_batch_script_while_its_agents_begin(job, start, training):
     run = start(job(training.run))
     run.wait(lambda state: state.step is not None and state.step > 20)
-    run.wait(lambda _: seconds_of(job_record(run.job)["RunTime"]) >= 10)  # a younger job is a failed launch for Slurm
     script, before = run.pid("script"), agents_of(run)
     processes.kill_all(before.values())
     deadline = time.monotonic() + 60

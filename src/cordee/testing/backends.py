@@ -174,7 +174,8 @@ class BackendContract:
         before = len([event for event in read_journal(folder.journal) if event["event"] == "supervisor_started"])
         os.kill(supervisor_pid(folder), signal.SIGKILL)
         self.reach(site, folder, lambda _: _supervisors(folder) > before)
-        assert state_of(folder).attempt == 1
+        state = state_of(folder)
+        assert state.attempt == 1, (state.attempts, state.failures)
         submitter_of(folder).cancel(folder)
         wait_for_gone(site, folder)
 

@@ -15,7 +15,8 @@ folder = pathlib.Path(os.environ["CORDEE_CHECKPOINT_DIR"])
 start = 0
 if os.environ.get("CORDEE_RESUME_FROM"):
     start = json.loads(pathlib.Path(os.environ["CORDEE_RESUME_FROM"]).read_text())["next"]
-print("from", start, flush=True)
+sys.stdout.write(f"from {start}\\n")  # in one piece: whoever is killed here leaves no half line
+sys.stdout.flush()
 for step in itertools.count(start):
     if step >= steps and (gate is None or gate.exists()):
         print("counted to", steps, flush=True)

@@ -151,8 +151,8 @@ _REASONS: dict[str, tuple[Outlook, str, str]] = {
     "SystemFailure": ("ended", "Slurm itself, a node or a file system failed", "`cordee resume`; tell the operators"),
     "JobLaunchFailure": (
         "ended",
-        "its batch script could not be started on the node",
-        "leave the node out with [slurm] options, then `cordee resume`; tell the operators",
+        "its batch script was ended by a signal, or could not be started on the node: Slurm calls both so",
+        "`cordee resume`; if it never started, leave the node out with [slurm] options and tell the operators",
     ),
     "NonZeroExitCode": ("ended", "its batch script ended with an error", "see the findings below and `cordee logs`"),
     "RaisedSignal": ("ended", "its batch script was ended by a signal", "see the findings below and `cordee logs`"),
