@@ -15,7 +15,7 @@ import pytest
 
 import cordee
 from cordee.runs.folder import RunFolder
-from cordee.telemetry.node.recording import Recorder, read_recorders
+from cordee.telemetry.node.recording import Recorder, is_recording, read_recorders
 from cordee.telemetry.store.model import Grid
 
 WAIT_S = 120.0
@@ -50,7 +50,7 @@ class Recording:
     def _grid(self, group: str, metrics: list[str] | None, enough: Callable[[Grid], Any]) -> Grid:
         deadline = time.monotonic() + WAIT_S
         while True:
-            run = cordee.open_run(self.root) if self.root.is_dir() else None
+            run = cordee.open_run(self.root) if is_recording(self.folder) else None
             if run is not None and group in run.groups() and enough(grid := run.grid(group, metrics)):
                 return grid
             assert time.monotonic() < deadline, self.recorders()
