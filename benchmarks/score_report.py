@@ -28,7 +28,7 @@ folder = sys.argv[1]
 begun = time.perf_counter()
 from cordee.systems.score.load import load
 from cordee.systems.score.score import score
-from cordee.faces.report.saturation import render
+from cordee.systems.score.report import render
 laps = {"import": time.perf_counter()}
 trace = load(folder)
 laps["load"] = time.perf_counter()

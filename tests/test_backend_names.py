@@ -15,7 +15,7 @@ from cordee.backends import BUILT_IN
 PACKAGE = Path(__file__).parents[1] / "src" / "cordee"
 # The same words where they name something else: how often, and what. May only shrink.
 OTHER_THINGS = {
-    "faces/cli/testing.py": (2, "a word of our own command line, and the folder of the disposable Slurm"),
+    "testing/cli.py": (2, "a word of our own command line, and the folder of the disposable Slurm"),
     "client/adapters/jax.py": (1, "JAX's own name of a way to start processes"),
     "systems/environments/hooks.py": (1, "a hook of an EDF"),
     "systems/vetting/protocol/document.py": (1, "a word of vetnode's documents"),

@@ -48,7 +48,7 @@ DOORS = ("", "cli", "document", "examine", "report", "routes", "system", "views"
 CALLED_BY_NAME = {
     ("__init__", "cordee.telemetry.store.reader"),
     ("control.supervisor.closing_findings", "cordee.telemetry.store.seal"),
-    ("control.supervisor.closing_findings", "cordee.faces.report"),
+    ("control.supervisor.closing_findings", "cordee.cli"),
 }
 DEFERRED_ON_NODE = {"torch", "numpy", "pynvml", "amdsmi", "jax", "obstore", "PIL", "torchvision"}
 NEVER_ON_NODE = ("numpy", "torch", "pydantic", "click", "zarr", "xarray", "rich", "jinja2")
@@ -83,106 +83,9 @@ KNOWN_CROSSINGS: dict[str, tuple[str, ...]] = {
     "control.launch.srun_command": ("backends.slurm.node.commands",),
     "control.supervisor.agents": ("backends.node.allocation",),
     "control.supervisor.asides": ("backends.node.allocation",),
-    "control.supervisor.closing_findings": ("faces.report",),
     "control.supervisor.parts": ("backends.node.allocation",),
     "control.supervisor.segments": ("backends.node.allocation",),
     "control.supervisor.supervisor": ("backends.node.allocation",),
-    "core.draw.heatmap": ("backends.slurm.node.commands",),
-    "core.terminal.draw": ("faces.report.saturation.images",),
-    "faces.cli.run": ("systems.data.account",),
-    "faces.cli.serve": ("systems.vetting.fleet.tokens",),
-    "faces.cli.show": ("systems.data.account",),
-    "faces.cli.testing": (
-        "testing.made_runs",
-        "testing.simulation.saying",
-        "testing.slurm",
-    ),
-    "faces.cli.watch": ("systems.score.child",),
-    "faces.cli.watch_state": ("systems.score.child",),
-    "faces.report.data": (
-        "systems.checkpoints.pace",
-        "systems.data.loading",
-        "systems.score.load",
-        "systems.score.result",
-        "systems.score.score",
-    ),
-    "faces.report.datasets": (
-        "systems.checkpoints.node.save",
-        "systems.score.result",
-        "systems.score.trace",
-        "systems.vetting.node.checks._base",
-        "systems.vetting.node.judge.history",
-        "systems.vetting.node.judge.verdict",
-    ),
-    "faces.report.document": ("systems.data.account",),
-    "faces.report.html": (
-        "systems.data.account",
-        "systems.score.result",
-    ),
-    "faces.report.loading": (
-        "systems.data.loading",
-        "systems.data.loading.curves",
-        "systems.data.loading.loads",
-        "systems.data.loading.words",
-    ),
-    "faces.report.run_document": ("systems.data.account",),
-    "faces.report.saturation": (
-        "systems.score.result",
-        "systems.score.trace",
-    ),
-    "faces.report.saturation.classes": ("systems.score.result",),
-    "faces.report.saturation.collect": (
-        "systems.score.cores",
-        "systems.score.result",
-        "systems.score.trace",
-    ),
-    "faces.report.saturation.compared": (
-        "systems.score.compare",
-        "systems.score.result",
-    ),
-    "faces.report.saturation.figures": ("systems.score.result",),
-    "faces.report.saturation.page": (
-        "systems.score.compare",
-        "systems.score.result",
-    ),
-    "faces.report.saturation.paper": ("systems.score.result",),
-    "faces.report.saturation.pdf": ("systems.score.compare",),
-    "faces.report.saturation.reduce": ("systems.score.trace",),
-    "faces.report.saturation.summary": (
-        "systems.score.compare",
-        "systems.score.result",
-    ),
-    "faces.report.saturation.words": ("systems.score.result",),
-    "faces.report.storage": (
-        "systems.checkpoints.pace",
-        "systems.checkpoints.pace.words",
-    ),
-    "faces.report.text": (
-        "systems.data.account",
-        "systems.vetting.node.judge.table",
-    ),
-    "faces.web.access": ("systems.vetting.fleet.tokens",),
-    "faces.web.app": (
-        "systems.score.child",
-        "systems.vetting.fleet.peers",
-        "systems.vetting.fleet.tokens",
-    ),
-    "faces.web.cluster_status": (
-        "systems.vetting.fleet.index",
-        "systems.vetting.fleet.place",
-        "systems.vetting.protocol.site",
-    ),
-    "faces.web.document": (
-        "systems.data.account",
-        "systems.data.loading",
-    ),
-    "faces.web.guard": ("systems.vetting.fleet.peers",),
-    "faces.web.routes.judged": (
-        "systems.checkpoints.pace",
-        "systems.data.loading",
-    ),
-    "faces.web.server": ("systems.score.child",),
-    "faces.web.serving": ("systems.vetting.fleet.listening",),
     "job.cluster": ("backends",),
     "job.init": (
         "backends.slurm.sbatch.convert",
@@ -204,12 +107,6 @@ KNOWN_CROSSINGS: dict[str, tuple[str, ...]] = {
     ),
     "job.submit.prepare": ("backends",),
     "job.terminal.options": ("backends",),
-    "systems.score.cli.scoring": ("faces.report.saturation",),
-    "systems.score.cli.text": (
-        "faces.report.saturation.summary",
-        "faces.report.saturation.words",
-    ),
-    "systems.score.validation.conduct": ("faces.cli",),
     "systems.vetting.cli.vet": ("testing.template",),
     "telemetry.node.gpu_sampler": ("control.agent.rank_facts",),
     "telemetry.node.metrics.__main__": ("control.agent.rank_facts",),
@@ -317,7 +214,7 @@ def why_not(here: str, there: str) -> str:
         return (
             "" if door in DOORS else f"a face enters {other} by a door ({', '.join(filter(None, DOORS))}), not {door}"
         )
-    return "" if lower == "face" else "faces import nothing of testing"
+    return "" if lower == "face" or there == f"{TESTING}.cli" else "faces take nothing of testing but its command"
 
 
 def crossings_of(name: str, source: str) -> Iterator[tuple[str, str]]:
@@ -411,7 +308,7 @@ def fits(path: str, pattern: str) -> bool:
             "control.agent.agent",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from cordee.systems.data import look",
         ),
-        ("control.agent.agent", "module_argv('cordee.systems.score.child')"),
+        ("control.agent.agent", "module_argv('cordee.systems.score.views')"),
         ("faces.web.app", "from cordee.systems.score import load"),
         ("wire.connection", "from . import folder"),
     ],

@@ -1,12 +1,13 @@
 """The systems: what each adds to the platform, and where. A system's code is imported by whoever opens that door.
 
 A system is one folder with one object that names its doors, `SYSTEM` in its `system.py`. The built-in ones stand in a table;
-others come by entry points of the group `cordee.systems`, which are read only where a name is met that nobody here knows.
+others come by entry points of the group `cordee.systems`, which are read only where a name is met that nobody here knows, and
+where a report or a server asks all systems.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ BUILT_IN: dict[str, str] = {
     "environments": "cordee.systems.environments.system:SYSTEM",
     "vetting": "cordee.systems.vetting.system:SYSTEM",
     "checkpoints": "cordee.systems.checkpoints.system:SYSTEM",
+    "score": "cordee.systems.score.system:SYSTEM",
 }
 
 
@@ -51,7 +53,10 @@ class System(NamedTuple):
         keep: `keep(folder, loaded, plan)`: writes what it keeps in a new run's folder; returns the paths that are no code.
         node_parts: what it fills ports of the node side with, by the port's name.
         commands: of `cordee`, by their names, where the command line has none of that name.
-        routes: an APIRouter of the web server.
+        views: a `RunView` (`cordee.telemetry.shown.view`): what it says of a run wherever runs are told.
+        report: a tuple of `Section`s (`cordee.telemetry.shown.section`): what it says in a run's report.
+        data_sets: `data_sets()` returns what it leaves, as `KeptData` (`cordee.telemetry.shown.kept_data`).
+        routes: an APIRouter of the web server, which it knows as `Serving` (`cordee.telemetry.shown.serving`).
         pages: of the web server.
         package: of a system that is not built in: its top-level package, of which `__init__`, `node` and `static` are used:
             the first two travel to the nodes, the last holds the files of the pages.
@@ -65,6 +70,9 @@ class System(NamedTuple):
     keep: str = ""
     node_parts: Mapping[str, str] = {}
     commands: Mapping[str, str] = {}
+    views: str = ""
+    report: str = ""
+    data_sets: str = ""
     routes: str = ""
     pages: tuple[Page, ...] = ()
     package: str = ""
@@ -98,6 +106,16 @@ def outsiders() -> tuple[System, ...]:
             )
         found[point.name] = system
     return tuple(found.values())
+
+
+def all_systems() -> tuple[System, ...]:
+    """Return the built-in systems, and those of other packages behind them."""
+    return (*built_in(), *outsiders())
+
+
+def telling(names: Collection[str]) -> tuple[System, ...]:
+    """Return the built-in systems, and those of other packages that have one of these names."""
+    return (*built_in(), *(system for system in outsiders() if system.name in names)) if names else built_in()
 
 
 def node_parts(systems: Iterable[System]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from cordee.faces.web.app import make_app
 from cordee.faces.web.serving import REQUEST_S, listen, make_server
 
 if TYPE_CHECKING:
-    from cordee.systems.vetting.fleet.tokens import Token
+    from cordee.core.web.tokens import Token
 
 _START_S = 60.0
 

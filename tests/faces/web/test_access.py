@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from starlette.routing import Mount
 
+from cordee.core.web.peers import Peers, socket_owner
+from cordee.core.web.tokens import Token
 from cordee.faces.web.access import Access
 from cordee.faces.web.app import make_app
 from cordee.runs.folder import RunFolder
-from cordee.systems.vetting.fleet.peers import Peers, socket_owner
-from cordee.systems.vetting.fleet.tokens import Token
 from cordee.testing.serving import ServedRuns
 
 SECRET = "0123456789abcdef0123456789abcdef"

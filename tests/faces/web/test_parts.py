@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cordee.core.web.peers import Peers
 from cordee.faces.web import logs
 from cordee.faces.web.access import Access
 from cordee.faces.web.answers import packed
@@ -19,7 +20,6 @@ from cordee.faces.web.cache import Body, Cache
 from cordee.faces.web.guard import Guard
 from cordee.faces.web.tables import Table, encode, encode_frame
 from cordee.runs.logframes import LogReader, LogWriter
-from cordee.systems.vetting.fleet.peers import Peers
 
 from .frames import decode_frame
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from cordee.core.web.tokens import Token
 from cordee.runs.folder import RunFolder
-from cordee.systems.vetting.fleet.tokens import Token
 from cordee.testing.browsing import chromium
 from cordee.testing.serving import ServedRuns
 

@@ -220,7 +220,7 @@ async def close(sealer: Sealer, folder: RunFolder, most_s: Optional[float]) -> N
 
     async def both() -> None:
         await sealer.finish()
-        await _document_side("cordee.faces.report", str(folder.root))
+        await _document_side("cordee.cli", "report", str(folder.root))
 
     try:
         await asyncio.wait_for(both(), most_s)

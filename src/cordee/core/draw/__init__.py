@@ -1,1 +1,1 @@
-"""Charts and heat maps as SVG, and text made safe for them."""
+"""Charts as SVG, pictures as PNG, pages from templates, and text made safe for them."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import NamedTuple
 
 from cordee.core.draw.axes import MOST_POINTS, extremes, nice_ticks, reduced, tick_text, time_unit
 from cordee.core.draw.clean import one_line
@@ -31,6 +32,13 @@ class Across:
 
 
 NARROW = Across()
+
+
+class Plot(NamedTuple):
+    """A chart and what stands above it; `svg` is safe to put into a page."""
+
+    name: str
+    svg: str
 
 
 @dataclass(frozen=True)

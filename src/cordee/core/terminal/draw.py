@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.style import Style
 from rich.text import Text
 
-from cordee.faces.report.saturation.images import CIVIDIS
+from cordee.core.draw.images import CIVIDIS
 
 _SPARKS = "▁▂▃▄▅▆▇█"
 _SHADES = ".:-=+*#%@"

@@ -23,5 +23,5 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "env": ("cordee.systems.environments.cli", "Container environments: resolve, explain, check, run, images."),
     "nodes": ("cordee.systems.vetting.cli.nodes", "History of vetted nodes: offenders, rules, actions."),
     "score": ("cordee.systems.score.cli.default", "Measure GPU utilisation, explain what limits it, suggest fixes."),
-    "testing": ("cordee.faces.cli.testing", "Test helpers: a private Slurm, synthetic runs."),
+    "testing": ("cordee.testing.cli", "Test helpers: a private Slurm, synthetic runs."),
 }

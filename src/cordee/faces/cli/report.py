@@ -22,11 +22,13 @@ def command(run: str, runs: str | None, as_json: bool) -> None:
       cordee report last
     """
     from cordee.faces.report import render
-    from cordee.faces.report.completing import complete
+    from cordee.faces.report.completing import complete, reported
 
     folder = found(run, runs)
-    complete(folder, state_of(folder))
-    page = render(folder.root)
+    state = state_of(folder)
+    page = folder.report / "index.html"
+    if not (complete(folder, state) and reported(folder, state)):
+        page = render(folder.root)
     if as_json:
         print_json(read_json(folder.report / "report.json", folder.root))
         return

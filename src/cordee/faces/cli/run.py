@@ -9,6 +9,7 @@ from cordee.core.terminal.output import print_findings, print_json
 from cordee.faces.cli.follow import Follower
 from cordee.faces.report.completing import complete
 from cordee.faces.report.run_document import run_document
+from cordee.job.submit import step_of
 from cordee.job.terminal.options import (
     SpecCommand,
     cluster_name,
@@ -20,7 +21,7 @@ from cordee.job.terminal.options import (
 )
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
-from cordee.systems.data.account import account_of
+from cordee.telemetry.shown.view import views_of
 
 _INTERNAL = ("no_agents", "supervisor", "no_port", "internal")
 
@@ -123,8 +124,9 @@ def _tell(folder: RunFolder, state: RunState) -> None:
         )
     if state.state == "failed":
         click.echo(f"cordee: `cordee advise {folder.id}` says why, and what to change", err=True)
-    for account in account_of(state):
-        click.echo(f"cordee: data {account.name}: {account.text()}", err=True)
+    for view in views_of(state, step_of(folder)):
+        for name, text in view.facts():
+            click.echo(f"cordee: {name} {text}", err=True)
     report = folder.report / "index.html"
     if report.is_file():
         click.echo(f"cordee: report {report}", err=True)

@@ -15,7 +15,7 @@ from cordee.core.terminal.output import print_json
 from cordee.job.terminal.options import json_option, runs_folders
 
 if TYPE_CHECKING:
-    from cordee.systems.vetting.fleet.tokens import Token
+    from cordee.core.web.tokens import Token
 
 _ROOT = 0
 
@@ -120,7 +120,7 @@ def _tokens(path: str | None, address: str, local: bool) -> list[Token]:
         )
     if path is None:
         return []
-    from cordee.systems.vetting.fleet.tokens import read_tokens
+    from cordee.core.web.tokens import read_tokens
 
     return read_tokens(path)
 

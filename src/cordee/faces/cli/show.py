@@ -16,7 +16,7 @@ from cordee.job.terminal.options import json_option, runs_option
 from cordee.job.terminal.run_args import found, run_argument, state_of
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState, called
-from cordee.systems.data.account import account_findings, account_of
+from cordee.telemetry.shown.view import views_of
 from cordee.telemetry.store.phases import segment_times
 
 
@@ -68,7 +68,8 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
         lines.append(f"began from  {began_words(state)}")
     if state.checkpoint:
         lines.append(f"checkpoint  {state.checkpoint}")
-    lines += [f"data        {account.name}: {account.text()}" for account in account_of(state)]
+    views = views_of(state, step_of(folder))
+    lines += [f"{name:<11} {text}" for view in views for name, text in view.facts()]
     if state.nodes:
         lines.append(f"nodes of segment {state.segments}" if state.state == "queued" else "nodes")
     for node in state.nodes:
@@ -80,7 +81,8 @@ def describe(folder: RunFolder, state: RunState) -> list[str]:
     for entry in state.attempts:
         if entry.get("outcome") not in (None, "finished", "segment"):
             lines.append(f"attempt {entry['attempt']:<3} {entry['outcome']}: {entry.get('reason')}")
-    lines += [f"finding     {finding}" for finding in [*state.findings, *account_findings(state)]]
+    findings = [*state.findings, *(finding for view in views for finding in view.findings())]
+    lines += [f"finding     {finding}" for finding in findings]
     lines.append(f"folder      {folder.root}")
     if (folder.report / "index.html").is_file():
         lines.append(f"report      {folder.report / 'index.html'}")

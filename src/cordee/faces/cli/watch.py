@@ -14,7 +14,7 @@ from cordee.faces.cli import watch_heat, watch_views
 from cordee.faces.cli.watch_keys import keys
 from cordee.faces.cli.watch_state import WatchState
 from cordee.runs.folder import RunFolder
-from cordee.systems.score.child import Scores
+from cordee.systems.score.views import Scores
 
 _REFRESH_S = 0.5
 _MANY_RANKS, _SLOW_S = 1000, 2.0

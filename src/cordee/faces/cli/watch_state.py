@@ -16,7 +16,7 @@ from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.lookout import TELEMETRY_COST, WATCHED_PER_S, Lookout
 from cordee.runs.state import RunState
-from cordee.systems.score.child import Scores
+from cordee.systems.score.views import Scores
 from cordee.telemetry.store.sealed import read_commit
 from cordee.telemetry.store.tail import LiveEvents
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cordee.faces.report.place import report_folder
 from cordee.runs.folder import RunFolder, write_atomically
+from cordee.runs.report_folder import report_folder
 
 
 def render(run: str | Path) -> Path:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cordee.core.errors import CordeeError, UsageError
+from cordee.core import registry
+from cordee.core.errors import CordeeError
+from cordee.core.findings import Finding
+from cordee.core.parts import load
 from cordee.core.secrets import masked_document, masked_text
 from cordee.core.units import format_duration, parse_utc
 from cordee.faces.report.usage import Usage, read_usage
@@ -17,15 +22,13 @@ from cordee.machine.opening import read_json, regular_below
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import read_journal
 from cordee.runs.state import RunState, replay
+from cordee.telemetry.shown.section import PLACES, Reported, Section
+from cordee.telemetry.shown.view import RunView, views_of
 from cordee.telemetry.store.phases import LostTime, PhaseShare, SegmentTimes, lost_time, phase_shares, segment_times
 from cordee.telemetry.store.reader import Run
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from cordee.systems.checkpoints.pace import StorageView
-    from cordee.systems.data.loading import LoadingView
-    from cordee.systems.score.result import Saturation
 
 _OWN = "cordee/"  # what Cordée itself logs in ranks
 _SILENT_S = 120.0
@@ -60,9 +63,8 @@ class ReportData:
         checkpoints: `{step, name, time}` of each complete checkpoint in the order in which they were seen.
         submitted: the exact script or command lines that were handed to the back end.
         last_lines: the last output of the ranks that failed, or of rank 0, by rank.
-        storage: rates, checkpoint writes and what they cost the training; None: see `missing`.
-        loading: what ranks waited for data, and why; None: see `missing`.
-        saturation: how well GPUs, or the cores where there are none, were used; None: see `missing`.
+        sections: what systems say, by their places; those that could not be made: see `missing`.
+        keys: of report.json that systems fill.
         missing: what could not be shown, and why.
     """
 
@@ -78,9 +80,8 @@ class ReportData:
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     submitted: str = ""
     last_lines: dict[int, list[str]] = field(default_factory=dict)
-    storage: StorageView | None = None
-    loading: LoadingView | None = None
-    saturation: Saturation | None = None
+    sections: list[Section] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -109,6 +110,16 @@ class ReportData:
         argv = tasks.get("argv") if isinstance(tasks, dict) else None
         return [str(word) for word in argv] if isinstance(argv, list) else []
 
+    @cached_property
+    def views(self) -> list[RunView]:
+        """What systems say of the run wherever runs are told."""
+        return views_of(self.state, self.step)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Those of the run, then those of the systems."""
+        return [*self.state.findings, *(finding for view in self.views for finding in view.findings())]
+
     @property
     def seconds(self) -> float | None:
         """How long the run has taken since its supervisor started, None when it has not."""
@@ -133,24 +144,26 @@ def collect(run: RunFolder | Path | str) -> ReportData:
         if event["event"] == "checkpoint_seen"
     ]
     opened = Run(folder)
-    readers = {
-        "plan": _plan,
-        "telemetry": _telemetry,
-        "resource use": _resources,
-        "storage": _storage,
-        "loading": _loading,
-        "saturation": _saturation,
-        "logs": _logs,
-    }
-    for what, read in readers.items():
-        try:
+    for what, read in {"plan": _plan, "telemetry": _telemetry, "resource use": _resources}.items():
+        with _told(what, data):
             read(opened, data)
-        except OSError as error:
-            data.missing.append(f"{what}: {error.strerror or error}")
-        except (CordeeError, ValueError) as error:
-            data.missing.append(f"{what}: {error}")
+    with _told("systems", data):
+        _sections(opened, data)
+    with _told("logs", data):
+        _logs(opened, data)
     _note_silence(data, events)
     return data
+
+
+@contextmanager
+def _told(what: str, data: ReportData) -> Iterator[None]:
+    """Say what is missing where it cannot be read."""
+    try:
+        yield
+    except OSError as error:
+        data.missing.append(f"{what}: {error.strerror or error}")
+    except (CordeeError, ValueError) as error:
+        data.missing.append(f"{what}: {error}")
 
 
 def _note_silence(data: ReportData, events: list[dict[str, Any]]) -> None:
@@ -217,28 +230,25 @@ def _resources(run: Run, data: ReportData) -> None:
         data.missing.append("no resource use: nothing was sampled, the run was too short")
 
 
-def _storage(run: Run, data: ReportData) -> None:
-    from cordee.systems.checkpoints.pace import storage_view
+def _sections(run: Run, data: ReportData) -> None:
+    """Have every system make what it says; what one cannot make keeps the others from nothing."""
+    reported = Reported(run, data.state, bool(data.usage))
+    kinds: list[type[Section]] = [kind for system in _systems(data) if system.report for kind in load(system.report)]
+    kinds.sort(key=lambda kind: PLACES.index(kind.place))
+    data.keys = [kind.key for kind in kinds if kind.key]
+    for kind in kinds:
+        with _told(kind.name, data):
+            section = kind(reported)
+            data.sections.append(section)
+            data.missing += section.missing
 
-    data.storage = storage_view(run)
 
-
-def _loading(run: Run, data: ReportData) -> None:
-    from cordee.systems.data.loading import loading_view
-
-    data.loading = loading_view(run, points=300)
-
-
-def _saturation(run: Run, data: ReportData) -> None:
-    from cordee.systems.score.load import load
-    from cordee.systems.score.score import score
-
-    if not data.usage:
-        return
+def _systems(data: ReportData) -> tuple[registry.System, ...]:
     try:
-        data.saturation = score(load(data.folder.root))
-    except UsageError as error:
-        data.missing.append(f"saturation: {error.text}")
+        return registry.all_systems()
+    except CordeeError as error:
+        data.missing.append(f"what systems of other packages say: {error}")
+        return registry.built_in()
 
 
 def _logs(run: Run, data: ReportData) -> None:

@@ -11,18 +11,13 @@ from cordee.core.stats import finite
 from cordee.core.units import utc_text
 from cordee.faces.report.container import container_of
 from cordee.faces.report.data import ReportData
-from cordee.faces.report.loading import loading_document
 from cordee.faces.report.segments import began_from, segment_document
-from cordee.faces.report.storage import storage_document
-from cordee.systems.data.account import account_findings, account_of
 
 SCHEMA = "cordee.report/1"
 
 
 def report_document(data: ReportData) -> dict[str, Any]:
     """Return the report's facts: times in seconds, shares 0-1, metrics as first, last, mean and extremes."""
-    from cordee.faces.report.saturation.summary import summary_document
-
     state = data.state
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -52,7 +47,7 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "began_from_run": began_from(state)[1],
         "command": data.argv or None,
         "environment": environment(data),
-        "data": [account.document() for account in account_of(state)],
+        **{key: value for view in data.views for key, value in view.document().items()},
         "phases": [asdict(share) for share in data.shares],
         "segment_list": [segment_document(times) for times in data.segments],
         "vetting": state.vetting,
@@ -60,12 +55,11 @@ def report_document(data: ReportData) -> dict[str, Any]:
         "ranks": [asdict(rank) | {"step": data.last_steps.get(rank.rank)} for rank in state.ranks],
         "attempts": state.attempts,
         "failures": state.failures,
-        "findings": [finding.document() for finding in [*state.findings, *account_findings(state)]],
+        "findings": [finding.document() for finding in data.findings],
         "metrics": {name: summary(curve.mean) for name, curve in data.curves.items()},
         "resources": _resources(data),
-        "storage": storage_document(data.storage) if data.storage is not None else None,
-        "loading": loading_document(data.loading) if data.loading is not None else None,
-        "saturation": summary_document(data.saturation) if data.saturation is not None else None,
+        **dict.fromkeys(data.keys),
+        **{section.key: section.document() for section in data.sections if section.key},
         "last_lines": {str(rank): lines for rank, lines in data.last_lines.items()},
         "missing": data.missing,
     }

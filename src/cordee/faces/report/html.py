@@ -9,20 +9,16 @@ from markupsafe import Markup
 
 from cordee.core.draw.charts import COLOURS
 from cordee.core.draw.clean import ranges
+from cordee.core.draw.pages import page_environment
 from cordee.core.units import format_duration, utc_text
 from cordee.faces.report.container import container_words
 from cordee.faces.report.data import ReportData
 from cordee.faces.report.document import environment, summary
-from cordee.faces.report.loading import loading_charts, loading_facts
 from cordee.faces.report.plots import OUTCOMES, curve_plots, phases_plot, resource_plots
 from cordee.faces.report.segments import began_words, segment_words, worth_showing
-from cordee.faces.report.storage import storage_charts
-from cordee.faces.report.templates import page_environment
 from cordee.faces.report.text import failure_text, lost_text, quantity, troubled_first
 from cordee.runs.state import NodeState, RankState, called
-from cordee.systems.data.account import account_findings, account_of
-from cordee.systems.score.result import UNKNOWN
-from cordee.systems.vetting.report import vetting_view
+from cordee.telemetry.shown.section import PLACES
 
 _MOST_ROWS = 200
 _MOST_ATTEMPTS = 60
@@ -32,16 +28,12 @@ _MOST_RESULTS = 40
 
 def render_html(data: ReportData) -> str:
     """Return the page; everything that a program or a person wrote is escaped, without control characters, and cut."""
-    from cordee.faces.report.saturation.classes import COLOURS as CLASSES
-    from cordee.faces.report.saturation.summary import summary_html
-
     state = data.state
     nodes = sorted(state.nodes, key=troubled_first)
     ranks = sorted(state.ranks, key=lambda rank: (rank.status != "failed", rank.rank))
-    vetting = vetting_view(state)
     attempts = [_attempt(data, entry) for entry in state.attempts[-_MOST_ATTEMPTS:]]
     return (
-        page_environment()
+        page_environment("cordee.faces.report")
         .get_template("template.html.j2")
         .render(
             run=data.folder.id,
@@ -52,28 +44,17 @@ def render_html(data: ReportData) -> str:
             shares=data.shares,
             lost=lost_text(data),
             advised=data.advised,
-            accounts=[(account.name, account.text()) for account in account_of(state)],
             segments=[segment_words(times) for times in data.segments[-_MOST_ROWS:]] if worth_showing(state) else [],
             timeline=Markup(phases_plot(data)),
             attempts=attempts if len(attempts) > 1 or state.failures or state.state == "failed" else [],
             earlier=len(state.attempts) - len(attempts),
-            findings=[*state.findings, *account_findings(state)][-_MOST_FINDINGS:],
+            findings=data.findings[-_MOST_FINDINGS:],
             missing=data.missing,
             last_lines=data.last_lines,
             curves=[(plot.name, Markup(plot.svg)) for plot in curve_plots(data)],
-            storage=[(name, Markup(svg)) for name, svg in storage_charts(data)],
-            storage_text=data.storage.text if data.storage is not None else "",
-            loading=[(name, Markup(svg)) for name, svg in loading_charts(data)],
-            loading_facts=loading_facts(data),
-            loading_texts=data.loading.texts if data.loading is not None else [],
-            loading_findings=data.loading.findings if data.loading is not None else [],
             resources=[(plot.name, Markup(plot.svg)) for plot in resource_plots(data)],
-            saturation=Markup(summary_html(data.saturation)) if data.saturation is not None else "",
-            classes=[name for name in CLASSES if name != UNKNOWN],
-            vetting=vetting,
-            heat=Markup(vetting.heat if vetting else ""),
-            key=Markup(vetting.key if vetting else ""),
-            pairs=Markup(vetting.pairs if vetting else ""),
+            sections=_sections(data),
+            styles=[Markup(style) for style in (section.style() for section in data.sections) if style],
             nodes=[_node(data, node) for node in nodes[:_MOST_ROWS]],
             ranks=[_rank(data, rank) for rank in ranks[:_MOST_ROWS]],
             checkpoints=data.checkpoints[-10:],
@@ -84,6 +65,16 @@ def render_html(data: ReportData) -> str:
             now=utc_text(data.now)[:19].replace("T", " ") + " UTC",
         )
     )
+
+
+def _sections(data: ReportData) -> dict[str, list[Markup]]:
+    """Return what systems show, by its place."""
+    found: dict[str, list[Markup]] = {place: [] for place in PLACES}
+    for section in data.sections:
+        shown = section.html()
+        if shown:
+            found[section.place].append(Markup(shown))
+    return found
 
 
 def _cards(data: ReportData) -> list[tuple[str, str]]:

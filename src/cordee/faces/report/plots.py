@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from cordee.core.draw.charts import MOST_LINES, Line, Span, line_chart, timeline
+from cordee.core.draw.charts import MOST_LINES, Line, Plot, Span, line_chart, timeline
 from cordee.core.units import parse_utc
 from cordee.faces.report.data import Curve, ReportData
 from cordee.faces.report.usage import Usage
@@ -44,13 +44,6 @@ _KINDS = (
 
 
 OUTCOMES = {"segment": "ended with its segment", "node_lost": "lost a node"}
-
-
-class Plot(NamedTuple):
-    """A chart and what stands above it; `svg` is safe to put into a page."""
-
-    name: str
-    svg: str
 
 
 def phases_plot(data: ReportData) -> str:

@@ -9,7 +9,7 @@ from cordee.faces.report.segments import began_from, segment_document
 from cordee.job.submit import step_of
 from cordee.runs.folder import RunFolder
 from cordee.runs.state import RunState
-from cordee.systems.data.account import account_of
+from cordee.telemetry.shown.view import views_of
 from cordee.telemetry.store.phases import segment_times
 
 SCHEMA = "cordee.run/1"
@@ -17,7 +17,7 @@ SCHEMA = "cordee.run/1"
 
 def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
     """Return a run's document: state, nodes with verdicts, ranks, segments, failures, findings; times are epoch seconds."""
-    report = folder.report / "index.html"
+    report, step = folder.report / "index.html", step_of(folder)
     return {
         "schema": SCHEMA,
         "run": folder.id,
@@ -36,8 +36,8 @@ def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
             for node in state.nodes
         ],
         "ranks": [vars(rank) for rank in state.ranks],
-        "environment": container_of(step_of(folder)),
-        "data_sets": step_of(folder).get("data", []),
+        "environment": container_of(step),
+        "data_sets": step.get("data", []),
         "folder": str(folder.root),
         "report": str(report) if report.is_file() else None,
         "step": state.step,
@@ -52,7 +52,7 @@ def run_document(folder: RunFolder, state: RunState) -> dict[str, Any]:
         "attempt": state.attempt,
         "job": state.job,
         "chain": state.chain,
-        "data": [account.document() for account in account_of(state)],
+        **{key: value for view in views_of(state, step) for key, value in view.document().items()},
         "segment_list": [segment_document(times) for times in segment_times(state)],
         "submitted_at": state.submitted_at,
         "started_at": state.started_at,

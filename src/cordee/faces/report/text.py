@@ -3,70 +3,67 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
-from cordee.backends.slurm.node.commands import fold_nodes
 from cordee.core.draw.clean import clean, one_line, ranges
 from cordee.core.units import format_duration, format_size
-from cordee.core.words import COLUMNS, wrapped
+from cordee.core.words import COLUMNS
 from cordee.faces.report.container import container_words
 from cordee.faces.report.data import ReportData
 from cordee.faces.report.document import summary
-from cordee.faces.report.loading import loading_lines
 from cordee.faces.report.segments import began_words, segment_words, worth_showing
 from cordee.runs.state import NodeState, called
-from cordee.systems.data.account import account_of
-from cordee.systems.vetting.node.judge.table import pair_words
-from cordee.systems.vetting.report import document_of, remarks
+from cordee.telemetry.shown.section import Section
+from cordee.telemetry.shown.view import RunView
+from cordee.telemetry.shown.words import fact_lines, text_lines
 
 _BAR = 30
 _MOST_NODES = 16
 _MOST_TROUBLES = 12
-_MOST_TEXT = 600
 _LEFT_OUT = ("memory_total_bytes", "gpu_memory_total_bytes", "gpu_clock_sm_max_hertz")
 _NOT_SHARES = ("cpu_cores_ratio",)
 
 
 def render_text(data: ReportData) -> str:
     """Return the report as text, no line longer than 80 characters; what it leaves out is counted."""
-    parts = [_head(data), _phases(data), _segments(data), _troubles(data), _vetting(data)]
-    parts += [_nodes(data), _metrics(data), _loading(data), _saturation(data)]
+    parts = [_head(data), _phases(data), _segments(data), _troubles(data), *_sections(data, "nodes")]
+    parts += [_nodes(data), _metrics(data)]
+    parts += [lines for place in ("phases", "logged", "use") for lines in _sections(data, place)]
     parts += [_resources(data), _last(data)]
     return clean("\n".join("\n".join(part) + "\n" for part in parts if part))
 
 
-def _wrapped(text: object, indent: str = "  ", first: str | None = None) -> list[str]:
-    return wrapped(one_line(text, _MOST_TEXT), indent, first) or [(indent if first is None else first).rstrip()]
+def _sections(data: ReportData, place: str) -> list[list[str]]:
+    return [section.lines() for section in data.sections if section.place == place]
 
 
-def _fact(name: str, text: object) -> list[str]:
-    return _wrapped(text, " " * 15, f"  {name:12} ")
+def _facts(said: Sequence[RunView | Section]) -> list[tuple[str, str]]:
+    return [fact for one in said for fact in one.facts()]
 
 
 def _head(data: ReportData) -> list[str]:
     state = data.state
-    lines = _wrapped(data.folder.id, "  ", "")
-    lines += _wrapped(state.state + (f": {state.text}" if state.text else ""))
+    lines = text_lines(data.folder.id, "  ", "")
+    lines += text_lines(state.state + (f": {state.text}" if state.text else ""))
     if data.advised:
-        lines += _fact("advice", f"`cordee advise {data.folder.id}` says why, and what to change")
+        lines += fact_lines("advice", f"`cordee advise {data.folder.id}` says why, and what to change")
     if data.argv:
-        lines += _fact("command", shlex.join(data.argv))
+        lines += fact_lines("command", shlex.join(data.argv))
     if container_words(data.step):
-        lines += _fact("environment", container_words(data.step))
+        lines += fact_lines("environment", container_words(data.step))
     if data.seconds is not None:
-        lines += _fact("took", format_duration(data.seconds) + ("" if state.ended else " so far"))
+        lines += fact_lines("took", format_duration(data.seconds) + ("" if state.ended else " so far"))
     if state.step is not None:
-        lines += _fact("step", f"{state.step}" + (f" of {state.total}" if state.total else ""))
-    lines += _fact("restarts", f"{state.restarts}, segments {state.segments}, {_again(data)}")
+        lines += fact_lines("step", f"{state.step}" + (f" of {state.total}" if state.total else ""))
+    lines += fact_lines("restarts", f"{state.restarts}, segments {state.segments}, {_again(data)}")
     if lost_text(data):
-        lines += _fact("lost", lost_text(data))
+        lines += fact_lines("lost", lost_text(data))
     if began_words(state):
-        lines += _fact("began from", began_words(state))
+        lines += fact_lines("began from", began_words(state))
     if state.checkpoint:
-        lines += _fact("checkpoint", f"{state.checkpoint} ({len(data.checkpoints)} seen)")
-    for account in account_of(state):
-        lines += _fact("data", f"{account.name}: {account.text()}")
-    if data.storage is not None and data.storage.saves:
-        lines += _fact("their cost", data.storage.text)
+        lines += fact_lines("checkpoint", f"{state.checkpoint} ({len(data.checkpoints)} seen)")
+    for name, text in [*_facts(data.views), *_facts(data.sections)]:
+        lines += fact_lines(name, text)
     return lines
 
 
@@ -90,8 +87,8 @@ def _segments(data: ReportData) -> list[str]:
     lines = ["Segments"] if worth_showing(data.state) else []
     for times in data.segments if lines else []:
         words = segment_words(times)
-        lines += _wrapped(words.course, "     ", f"  {words.number:<2} ")
-        lines += _wrapped(words.ended, "     ")
+        lines += text_lines(words.course, "     ", f"  {words.number:<2} ")
+        lines += text_lines(words.ended, "     ")
     return lines
 
 
@@ -100,18 +97,6 @@ def _phases(data: ReportData) -> list[str]:
     for share in data.shares:
         bar = "█" * round(share.share * _BAR)
         lines.append(f"  {share.name:8} {format_duration(share.seconds):>12} {share.share:6.1%}  {bar}".rstrip())
-    return lines
-
-
-def _vetting(data: ReportData) -> list[str]:
-    document = document_of(data.state) if data.state.vetting else None
-    if document is None:
-        return []
-    lines = ["Vetting", *_wrapped(f"{document['verdict']}: {document['reason']}")]
-    if document["exclude"]:
-        lines += _fact("left out", fold_nodes(document["exclude"]))
-    for text in [*remarks(document), pair_words(document)]:
-        lines += _wrapped(text, "    ", "  ") if text else []
     return lines
 
 
@@ -126,10 +111,10 @@ def _nodes(data: ReportData) -> list[str]:
     for node in nodes[:_MOST_NODES]:
         held = f"ranks {ranges(node.ranks)}" if node.ranks else node.reason
         first = f"  {one_line(node.node, 16):16} {node.verdict:8} {node.role:9}"
-        lines += _wrapped(held, " " * 38, f"{first} ") if held else [first.rstrip()]
+        lines += text_lines(held, " " * 38, f"{first} ") if held else [first.rstrip()]
         for result in node.results:
             if result.get("status") != "pass":
-                lines += _wrapped(
+                lines += text_lines(
                     f"{called(result)} {result.get('status')}: {result.get('evidence')}", "      ", "    "
                 )
     if len(nodes) > _MOST_NODES:
@@ -146,17 +131,6 @@ def _metrics(data: ReportData) -> list[str]:
                 f"  {one_line(name, 22):22} first {found['first']:<10.4g} last {found['last']:<10.4g} mean {found['mean']:.4g}"
             )
     return lines
-
-
-def _loading(data: ReportData) -> list[str]:
-    lines = [line for text in loading_lines(data) for line in _wrapped(text, "    ", "  ")]
-    return ["Loading of data", *lines] if lines else []
-
-
-def _saturation(data: ReportData) -> list[str]:
-    from cordee.faces.report.saturation.summary import summary_lines
-
-    return summary_lines(data.saturation) if data.saturation is not None else []
 
 
 def _resources(data: ReportData) -> list[str]:
@@ -195,7 +169,7 @@ def _troubles(data: ReportData) -> list[str]:
     hidden = len(texts) - _MOST_TROUBLES
     lines = [f"  {hidden} earlier ones are in report.json"] if hidden > 0 else []
     for text in texts[max(0, hidden) :] + [f"not shown: {text}" for text in data.missing]:
-        lines += _wrapped(text, "    ", "  ")
+        lines += text_lines(text, "    ", "  ")
     return ["Troubles", *lines] if lines else []
 
 

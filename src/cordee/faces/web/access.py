@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 
+from cordee.core.web.tokens import Token, find_token
 from cordee.faces.web.errors import Forbidden, NotAllowed
-from cordee.systems.vetting.fleet.tokens import Token, find_token
 
 COOKIE_S = 30 * 86400
 _NEEDED = "read"

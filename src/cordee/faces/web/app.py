@@ -18,20 +18,20 @@ import cordee
 from cordee.core import registry
 from cordee.core.errors import CordeeError, UsageError
 from cordee.core.parts import load
+from cordee.core.web.peers import Peers
+from cordee.core.web.tokens import Token
 from cordee.faces.web.access import Access
 from cordee.faces.web.cache import Cache
 from cordee.faces.web.cluster_status import Site
 from cordee.faces.web.errors import NotFound, status_of
+from cordee.faces.web.for_systems import ForSystems
 from cordee.faces.web.guard import Guard
 from cordee.faces.web.library import Shelf
 from cordee.faces.web.live import Hub
 from cordee.faces.web.openapi import describe
-from cordee.faces.web.routes import judged, live, logged, parts, runs, samples, site
+from cordee.faces.web.routes import live, logged, parts, runs, samples, site
 from cordee.faces.web.server import Server
 from cordee.faces.web.tables import encode_json
-from cordee.systems.score.child import Scores
-from cordee.systems.vetting.fleet.peers import Peers
-from cordee.systems.vetting.fleet.tokens import Token
 
 STATIC = Path(__file__).parent / "static"
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -56,18 +56,18 @@ def make_app(
         users: user ids whose connections on this machine need no token.
     """
     shelf = Shelf([Path(folder) for folder in folders], map(Path, singles))
-    server = Server(shelf, Hub(shelf), Scores(), Site(), Cache())
+    server = Server(shelf, Hub(shelf), Site(), Cache())
 
     app = FastAPI(
         title="Cordée", version=cordee.__version__, docs_url=None, redoc_url=None,
         openapi_url="/openapi.json",
     )  # fmt: skip
-    app.state.cordee = server
+    app.state.cordee, app.state.serving = server, ForSystems(server)
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]
-    for module in (runs, samples, logged, parts, judged, live, site):
+    for module in (runs, samples, logged, parts, live, site):
         app.include_router(module.router)
 
-    systems = registry.outsiders()
+    systems = registry.all_systems()
     for system in systems:
         if system.routes:
             app.include_router(load(system.routes))

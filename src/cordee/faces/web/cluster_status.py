@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 import time
@@ -12,12 +11,12 @@ from typing import Any, Generic, TypeVar
 
 from cordee.backends.slurm.node.commands import expand_nodes, parse_records, run_command
 from cordee.core.errors import CordeeError
+from cordee.systems.vetting.views import recent_verdicts
 
 T = TypeVar("T")
 _SLURM_S = 8.0
 _SLURM_EVERY_S = 30.0
 _HISTORY_EVERY_S = 60.0
-_HISTORY_DAYS = 30
 _MOST_JOBS = 5000
 _BETWEEN = "\x1f"  # what people name their jobs may hold any other sign
 
@@ -62,7 +61,7 @@ class Site:
 
     def __init__(self) -> None:
         self.slurm: Seldom[dict[str, Any]] = Seldom(_ask_slurm, {"nodes": {}, "jobs": []}, _SLURM_EVERY_S)
-        self.verdicts: Seldom[dict[str, dict[str, int]]] = Seldom(_ask_history, {}, _HISTORY_EVERY_S)
+        self.verdicts: Seldom[dict[str, dict[str, int]]] = Seldom(recent_verdicts, {}, _HISTORY_EVERY_S)
 
 
 def _ask_slurm() -> dict[str, Any]:
@@ -99,21 +98,3 @@ def _job(fields: list[str]) -> dict[str, Any]:
     comment = row.pop("comment")
     row["run"] = comment.removeprefix("cordee:") if comment.startswith("cordee:") else None
     return row
-
-
-def _ask_history() -> dict[str, dict[str, int]]:
-    """Return by node how often vettings of the last 30 days said what."""
-    from cordee.systems.vetting.fleet.index import Index
-    from cordee.systems.vetting.fleet.place import history_place
-    from cordee.systems.vetting.protocol.site import vetting_profile
-
-    place = history_place(None, vetting_profile(os.environ.get("CORDEE_ON")))
-    index = Index(place.refresh())
-    index.refresh()
-    since = time.time() - _HISTORY_DAYS * 86400.0
-    found: dict[str, dict[str, int]] = {}
-    for row in index.rows(
-        "SELECT node, verdict, COUNT(*) AS times FROM nodes WHERE at >= ? GROUP BY node, verdict", since
-    ):
-        found.setdefault(row["node"], {})[row["verdict"]] = row["times"]
-    return found

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 from cordee.client.reserved import CHECKPOINT_BYTES, CHECKPOINT_SECONDS
 from cordee.core.errors import CordeeError, RunFolderError
 from cordee.core.units import format_duration, parse_utc
+from cordee.core.web.findings import finding_line
 from cordee.faces.report.run_document import run_document
-from cordee.faces.web.evidence import failure_line, finding_line, finding_times, node_lines
+from cordee.faces.web.evidence import failure_line, finding_times, node_lines
 from cordee.faces.web.logged import series_of
 from cordee.faces.web.missing import missing_of
 from cordee.faces.web.open_run import Reading
+from cordee.job.submit import step_of
 from cordee.runs.state import RunState
-from cordee.systems.data.account import account_findings
-from cordee.systems.data.loading import loading_view
+from cordee.telemetry.shown.view import views_of
 from cordee.telemetry.store.logged import logged_findings
 from cordee.telemetry.store.model import Series
 from cordee.telemetry.store.reader import Run
@@ -74,13 +75,14 @@ def findings_of(reading: Reading, state: RunState) -> list[dict[str, Any]]:
     times += [0.0] * (len(state.findings) - len(times))
     nodes = {node.node for node in state.nodes}
     found = [finding_line(one.document(), at or None, nodes) for one, at in zip(state.findings, times, strict=False)]
-    found += [finding_line(one.document()) for one in account_findings(state)]
+    views = views_of(state, step_of(reading.folder))
+    found += [finding_line(one.document()) for view in views for one in view.findings()]
     found += [failure_line(failure) for failure in state.failures]
     try:
         with reading.run() as run:
             found += [finding_line(one.document()) for one in logged_findings(run)]
             if state.ended:  # until then its page shows them: this document is asked for often
-                found += [finding_line(one.document()) for one in loading_view(run).findings]
+                found += [finding_line(one.document()) for view in views for one in view.findings_of_samples(run)]
         found += [finding_line(one.document()) for one in reading.places(state.world_size).findings]
     except CordeeError:
         pass  # the page says among what is missing why samples cannot be read

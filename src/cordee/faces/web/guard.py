@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 from starlette.requests import ClientDisconnect
 
 from cordee.core.errors import CordeeError
+from cordee.core.web.peers import Peers
 from cordee.faces.web.access import COOKIE_S, Access, cookie_name, cookies
 from cordee.faces.web.errors import Forbidden, NotAllowed, status_of
 from cordee.faces.web.headers import SECURITY_HEADERS
 from cordee.faces.web.signin import SCRIPT, SIGN_IN, sign_in_page, sign_in_script
 from cordee.faces.web.tables import encode_json
-from cordee.systems.vetting.fleet.peers import Peers
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -7,15 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-Moment = float | None
-
-
-class Answer(BaseModel):
-    """An answer may grow new keys; those that are here stay."""
-
-    model_config = ConfigDict(extra="allow")
+from cordee.core.web.models import Answer, FindingLine, Missing, Moment
 
 
 class ErrorFacts(Answer):
@@ -77,28 +71,6 @@ class RunList(Answer):
     runs: list[RunLine] = Field(description="The newest first.")
     total: int = Field(description="How many there are without `limit`.")
     now: float
-
-
-class Missing(Answer):
-    what: str = Field(description="What cannot be shown.")
-    why: str
-    next: str | None = Field(None, description="How to give it.")
-
-
-class Evidence(Answer):
-    page: str = Field(description="The page that shows it: heat, node, rank, logs, storage, data, score.")
-    query: dict[str, str] = Field(description="What to open it with.")
-
-
-class FindingLine(Answer):
-    severity: str = Field(description="info, warn or error.")
-    code: str = Field(description="A stable identifier such as `log-dropped`.")
-    text: str
-    given: Any = None
-    next: str | None = None
-    at: Moment = Field(None, description="When it was written, where that is known.")
-    evidence: Evidence | None = None
-    facts: Any = Field(None, description="Machine-readable facts behind the sentence.")
 
 
 class RunPage(Answer):
@@ -261,37 +233,6 @@ class RankPage(Answer):
 
 class Findings(Answer):
     findings: list[FindingLine]
-
-
-class ScoreAnswer(Answer):
-    status: str = Field(description="`ready`, `computing` (ask again), or `impossible`: see `missing`.")
-    computed_at: Moment
-    score: dict[str, Any] | None = Field(description="The document of `cordee score --json`.")
-    missing: list[Missing]
-
-
-class StorageAnswer(Answer):
-    start: Moment
-    stop: Moment
-    rates: list[dict[str, Any]] = Field(description="Of the whole job: `name`, `unit`, `times`, `values`, ...")
-    checkpoints: list[dict[str, Any]] = Field(description="`begin`, `end`, `step`, `bytes`, `lost_s`, `text`, ...")
-    pace: dict[str, Any] = Field(description="`times` and `values` in steps per second.")
-    throughput: dict[str, Any] | None = Field(description="As ranks logged it: `name`, `times`, `values`.")
-    summary: dict[str, Any]
-    missing: list[Missing]
-
-
-class LoadingAnswer(Answer):
-    start: Moment
-    stop: Moment
-    planned: list[dict[str, Any]] = Field(
-        description="The data sets of `[data]`: `name`, `place`, `kind`, `licence`, ..."
-    )
-    sets: list[dict[str, Any]] = Field(
-        description="What was loaded: `wait_share`, `wait_per_step_s`, `bytes_per_s`, `requests`, `by_rank`, `curve`, ..."
-    )
-    findings: list[FindingLine] = Field(description="What is worth changing.")
-    missing: list[Missing]
 
 
 class Curve(Answer):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from cordee.faces.web.cache import Cache
 from cordee.faces.web.cluster_status import Site
 from cordee.faces.web.library import Shelf
-from cordee.systems.score.child import Scores
+from cordee.telemetry.shown.serving import P, Part
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -18,18 +20,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Server:
-    """The runs that may be shown, who follows them, their scores, the site around them, and answers to give again."""
+    """The runs that may be shown, who follows them, the site around them, answers to give again, and what systems keep."""
 
     shelf: Shelf
     hub: Hub
-    scores: Scores
     site: Site
     cache: Cache
+    _parts: dict[Callable[[], Part], Any] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def part(self, make: Callable[[], P]) -> P:
+        """Return what a system keeps here; see `Serving`."""
+        with self._lock:
+            if make not in self._parts:
+                self._parts[make] = make()
+            part: P = self._parts[make]
+            return part
 
     def close(self) -> None:
-        """End streams and children."""
+        """End streams, and what systems have started."""
         self.hub.close()
-        self.scores.close()
+        with self._lock:
+            for part in self._parts.values():
+                part.close()
 
 
 def server_of(request: Request) -> Server:

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cordee.systems.vetting.fleet import listening
-from cordee.systems.vetting.fleet.listening import REQUEST_S, listen
+from cordee.core.web import listening
+from cordee.core.web.listening import REQUEST_S, listen
 
 if TYPE_CHECKING:
     import uvicorn

@@ -10,5 +10,8 @@ SYSTEM = System(
     always=True,
     examine="cordee.systems.checkpoints.examine:CheckpointExamination",
     keep="cordee.systems.checkpoints.examine:keep_checkpoints",
+    report="cordee.systems.checkpoints.report:SECTIONS",
+    data_sets="cordee.systems.checkpoints.views:data_sets",
+    routes="cordee.systems.checkpoints.routes:router",
     node_parts={"checkpoints": "cordee.systems.checkpoints.node.owner:RunCheckpoints"},
 )

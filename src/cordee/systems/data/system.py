@@ -9,4 +9,7 @@ SYSTEM = System(
     tables={"data": ""},
     examine="cordee.systems.data.examine:DataExamination",
     keep="cordee.systems.data.examine:keep_data",
+    views="cordee.systems.data.views:DataView",
+    report="cordee.systems.data.report:SECTIONS",
+    routes="cordee.systems.data.routes:router",
 )

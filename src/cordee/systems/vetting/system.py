@@ -11,6 +11,8 @@ SYSTEM = System(
     read="cordee.systems.vetting.protocol.of_job:read_protocol",
     examine="cordee.systems.vetting.examine:VettingExamination",
     keep="cordee.systems.vetting.examine:keep_protocol",
+    report="cordee.systems.vetting.report:SECTIONS",
+    data_sets="cordee.systems.vetting.views:data_sets",
     node_parts={
         "preparation": "cordee.systems.vetting.node.preparation:Vetting",
         "checks": "cordee.systems.vetting.node.checks",

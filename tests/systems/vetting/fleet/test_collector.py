@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from cordee.core.errors import CordeeError, DocumentError, UsageError
+from cordee.core.web.tokens import find_token, read_tokens
 from cordee.systems.vetting.fleet.history import history_files
 from cordee.systems.vetting.fleet.index import Index
 from cordee.systems.vetting.fleet.mirror import fetch
-from cordee.systems.vetting.fleet.tokens import find_token, read_tokens
 from cordee.systems.vetting.fleet.views import list_vettings
 from cordee.systems.vetting.node.judge.history import encode, lines_of
 from cordee.systems.vetting.node.judge.record import write

@@ -7,10 +7,13 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
+from cordee.core import registry
+from cordee.core.parts import load
 from cordee.faces.report.datasets import code
 from cordee.faces.report.datasets._model import DataSet, Field
 from cordee.faces.report.datasets.sources import metric_sources
 from cordee.faces.report.datasets.words import EVENTS, EVERY_EVENT, TAKEN_OVER, WORDS, unit_of
+from cordee.telemetry.shown.kept_data import KeptData
 
 SCHEMA = "cordee.catalogue/1"
 
@@ -25,7 +28,17 @@ def catalogue_document() -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def datasets() -> tuple[DataSet, ...]:
     """Return every data set: what is measured, what happened, what was concluded from it; takes a second, once."""
-    return (*_samples(), *_facts(), *_logged(), *_journal(), *_state(), *_results(), *_views(), *_files())
+    return (
+        *_samples(),
+        *_facts(),
+        *_logged(),
+        *_journal(),
+        *_state(),
+        *_of_systems(),
+        *_report(),
+        *_views(),
+        *_files(),
+    )
 
 
 def _samples() -> list[DataSet]:
@@ -171,7 +184,13 @@ def _state() -> list[DataSet]:
             "JSON, `cordee.run/1`; times are UTC epoch seconds",
             "`cordee show --json`, `cordee run --json`, `cordee watch --json` (with rows); `/api/runs/RUN` (with more)",
             "A run's state with its nodes, ranks and segments, for programs.",
-            tuple(_named(_keys_of([run_document]), code.docstring_fields(RunState), "the journal, the plan")),
+            tuple(
+                _named(
+                    _keys_of([run_document, *_view_documents()]),
+                    code.docstring_fields(RunState),
+                    "the journal, the plan",
+                )
+            ),
         ),
         DataSet(
             "findings",
@@ -185,51 +204,32 @@ def _state() -> list[DataSet]:
     ]
 
 
-def _results() -> list[DataSet]:
-    from cordee.faces.report.document import report_document
-    from cordee.systems.score import document as score
-    from cordee.systems.score.result import Caps, Diagnosis, Saturation, Shares
-    from cordee.systems.score.trace import Device, Job
-    from cordee.systems.vetting.node.checks._base import Result
-    from cordee.systems.vetting.node.judge import history, verdict
+def _of_systems() -> list[DataSet]:
+    return [_kept(one) for system in registry.all_systems() if system.data_sets for one in load(system.data_sets)()]
 
-    scored = {**code.docstring_fields(Saturation), **code.docstring_fields(Shares)}
-    rows = _of_class(Shares, "insight")
-    rows += _named(_keys_of([score.document]), scored, "insight")
-    for above, of in {"job.": Job, "devices[].": Device, "diagnosis[].": Diagnosis, "caps[].": Caps}.items():
-        known = {field.name for field in rows}
-        rows += [field for field in (_below(above, one) for one in _of_class(of, "insight")) if field.name not in known]
-    vetted = _named(_keys_of([verdict.decide]), {}, "vetting")
-    vetted += [_below("nodes[].results[].", field) for field in _of_class(Result, "the check")]
-    kept: list[Callable[..., Any]] = [history._header, history._node_line, history._result]
+
+def _kept(one: KeptData) -> DataSet:
+    said = {name: words for of in one.said for name, words in code.docstring_fields(of).items()}
+    rows = {field.name: field for field in _of_class(one.parts[""], one.source)} if "" in one.parts else {}
+    rows |= {field.name: field for field in _named(_keys_of(one.documents), said, one.source)}
+    for above, of in one.parts.items():
+        for field in _of_class(of, one.sources.get(above, one.source)):
+            rows.setdefault(above + field.name, _below(above, field))
+    return DataSet(one.name, one.title, one.where, one.form, one.read, one.meaning, tuple(rows.values()))
+
+
+def _view_documents() -> list[Callable[..., Any]]:
+    """Return the functions that write what systems add to documents of runs."""
+    return [load(system.views).document for system in registry.all_systems() if system.views]
+
+
+def _report() -> list[DataSet]:
+    from cordee.faces.report.document import report_document
+
+    sections = [
+        kind.key for system in registry.all_systems() if system.report for kind in load(system.report) if kind.key
+    ]
     return [
-        DataSet(
-            "score",
-            "The score",
-            "report/report.json (in short)",
-            "JSON, `cordee.score/1`; ratios are 0-1, what is not known is null",
-            "`cordee score RUN --json`; `/api/runs/RUN/score`",
-            "How well the GPUs (where there are none, the cores) were used, and why not better.",
-            tuple(rows),
-        ),
-        DataSet(
-            "vetting",
-            "Vetting results",
-            "journal/ (`node_verdict`, `vetting_verdict`)",
-            "JSON, `cordee.vetting/1`",
-            "`run.state.vetting`, `run.state.nodes`; `cordee vet --json`; `/api/runs/RUN`",
-            "What was found on the nodes before the ranks started.",
-            tuple(vetted),
-        ),
-        DataSet(
-            "history",
-            "The history of nodes",
-            "the site's history folder: <day>/<time>-<job>-<id>.jsonl",
-            "JSON lines, `cordee.history/1`: a header, then a line for each node",
-            "`cordee nodes history NODE --json`; `/api/fleet`",
-            "Every vetting of a site, for as long as its policy keeps them.",
-            tuple(_named(_keys_of(kept), code.docstring_fields(Result), "vetting")),
-        ),
         DataSet(
             "report",
             "The report",
@@ -237,7 +237,7 @@ def _results() -> list[DataSet]:
             "JSON, `cordee.report/1`",
             "`cordee report --json`",
             "What the report's page shows, for programs.",
-            tuple(_named(_keys_of([report_document]), code.docstring_fields(Saturation), "the report")),
+            tuple(_named([*_keys_of([report_document, *_view_documents()]), *sections], {}, "the report")),
         ),
     ]
 
@@ -266,7 +266,6 @@ def _views() -> list[DataSet]:
 
 def _files() -> list[DataSet]:
     from cordee.job.plan.model import Plan
-    from cordee.systems.checkpoints.node.save import Checkpointer
     from cordee.telemetry.node.recording import RecordedRank, Recorder
 
     recorders = _of_class(Recorder, "the sampler")
@@ -289,15 +288,6 @@ def _files() -> list[DataSet]:
             "`cordee.telemetry.node.recording.read_recorders`",
             "What `cordee record` sampled, where, and what of.",
             tuple(recorders),
-        ),
-        DataSet(
-            "checkpoints",
-            "Checkpoints",
-            "checkpoints/step-*/",
-            "JSON, `cordee.checkpoint/1`, beside the files that it lists",
-            "`cordee.checkpointer(...).restore()`; `/api/runs/RUN` (`checkpoints`)",
-            "What a complete checkpoint holds.",
-            tuple(_named(_keys_of([Checkpointer._complete_folder]), {}, "cordee.checkpointer")),
         ),
     ]
 

@@ -13,6 +13,7 @@ from cordee.faces.web.document import page_document
 from cordee.faces.web.live import POLL_S
 from cordee.faces.web.models import About, RunList, RunPage
 from cordee.faces.web.server import server_of
+from cordee.systems.score.views import Scores
 
 router = APIRouter(prefix="/api", tags=["runs"])
 
@@ -43,7 +44,8 @@ def runs(
         for summary in server.shelf.summaries()
         if state in (None, summary.state) and (name is None or name.lower() in summary.id.lower())
     ]
-    lines = [vars(summary) | {"score": server.scores.known(summary.id)} for summary in found[offset : offset + limit]]
+    scores = server.part(Scores)
+    lines = [vars(summary) | {"score": scores.known(summary.id)} for summary in found[offset : offset + limit]]
     return document_answer(request, {"runs": lines, "total": len(found), "now": time.time()})
 
 

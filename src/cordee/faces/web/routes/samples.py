@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from cordee.core.errors import UsageError
+from cordee.core.web.parameters import Start, Stop
 from cordee.faces.web.answers import Format, run_document_answer, table_answer
 from cordee.faces.web.devices import describe_devices
 from cordee.faces.web.models import BandsView, Devices, Groups, HeatView, LinesView
 from cordee.faces.web.openapi import TABLE
-from cordee.faces.web.parameters import Start, Stop
 from cordee.faces.web.server import server_of
 from cordee.faces.web.tables import Table
 from cordee.telemetry.node.catalogue import METRICS

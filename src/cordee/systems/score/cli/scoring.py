@@ -65,7 +65,7 @@ def score_folders(
 
 def _pages(found: Sequence[Saturation], traces: Sequence[Trace], folder: str) -> Path | None:
     """Write the pages and return the HTML one; None, with words on standard error, where the folder cannot be written."""
-    from cordee.faces.report.saturation import render
+    from cordee.systems.score.report import render
     from cordee.telemetry.store.reader import open_run
 
     try:

@@ -12,8 +12,8 @@ import numpy as np
 from cordee.core.draw.clean import clean, one_line
 from cordee.core.units import format_duration
 from cordee.core.words import COLUMNS, bar, wrapped
-from cordee.faces.report.saturation.summary import comparison_lines
-from cordee.faces.report.saturation.words import energy
+from cordee.systems.score.report.summary import comparison_lines
+from cordee.systems.score.report.words import energy
 
 if TYPE_CHECKING:
     from cordee.systems.score.result import Saturation, Windows

@@ -121,7 +121,7 @@ class Conduct:
             return trace.missing.get(_COUNTER) or _refused(target) or "the source does not tell them"
 
     def _recorder(self, target: Path) -> list[str]:
-        words = module_argv("cordee.faces.cli", "record", "-q", "-o", str(target), user_site=True)
+        words = module_argv("cordee.cli", "record", "-q", "-o", str(target), user_site=True)
         return [*words, "--interval", f"{self.interval_s:g}s", "--threads", "--"]
 
     def _record(self, truth: Truth, target: Path, marks: Path) -> str:

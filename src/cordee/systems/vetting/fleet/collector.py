@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cordee.core.web.listening import listen, make_server, run
+from cordee.core.web.tokens import Token, find_token
 from cordee.machine.opening import read_regular
 from cordee.systems.vetting.fleet.history import LARGEST_BYTES, history_files, node_fault, parse_vetting
-from cordee.systems.vetting.fleet.listening import listen, make_server, run
-from cordee.systems.vetting.fleet.tokens import Token, find_token
 from cordee.systems.vetting.node.judge.history import day, file_name
 from cordee.systems.vetting.node.judge.record import write_file
 

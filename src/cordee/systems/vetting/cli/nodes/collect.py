@@ -34,8 +34,8 @@ def collect_command(
     except ValueError:
         raise UsageError("--max-body is not a size", given=max_body, allowed=SIZE_FORMS) from None
     try:
+        from cordee.core.web.tokens import read_tokens
         from cordee.systems.vetting.fleet.collector import make_app, serve
-        from cordee.systems.vetting.fleet.tokens import read_tokens
 
         known = read_tokens(tokens)
         app = make_app(folder, known, [*hosts, "127.0.0.1", "localhost", "[::1]"], most_bytes)

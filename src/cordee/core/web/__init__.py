@@ -1,0 +1,1 @@
+"""What serves pages: connections, tokens, the shapes of answers that more than one room gives."""

@@ -1,0 +1,1 @@
+"""What is shown of a run, and who says it: the ports by which systems add to reports, commands and pages."""
