@@ -105,7 +105,8 @@ Faces reach systems by their doors: `{"`, `".join(filter(None, module.DOORS))}`.
 | a key of the job document | `job/document.py`, or the `document` of the system that reads it |
 | a message between supervisor and agent | `wire/messages.py` |
 | a command about runs | `faces/cli/`; one of a system in that system's `cli` |
-| a page, or a number that pages ask for | `faces/web/static/pages/`, `faces/web/routes/` |
+| a part of a run's report | the `report` of the system that knows it; `faces/report/` is the frame |
+| a page, or a number that pages ask for | `faces/web/static/pages/`; the `routes` of the system that knows it, else `faces/web/routes/` |
 
 The shape of a run is described in [A run's life](life.md), its files in [The run folder](run-folder.md), and why things are
 as they are in [Decisions](decisions/index.md).

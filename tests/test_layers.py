@@ -25,11 +25,11 @@ from cordee.job.submit.bundle import node_side_files, write_node_zip
 
 # The order of the platform: a room imports only from itself and from rooms before it. docs/architecture.md is drawn from this.
 PLATFORM = {
-    "core": "errors, findings, units, words, statistics; the kits of documents, drawing and commands",
+    "core": "errors, findings, units, words, statistics; the kits of documents, drawing, commands and serving",
     "machine": "what one machine is: processes, mounts, control groups, links, GPUs; tasks and what they say",
     "wire": "the authenticated framed protocol, every message as a type; the channel of a training script",
     "runs": "the run folder: journal, state, plan, logs, index",
-    "telemetry": "what is measured: samplers and recorder (node side); sealed series, reader, views (document side)",
+    "telemetry": "what is measured: samplers and recorder (node side); sealed series, reader, views, what is shown of a run (document side)",
     "client": "what a training script calls: log, place, stopping; adapters of other libraries",
     "job": "the job document, the cluster's profile, one frozen plan, and a run made of it",
     "control": "the supervisor, the agents, how they launch tasks, the keeper",

@@ -126,6 +126,10 @@ def test_its_part_of_the_nodes_travels_with_the_run_and_its_page_shows_what_was_
     assert "rank 0 on " in printed
     assert f": 3600 s by {folder}/node.zip/cordee_window/node/told.py" in printed
 
+    shown = person.json("show", folder.name)
+    assert (shown["window"], shown["data"]) == ({"open_s": 3600.0}, [])
+    assert "window      open for 3600 s" in person("show", folder.name).stdout.splitlines()
+
     monkeypatch.syspath_prepend(str(WINDOW))
     registry.outsiders.cache_clear()
     try:
@@ -136,6 +140,47 @@ def test_its_part_of_the_nodes_travels_with_the_run_and_its_page_shows_what_was_
             expect(page.locator("#window")).to_have_text("open for 3600 s")
     finally:
         registry.outsiders.cache_clear()
+
+
+def test_its_section_is_in_the_report_of_a_run_in_every_form(person: Person, tmp_path: Path):
+    ran = person("run")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").iterdir())
+    page = (folder.report / "index.html").read_text()
+    assert '<p id="the-window">&lt;open&gt; for 3600 s</p>' in page
+    assert page.index("#the-window { font-weight") < page.index("</style>")
+    assert page.index('the-window">') < page.index("<h2>Nodes</h2>")
+    assert "The window\n  <open> for 3600 s\n" in (folder.report / "report.txt").read_text()
+    document = json.loads((folder.report / "report.json").read_text())
+    assert (document["window_use"], document["window"]) == ({"open_s": 3600.0}, {"open_s": 3600.0})
+    assert "  window       open for 3600 s" in (folder.report / "report.txt").read_text()
+
+
+def test_a_run_of_another_job_has_nothing_of_it_but_an_empty_key(person: Person, tmp_path: Path):
+    person.write(DOCUMENT)
+    person("run")
+    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").iterdir())
+    assert "the-window" not in (folder.report / "index.html").read_text()
+    assert json.loads((folder.report / "report.json").read_text())["window_use"] is None
+
+
+def test_a_section_that_cannot_be_made_is_missing_and_keeps_no_other_from_the_report(person: Person, tmp_path: Path):
+    shutil.copytree(WINDOW, tmp_path / "packages")
+    report = tmp_path / "packages/cordee_window/report.py"
+    report.write_text(report.read_text().replace("        self.open_s = ", "        self.open_s = int('no') or "))
+    told = Person(tmp_path, tmp_path / "packages")
+    assert told("run").returncode == 0
+    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").iterdir())
+    document = json.loads((folder.report / "report.json").read_text())
+    assert document["window_use"] is None
+    assert document["storage"] is not None
+    assert any(text.startswith("window_use: invalid literal") for text in document["missing"])
+
+
+def test_a_stranger_imports_no_face():
+    sources = [path.read_text() for path in (WINDOW / "cordee_window").rglob("*.py")]
+    assert sources
+    assert not [source for source in sources if "cordee.faces" in source]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ def render_html(data: ReportData) -> str:
     state = data.state
     nodes = sorted(state.nodes, key=troubled_first)
     ranks = sorted(state.ranks, key=lambda rank: (rank.status != "failed", rank.rank))
+    sections, styles = _sections(data)
     attempts = [_attempt(data, entry) for entry in state.attempts[-_MOST_ATTEMPTS:]]
     return (
         page_environment("cordee.faces.report")
@@ -53,8 +54,8 @@ def render_html(data: ReportData) -> str:
             last_lines=data.last_lines,
             curves=[(plot.name, Markup(plot.svg)) for plot in curve_plots(data)],
             resources=[(plot.name, Markup(plot.svg)) for plot in resource_plots(data)],
-            sections=_sections(data),
-            styles=[Markup(style) for style in (section.style() for section in data.sections) if style],
+            sections=sections,
+            styles=styles,
             nodes=[_node(data, node) for node in nodes[:_MOST_ROWS]],
             ranks=[_rank(data, rank) for rank in ranks[:_MOST_ROWS]],
             checkpoints=data.checkpoints[-10:],
@@ -67,14 +68,16 @@ def render_html(data: ReportData) -> str:
     )
 
 
-def _sections(data: ReportData) -> dict[str, list[Markup]]:
-    """Return what systems show, by its place."""
+def _sections(data: ReportData) -> tuple[dict[str, list[Markup]], list[Markup]]:
+    """Return what systems show, by its place, and the styles that it needs."""
     found: dict[str, list[Markup]] = {place: [] for place in PLACES}
+    styles = []
     for section in data.sections:
         shown = section.html()
         if shown:
             found[section.place].append(Markup(shown))
-    return found
+            styles.append(Markup(section.style()))
+    return found, [style for style in styles if style]
 
 
 def _cards(data: ReportData) -> list[tuple[str, str]]:

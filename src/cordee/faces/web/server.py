@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cordee.faces.web.cache import Cache
 from cordee.faces.web.cluster_status import Site
 from cordee.faces.web.library import Shelf
-from cordee.telemetry.shown.serving import P, Part
+from cordee.telemetry.shown.serving import P, ServerPart
 
 if TYPE_CHECKING:
     from fastapi import Request
@@ -26,7 +26,7 @@ class Server:
     hub: Hub
     site: Site
     cache: Cache
-    _parts: dict[Callable[[], Part], Any] = field(default_factory=dict)
+    _parts: dict[Callable[[], ServerPart], Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def part(self, make: Callable[[], P]) -> P:

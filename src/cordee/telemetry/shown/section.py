@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -22,11 +23,13 @@ class Reported:
     Attributes:
         run: its telemetry and its folder.
         state: what its journal says.
+        step: its plan's, empty where the plan cannot be read; secrets are masked.
         sampled: whether anything was sampled.
     """
 
     run: Run
     state: RunState
+    step: Mapping[str, Any]
     sampled: bool
 
 
@@ -64,7 +67,7 @@ class Section:
         return []
 
     def style(self) -> str:
-        """Return what its page needs beside the style that all pages have."""
+        """Return what its part of the page needs beside the style that all pages have."""
         return ""
 
     def html(self) -> str:

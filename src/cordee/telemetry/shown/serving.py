@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from cordee.telemetry.store.reader import Run
 
 
-class Part(Protocol):
+class ServerPart(Protocol):
     """What a system keeps for as long as the server lives."""
 
     def close(self) -> None:
         """End what it has started; the server ends."""
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=ServerPart)
 
 
 class Serving(Protocol):

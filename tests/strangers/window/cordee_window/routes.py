@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
-from cordee.faces.web.server import server_of
+from cordee.telemetry.shown.serving import serving
+from cordee.telemetry.store.reader import Run
 
 router = APIRouter(prefix="/api/runs/{run}")
 
 
 @router.get("/window")
-def window(request: Request, run: str) -> dict[str, Any]:
+def window(request: Request, run: str) -> Response:
     """Return what was planned."""
-    plan = json.loads(server_of(request).shelf.reading(run).folder.plan.read_text())
-    return plan["steps"][0]["systems"].get("window", {})
+
+    def make(opened: Run) -> dict[str, Any]:
+        return json.loads(opened.folder.plan.read_text())["steps"][0]["systems"].get("window", {})
+
+    return serving(request).answer_of(request, run, make)

@@ -11,6 +11,8 @@ SYSTEM = System(
     examine="cordee_window.examine:WindowExamination",
     node_parts={"companion/window": "cordee_window.node.told:Told"},
     commands={"window": "cordee_window.cli:command"},
+    views="cordee_window.views:WindowView",
+    report="cordee_window.report:SECTIONS",
     routes="cordee_window.routes:router",
     pages=(Page("run/:run/window", "window.js", "Window", True),),
 )
