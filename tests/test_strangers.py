@@ -138,6 +138,9 @@ def test_its_part_of_the_nodes_travels_with_the_run_and_its_page_shows_what_was_
             page = tab.open(f"#/run/{folder.name}")
             page.get_by_role("link", name="Window").click()
             expect(page.locator("#window")).to_have_text("open for 3600 s")
+        from cordee_window.routes import Visits
+
+        assert Visits.closed == [1]
     finally:
         registry.outsiders.cache_clear()
 
@@ -175,6 +178,32 @@ def test_a_section_that_cannot_be_made_is_missing_and_keeps_no_other_from_the_re
     assert document["window_use"] is None
     assert document["storage"] is not None
     assert any(text.startswith("window_use: invalid literal") for text in document["missing"])
+
+
+def test_a_report_is_rendered_without_a_package_that_cannot_be_loaded_and_names_it(person: Person, tmp_path: Path):
+    person("run")
+    (folder,) = (RunFolder(path) for path in (tmp_path / "runs").iterdir())
+    shutil.copytree(WINDOW, tmp_path / "packages")
+    (tmp_path / "packages/cordee_window/report.py").write_text("import nowhere")
+    document = Person(tmp_path, tmp_path / "packages").json("report", folder.id)
+    assert any(text.startswith("what the system window says: a part cannot be loaded") for text in document["missing"])
+    assert (document["window"], document["storage"] is None) == ({"open_s": 3600.0}, False)
+
+    (tmp_path / "packages/cordee_window/system.py").write_text("import nowhere")
+    broken = Person(tmp_path, tmp_path / "packages")
+    document = broken.json("report", folder.id)
+    assert any(text.startswith("what systems of other packages say: a part cannot") for text in document["missing"])
+    assert "window" not in document
+    assert broken.json("show", folder.id)["data"] == []
+
+
+def test_what_it_leaves_is_in_the_catalogue_of_data_sets(tmp_path: Path):
+    program = (
+        "from cordee.faces.report.datasets import datasets; print([one for one in datasets() if one.name == 'window'])"
+    )
+    env = {**os.environ, "PYTHONPATH": str(WINDOW)}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert "Field(name='window'" in done.stdout, done.stderr
 
 
 def test_a_stranger_imports_no_face():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Moment = Optional[float]
+Moment = float | None
 
 
 class Answer(BaseModel):

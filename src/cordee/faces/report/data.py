@@ -233,7 +233,10 @@ def _resources(run: Run, data: ReportData) -> None:
 def _sections(run: Run, data: ReportData) -> None:
     """Have every system make what it says; what one cannot make keeps the others from nothing."""
     reported = Reported(run, data.state, data.step, bool(data.usage))
-    kinds: list[type[Section]] = [kind for system in _systems(data) if system.report for kind in load(system.report)]
+    kinds: list[type[Section]] = []
+    for system in _systems(data):
+        with _told(f"what the system {system.name} says", data):
+            kinds += load(system.report) if system.report else ()
     kinds.sort(key=lambda kind: PLACES.index(kind.place))
     data.keys = [kind.key for kind in kinds if kind.key]
     for kind in kinds:

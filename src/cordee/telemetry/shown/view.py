@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cordee.core import registry
+from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
 from cordee.core.parts import load
 from cordee.runs.state import RunState
@@ -43,6 +44,12 @@ class RunView:
 
 
 def views_of(state: RunState, step: Mapping[str, Any]) -> list[RunView]:
-    """Return the views of all systems of Cordée, and of those of other packages that the plan names."""
-    views = (load(system.views) for system in registry.telling(step.get("systems") or ()) if system.views)
-    return [view(state, step) for view in views]
+    """Return the views of all systems of Cordée, and of those of other packages that the plan names.
+
+    Where packages cannot be loaded a run is told without what they would say: `cordee check` and the report name them.
+    """
+    try:
+        systems = registry.telling(step.get("systems") or ())
+    except CordeeError:
+        systems = registry.built_in()
+    return [load(system.views)(state, step) for system in systems if system.views]

@@ -12,6 +12,7 @@ SYSTEM = System(
     node_parts={"companion/window": "cordee_window.node.told:Told"},
     commands={"window": "cordee_window.cli:command"},
     views="cordee_window.views:WindowView",
+    data_sets="cordee_window.views:data_sets",
     report="cordee_window.report:SECTIONS",
     routes="cordee_window.routes:router",
     pages=(Page("run/:run/window", "window.js", "Window", True),),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cordee.telemetry.shown.kept_data import KeptData
 from cordee.telemetry.shown.view import RunView
 
 
@@ -15,3 +16,10 @@ class WindowView(RunView):
 
     def facts(self) -> list[tuple[str, str]]:
         return [("window", f"open for {self.step['systems']['window']['open_s']:g} s")]
+
+
+def data_sets() -> tuple[KeptData, ...]:
+    """Return what it leaves."""
+    said = "How long it is open, as it was planned."
+    where = ("plan.json", "JSON", "`run.plan`")
+    return (KeptData("window", "The window", *where, said, "the job document", (WindowView.document,)),)
