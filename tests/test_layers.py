@@ -310,6 +310,8 @@ def fits(path: str, pattern: str) -> bool:
         ),
         ("control.agent.agent", "module_argv('cordee.systems.score.views')"),
         ("faces.web.app", "from cordee.systems.score import load"),
+        ("faces.cli.commands", "from cordee.testing import made_runs"),
+        ("core.draw.charts", "from cordee.systems.score.report import figures"),
         ("wire.connection", "from . import folder"),
     ],
 )
@@ -323,6 +325,8 @@ def test_an_import_that_a_storey_forbids_is_a_fault(name, source):
         ("runs.index", "from cordee.core.errors import CordeeError\nfrom cordee.runs import folder"),
         ("systems.data.account", "from cordee.runs import state\nfrom cordee.systems.data import look"),
         ("faces.cli.run", "import cordee.systems.advise.cli\nfrom cordee.faces.report import html"),
+        ("faces.web.app", "from cordee.systems.score.views import Scores\nfrom cordee.core.web import tokens"),
+        ("faces.cli.commands", "TESTING = 'cordee.testing.cli'"),
         ("testing.checks", "from cordee.systems.vetting.node.judge import verdict"),
     ],
 )
