@@ -107,7 +107,6 @@ KNOWN_CROSSINGS: dict[str, tuple[str, ...]] = {
     ),
     "job.submit.prepare": ("backends",),
     "job.terminal.options": ("backends",),
-    "systems.vetting.cli.vet": ("testing.template",),
     "telemetry.node.gpu_sampler": ("control.agent.rank_facts",),
     "telemetry.node.metrics.__main__": ("control.agent.rank_facts",),
     "telemetry.node.record.binding": (

@@ -31,7 +31,7 @@ from cordee.core.errors import UsageError
 from cordee.systems.vetting.node.checks import Check, Comparison, load_check, run_checks
 from cordee.systems.vetting.node.checks._base import CAUSES, STATUSES
 from cordee.systems.vetting.protocol.values import FORMS
-from cordee.testing.template import write_template as write_template
+from cordee.systems.vetting.template import write_template as write_template
 
 SCOPES = ("node", "device", "link", "user", "site")
 _PATIENCE_S = 10.0

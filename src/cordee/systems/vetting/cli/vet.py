@@ -139,7 +139,7 @@ def _tell(schema: bool, as_json: bool) -> None:
 
 def _write_template(folder: Path, as_json: bool) -> None:
     from cordee.core.terminal.output import print_json
-    from cordee.testing.template import write_template
+    from cordee.systems.vetting.template import write_template
 
     written = [str(path) for path in write_template(folder)]
     if as_json:

@@ -21,7 +21,7 @@ def write_template(folder: Path) -> list[Path]:
     if there:
         raise UsageError("there is something already", given=", ".join(there), next="name another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    source = files("cordee.testing") / "check_template"
+    source = files("cordee.systems.vetting") / "check_template"
     for target in targets:
         target.write_text((source / f"{target.name}.txt").read_text())
     return targets
