@@ -147,8 +147,7 @@ def collect(run: RunFolder | Path | str) -> ReportData:
     for what, read in {"plan": _plan, "telemetry": _telemetry, "resource use": _resources}.items():
         with _told(what, data):
             read(opened, data)
-    with _told("systems", data):
-        _sections(opened, data)
+    _sections(opened, data)
     with _told("logs", data):
         _logs(opened, data)
     _note_silence(data, events)
@@ -231,7 +230,7 @@ def _resources(run: Run, data: ReportData) -> None:
 
 
 def _sections(run: Run, data: ReportData) -> None:
-    """Have every system make what it says; what one cannot make keeps the others from nothing."""
+    """Have every system make what it says; what one cannot make takes nothing from the others."""
     reported = Reported(run, data.state, data.step, bool(data.usage))
     kinds: list[type[Section]] = []
     for system in _systems(data):

@@ -67,7 +67,7 @@ class Section:
         return []
 
     def style(self) -> str:
-        """Return what its part of the page needs beside the style that all pages have."""
+        """Return what its part of the page needs beside the style that all pages have; asked where it shows something there."""
         return ""
 
     def html(self) -> str:

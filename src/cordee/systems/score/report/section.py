@@ -48,8 +48,6 @@ class SaturationSection(Section):
         return summary_lines(self.saturation) if self.saturation is not None else []
 
     def style(self) -> str:
-        if self.saturation is None:
-            return ""
         template = page_environment("cordee.systems.score.report").get_template("score.css.j2")
         return template.render(classes=[name for name in COLOURS if name != UNKNOWN])
 
