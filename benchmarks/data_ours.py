@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from cordee.systems.data.bench.bare import cached_share, direct_rate, drop, read_bare
-from cordee.systems.data.bench.pieces import Pieces, find_pieces
+from cordee.systems.data.bench.pieces import SampleSpans, find_pieces
 from cordee.systems.data.node.read.order import shuffled
 
 sys.path.insert(0, str(Path(__file__).parent / "data_peers"))
@@ -86,7 +86,7 @@ def prepare(options: argparse.Namespace) -> None:
     take_memory(TAKEN_BYTES + size)
 
 
-def order_of(pieces: Pieces, seed: int) -> np.ndarray:
+def order_of(pieces: SampleSpans, seed: int) -> np.ndarray:
     """Return a global shuffle."""
     return np.asarray(shuffled(np.arange(pieces.samples), pieces.samples, seed, 0))
 

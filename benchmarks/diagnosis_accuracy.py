@@ -26,12 +26,12 @@ from cordee.systems.score.load import load
 from cordee.systems.score.result import CLASSES, UNKNOWN
 from cordee.systems.score.score import score
 from cordee.testing.saturation_scenarios import SCENARIOS
-from cordee.testing.saturation_traces import Made, Noise, write_scenario
+from cordee.testing.saturation_traces import Made, MadeNoise, write_scenario
 
 NOISES = {
-    "calm": Noise(level=0.02, gaps=0.0, variety=0.03),
-    "usual": Noise(),
-    "rough": Noise(level=0.12, devices=0.04, gaps=0.08, variety=0.15),
+    "calm": MadeNoise(level=0.02, gaps=0.0, variety=0.03),
+    "usual": MadeNoise(),
+    "rough": MadeNoise(level=0.12, devices=0.04, gaps=0.08, variety=0.15),
 }
 RIGHT_FOR_KEMPNERPULSE = {
     "compute": {"TENSOR_HEAVY_COMPUTE", "TENSOR_COMPUTE", "FP64_HPC_COMPUTE", "COMPUTE_HEAVY", "COMPUTE_ACTIVE"},

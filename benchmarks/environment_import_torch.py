@@ -21,9 +21,9 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
-from cordee.systems.environments.node.document import Environment, Mount, Root
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
 from cordee.systems.environments.node.engines import find_engine
-from cordee.systems.environments.node.engines._base import Launch, enter_argv
+from cordee.systems.environments.node.engines._base import EngineLaunch, enter_argv
 from cordee.systems.environments.venv_image.packing import pack
 
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -42,9 +42,9 @@ def variants(venv: Path, folder: Path, code: str, stack: ExitStack) -> dict[str,
             f"{compression}: {packed.files:,} files, {packed.packed_bytes:,} bytes, {packed.seconds:.1f} s", flush=True
         )
         packed.file.chmod(0o644)
-        mount = Mount(str(packed.file), str(venv), ("sqsh",))
-        environment = Environment("pack", root=Root("host"), mounts=(mount,), workdir="/")
-        argv = engine.argv(environment, Launch(tuple(python), dict(os.environ)))
+        mount = ContainerMount(str(packed.file), str(venv), ("sqsh",))
+        environment = Environment("pack", root=ContainerRoot("host"), mounts=(mount,), workdir="/")
+        argv = engine.argv(environment, EngineLaunch(tuple(python), dict(os.environ)))
         found[f"{compression}, a container each"] = (argv, packed.file)
         enter = held(engine.hold(environment), stack)
         found[f"{compression}, in a container that is held"] = (enter_argv(enter, python, "/"), packed.file)

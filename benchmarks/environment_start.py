@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cordee.systems.environments.node.document import Environment, Root
+from cordee.systems.environments.node.document import ContainerRoot, Environment
 from cordee.systems.environments.node.engines import find_engine
-from cordee.systems.environments.node.engines._base import Launch, enter_argv
+from cordee.systems.environments.node.engines._base import EngineLaunch, enter_argv
 from cordee.testing.containers import AS_USER, ENV
 from cordee.testing.images import busybox_root, squashfs_of
 
@@ -72,12 +72,12 @@ def together(commands: list[list[str]]) -> float:
 
 def environment(path: Path) -> Environment:
     """Return an environment of a folder or of a squashfs file."""
-    return Environment("benchmark", str(path), root=Root("folder" if path.is_dir() else "squashfs", str(path)))
+    return Environment("benchmark", str(path), root=ContainerRoot("folder" if path.is_dir() else "squashfs", str(path)))
 
 
 def ours(path: Path) -> list[str]:
     """Return the namespace engine's words for `true`."""
-    return find_engine("namespace").argv(environment(path), Launch(("true",), ENV))
+    return find_engine("namespace").argv(environment(path), EngineLaunch(("true",), ENV))
 
 
 @contextmanager

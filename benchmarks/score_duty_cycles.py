@@ -16,8 +16,8 @@ from pathlib import Path
 from cordee.systems.score.load import load
 from cordee.systems.score.score import score
 from cordee.systems.score.validation.judge import cut
-from cordee.testing.saturation_scenarios import CALM, GEMM, REST, Phase, Scenario
-from cordee.testing.saturation_traces import Noise, write_scenario
+from cordee.testing.saturation_scenarios import CALM, GEMM, REST, Scenario, StepPhase
+from cordee.testing.saturation_traces import MadeNoise, write_scenario
 
 DUTIES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 WORK = ((0.98, 0.86), (0.5, 0.3), (0.9, 0.45))
@@ -28,10 +28,10 @@ CADENCES_S = (1.0, 0.1)
 def errors(duty: float, breadth: float, pipe: float, step_s: float, cadence_s: float, seed: int) -> tuple[float, ...]:
     """Return the errors of time, breadth, depth and score, in points."""
     work = {**GEMM, "sm": breadth, "tensor": pipe, "tensor_hmma": pipe, "dram": 0.1}
-    phases = (Phase(duty, work, CALM), Phase(1.0 - duty, REST, CALM))
+    phases = (StepPhase(duty, work, CALM), StepPhase(1.0 - duty, REST, CALM))
     of = Scenario("duty", ("mixed",), "tuned", phases, step_s=step_s)
     with tempfile.TemporaryDirectory() as scratch:
-        noise = Noise(variety=0.0)
+        noise = MadeNoise(variety=0.0)
         made = write_scenario(of, Path(scratch) / "r", seed=seed, seconds=150, cadence_s=cadence_s, noise=noise)
         found = score(cut(load(made.folder), made.began, made.ended))
     full = pipe / found.caps[0].pipe["tensor"]

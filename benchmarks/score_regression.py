@@ -23,7 +23,7 @@ from cordee.systems.score.observe import Observation, observe
 from cordee.systems.score.roofs import read_caps
 from cordee.systems.score.rules import load_rules
 from cordee.systems.score.score import score
-from cordee.systems.score.trace import Device, Job, Trace
+from cordee.systems.score.trace import ScoredDevice, ScoredJob, ScoreTrace
 
 GPUS = 4
 MODEL = "NVIDIA H100 80GB HBM3"
@@ -50,7 +50,9 @@ def remembering(chance: np.random.Generator, shape: tuple[int, ...], memory: flo
     return steps
 
 
-def job(chance: np.random.Generator, seconds: int, memory: float, spread: float, between: float, lost: float) -> Trace:
+def job(
+    chance: np.random.Generator, seconds: int, memory: float, spread: float, between: float, lost: float
+) -> ScoreTrace:
     """Return a job whose score is about 100 x LEVEL - lost."""
     level = (LEVEL - lost / 100) * (1 + between * chance.normal())
     noise = 0.8 * remembering(chance, (seconds, 1), memory) + 0.6 * remembering(chance, (seconds, GPUS), memory)
@@ -61,10 +63,10 @@ def job(chance: np.random.Generator, seconds: int, memory: float, spread: float,
         "gpu_tensor_ratio": sol * np.float32(CAPS.of(MODEL).pipe["tensor"]),
         "gpu_dram_ratio": np.full(sol.shape, 0.2, dtype=np.float32),
     }
-    devices = [Device(f"GPU-{at}", "n1", at, MODEL, (at,)) for at in range(GPUS)]
+    devices = [ScoredDevice(f"GPU-{at}", "n1", at, MODEL, (at,)) for at in range(GPUS)]
     times = 1_790_000_000.0 + np.arange(seconds)
-    about = Job("made", started_at=float(times[0]), ended_at=float(times[-1]) + 1, world_size=GPUS, nodes=("n1",))
-    return Trace(about, "gpu", "synthetic", 1.0, times, devices, values.get)
+    about = ScoredJob("made", started_at=float(times[0]), ended_at=float(times[-1]) + 1, world_size=GPUS, nodes=("n1",))
+    return ScoreTrace(about, "gpu", "synthetic", 1.0, times, devices, values.get)
 
 
 def seen(*given: float | int | np.random.Generator) -> Observation:

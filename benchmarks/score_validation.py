@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from cordee.systems.score.validation.conduct import judge_recordings
-from cordee.systems.score.validation.judge import Judgement, read_document
+from cordee.systems.score.validation.judge import WorkloadJudgement, read_document
 from cordee.systems.score.validation.table import end_lines
 
 
-def row(one: Judgement) -> str:
+def row(one: WorkloadJudgement) -> str:
     """Return a workload's row."""
     score = "-" if one.score is None else f"{one.score:.1f}"
     measured = [f"{m.band.quantity} {'-' if m.value is None else f'{m.value:.4g}'}" for m in one.bands]

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from cordee.testing.vetting_tasks import Tasks, wait_for
+from cordee.testing.vetting_tasks import VettingTasks, wait_for
 
 TRIVIAL = """name: trivial
 scheduler: {scheduler}
@@ -88,7 +88,7 @@ def with_dead(number: int) -> float:
     """Return the seconds from the start until the verdict when a tenth of the tasks get a signal in the midst of their checks."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        Tasks(Path(folder), DEAD_OF, gate=True, deadline_s=DEAD_DEADLINE_S) as tasks,
+        VettingTasks(Path(folder), DEAD_OF, gate=True, deadline_s=DEAD_DEADLINE_S) as tasks,
     ):
         started = time.time()
         tasks.wait_at_the_gate()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cordee.faces.cli.watch import View
+from cordee.faces.cli.watch import WatchScreen
 from cordee.runs.folder import RunFolder
 from cordee.testing.made_runs import MadeRun, follow_run
 
@@ -38,7 +38,7 @@ def main() -> None:
         while not (found := list(Path(parent).glob("made-*/telemetry/blocks-*.log"))):
             time.sleep(0.5)
         time.sleep(5.0)  # what went before is written
-        view = View(RunFolder(found[0].parents[1]))
+        view = WatchScreen(RunFolder(found[0].parents[1]))
         begun = time.process_time()
         view.read()
         first_s = time.process_time() - begun

@@ -15,7 +15,7 @@ from cordee.backends.slurm.limits import explain
 from cordee.backends.slurm.reasons import OUTLOOKS, REASONS, STATES
 from cordee.core.terminal.group import LazyGroup
 from cordee.faces.cli.commands import COMMANDS
-from cordee.faces.report.datasets import DataSet, datasets
+from cordee.faces.report.datasets import ReportDataSet, datasets
 from cordee.systems.vetting.protocol.schema import check_list, kind_text
 
 
@@ -281,7 +281,7 @@ in arrays and null in JSON, never zero; times are UTC.
 """
 
 
-def _data_set(one: DataSet) -> str:
+def _data_set(one: ReportDataSet) -> str:
     typed = any(field.kind for field in one.fields)
     sourced = any(field.source for field in one.fields)
     heads = ["field", *(["type"] if typed else []), "unit", *(["source"] if sourced else []), "meaning"]

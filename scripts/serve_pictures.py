@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import Browser
 
-from cordee.testing.browsing import Watched, chromium
+from cordee.testing.browsing import WatchedPage, chromium
 
 DESK, PHONE, WALL = (1440, 900), (390, 844), (2560, 1440)
 WAIT_S = 60.0
@@ -48,7 +48,7 @@ def shots(run: str, other: str, node: str) -> list[tuple[str, str, tuple[int, in
 def take(browser: Browser, url: str, shot: tuple[str, str, tuple[int, int], dict[str, Any]], folder: Path) -> None:
     """Take one picture, once everything on the screen is there and the score is computed."""
     name, address, (width, height), more = shot
-    tab = Watched(browser, url, viewport={"width": width, "height": height}, reduced_motion="reduce", **more)
+    tab = WatchedPage(browser, url, viewport={"width": width, "height": height}, reduced_motion="reduce", **more)
     page = tab.open(address)
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline and page.get_by_text("is being computed").count():

@@ -38,6 +38,12 @@ def test_what_others_start_by_an_earlier_name_is_what_it_was(module, says):
     assert says in (done.stdout + done.stderr).lower()
 
 
+def test_scripts_may_call_the_layout_of_their_ranks_their_place():
+    import cordee
+
+    assert cordee.place is cordee.layout
+
+
 def test_a_check_of_ones_own_finds_what_it_is_made_from():
     from cordee.checks import Check, Result
     from cordee.systems.vetting.node import checks

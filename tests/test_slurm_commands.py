@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cordee.backends.slurm.node.commands import (
-    Job,
+    QueuedJob,
     SlurmError,
     expand_nodes,
     parse_records,
@@ -60,7 +60,7 @@ def test_a_persons_defaults_hold_only_where_the_script_says_nothing():
     [("PENDING", True), ("RUNNING", True), ("COMPLETING", False), ("FAILED", False), ("PREEMPTED", False)],
 )
 def test_a_job_is_active_while_it_holds_nodes_or_waits(state, active):
-    assert Job("1", state, "", "").active is active
+    assert QueuedJob("1", state, "", "").active is active
 
 
 def test_a_command_that_is_not_there_is_missing_and_not_busy():

@@ -18,7 +18,7 @@ from cordee.core import registry
 from cordee.core.errors import CordeeError
 from cordee.job.submit import submitter
 from cordee.runs.folder import RunFolder
-from cordee.testing.browsing import Watched, chromium
+from cordee.testing.browsing import WatchedPage, chromium
 from cordee.testing.serving import ServedRuns
 
 WINDOW = Path(__file__).parent / "strangers" / "window"
@@ -134,7 +134,7 @@ def test_its_part_of_the_nodes_travels_with_the_run_and_its_page_shows_what_was_
     registry.outsiders.cache_clear()
     try:
         with ServedRuns(tmp_path / "runs") as server, chromium() as browser:
-            tab = Watched(browser, server.url, viewport={"width": 1200, "height": 800})
+            tab = WatchedPage(browser, server.url, viewport={"width": 1200, "height": 800})
             page = tab.open(f"#/run/{folder.name}")
             page.get_by_role("link", name="Window").click()
             expect(page.locator("#window")).to_have_text("open for 3600 s")

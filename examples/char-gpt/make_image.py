@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cordee.core.errors import CordeeError
 from cordee.systems.environments.venv_image.interpreter import interpreter_of
-from cordee.systems.environments.venv_image.tree import Entry, read_tree
+from cordee.systems.environments.venv_image.tree import SquashfsEntry, read_tree
 from cordee.systems.environments.venv_image.write import write
 
 PROGRAMS = "sh bash env cat ls cp mv rm mkdir ln readlink uname date sleep head tail wc sort tr cut tee id hostname \
@@ -50,28 +50,28 @@ class Root:
     """The entries of an image: each file at its real path, links where it is known by other names."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, SquashfsEntry] = {}
 
-    def _put(self, entry: Entry) -> None:
+    def _put(self, entry: SquashfsEntry) -> None:
         for above in reversed(Path(entry.name).parents[:-1]):
-            self.entries.setdefault(str(above), Entry(str(above), "folder"))
+            self.entries.setdefault(str(above), SquashfsEntry(str(above), "folder"))
         self.entries.setdefault(entry.name, entry)
 
     def folder(self, name: str) -> None:
-        self._put(Entry(name, "folder", 0o1777 if name.endswith("tmp") else 0o755))
+        self._put(SquashfsEntry(name, "folder", 0o1777 if name.endswith("tmp") else 0o755))
 
     def text(self, name: str, text: str) -> None:
-        self._put(Entry(name, "file", 0o644, data=text.encode()))
+        self._put(SquashfsEntry(name, "file", 0o644, data=text.encode()))
 
     def link(self, path: Path, target: str) -> None:
-        self._put(Entry(str(path).lstrip("/"), "link", 0o777, target=target))
+        self._put(SquashfsEntry(str(path).lstrip("/"), "link", 0o777, target=target))
 
     def file(self, path: Path) -> None:
         """Take one file along, whatever links lead to it."""
         real = path.resolve()
         status = real.stat()
         mode = 0o755 if status.st_mode & 0o100 else 0o644
-        self._put(Entry(str(real).lstrip("/"), "file", mode, int(status.st_mtime), status.st_size, real))
+        self._put(SquashfsEntry(str(real).lstrip("/"), "file", mode, int(status.st_mtime), status.st_size, real))
         known_as = path.parent.resolve() / path.name
         if known_as != real:
             self.link(known_as, str(real))

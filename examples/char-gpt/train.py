@@ -73,7 +73,7 @@ def main() -> None:
         dist.init_process_group("gloo")
     rank = dist.get_rank() if dist.is_initialized() else 0
     world = dist.get_world_size() if dist.is_initialized() else 1
-    cordee.place(dp=(rank, world))
+    cordee.layout(dp=(rank, world))
 
     torch.manual_seed(options.seed)
     model: nn.Module = CharGPT()

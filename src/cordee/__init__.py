@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cordee.client.layout import layout, place
     from cordee.client.log import log
-    from cordee.client.place import place
     from cordee.client.stopping import stopping
     from cordee.systems.checkpoints.node.save import checkpointer
     from cordee.systems.data.node.read.dataset import dataset
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "checkpointer", "dataset", "log", "open_run", "place", "stopping"]
+__all__ = ["__version__", "checkpointer", "dataset", "layout", "log", "open_run", "place", "stopping"]
 
 _HOMES = {
     "checkpointer": "cordee.systems.checkpoints.node.save",
     "dataset": "cordee.systems.data.node.read.dataset",
+    "layout": "cordee.client.layout",
     "log": "cordee.client.log",
     "open_run": "cordee.telemetry.store.reader",
-    "place": "cordee.client.place",
+    "place": "cordee.client.layout",
     "stopping": "cordee.client.stopping",
 }
 

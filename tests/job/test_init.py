@@ -10,7 +10,7 @@ import pytest
 
 from cordee.core.errors import DocumentError
 from cordee.job.init import render_toml, write_draft
-from cordee.job.inspect_folder import Draft, inspect_folder
+from cordee.job.inspect_folder import JobDraft, inspect_folder
 from cordee.job.load import load_job
 
 PLAIN = """
@@ -143,7 +143,7 @@ def test_a_folder_that_cannot_be_written_is_told() -> None:
 
 @pytest.mark.parametrize("gpus", [0, 4])
 def test_every_commented_setting_can_be_taken_into_use(folder: Path, gpus: int) -> None:
-    draft = Draft("a", "train.py", "python train.py", gpus, None, None, None, False, None)
+    draft = JobDraft("a", "train.py", "python train.py", gpus, None, None, None, False, None)
     text = re.sub(r"(?m)^# (?=\[|\w+ = )", "", render_toml(draft))
     (folder / "cordee.toml").write_text(text)
     job = load_job(folder).job

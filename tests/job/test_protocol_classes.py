@@ -11,7 +11,7 @@ from cordee.core.errors import DocumentError
 from cordee.systems.vetting.node.checks import run_checks
 from cordee.systems.vetting.protocol import classes as protocol_classes
 from cordee.systems.vetting.protocol.document import load_protocol
-from cordee.systems.vetting.protocol.site import Site
+from cordee.systems.vetting.protocol.site import ProtocolSite
 
 DISK = """
 import sys
@@ -54,7 +54,7 @@ def load(folder):
         text = f"name: x\nevals:\n- name: a\n  type: '{kind}'\n" + "".join(f"  {line}\n" for line in lines)
         (folder / "job" / "p.yaml").write_text(text)
         checks = None if allowed is None else tuple(str(folder / name) for name in allowed)
-        return load_protocol(folder / "job" / "p.yaml", Site(checks=checks))
+        return load_protocol(folder / "job" / "p.yaml", ProtocolSite(checks=checks))
 
     return call
 

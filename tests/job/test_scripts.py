@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.job.scripts import Option, launches_itself, read_script, script_of
+from cordee.job.scripts import ScriptOption, launches_itself, read_script, script_of
 
 SCRIPT = """
 import argparse, signal
@@ -33,9 +33,13 @@ def test_options_signals_calls_and_texts_are_found(tmp_path: Path) -> None:
     script = read_script(tmp_path / "train.py")
     assert script.parsed
     assert script.main_guard
-    assert script.options == [Option("--resume"), Option("--out_dir", "results"), Option("--fast", None, False)]
-    assert script.option("resume") == Option("--resume")
-    assert script.option("nothing", "out-dir") == Option("--out_dir", "results")
+    assert script.options == [
+        ScriptOption("--resume"),
+        ScriptOption("--out_dir", "results"),
+        ScriptOption("--fast", None, False),
+    ]
+    assert script.option("resume") == ScriptOption("--resume")
+    assert script.option("nothing", "out-dir") == ScriptOption("--out_dir", "results")
     assert script.signals == {"USR1"}
     assert script.savers == ["torch.distributed.checkpoint", "torch.save"]
     assert "out/step-*.pt" in script.texts

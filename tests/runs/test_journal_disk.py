@@ -8,10 +8,10 @@ import json
 
 import pytest
 
-from cordee.runs.journal import JournalWriter, Line, Waiting, read_journal
+from cordee.runs.journal import JournalLine, JournalWriter, UnwrittenLines, read_journal
 from cordee.runs.lane import Lane
 from cordee.runs.state import replay
-from cordee.testing.disks import REFUSALS, Fault, FaultyDisk
+from cordee.testing.disks import REFUSALS, DiskFault, FaultyDisk
 
 ENDED = {"state": "finished", "exit_code": 0, "reason": "finished", "text": ""}
 
@@ -73,7 +73,7 @@ def test_what_was_written_without_fsync_is_written_again_when_a_later_fsync_says
 
 
 def test_a_write_that_is_taken_in_part_goes_on_where_it_was(folder):
-    disk = FaultyDisk(Fault("write", errno.ENOSPC, part=30))
+    disk = FaultyDisk(DiskFault("write", errno.ENOSPC, part=30))
     writer = JournalWriter(folder, "supervisor-1", 1, disk=disk)
     writer.append("first")
     writer.append("second")
@@ -81,7 +81,7 @@ def test_a_write_that_is_taken_in_part_goes_on_where_it_was(folder):
 
 
 def test_lines_that_the_file_took_before_the_disk_was_full_are_not_written_twice(folder):
-    disk = FaultyDisk(Fault("open", errno.ENOSPC, times=3))
+    disk = FaultyDisk(DiskFault("open", errno.ENOSPC, times=3))
     writer = JournalWriter(folder, "supervisor-1", 1, disk=disk)
     sizes = [len(json.dumps(writer.append(name), separators=(",", ":"))) + 1 for name in ("a", "b", "c")]
     disk.fail("write", errno.ENOSPC, part=sum(sizes[:2]) + 5)
@@ -94,11 +94,11 @@ def test_lines_that_the_file_took_before_the_disk_was_full_are_not_written_twice
 
 
 def test_hours_over_quota_drop_progress_that_is_superseded_and_nothing_else(folder):
-    disk = FaultyDisk(Fault("open", errno.EDQUOT, times=-1))
+    disk = FaultyDisk(DiskFault("open", errno.EDQUOT, times=-1))
     writer = JournalWriter(folder, "supervisor-1", 1, disk=disk)
     writer.append("submitted")
     for step in range(60_000):
-        writer._waiting.add(Line(b"x" * 200 + b"\n", writer.sequence, "progress", False))
+        writer._waiting.add(JournalLine(b"x" * 200 + b"\n", writer.sequence, "progress", False))
         writer.sequence += 1
         if step % 20_000 == 0:
             writer.append("rank_exited", rank=step)
@@ -114,12 +114,12 @@ def test_hours_over_quota_drop_progress_that_is_superseded_and_nothing_else(fold
 
 
 def test_what_is_being_written_is_not_dropped_meanwhile():
-    waiting = Waiting(most_bytes=100)
+    waiting = UnwrittenLines(most_bytes=100)
     for number in range(4):
-        waiting.add(Line(b"p" * 20, number, "progress", False))
+        waiting.add(JournalLine(b"p" * 20, number, "progress", False))
     assert len(waiting.take()) == 4
     for number in range(4, 12):
-        waiting.add(Line(b"p" * 20, number, "progress", False))
+        waiting.add(JournalLine(b"p" * 20, number, "progress", False))
     waiting.took(4)
     assert waiting.first_not_written(12) >= 4
     waiting.certain()
@@ -167,7 +167,7 @@ def test_a_disk_that_stands_still_holds_up_the_writing_and_not_the_loop(folder):
 
 def test_waiting_for_the_disk_lasts_as_long_as_it_refuses(folder, monkeypatch):
     monkeypatch.setattr("cordee.runs.journal._RETRY_S", 0.001)
-    disk = FaultyDisk(Fault("close", errno.EROFS, times=7))
+    disk = FaultyDisk(DiskFault("close", errno.EROFS, times=7))
     writer = JournalWriter(folder, "supervisor-1", 1, disk=disk, lane=Lane("journal"))
 
     async def lead():
@@ -180,7 +180,7 @@ def test_waiting_for_the_disk_lasts_as_long_as_it_refuses(folder, monkeypatch):
 
 
 def test_the_end_of_a_hundred_thousand_ranks_takes_two_fsyncs():
-    waiting, syncs = Waiting(), 0
+    waiting, syncs = UnwrittenLines(), 0
 
     def write(lines):
         nonlocal syncs
@@ -194,16 +194,16 @@ def test_the_end_of_a_hundred_thousand_ranks_takes_two_fsyncs():
             waiting.certain()
 
     for first in range(0, 100_000, 100):
-        write([Line(b"x" * 270, rank, "rank_exited", False) for rank in range(first, first + 100)])
+        write([JournalLine(b"x" * 270, rank, "rank_exited", False) for rank in range(first, first + 100)])
     assert waiting.first_not_durable(100_000) > 0
-    write([Line(b"x" * 300, 100_000, "attempt_ended", True)])
+    write([JournalLine(b"x" * 300, 100_000, "attempt_ended", True)])
     assert syncs == 2
     assert waiting.first_not_durable(100_001) == 100_001
 
 
 def test_what_a_later_fsync_refuses_is_due_again():
-    waiting = Waiting()
-    waiting.add(Line(b"a", 0, "attempt_ended", True))
+    waiting = UnwrittenLines()
+    waiting.add(JournalLine(b"a", 0, "attempt_ended", True))
     waiting.took(len(waiting.take()))
     assert waiting.wants_sync
     waiting.uncertain()

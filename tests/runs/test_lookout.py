@@ -11,7 +11,7 @@ from cordee.runs.journal import JournalWriter
 from cordee.runs.logframes import OUT, LogWriter, encode_frame
 from cordee.runs.logtail import LogTail
 from cordee.runs.lookout import SHARED_PER_S, Budget, Lookout
-from cordee.runs.news import News, NewsReader, NewsWriter, news_file
+from cordee.runs.news import NewsReader, NewsWriter, RunNews, news_file
 from cordee.testing.operations import counted
 
 
@@ -39,7 +39,7 @@ class Waiting:
         for name in self.names:
             (folder.logs / name).write_bytes(b"")
         self.sizes = dict.fromkeys(self.names, 0)
-        self.news = News(1, 1, 1, 0, dict(self.sizes))
+        self.news = RunNews(1, 1, 1, 0, dict(self.sizes))
         self.writer = NewsWriter(news_file(folder.root))
         self.lookout = Lookout(folder, shared=True, clock=self.clock)
         self.journal, self.lines = JournalFollower(folder), LineTail(folder.logs)
@@ -121,15 +121,15 @@ def test_what_nobody_tells_is_found_too(folder):
 def test_news_are_read_as_they_were_told(folder):
     writer, reader = NewsWriter(news_file(folder.root)), NewsReader(folder.root)
     assert reader.read() is None
-    long = News(1, 2, 3, 4, {f"n{index}-1.log": index for index in range(10_000)})
-    for news in (News(1, 1, 1, 0, {}), long, News(2, 1, 1, 0, {"n1-2.log": 7})):
+    long = RunNews(1, 2, 3, 4, {f"n{index}-1.log": index for index in range(10_000)})
+    for news in (RunNews(1, 1, 1, 0, {}), long, RunNews(2, 1, 1, 0, {"n1-2.log": 7})):
         assert writer.tell(news)
         assert not writer.tell(news)
         assert reader.read() == news
 
 
 def test_news_that_are_damaged_are_no_news(folder):
-    NewsWriter(news_file(folder.root)).tell(News(1, 1, 1, 0, {"n1-1.log": 5}))
+    NewsWriter(news_file(folder.root)).tell(RunNews(1, 1, 1, 0, {"n1-1.log": 5}))
     with open(news_file(folder.root), "r+b") as file:
         file.seek(20)
         file.write(b"?")

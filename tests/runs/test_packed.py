@@ -9,7 +9,7 @@ from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.blocklog import GRID, BlockLogWriter, encode_grid, encode_record, encode_schema
 from cordee.telemetry.store.reader import open_run
 from cordee.telemetry.store.spool import Spool, SpooledValues
-from cordee.telemetry.store.tail import Part
+from cordee.telemetry.store.tail import TailPart
 from cordee.testing import recording_faults
 
 
@@ -65,7 +65,7 @@ def test_records_that_make_no_sense_are_counted_and_the_others_kept(tmp_path):
     schema, record = encode_schema("n1", "node", 1.0, ["n1"], [{"name": "a", "unit": "ratio", "source": "test"}])
     writer.append(record + encode_record(GRID, b"no") + encode_grid(schema, 1_800_000_000.0, [1.0]))
     writer.close()
-    part = Part(writer.path)
+    part = TailPart(writer.path)
     part.read()
     assert part.malformed_records == 1
     assert len(part.rows[schema]) == 1

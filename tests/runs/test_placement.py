@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from cordee.client.place import encoded
+from cordee.client.layout import encoded
 from cordee.control.agent.rank_layout import split_places
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_facts
 from cordee.telemetry.store.placement import placement, placement_findings, sizes_of

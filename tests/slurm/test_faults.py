@@ -13,7 +13,7 @@ import pytest
 from cordee.backends.reconcile import settle
 from cordee.backends.slurm.node.commands import job_record
 from cordee.core.errors import SubmitError
-from cordee.faces.cli.follow import Follower
+from cordee.faces.cli.follow import RunFollower
 from cordee.runs.index import list_runs
 from cordee.runs.state import RunState
 from cordee.testing.runs import SlurmRun
@@ -86,7 +86,7 @@ def test_following_outlasts_a_controller_that_is_away(job, start, slurm, trainin
     training.may_end()
     back = threading.Timer(8.0, slurm.start_controller)
     back.start()
-    state = Follower(run.folder, quiet=True).follow()
+    state = RunFollower(run.folder, quiet=True).follow()
     back.join()
     assert (state.state, state.exit_code) == ("finished", 0)
 
@@ -114,7 +114,7 @@ def test_a_job_that_was_cancelled_while_it_waited_is_over(job, start, slurm, tra
         slurm.drain(node, "test")
     run = start(job(training.run))
     slurm.command("scancel", run.job)
-    state = Follower(run.folder, quiet=True).follow()
+    state = RunFollower(run.folder, quiet=True).follow()
     assert (state.state, state.exit_code) == ("cancelled", 1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.faces.web.cluster_status import Site
+from cordee.faces.web.cluster_status import RunsSite
 from cordee.faces.web.fleet import fleet_document
 from cordee.faces.web.summaries import summarise
 
@@ -15,7 +15,7 @@ def test_the_fleet_has_this_run_what_else_there_is_and_why_a_node_is_drained(job
     slurm.drain(drained, "fans are | loud")
     other = slurm.command("sbatch", "--hold", "--parsable", "--job-name=a | b", "--wrap=true").strip()
 
-    fleet = fleet_document([summarise(run.folder)], Site())
+    fleet = fleet_document([summarise(run.folder)], RunsSite())
     nodes = {node["node"]: node for node in fleet["nodes"]}
     assert set(nodes) == set(slurm.node_names)
     assert [entry["id"] for entry in nodes[mine]["runs"]] == [run.folder.id]

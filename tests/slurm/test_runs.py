@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cordee.backends.slurm.node.commands import job_record
-from cordee.control.agent.allocation import Allocation
+from cordee.control.agent.allocation import JobStart
 from cordee.control.agent.identity import agent_file, read_record
 from cordee.machine import process_tree as processes
 
@@ -307,7 +307,7 @@ def test_the_run_survives_its_batch_script_its_supervisor_and_srun_at_once(job, 
 def test_a_job_that_several_ask_to_requeue_at_once_is_requeued_once(job, start, training):
     run = start(job(training.run))
     run.wait(lambda state: state.step is not None and state.step > 20)
-    here = Allocation(run.job, 0, "n1")
+    here = JobStart(run.job, 0, "n1")
     processes.kill_all([run.pid("script"), run.pid("supervisor")])
     while here.fate() == "running":
         time.sleep(0.02)

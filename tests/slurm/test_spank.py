@@ -16,7 +16,7 @@ import pytest
 from cordee.job.submit.bundle import write_node_zip
 from cordee.systems.environments import spank_install
 from cordee.testing.images import busybox, busybox_root, squashfs_of
-from cordee.testing.oci import Entry, OciLayout, folder, link
+from cordee.testing.oci import LayerEntry, OciLayout, folder, link
 from cordee.testing.open_python import OpenPython
 from cordee.testing.slurm import DisposableSlurm
 from cordee.testing.slurm.daemons import clean_environment
@@ -188,7 +188,7 @@ def test_variables_workdir_and_entrypoint_of_an_image_hold_below_the_edf(site):
     layer = [
         folder("bin"),
         *(folder(name) for name in ("dev", "proc", "sys", "tmp", "etc", "opt", "run")),
-        Entry("bin/busybox", busybox().read_bytes(), mode=0o755),
+        LayerEntry("bin/busybox", busybox().read_bytes(), mode=0o755),
         *(link(f"bin/{name}", "busybox") for name in ("sh", "env", "pwd")),
     ]
     config = {

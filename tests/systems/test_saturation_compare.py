@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cordee.systems.score.compare import PARTS, compare, split_change
-from cordee.systems.score.result import CLASSES, Part, Saturation, Shares, Windows
-from cordee.systems.score.trace import Device, Job
+from cordee.systems.score.result import CLASSES, Saturation, ScorePart, ScoreShares, ScoreWindows
+from cordee.systems.score.trace import ScoredDevice, ScoredJob
 
 
 def scoring(name="job", graphics=0.8, sm=0.6, sol=0.4, count=60, noise=0.05, seed=0, busy=0.2):
@@ -18,16 +18,16 @@ def scoring(name="job", graphics=0.8, sm=0.6, sol=0.4, count=60, noise=0.05, see
     shape = (count, 2)
     rows = [np.clip(level + random.normal(0, noise, shape), 0, 1) for level in (graphics, sm, sol)]
     means = [float(row.mean()) for row in rows]
-    shares = Shares(100 * means[2], means[0], means[1] / means[0], means[2] / means[1], 1.0, count * 20.0)
+    shares = ScoreShares(100 * means[2], means[0], means[1] / means[0], means[2] / means[1], 1.0, count * 20.0)
     classes = np.full(shape, CLASSES.index("compute"), np.int8)
     classes[: round(count * busy)] = CLASSES.index("input")
     features = {
         "graphics": rows[0], "sm": rows[1], "SOL": rows[2],
     }  # fmt: skip
-    device = Part("GPU-0", shares, {}, {}, Device("GPU-0", "n1", model="H100"))
+    device = ScorePart("GPU-0", shares, {}, {}, ScoredDevice("GPU-0", "n1", model="H100"))
     return Saturation(
-        job=Job(name, world_size=2, allocated=2), kind="gpu", source="replay", cadence_s=1.0, seconds=count * 10.0,
-        shares=shares, devices=[device], nodes=[], ranks=[], windows=Windows(np.arange(count) * 10.0, 10.0, classes, features),
+        job=ScoredJob(name, world_size=2, allocated=2), kind="gpu", source="replay", cadence_s=1.0, seconds=count * 10.0,
+        shares=shares, devices=[device], nodes=[], ranks=[], windows=ScoreWindows(np.arange(count) * 10.0, 10.0, classes, features),
         diagnosis=[], flags=[], caps=[],
     )  # fmt: skip
 
@@ -81,7 +81,7 @@ def test_too_few_windows_give_no_interval():
 
 
 def test_a_job_without_a_score_moves_nothing():
-    empty = dataclasses.replace(scoring(), shares=Shares(None, None, None, None, 0.0, 0.0))
+    empty = dataclasses.replace(scoring(), shares=ScoreShares(None, None, None, None, 0.0, 0.0))
     pair = compare([scoring(), empty]).pairs[0]
     assert pair.score.change is None
     assert pair.parts == {}
@@ -91,10 +91,10 @@ def test_a_job_without_a_score_moves_nothing():
     ("change", "words"),
     [
         ({"kind": "cpu"}, "CPU cores"),
-        ({"job": Job("b", world_size=4, allocated=4)}, "2 and 4 devices"),
+        ({"job": ScoredJob("b", world_size=4, allocated=4)}, "2 and 4 devices"),
         ({"assumed": ("depth",)}, "assumed to be 1"),
         (
-            {"devices": [Part("x", Shares(1, 1, 1, 1, 1, 1), {}, {}, Device("x", "n", model="A100"))]},
+            {"devices": [ScorePart("x", ScoreShares(1, 1, 1, 1, 1, 1), {}, {}, ScoredDevice("x", "n", model="A100"))]},
             "the devices differ",
         ),
     ],

@@ -21,7 +21,7 @@ from cordee.backends.slurm.node.commands import SlurmError, job_record
 from cordee.core.errors import UsageError
 from cordee.machine import process_tree as processes
 from cordee.testing.slurm import DisposableSlurm, DisposableSlurmError
-from cordee.testing.slurm.configuration import Shape, slurm_conf
+from cordee.testing.slurm.configuration import SlurmShape, slurm_conf
 from cordee.testing.slurm.daemons import wait_until
 from cordee.testing.slurm.ports import HIGHEST, LOWEST, free_ports
 
@@ -260,7 +260,7 @@ def test_missing_packages_are_named_with_the_command_that_installs_them(folder, 
 
 def test_settings_replace_lines_and_partitions_are_as_given(tmp_path):
     settings, partitions = {"SLURMDTIMEOUT": "77", "LaunchParameters": "x"}, {"big": {"MaxTime": "10"}}
-    shape = Shape(**{**SHAPE, "port": 13000, "settings": settings, "partitions": partitions})
+    shape = SlurmShape(**{**SHAPE, "port": 13000, "settings": settings, "partitions": partitions})
     lines = slurm_conf(tmp_path, shape).splitlines()
     assert [line for line in lines if line.lower().startswith("slurmdtimeout")] == ["SLURMDTIMEOUT=77"]
     assert "LaunchParameters=x" in lines

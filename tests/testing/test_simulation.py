@@ -11,32 +11,32 @@ from functools import partial
 import pytest
 
 from cordee.control.agent.attempt import NodeAttempt
-from cordee.control.agent.lease import Lease
-from cordee.control.agent.slots import Slots
-from cordee.control.agent.telemetry import Telemetry
+from cordee.control.agent.lease import NodeLease
+from cordee.control.agent.slots import SlotAllocator
+from cordee.control.agent.telemetry import NodeTelemetry
 from cordee.control.agent.uplink import Uplink
 from cordee.control.supervisor import restart
 from cordee.control.supervisor.attempt import Attempt
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.ownership import Ownership
-from cordee.control.supervisor.restart import MOST_LOSSES, Decision, RestartPolicy
+from cordee.control.supervisor.restart import MOST_LOSSES, Decision, RestartCounter
 from cordee.control.supervisor.stopping import EarlyEnd
 from cordee.control.supervisor.supervisor import Supervisor
 from cordee.control.supervisor.trial import Trial
 from cordee.control.supervisor.vocabulary import EndTraining
 from cordee.core.errors import EXIT_USAGE
 from cordee.faces.cli import main
-from cordee.runs.journal import JournalWriter, Waiting
+from cordee.runs.journal import JournalWriter, UnwrittenLines
 from cordee.runs.lane import Inline
 from cordee.systems.vetting.node.preparation import NodePreparation
 from cordee.telemetry.node.blocklog import BlockLogWriter
-from cordee.testing.simulation import KINDS, Case, Fault, Script, campaign, case_of, resumed, shrunk, simulate
+from cordee.testing.simulation import KINDS, Case, RunScript, VirtualFault, campaign, case_of, resumed, shrunk, simulate
 from cordee.testing.simulation.disk import VirtualLane
-from cordee.testing.simulation.loop import Process, VirtualLoop
+from cordee.testing.simulation.loop import VirtualLoop, VirtualProcess
 from cordee.testing.simulation.points import cases
 from cordee.wire.session import Inbox, Outbox
 
-TWO = Script(nodes=2, spares=0)
+TWO = RunScript(nodes=2, spares=0)
 
 
 def case(*faults, script=TWO):
@@ -69,7 +69,7 @@ def test_the_same_seed_goes_the_same_way():
 def test_a_simulation_leaves_no_file_open():
     before = os.listdir("/proc/self/fd")
     for at in (8.0, 9.0):
-        simulate(case(Fault("kill_supervisor", at=at)))
+        simulate(case(VirtualFault("kill_supervisor", at=at)))
     assert os.listdir("/proc/self/fd") == before
 
 
@@ -99,28 +99,28 @@ def test_what_interrupts_a_simulation_is_raised_and_not_taken_for_a_broken_rule(
 
 
 def test_a_rank_that_is_killed_is_restarted_from_the_checkpoint():
-    result = simulate(case(Fault("kill_rank", at=8.0)))
+    result = simulate(case(VirtualFault("kill_rank", at=8.0)))
     assert (result.end, result.violations) == ("finished", [])
     assert events(result).count("attempt_started") == 2
     assert any("rank 0 of attempt 2 starts" in text for _, text in result.trace)
 
 
 def test_a_supervisor_that_is_killed_is_followed_by_the_next_epoch():
-    result = simulate(case(Fault("kill_supervisor", at=8.0)))
+    result = simulate(case(VirtualFault("kill_supervisor", at=8.0)))
     assert (result.end, result.violations) == ("finished", [])
     assert any(text.startswith("journal 2/0 supervisor_started") for _, text in result.trace)
 
 
 @pytest.mark.parametrize("at", [1.0, 3.0, 5.0, 6.0])
 def test_an_agent_that_dies_while_its_node_is_vetted_is_replaced_and_nobody_is_judged_without_it(at):
-    result = simulate(case(Fault("kill_agent", at=at), script=replace(TWO, checks_s=4.0)))
+    result = simulate(case(VirtualFault("kill_agent", at=at), script=replace(TWO, checks_s=4.0)))
     assert (result.end, result.violations) == ("finished", [])
     assert events(result).count("attempt_started") == 1
 
 
 def test_a_preempted_run_comes_back_and_a_cancelled_one_does_not():
-    assert simulate(case(Fault("preempt", at=8.0, seconds=20.0))).end == "finished"
-    assert simulate(case(Fault("cancel", at=8.0))).end == "cancelled"
+    assert simulate(case(VirtualFault("preempt", at=8.0, seconds=20.0))).end == "finished"
+    assert simulate(case(VirtualFault("cancel", at=8.0))).end == "cancelled"
 
 
 # Defects, put back by a line each: what they break, in which seeds they are looked for, and which kinds of faults show them.
@@ -146,7 +146,7 @@ def _acknowledge_before_it_is_stored(telemetry, send, *log, **about):
         channel.stored = channel.read
 
 
-send_it = Telemetry.send
+send_it = NodeTelemetry.send
 
 
 def _take_twice(inbox, number):
@@ -172,33 +172,42 @@ living_nodes, look = Attempt._living_nodes, Ownership.look
 BREAKS = ("cut", "lose", "blip")
 AWAY = ("swallow", "blip")
 MIXED = ("kill_rank", "kill_supervisor", "cancel", "preempt", "hold", "delay")
-FOLLOWED = Case(1, Script(steps=200), (Fault("rival", 6.0), Fault("kill_rank", 30.0)))
-APART = Case(1, Script(steps=200, notice_s=60.0), (Fault("blip", 10.0, node=1, seconds=4.0), Fault("kill_rank", 10.1)))
+FOLLOWED = Case(1, RunScript(steps=200), (VirtualFault("rival", 6.0), VirtualFault("kill_rank", 30.0)))
+APART = Case(
+    1,
+    RunScript(steps=200, notice_s=60.0),
+    (VirtualFault("blip", 10.0, node=1, seconds=4.0), VirtualFault("kill_rank", 10.1)),
+)
 LOSSES = Case(
     1,
-    Script(spares=0, steps=200, every=1000),
-    tuple(Fault("kill_agent", 0.3, f"event attempt_started {number}") for number in range(1, 13)),
+    RunScript(spares=0, steps=200, every=1000),
+    tuple(VirtualFault("kill_agent", 0.3, f"event attempt_started {number}") for number in range(1, 13)),
 )
 DECIDED = Case(
     1,
-    Script(spares=0, setup_s=6.0, every=1000, notice_s=60.0, stopping=False, disk_s=0.3),
-    (Fault("time_limit", 0.0, "message setup_done 3", 2), Fault("rival", 0.0, "event ended 1", 2)),
+    RunScript(spares=0, setup_s=6.0, every=1000, notice_s=60.0, stopping=False, disk_s=0.3),
+    (VirtualFault("time_limit", 0.0, "message setup_done 3", 2), VirtualFault("rival", 0.0, "event ended 1", 2)),
 )
 CACHED = Case(
     1,
-    Script(steps=60),
-    (Fault("rival", 8.0), Fault("cut", 8.2), Fault("see_former", 8.4, "", 0, 0.6), Fault("cut", 8.7)),
+    RunScript(steps=60),
+    (
+        VirtualFault("rival", 8.0),
+        VirtualFault("cut", 8.2),
+        VirtualFault("see_former", 8.4, "", 0, 0.6),
+        VirtualFault("cut", 8.7),
+    ),
 )
 MUTANTS = {
     "an attempt does not wait for the end of its ranks": (Trial, "_over", _start_beside, "two attempts at once", MIXED),
     "any failure ends the run as a crash loop": (
-        RestartPolicy, "decide", _count_losses, "node loss counted as failure", MIXED,
+        RestartCounter, "decide", _count_losses, "node loss counted as failure", MIXED,
     ),
     "a cancel is not taken in": (EarlyEnd, "cancel", lambda *_, **__: None, "a cancel was lost", MIXED),
     "what is sent counts as stored": (
-        Telemetry, "send", _acknowledge_before_it_is_stored, "what was acknowledged is not stored", ("kill_supervisor",),
+        NodeTelemetry, "send", _acknowledge_before_it_is_stored, "what was acknowledged is not stored", ("kill_supervisor",),
     ),
-    "a lease is never over": (Lease, "over", lambda lease, now: False, "two attempts at once", AWAY),
+    "a lease is never over": (NodeLease, "over", lambda lease, now: False, "two attempts at once", AWAY),
     "nothing is sent again": (Outbox, "__iter__", lambda outbox: iter(()), "the run does not end", BREAKS),
     "numbered messages are taken twice": (Inbox, "take", _take_twice, "a healthy node was judged", ("twice",)),
     "a node without a connection counts as ended": (
@@ -218,13 +227,13 @@ MUTANTS = {
         JournalWriter, "durable", lambda journal: asyncio.sleep(0), "an effect before its durable event", ("clock",),
     ),
     "what a disk refuses late counts as written": (
-        Waiting, "uncertain", Waiting.certain, "a durable event was lost", ("disk_quota",),
+        UnwrittenLines, "uncertain", UnwrittenLines.certain, "a durable event was lost", ("disk_quota",),
     ),
     "telemetry that a disk refuses late is forgotten": (
         BlockLogWriter, "_write_again", _write_again_nothing, "what was acknowledged is not stored", ("disk_quota",),
     ),
     "what ended ranks held of their node is not taken back": (
-        Slots, "take_back", lambda *_: None, "node loss counted as failure", ("kill_agent", "power_off"),
+        SlotAllocator, "take_back", lambda *_: None, "node loss counted as failure", ("kill_agent", "power_off"),
     ),
     "ranks that cannot be started are not told of": (
         NodeAttempt, "do_not_start", lambda *_: None, "the run does not end", ("memory_full",),
@@ -233,7 +242,7 @@ MUTANTS = {
         Ownership, "decided", lambda *_: None, "the exit disagrees with the journal", DECIDED,
     ),
     "any number of losses is followed by another attempt": (
-        RestartPolicy, "_after_loss", _always_again, "nodes are lost without an end", LOSSES,
+        RestartCounter, "_after_loss", _always_again, "nodes are lost without an end", LOSSES,
     ),
     "an agent forgets whom it has obeyed": (
         Uplink, "epoch", property(lambda uplink: 0, lambda uplink, epoch: None), "an agent obeys an older epoch", CACHED,
@@ -262,57 +271,63 @@ def test_a_defect_that_is_put_back_is_found(mutant, monkeypatch):
 # What a campaign has found: the seed, what the run is and does, and the fault that was left of it.
 FOUND = {
     "an agent that is killed while it is vetted is replaced, and the run not aborted by vetting": Case(
-        256, Script(spares=0, setup_s=6.0), (Fault("kill_agent", at=1.65),)
+        256, RunScript(spares=0, setup_s=6.0), (VirtualFault("kill_agent", at=1.65),)
     ),
     "what a lost node said before its neighbours failed, and what comes late, does not tell that it lives": Case(
-        1271, Script(spares=0, every=1000, notice_s=1.0), (Fault("hold_from", 0.3, "message ranks_started 1", 0, 11.0),)
+        1271,
+        RunScript(spares=0, every=1000, notice_s=1.0),
+        (VirtualFault("hold_from", 0.3, "message ranks_started 1", 0, 11.0),),
     ),
     "a node that is lost before its attempt is durable is lost once": Case(
         373,
-        Script(every=1000, steps=200, stopping=False, disk_s=0.3),
-        (Fault("power_off", 12.85, node=1), Fault("disk_eio", 0.67, seconds=70.0)),
+        RunScript(every=1000, steps=200, stopping=False, disk_s=0.3),
+        (VirtualFault("power_off", 12.85, node=1), VirtualFault("disk_eio", 0.67, seconds=70.0)),
     ),
     "a supervisor that a newer one follows does not end the run": Case(
-        499, Script(spares=0, notice_s=0.001, disk_s=0.0005), (Fault("rival", 0.0, "message stop 2"),)
+        499, RunScript(spares=0, notice_s=0.001, disk_s=0.0005), (VirtualFault("rival", 0.0, "message stop 2"),)
     ),
     "what a disk took back as the run ended is written once it takes it": Case(
-        254, Script(setup_s=0.0, steps=30), (Fault("disk_eio", 0.0, "event rank_exited 2", seconds=20.0),)
+        254, RunScript(setup_s=0.0, steps=30), (VirtualFault("disk_eio", 0.0, "event rank_exited 2", seconds=20.0),)
     ),
     "nor where two ranks of each node wait for the other's": Case(
         1227,
-        Script(per_node=2, setup_s=0.0, notice_s=0.001),
-        (Fault("hold", 3.0, "message checks_done 2", 1, 12.4),),
+        RunScript(per_node=2, setup_s=0.0, notice_s=0.001),
+        (VirtualFault("hold", 3.0, "message checks_done 2", 1, 12.4),),
     ),
     "telemetry that a disk took back is durable before the run's end is written": Case(
-        2001, Script(setup_s=6.0, notice_s=0.001), (Fault("disk_stale", 0.001, "message stop 2", 1, 70.0),)
+        2001, RunScript(setup_s=6.0, notice_s=0.001), (VirtualFault("disk_stale", 0.001, "message stop 2", 1, 70.0),)
     ),
     "what a supervisor has told agents is stored is written again before it stands down": Case(
         9787,
-        Script(setup_s=0.0, checks_s=0.3, notice_s=0.01, stopping=False),
+        RunScript(setup_s=0.0, checks_s=0.3, notice_s=0.01, stopping=False),
         (
-            Fault("blip", 13.47, node=1, seconds=10.2),
-            Fault("disk_stale", 0.001, "event attempt_started 1", 1, 6.0),
-            Fault("rival", 0.0, "message checks_output 2", 2),
+            VirtualFault("blip", 13.47, node=1, seconds=10.2),
+            VirtualFault("disk_stale", 0.001, "event attempt_started 1", 1, 6.0),
+            VirtualFault("rival", 0.0, "message checks_output 2", 2),
         ),
     ),
     "an agent whose greeting is never answered does not wait for ever": Case(
-        668, Script(steps=8, every=3, setup_s=1.0), (Fault("cut_supervisor", 0.0, "event vetting_started 1"),)
+        668, RunScript(steps=8, every=3, setup_s=1.0), (VirtualFault("cut_supervisor", 0.0, "event vetting_started 1"),)
     ),
     "ranks of an attempt that was lost before it was durable are not ordered from the next agents": Case(
         5960,
-        Script(per_node=2, setup_s=0.0, notice_s=0.001, stopping=False, disk_s=0.0005),
+        RunScript(per_node=2, setup_s=0.0, notice_s=0.001, stopping=False, disk_s=0.0005),
         (
-            Fault("disk_still", 5.72, seconds=70.0),
-            Fault("pause_supervisor", 14.62, seconds=6.0),
-            Fault("disk_readonly", 0.001, "message checks 3", 1, 180.0),
+            VirtualFault("disk_still", 5.72, seconds=70.0),
+            VirtualFault("pause_supervisor", 14.62, seconds=6.0),
+            VirtualFault("disk_readonly", 0.001, "message checks 3", 1, 180.0),
         ),
     ),
 }
 
 
 def test_a_cancel_that_comes_as_a_newer_supervisor_takes_over_is_not_lost():
-    faults = (Fault("rival", 10.23, node=1), Fault("cancel", 10.31), Fault("cut_agent", 0.0, "event attempt_ended 1"))
-    result = simulate(case(*faults, script=Script(setup_s=6.0, steps=200, notice_s=0.001, disk_s=0.0005)))
+    faults = (
+        VirtualFault("rival", 10.23, node=1),
+        VirtualFault("cancel", 10.31),
+        VirtualFault("cut_agent", 0.0, "event attempt_ended 1"),
+    )
+    result = simulate(case(*faults, script=RunScript(setup_s=6.0, steps=200, notice_s=0.001, disk_s=0.0005)))
     assert (result.end, result.violations) == ("cancelled", [])
 
 
@@ -325,44 +340,61 @@ def test_what_a_campaign_found_does_not_come_back(what):
 @pytest.mark.parametrize(
     "faults",
     [
-        (Fault("time_limit", 0.0, "message setup_done 3", 2), Fault("rival", 0.0, "event ended 1", 2)),
-        (Fault("bug", 8.0), Fault("bug", 12.0), Fault("rival", 0.0, "event ended 1", 2)),
-        (Fault("cancel", 8.0), Fault("rival", 0.0, "event ended 1", 2), Fault("kill_supervisor", 0.0, "event ended 1")),
+        (VirtualFault("time_limit", 0.0, "message setup_done 3", 2), VirtualFault("rival", 0.0, "event ended 1", 2)),
+        (VirtualFault("bug", 8.0), VirtualFault("bug", 12.0), VirtualFault("rival", 0.0, "event ended 1", 2)),
+        (
+            VirtualFault("cancel", 8.0),
+            VirtualFault("rival", 0.0, "event ended 1", 2),
+            VirtualFault("kill_supervisor", 0.0, "event ended 1"),
+        ),
     ],
 )
 def test_whoever_claims_a_run_whose_end_is_decided_writes_the_same_end(faults):
-    result = simulate(case(*faults, script=Script(setup_s=6.0, every=1000, notice_s=60.0, stopping=False, disk_s=0.3)))
+    result = simulate(
+        case(*faults, script=RunScript(setup_s=6.0, every=1000, notice_s=60.0, stopping=False, disk_s=0.3))
+    )
     assert (result.end in ("failed", "cancelled"), result.violations) == (True, [])
     assert events(result).count("supervisor_started") == 1
 
 
 def test_what_a_disk_refused_late_may_be_in_the_journal_or_not():
-    faults = (Fault("disk_quota", 0.3, "event supervisor_started 1", 1, 25.0), Fault("kill_supervisor", 13.01, node=2))
-    script = Script(per_node=2, every=1000, notice_s=1.0, stopping=False, disk_s=0.0005)
+    faults = (
+        VirtualFault("disk_quota", 0.3, "event supervisor_started 1", 1, 25.0),
+        VirtualFault("kill_supervisor", 13.01, node=2),
+    )
+    script = RunScript(per_node=2, every=1000, notice_s=1.0, stopping=False, disk_s=0.0005)
     result = simulate(Case(55947, script, faults))
     assert (result.end, result.violations) == ("finished", [])
-    faults = (Fault("disk_quota", 0.001, "message stop 2", 1, 70.0), Fault("blip", 16.97, node=0, seconds=10.2))
-    result = simulate(Case(37794, Script(spares=0, per_node=2, setup_s=0.0, disk_s=0.02), faults))
+    faults = (
+        VirtualFault("disk_quota", 0.001, "message stop 2", 1, 70.0),
+        VirtualFault("blip", 16.97, node=0, seconds=10.2),
+    )
+    result = simulate(Case(37794, RunScript(spares=0, per_node=2, setup_s=0.0, disk_s=0.02), faults))
     assert (result.end, result.violations) == ("finished", [])
 
 
 def test_an_agent_may_wait_for_its_disk_at_the_end_as_long_as_that_stands_still():
-    script = Script(spares=0, every=1000, setup_s=0.0, notice_s=60.0, stopping=False, disk_s=0.3)
-    faults = (Fault("swallow_to", 0.3, "event rank_exited 2", 1, 2.0), Fault("disk_still", 17.5, node=1, seconds=180.0))
+    script = RunScript(spares=0, every=1000, setup_s=0.0, notice_s=60.0, stopping=False, disk_s=0.3)
+    faults = (
+        VirtualFault("swallow_to", 0.3, "event rank_exited 2", 1, 2.0),
+        VirtualFault("disk_still", 17.5, node=1, seconds=180.0),
+    )
     result = simulate(Case(37566, script, faults))
     assert (result.end, result.violations) == ("finished", [])
 
 
 def test_a_disk_that_stands_still_for_minutes_or_refuses_costs_no_rank_its_life():
     for kind in ("disk_still", "disk_eio", "disk_stale", "disk_quota", "disk_full", "disk_readonly"):
-        result = simulate(case(Fault(kind, at=8.0, seconds=180.0), script=Script(spares=0, steps=100, every=1000)))
+        result = simulate(
+            case(VirtualFault(kind, at=8.0, seconds=180.0), script=RunScript(spares=0, steps=100, every=1000))
+        )
         assert (kind, result.end, result.violations) == (kind, "finished", [])
         assert events(result).count("attempt_started") == 1
 
 
 def test_a_node_that_is_away_for_longer_than_its_lease_runs_nothing_beside_the_next_attempt():
-    script = Script(nodes=2, spares=1, steps=200, notice_s=60.0)
-    result = simulate(case(Fault("swallow", at=10.0, node=1, seconds=60.0), script=script))
+    script = RunScript(nodes=2, spares=1, steps=200, notice_s=60.0)
+    result = simulate(case(VirtualFault("swallow", at=10.0, node=1, seconds=60.0), script=script))
     assert (result.end, result.violations) == ("finished", [])
     assert events(result).count("attempt_started") == 2
 
@@ -370,9 +402,9 @@ def test_a_node_that_is_away_for_longer_than_its_lease_runs_nothing_beside_the_n
 def test_a_failing_case_of_faults_of_the_disk_goes_the_same_way_again_and_is_made_shorter(monkeypatch):
     monkeypatch.setattr(Ownership, "look", _take_the_unseen_for_newer)
     faults = (
-        Fault("disk_quota", 4.0, seconds=6.0),
-        Fault("disk_stale", 8.0, seconds=20.0),
-        Fault("disk_full", 9.0, seconds=6.0),
+        VirtualFault("disk_quota", 4.0, seconds=6.0),
+        VirtualFault("disk_stale", 8.0, seconds=20.0),
+        VirtualFault("disk_full", 9.0, seconds=6.0),
     )
     first, second = (simulate(case(*faults)) for _ in range(2))
     assert first.violations
@@ -384,7 +416,7 @@ def test_a_failing_case_of_faults_of_the_disk_goes_the_same_way_again_and_is_mad
 
 
 def test_memory_that_is_full_ends_the_run_and_losses_without_an_end_do():
-    full = simulate(case(Fault("memory_full", 0.0, "event attempt_started 1", seconds=6.0)))
+    full = simulate(case(VirtualFault("memory_full", 0.0, "event attempt_started 1", seconds=6.0)))
     assert (full.end, full.violations) == ("failed", [])
     lost = simulate(LOSSES)
     assert (lost.end, lost.violations) == ("failed", [])
@@ -394,8 +426,15 @@ def test_memory_that_is_full_ends_the_run_and_losses_without_an_end_do():
 def test_a_failing_case_is_made_shorter_and_replays(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(EarlyEnd, "cancel", lambda *_, **__: None)
     step_s = 5.0  # so that the run cannot end by itself before the cancel must have been heard
-    slow = Script(nodes=2, spares=0, steps=40, step_s=step_s)
-    result = simulate(case(Fault("delay", 1.0, seconds=2.0), Fault("cancel", 9.0), Fault("clock", 3.0), script=slow))
+    slow = RunScript(nodes=2, spares=0, steps=40, step_s=step_s)
+    result = simulate(
+        case(
+            VirtualFault("delay", 1.0, seconds=2.0),
+            VirtualFault("cancel", 9.0),
+            VirtualFault("clock", 3.0),
+            script=slow,
+        )
+    )
     short = shrunk(result)
     assert [fault.kind for fault in short.case.faults] == ["cancel"]
     file = tmp_path / "case.json"
@@ -448,7 +487,7 @@ def test_nothing_of_a_process_that_was_killed_runs_and_what_a_paused_one_would_d
             await asyncio.sleep(1.0)
 
     async def main():
-        killed, paused = (Process(loop, name, lambda name=name: count(name)) for name in ("killed", "paused"))
+        killed, paused = (VirtualProcess(loop, name, lambda name=name: count(name)) for name in ("killed", "paused"))
         await asyncio.sleep(1.5)
         killed.kill()
         paused.pause()

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from cordee.core.errors import WireError
-from cordee.systems.vetting.node.standalone.messages import FROM_CONDUCTOR, FROM_TASK, End, Leads, Ping, Pong
+from cordee.systems.vetting.node.standalone.messages import FROM_CONDUCTOR, FROM_TASK, EndVetting, Leads, Ping, Pong
 from cordee.wire import codec, messages
 from cordee.wire.messages import FROM_AGENT, FROM_CLIENT, FROM_SUPERVISOR, TO_CLIENT, decode, encode
 
@@ -229,7 +229,7 @@ GOLDEN = {
         [
             (Leads(2), {"t": "welcome", "conductor": 2}),
             (Ping(), {"t": "ping"}),
-            (End(3), {"t": "bye", "code": 3}),
+            (EndVetting(3), {"t": "bye", "code": 3}),
             (messages.Checks("c", {}, 10), {"t": "checks", "id": "c", "request": {}, "deadline_s": 10}),
             (messages.Port("p", "10.0.0.1", 1), {"t": "port", "id": "p", "host": "10.0.0.1", "count": 1}),
             (messages.Clock("t"), {"t": "clock", "id": "t"}),

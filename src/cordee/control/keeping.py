@@ -15,10 +15,10 @@ from cordee.machine import process_tree as processes
 from cordee.machine.memory_limits import IN_USE, folders_of, remove_folder
 from cordee.machine.starting import module_argv
 from cordee.runs.folder import RunFolder
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 
 
-def machine_nodes(plan: Plan) -> list[str]:
+def machine_nodes(plan: RunPlan) -> list[str]:
     """Return the names of a run's nodes on one machine: `local-0`, `local-1` and so on, spares included."""
     request = plan.step.request
     return [f"local-{index}" for index in range(request.nodes + request.spare_nodes)]

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from cordee.backends import BUILT_IN, HERE, backend, load
 from cordee.core.documents.config_paths import profile_folders, profile_names
-from cordee.core.documents.faults import Place, document_error, findings_of
+from cordee.core.documents.faults import ValuePlace, document_error, findings_of
 from cordee.core.documents.files import read_toml
-from cordee.core.documents.merge import Merge, Origin
+from cordee.core.documents.merge import Merge, ValueOrigin
 from cordee.core.documents.toml_lines import Keys, find_line
 from cordee.core.errors import CordeeError, SubmitError, UsageError
 from cordee.core.words import did_you_mean
@@ -33,9 +33,9 @@ class ProfileFile:
     text: str
     document: dict[str, Any]
 
-    def origin(self, keys: Keys) -> Origin:
+    def origin(self, keys: Keys) -> ValueOrigin:
         """Return where a path of keys of the document was given."""
-        return Origin(self.kind, str(self.path), find_line(self.text, keys))
+        return ValueOrigin(self.kind, str(self.path), find_line(self.text, keys))
 
 
 def list_clusters(environ: Mapping[str, str] = os.environ) -> list[str]:
@@ -79,11 +79,11 @@ def load_cluster(name: str, environ: Mapping[str, str] = os.environ) -> ClusterP
     """
     files = profile_files(name, environ)
     merge = Merge()
-    merge.add({"name": name}, lambda keys: Origin("default"))
+    merge.add({"name": name}, lambda keys: ValueOrigin("default"))
     if name == HERE:
-        merge.add(this_machine(), lambda keys: Origin("this machine"))
+        merge.add(this_machine(), lambda keys: ValueOrigin("this machine"))
     scheduler, facts = _facts(name, files, environ)
-    merge.add(facts, lambda keys: Origin(scheduler))
+    merge.add(facts, lambda keys: ValueOrigin(scheduler))
     for file in files:
         merge.add(file.document, file.origin)
         _lay_over_groups(merge.values.get("partitions"), file.document.get("partitions"))
@@ -91,7 +91,7 @@ def load_cluster(name: str, environ: Mapping[str, str] = os.environ) -> ClusterP
     try:
         return ClusterProfile.model_validate(merge.values)
     except ValidationError as error:
-        fallback = Place(str(last.path), 1) if last else Place()
+        fallback = ValuePlace(str(last.path), 1) if last else ValuePlace()
         raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
 
 

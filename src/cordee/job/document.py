@@ -22,7 +22,7 @@ from cordee.core.documents.fields import (
     VariableText,
     wrong,
 )
-from cordee.job.metrics import Metrics
+from cordee.job.metrics import MetricsTable
 
 
 def _ranks(value: Any) -> Any:
@@ -65,7 +65,7 @@ class Need(Document):
         return self
 
 
-class Vet(Document):
+class VetTable(Document):
     """`[vet]`: what is looked at on every node before the ranks start."""
 
     protocol: Annotated[str, Field(min_length=1)] | None = None
@@ -99,7 +99,7 @@ class Data(Document):
 SELF, FRESH, EXISTING = "self", "fresh", "existing"
 
 
-class Checkpoint(Document):
+class CheckpointTable(Document):
     """`[checkpoint]`: where complete checkpoints lie and how a restart goes on from one.
 
     `path`: None is the run's own folder. `resume`: arguments, or `self`: the script finds its newest checkpoint. `begin`: what
@@ -149,14 +149,14 @@ class Checkpoint(Document):
         return value
 
 
-class Restart(Document):
+class RestartTable(Document):
     """`[restart]`: how often ranks are restarted without progress."""
 
     retries: CountOrZero = 3
     backoff: Duration = 1.0
 
 
-class Sampling(Document):
+class SamplingTable(Document):
     """`[sampling]`: how often nodes and ranks are measured, and by what GPUs are."""
 
     interval: Annotated[Duration, Field(ge=0.1, le=3600)] = 1.0
@@ -170,7 +170,7 @@ _SHORTEST_LEASE_S, _LEASE_BEATS = 1.0, 2
 _HEARTBEAT_SHARE, _KILL_SHARE = 0.1, 0.5
 
 
-class Timeouts(Document):
+class TimeoutsTable(Document):
     """`[timeouts]`: the patience of the control plane.
 
     `heartbeat` and `kill` follow a short `lost` where they are not given.
@@ -188,7 +188,7 @@ class Timeouts(Document):
         return round(self.lost - self.kill - min(_LEASE_MARGIN_S, _LEASE_MARGIN_SHARE * self.lost), 3)
 
     @model_validator(mode="after")
-    def _ranks_end_before_a_node_is_lost(self) -> Timeouts:
+    def _ranks_end_before_a_node_is_lost(self) -> TimeoutsTable:
         for name, share in (("heartbeat", _HEARTBEAT_SHARE), ("kill", _KILL_SHARE)):
             if name not in self.model_fields_set:
                 object.__setattr__(self, name, round(min(getattr(self, name), max(0.05, share * self.lost)), 3))
@@ -245,13 +245,13 @@ class Job(Document):
     launch: Literal["fork", "srun"] = "fork"
     env: dict[str, VariableText] = Field(default_factory=dict)
     need: Need = Need.model_construct()
-    vet: Vet = Vet.model_construct()
+    vet: VetTable = VetTable.model_construct()
     data: dict[Name, Data] = Field(default_factory=dict)
-    checkpoint: Checkpoint | None = None
-    restart: Restart = Restart.model_construct()
-    sampling: Sampling = Sampling.model_construct()
-    metrics: Metrics = Metrics.model_construct()
-    timeouts: Timeouts = Timeouts.model_construct()
+    checkpoint: CheckpointTable | None = None
+    restart: RestartTable = RestartTable.model_construct()
+    sampling: SamplingTable = SamplingTable.model_construct()
+    metrics: MetricsTable = MetricsTable.model_construct()
+    timeouts: TimeoutsTable = TimeoutsTable.model_construct()
     sweep: dict[str, Annotated[Any, BeforeValidator(_sweep_value)]] = Field(default_factory=dict)
     steps: dict[Name, StepDocument] = Field(default_factory=dict)
     test: Test | None = None

@@ -8,7 +8,7 @@ from cordee.core.findings import Finding
 from cordee.job.load import LoadedJob
 
 
-class Saying:
+class JobFindings:
     """Collects what is said about one job; `error`, `warn` and `info` take the key it is about."""
 
     def __init__(self, loaded: LoadedJob) -> None:

@@ -13,7 +13,7 @@ from cordee.backends.slurm.sbatch.render import render_conversion
 from cordee.core.documents.faults import fault_error
 from cordee.core.documents.files import write_new
 from cordee.core.documents.toml_text import quoted
-from cordee.job.inspect_folder import Draft, inspect_folder
+from cordee.job.inspect_folder import JobDraft, inspect_folder
 from cordee.job.load import FILE_NAME
 
 
@@ -61,7 +61,7 @@ def write_draft(folder: Path, source: Path | None = None) -> Written:
     return Written(path, draft.notes, source, found.left if found else ())
 
 
-def render_toml(draft: Draft) -> str:
+def render_toml(draft: JobDraft) -> str:
     """Return the document of a draft, with a comment on everything that a newcomer may want to change."""
     gpus = f"gpus_per_node = {draft.gpus}" if draft.gpus else "# gpus_per_node = 4"
     lines = [
@@ -92,7 +92,7 @@ def render_toml(draft: Draft) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _checkpoint_lines(draft: Draft) -> list[str]:
+def _checkpoint_lines(draft: JobDraft) -> list[str]:
     stop = [f"grace = {quoted(draft.grace)}   # from the signal until the end"] if draft.grace else []
     if draft.signal:
         stop.insert(

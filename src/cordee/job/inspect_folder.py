@@ -23,7 +23,7 @@ _MOST_ENTRIES = 20_000
 
 
 @dataclass(frozen=True)
-class Draft:
+class JobDraft:
     """What was found in a folder.
 
     Attributes:
@@ -46,7 +46,7 @@ class Draft:
     grace: str | None = None
 
 
-def inspect_folder(folder: Path, found: Conversion | None = None) -> Draft:
+def inspect_folder(folder: Path, found: Conversion | None = None) -> JobDraft:
     """Return what a folder holds, as far as it can be seen without running anything.
 
     Args:
@@ -70,7 +70,7 @@ def inspect_folder(folder: Path, found: Conversion | None = None) -> Draft:
     path, pattern, resume = _checkpoints(folder, script, notes)
     notes += _surroundings(folder)
     signal = next((name for name in ("USR1", "USR2") if name in script.signals), None)
-    draft = Draft(
+    draft = JobDraft(
         name=job_name(found.name if found and found.name else folder.resolve().name),
         script=name,
         run=_run(name),

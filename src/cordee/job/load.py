@@ -18,7 +18,7 @@ from cordee.backends import HERE
 from cordee.core import registry
 from cordee.core.documents.config_paths import config_folder
 from cordee.core.documents.faults import (
-    Place,
+    ValuePlace,
     annotation_at,
     document_error,
     fault_error,
@@ -27,7 +27,7 @@ from cordee.core.documents.faults import (
     model_at,
 )
 from cordee.core.documents.files import read_toml
-from cordee.core.documents.merge import Merge, Origin
+from cordee.core.documents.merge import Merge, ValueOrigin
 from cordee.core.documents.toml_lines import Keys, find_line
 from cordee.core.errors import DocumentError
 from cordee.core.findings import Finding
@@ -44,7 +44,7 @@ _WATCHED = ("CORDEE_NEED_", "CORDEE_VET_", "CORDEE_RESTART_", "CORDEE_SAMPLING_"
 COMMAND_LINE = "command line"
 _INSIDE_A_RUN = "CORDEE_RUN_ID"
 
-__all__ = ["FILE_NAME", "LoadedJob", "Origin", "load_command", "load_job"]
+__all__ = ["FILE_NAME", "LoadedJob", "ValueOrigin", "load_command", "load_job"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class LoadedJob:
     path: Path
     text: str
     cluster: ClusterProfile
-    provenance: dict[str, Origin]
+    provenance: dict[str, ValueOrigin]
     values: dict[str, Any]
     findings: tuple[Finding, ...] = ()
     systems: tuple[System, ...] = ()
@@ -176,7 +176,9 @@ def _load(
     try:
         job = reading.kind.model_validate(merge.values)
     except ValidationError as error:
-        findings += findings_of(error, reading.kind, merge.values, lambda keys: merge.place(keys, Place(str(path), 1)))
+        findings += findings_of(
+            error, reading.kind, merge.values, lambda keys: merge.place(keys, ValuePlace(str(path), 1))
+        )
     findings += reading.faults_elsewhere()
     systems: tuple[System, ...] = ()
     read: dict[str, Any] = {}
@@ -263,7 +265,7 @@ class _Reading:
         try:
             self.kind.model_validate(merge.values)
         except ValidationError as error:
-            fallback = Place(str(self.path), 1)
+            fallback = ValuePlace(str(self.path), 1)
             found = findings_of(error, self.kind, merge.values, lambda keys: merge.place(keys, fallback))
             return [finding for finding in found if finding.rule != "missing-key"]
         return []
@@ -308,15 +310,15 @@ def _add(merge: Merge, document: dict[str, Any], overrides: tuple[str, ...], kin
             merge.add(table, _origins(kind, path, text, ("on", name)))
 
 
-def _origins(kind: str, path: Path, text: str, prefix: tuple[str, ...]) -> Callable[[Keys], Origin]:
+def _origins(kind: str, path: Path, text: str, prefix: tuple[str, ...]) -> Callable[[Keys], ValueOrigin]:
     if kind == COMMAND_LINE:
         return _elsewhere(kind, "")
     shown = prefix if prefix[:1] in (("on",), ("defaults",)) else ()
-    return lambda keys: Origin(kind, str(path), find_line(text, prefix + keys), shown)
+    return lambda keys: ValueOrigin(kind, str(path), find_line(text, prefix + keys), shown)
 
 
-def _elsewhere(kind: str, name: str) -> Callable[[Keys], Origin]:
-    return lambda keys: Origin(kind, name)
+def _elsewhere(kind: str, name: str) -> Callable[[Keys], ValueOrigin]:
+    return lambda keys: ValueOrigin(kind, name)
 
 
 def _find_document(spec: Path) -> Path:

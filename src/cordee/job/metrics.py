@@ -46,7 +46,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-class Scrape(Document):
+class ScrapeTable(Document):
     """`[[metrics.scrape]]`: a Prometheus endpoint of the job that is read on every node, or for every rank."""
 
     url: Annotated[str, AfterValidator(_url)]
@@ -56,7 +56,7 @@ class Scrape(Document):
     metrics: Lines = ()
 
     @model_validator(mode="after")
-    def _port_is_given_where_it_is_used(self) -> Scrape:
+    def _port_is_given_where_it_is_used(self) -> ScrapeTable:
         if ("{port}" in self.url) != (self.port is not None):
             text = "port goes with {port} in url" if self.port is not None else "{port} in url needs port"
             raise wrong(text, 'port = 8000 and url = "http://127.0.0.1:{port}/metrics": 8000 + the local rank')
@@ -67,7 +67,7 @@ class Scrape(Document):
         return self
 
 
-class Metrics(Document):
+class MetricsTable(Document):
     """`[metrics]`: libraries whose numbers are recorded too, endpoints that are read, and a receiver for OTLP."""
 
     adapters: Annotated[tuple[Adapter, ...], BeforeValidator(_tuple)] = (
@@ -77,5 +77,5 @@ class Metrics(Document):
         "device_mesh",
         "megatron",
     )
-    scrape: Annotated[tuple[Scrape, ...], BeforeValidator(_tuple)] = ()
+    scrape: Annotated[tuple[ScrapeTable, ...], BeforeValidator(_tuple)] = ()
     otlp: bool = False

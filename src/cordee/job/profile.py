@@ -26,7 +26,7 @@ Scheduler = Annotated[str, AfterValidator(_scheduler)]
 Requeue = Literal["requeue", "resubmit", "forbidden"]
 
 
-class NodeGroup(Document):
+class NodeGroupTable(Document):
     """`[[partitions.NAME.groups]]`: nodes that are alike; what one of them has for jobs, and how many are `up`."""
 
     nodes: CountOrZero | None = None
@@ -38,7 +38,7 @@ class NodeGroup(Document):
     features: Lines | None = None
 
 
-class Partition(Document):
+class PartitionTable(Document):
     """`[partitions.NAME]`: limits of one partition, and what the smallest of its nodes has for jobs.
 
     `groups` are its kinds of nodes where they are not all alike. `accounts` and `allow_qos` are those that may use it,
@@ -60,14 +60,14 @@ class Partition(Document):
     qos: str | None = None
     accounts: Lines | None = None
     allow_qos: Lines | None = None
-    groups: Annotated[tuple[NodeGroup, ...], Field(strict=False)] = ()
+    groups: Annotated[tuple[NodeGroupTable, ...], Field(strict=False)] = ()
 
     @property
-    def shapes(self) -> tuple[NodeGroup, ...]:
+    def shapes(self) -> tuple[NodeGroupTable, ...]:
         """The kinds of nodes that it has, the smallest first; what a group does not say is as in the partition."""
         plain = {key: getattr(self, key) for key in SHAPE_KEYS}
         if not self.groups:
-            return (NodeGroup(nodes=self.nodes, up=self.up, features=self.features, **plain),)
+            return (NodeGroupTable(nodes=self.nodes, up=self.up, features=self.features, **plain),)
         missing = [{key: value for key, value in plain.items() if getattr(group, key) is None} for group in self.groups]
         groups = [group.model_copy(update=update) for group, update in zip(self.groups, missing, strict=True)]
         return tuple(sorted(groups, key=lambda group: (group.cores or 0, group.memory or 0, group.gpus or 0)))
@@ -194,7 +194,7 @@ class ClusterProfile(Document):
     slurm_version: str | None = None
     answering: str | None = None
     nodes_elsewhere: bool | None = None
-    partitions: dict[str, Partition] = Field(default_factory=dict)
+    partitions: dict[str, PartitionTable] = Field(default_factory=dict)
     accounts: dict[str, Account] | None = None
     qos: dict[str, Qos] | None = None
     reservations: Lines | None = None

@@ -37,7 +37,7 @@ _FRAMEWORKS = (
 
 
 @dataclass(frozen=True)
-class Option:
+class ScriptOption:
     """A command-line option that a script declares."""
 
     name: str
@@ -62,7 +62,7 @@ class Script:
 
     parsed: bool = False
     main_guard: bool = False
-    options: list[Option] = field(default_factory=list)
+    options: list[ScriptOption] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
     calls: set[str] = field(default_factory=set)
     texts: list[str] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Script:
         tops = {name.partition(".")[0] for name in self.imports}
         return [name for name in _FRAMEWORKS if name in tops]
 
-    def option(self, *words: str) -> Option | None:
+    def option(self, *words: str) -> ScriptOption | None:
         """Return the first option whose name holds one of the words, the first word first."""
         for word in words:
             for option in self.options:
@@ -257,7 +257,7 @@ class _Reader:
         default, action = named.get("default"), named.get("action")
         is_flag = isinstance(action, ast.Constant) and str(action.value).startswith(("store_true", "store_false"))
         value = default.value if isinstance(default, ast.Constant) else None
-        self.found.options.append(Option(long, value, not is_flag and "is_flag" not in named))
+        self.found.options.append(ScriptOption(long, value, not is_flag and "is_flag" not in named))
 
     def _dotted(self, node: ast.expr) -> str:
         if isinstance(node, ast.Attribute):

@@ -9,7 +9,7 @@ import contextlib
 import io
 from typing import Any, Callable, Iterable, Optional
 
-from cordee.machine.gpus import Gpu, GpuSource, GpusUnreadable, Missing, Process, bus_id
+from cordee.machine.gpus import Gpu, GpuProcess, GpuSource, GpusUnreadable, MissingValue, bus_id
 
 _NOT_SUPPORTED, _NO_PERMISSION, _DRIVER_NOT_LOADED, _NO_DRIVER = 2, 10, 34, 51
 # What the driver tells of clocks that are held down, in the words of NVML where they mean the same.
@@ -72,10 +72,10 @@ class _Device:
         try:
             return getattr(self.smi, function)(self.handle, *arguments)
         except AttributeError:
-            self.gpu.missing[name] = Missing(f"this amdsmi has no {function}", "absent")
+            self.gpu.missing[name] = MissingValue(f"this amdsmi has no {function}", "absent")
         except self.smi.AmdSmiException as error:
             cause = {_NO_PERMISSION: "closed", _NOT_SUPPORTED: "absent"}
-            self.gpu.missing[name] = Missing(
+            self.gpu.missing[name] = MissingValue(
                 f"amdsmi: {_words(error)}", cause.get(getattr(error, "err_code", 0), "error")
             )
         return None
@@ -86,7 +86,7 @@ class _Device:
             return
         value = convert(answer) if convert else answer
         if value == "N/A":
-            self.gpu.missing[name] = Missing("amdsmi: N/A", "absent")
+            self.gpu.missing[name] = MissingValue("amdsmi: N/A", "absent")
         else:
             setattr(self.gpu, name, value)
 
@@ -100,7 +100,7 @@ def _memory(device: _Device) -> None:
 def _processes(device: _Device) -> None:
     entries = device.ask("processes", "amdsmi_get_gpu_process_list")
     if entries is not None:
-        device.gpu.processes = [Process(entry["pid"], entry["memory_usage"]["vram_mem"]) for entry in entries]
+        device.gpu.processes = [GpuProcess(entry["pid"], entry["memory_usage"]["vram_mem"]) for entry in entries]
 
 
 def _heat(device: _Device) -> None:
@@ -140,7 +140,7 @@ def _pcie(device: _Device) -> None:
 
 
 def _links(device: _Device) -> None:
-    device.gpu.missing["links"] = Missing("links between AMD's GPUs are not looked at", "absent")
+    device.gpu.missing["links"] = MissingValue("links between AMD's GPUs are not looked at", "absent")
 
 
 def _number(value: Any) -> Optional[int]:

@@ -11,14 +11,14 @@ from cordee.machine.files import KernelFile, read_once
 _JOB = re.compile(r"job_\d+$")
 
 
-class Group(NamedTuple):
+class Cgroup(NamedTuple):
     """A folder of the cgroup tree, and the version (1 or 2) of the hierarchy that it is part of."""
 
     version: int
     folder: str
 
 
-def groups_of(controller: str, proc: str = "/proc", pid: str = "self") -> list[Group]:
+def groups_of(controller: str, proc: str = "/proc", pid: str = "self") -> list[Cgroup]:
     """Return the cgroups of a process in the hierarchies that may hold `controller`, each upwards from its own.
 
     Version 2 has one hierarchy for all controllers; whether one is switched on shows in the files of each folder.
@@ -43,11 +43,11 @@ def groups_of(controller: str, proc: str = "/proc", pid: str = "self") -> list[G
         if controllers and controller not in controllers.split(","):
             continue
         for root, point in _mounts(table, controller, 1 if controllers else 2):
-            found += [Group(1 if controllers else 2, folder) for folder in _upwards(point, _below(root, path))]
+            found += [Cgroup(1 if controllers else 2, folder) for folder in _upwards(point, _below(root, path))]
     return found
 
 
-def job_group(groups: list[Group]) -> Optional[Group]:
+def job_group(groups: list[Cgroup]) -> Optional[Cgroup]:
     """Return the cgroup that Slurm made for the whole job (`job_<id>`), else the process's own; None without any."""
     named = [group for group in groups if _JOB.match(os.path.basename(group.folder))]
     return named[0] if named else groups[0] if groups else None

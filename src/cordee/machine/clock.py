@@ -15,7 +15,7 @@ _TIME_ERROR = 5
 _CHRONY_PATIENCE_S = 1.0
 
 
-class Clock(NamedTuple):
+class ClockFacts(NamedTuple):
     """What is known about a clock.
 
     Attributes:
@@ -46,7 +46,7 @@ class _Timex(ctypes.Structure):
     ]
 
 
-def read_clock(search_path: Optional[str] = None) -> Optional[Clock]:
+def read_clock(search_path: Optional[str] = None) -> Optional[ClockFacts]:
     """Return what chrony says where it is there and answers, else what the kernel says, else None.
 
     Args:
@@ -55,7 +55,7 @@ def read_clock(search_path: Optional[str] = None) -> Optional[Clock]:
     return _chrony(search_path) or _kernel()
 
 
-def _chrony(search_path: Optional[str]) -> Optional[Clock]:
+def _chrony(search_path: Optional[str]) -> Optional[ClockFacts]:
     command = shutil.which("chronyc", path=search_path)
     if command is None:
         return None
@@ -75,10 +75,10 @@ def _chrony(search_path: Optional[str]) -> Optional[Clock]:
     if done.returncode != 0 or leap is None:
         return None
     ahead = float(offset.group(1)) * (1 if offset.group(2) == "fast" else -1) if offset else None
-    return Clock(leap.group(1).strip() != "Not synchronised", ahead, "chrony")
+    return ClockFacts(leap.group(1).strip() != "Not synchronised", ahead, "chrony")
 
 
-def _kernel() -> Optional[Clock]:
+def _kernel() -> Optional[ClockFacts]:
     answer = _Timex()
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(answer))
@@ -89,4 +89,4 @@ def _kernel() -> Optional[Clock]:
     synchronized = state != _TIME_ERROR and not answer.status & _STA_UNSYNC
     # What the kernel still has to add to its clock: ahead is negative there.
     offset = -answer.offset / (1e9 if answer.status & _STA_NANO else 1e6)
-    return Clock(synchronized, offset if synchronized else None, "the kernel")
+    return ClockFacts(synchronized, offset if synchronized else None, "the kernel")

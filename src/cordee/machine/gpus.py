@@ -24,14 +24,14 @@ class GpusUnreadable(Exception):
         self.cause = cause
 
 
-class Missing(NamedTuple):
+class MissingValue(NamedTuple):
     """Why a value is None, in the library's words, and whether it is `absent`, `closed` or an `error`."""
 
     text: str
     cause: str
 
 
-class Process(NamedTuple):
+class GpuProcess(NamedTuple):
     """A process that holds memory of a GPU; None: its size is not told."""
 
     pid: int
@@ -39,7 +39,7 @@ class Process(NamedTuple):
     graphics: bool = False
 
 
-class Link(NamedTuple):
+class GpuLink(NamedTuple):
     """One link between GPUs: whether it is up, and its error counters since the driver was loaded, by name."""
 
     link: int
@@ -66,7 +66,7 @@ class Gpu:
 
     index: int
     lost: Optional[str] = None
-    missing: dict[str, Missing] = field(default_factory=dict)
+    missing: dict[str, MissingValue] = field(default_factory=dict)
     uuid: Optional[str] = None
     name: Optional[str] = None
     pci_bus_id: Optional[str] = None
@@ -74,7 +74,7 @@ class Gpu:
     recovery_action: Optional[str] = None
     memory_total_bytes: Optional[int] = None
     memory_used_bytes: Optional[int] = None
-    processes: Optional[list[Process]] = None
+    processes: Optional[list[GpuProcess]] = None
     temperature_c: Optional[int] = None
     memory_temperature_c: Optional[int] = None
     slowdown_temperature_c: Optional[int] = None
@@ -101,7 +101,7 @@ class Gpu:
     pcie_width: Optional[int] = None
     pcie_width_max: Optional[int] = None
     pcie_replays: Optional[int] = None
-    links: Optional[list[Link]] = None
+    links: Optional[list[GpuLink]] = None
     fabric_fault: Optional[str] = None
 
     def __str__(self) -> str:

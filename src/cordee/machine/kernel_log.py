@@ -25,7 +25,7 @@ class KernelLogClosed(Exception):
     """The log cannot be read; the text says what was tried."""
 
 
-class LogLine(NamedTuple):
+class KernelLine(NamedTuple):
     """One line, and how long ago it was written; None: it does not say."""
 
     text: str
@@ -40,7 +40,7 @@ class KernelLog(NamedTuple):
         uptime_s: how long ago the node was started; None: not told.
     """
 
-    lines: list[LogLine]
+    lines: list[KernelLine]
     source: str
     reaches_s: Optional[float]
     uptime_s: Optional[float]
@@ -138,18 +138,18 @@ def _command(argv: list[str]) -> list[str]:
     return [line for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
 
 
-def _parse(line: str, uptime_s: Optional[float]) -> LogLine:
+def _parse(line: str, uptime_s: Optional[float]) -> KernelLine:
     """Return the text and age of a line in any of the forms that logs have."""
     found = _KMSG.match(line)
     if found:
-        return LogLine(found[2], _since_boot(int(found[1]) / 1e6, uptime_s))
+        return KernelLine(found[2], _since_boot(int(found[1]) / 1e6, uptime_s))
     found = _SINCE_BOOT.match(line)
     if found:
-        return LogLine(found[2], _since_boot(float(found[1]), uptime_s))
+        return KernelLine(found[2], _since_boot(float(found[1]), uptime_s))
     now = time.time()
     found = _UNIX.match(line)
     if found:
-        return LogLine(found[2], max(0.0, now - float(found[1])))
+        return KernelLine(found[2], max(0.0, now - float(found[1])))
     found = _ISO.match(line)
     if found:
         written = datetime.datetime.strptime(found[1].replace(",", ".")[:19].replace("T", " "), "%Y-%m-%d %H:%M:%S")
@@ -157,11 +157,11 @@ def _parse(line: str, uptime_s: Optional[float]) -> LogLine:
         if zone:
             offset = datetime.datetime.strptime("+0000" if zone == "Z" else zone, "%z").tzinfo
             written = written.replace(tzinfo=offset)
-        return LogLine(found[3], max(0.0, now - written.timestamp()))
+        return KernelLine(found[3], max(0.0, now - written.timestamp()))
     found = _TRADITIONAL.match(line)
     if found:
-        return LogLine(found[2], _age_without_year(found[1], now))
-    return LogLine(line, None)
+        return KernelLine(found[2], _age_without_year(found[1], now))
+    return KernelLine(line, None)
 
 
 def _since_boot(written_s: float, uptime_s: Optional[float]) -> Optional[float]:

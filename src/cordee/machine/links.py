@@ -26,7 +26,7 @@ _ETHERNET_ERRORS = ("rx_errors", "tx_errors", "rx_crc_errors", "rx_frame_errors"
 _ETHERNET_DROPS = ("rx_dropped", "tx_dropped", "rx_fifo_errors", "rx_missed_errors")
 
 
-class Link(NamedTuple):
+class FabricPort(NamedTuple):
     """One port.
 
     Attributes:
@@ -63,7 +63,7 @@ class Counters(NamedTuple):
     flaps: int
 
 
-def read_links(root: str, patterns: Optional[list[str]] = None) -> list[Link]:
+def read_links(root: str, patterns: Optional[list[str]] = None) -> list[FabricPort]:
     """Return the ports of a node, sorted by name.
 
     Args:
@@ -83,7 +83,7 @@ def matches(name: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name.partition("/")[0], pattern)
 
 
-def read_counters(link: Link) -> Counters:
+def read_counters(link: FabricPort) -> Counters:
     """Return a port's counters; those that the kernel does not have are left out."""
     if link.kind in ("infiniband", "roce"):
         folder = os.path.join(link.folder, "counters")
@@ -96,7 +96,7 @@ def read_counters(link: Link) -> Counters:
     return Counters(_numbers(folder, _ETHERNET_ERRORS), _numbers(folder, _ETHERNET_DROPS), flaps)
 
 
-def _infiniband(folder: str) -> list[Link]:
+def _infiniband(folder: str) -> list[FabricPort]:
     found = []
     for device in sysfs.names(folder):
         for port in sysfs.names(os.path.join(folder, device, "ports")):
@@ -105,7 +105,7 @@ def _infiniband(folder: str) -> list[Link]:
             physical = _after_colon(sysfs.text(os.path.join(place, "phys_state")))
             layer = sysfs.text(os.path.join(place, "link_layer")) or "InfiniBand"
             found.append(
-                Link(
+                FabricPort(
                     name=f"{device}/{port}",
                     kind="infiniband" if layer == "InfiniBand" else "roce",
                     state=state,
@@ -119,7 +119,7 @@ def _infiniband(folder: str) -> list[Link]:
     return found
 
 
-def _interfaces(folder: str) -> list[Link]:
+def _interfaces(folder: str) -> list[FabricPort]:
     found = []
     for name in sysfs.names(folder):
         place = os.path.join(folder, name)
@@ -130,7 +130,7 @@ def _interfaces(folder: str) -> list[Link]:
         flags = _hexadecimal(sysfs.text(os.path.join(place, "flags")))
         speed = sysfs.number(os.path.join(place, "speed"))
         found.append(
-            Link(
+            FabricPort(
                 name=name,
                 kind="slingshot" if fnmatch.fnmatchcase(name, _SLINGSHOT) else "ethernet",
                 state=state,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable, Iterable, Optional
 
-from cordee.machine.gpus import Gpu, GpuSource, GpusUnreadable, Missing, bus_id
+from cordee.machine.gpus import Gpu, GpuSource, GpusUnreadable, MissingValue, bus_id
 from cordee.machine.nvml_parts import READERS
 
 _NO_PERMISSION, _LIBRARY_NOT_FOUND = 4, 12
@@ -79,7 +79,7 @@ class NvmlSource(GpuSource):
                 return None
             gpu.lost = _LOST.get(error.value, str(error))
             return gpu
-        device = Device(self._nvml, handle, gpu)
+        device = NvmlDevice(self._nvml, handle, gpu)
         device.identify()
         for part in parts:
             READERS[part](device)
@@ -92,7 +92,7 @@ class NvmlSource(GpuSource):
             return None
 
 
-class Device:
+class NvmlDevice:
     """One GPU as it is read: values go into `gpu`, reasons for those that are missing into `gpu.missing`."""
 
     def __init__(self, nvml: Any, handle: Any, gpu: Gpu) -> None:
@@ -111,11 +111,11 @@ class Device:
         try:
             return getattr(self.nvml, function)(self.handle, *arguments)
         except AttributeError:
-            self.gpu.missing[name] = Missing(f"this nvidia-ml-py has no {function}", "absent")
+            self.gpu.missing[name] = MissingValue(f"this nvidia-ml-py has no {function}", "absent")
         except self.nvml.NVMLError as error:
             if error.value in _LOST:
                 self.gpu.lost = _LOST[error.value]
-            self.gpu.missing[name] = Missing(f"NVML: {error}", _CAUSES.get(error.value, "error"))
+            self.gpu.missing[name] = MissingValue(f"NVML: {error}", _CAUSES.get(error.value, "error"))
         return None
 
     def take(self, name: str, function: str, *arguments: Any, convert: Optional[Callable[[Any], Any]] = None) -> None:
@@ -132,7 +132,7 @@ class Device:
         value = answer[0]
         if value.nvmlReturn or value.valueType >= len(_VALUE_TYPES):
             words = self.nvml.NVMLError(value.nvmlReturn) if value.nvmlReturn else f"value of type {value.valueType}"
-            self.gpu.missing[name] = Missing(f"NVML: {words}", "absent")
+            self.gpu.missing[name] = MissingValue(f"NVML: {words}", "absent")
             return None
         return int(getattr(value.value, _VALUE_TYPES[value.valueType]))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, Optional
 
-from cordee.machine.gpus import THROTTLE_REASONS, Link, Process
+from cordee.machine.gpus import THROTTLE_REASONS, GpuLink, GpuProcess
 
-# A `cordee.machine.nvml.Device`, which imports this module.
+# A `cordee.machine.nvml.NvmlDevice`, which imports this module.
 Device = Any
 
 _FUNCTION_MISSING = "absent"
@@ -40,10 +40,10 @@ def processes(device: Device) -> None:
     compute = device.ask("processes", "nvmlDeviceGetComputeRunningProcesses")
     if compute is None:
         return
-    found = [Process(entry.pid, entry.usedGpuMemory) for entry in compute]
+    found = [GpuProcess(entry.pid, entry.usedGpuMemory) for entry in compute]
     graphics = device.ask("graphics_processes", "nvmlDeviceGetGraphicsRunningProcesses") or []
     known = {process.pid for process in found}
-    found += [Process(entry.pid, entry.usedGpuMemory, True) for entry in graphics if entry.pid not in known]
+    found += [GpuProcess(entry.pid, entry.usedGpuMemory, True) for entry in graphics if entry.pid not in known]
     device.gpu.processes = found
 
 
@@ -110,14 +110,14 @@ def pcie(device: Device) -> None:
 
 def links(device: Device) -> None:
     """Read the NVLinks with their error counters, and whether the fabric of NVSwitches has the GPU."""
-    found: list[Link] = []
+    found: list[GpuLink] = []
     for link in range(_MOST_LINKS):
         state = device.ask("links", "nvmlDeviceGetNvLinkState", link)
         if state is None:
             if found and device.gpu.missing["links"].cause == "absent":
                 del device.gpu.missing["links"]  # the last one was the link before
             break
-        found.append(Link(link, state in _LINK_UP, _link_errors(device, link)))
+        found.append(GpuLink(link, state in _LINK_UP, _link_errors(device, link)))
     if "links" not in device.gpu.missing:
         device.gpu.links = found
     device.gpu.fabric_fault = _fabric_fault(device)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 from cordee.machine import sysfs
 
 
-class Process(NamedTuple):
+class ProcessUsage(NamedTuple):
     """One process at one moment.
 
     Attributes:
@@ -33,7 +33,7 @@ class Process(NamedTuple):
         return f"{self.name} (pid {self.pid}, user {self.user})"
 
 
-def processes(proc: str) -> dict[int, Process]:
+def processes(proc: str) -> dict[int, ProcessUsage]:
     """Return all processes by pid; those that end meanwhile are left out."""
     found = {}
     for name in sysfs.names(proc):
@@ -44,7 +44,7 @@ def processes(proc: str) -> dict[int, Process]:
     return found
 
 
-def read_process(proc: str, pid: int) -> Optional[Process]:
+def read_process(proc: str, pid: int) -> Optional[ProcessUsage]:
     """Return a process, or None when it is gone."""
     folder = os.path.join(proc, str(pid))
     head, closed, tail = (sysfs.text(os.path.join(folder, "stat"), 4096) or "").rpartition(")")
@@ -52,7 +52,7 @@ def read_process(proc: str, pid: int) -> Optional[Process]:
     if not closed or len(fields) < 20:
         return None
     try:
-        return Process(
+        return ProcessUsage(
             pid=pid,
             parent=int(fields[1]),
             name=head.partition("(")[2],

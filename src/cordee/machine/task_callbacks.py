@@ -15,7 +15,7 @@ class _Watcher(NamedTuple):
     output: Optional[Callable[[int, bytes], None]]
 
 
-class Watched:
+class WatchedTasks:
     """Starts tasks, and tells whoever started one of its start, its output and its end.
 
     Args:

@@ -29,7 +29,7 @@ _PROGRESS = b'"event":"progress"'
 _encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
-class Line(NamedTuple):
+class JournalLine(NamedTuple):
     """One event as it is written: with its line end."""
 
     data: bytes
@@ -38,7 +38,7 @@ class Line(NamedTuple):
     durable: bool
 
 
-class Waiting:
+class UnwrittenLines:
     """The lines that are not certainly on the disk, in their order: those to write, and those written and not yet durable.
 
     Nothing leaves before `certain`. Beyond `most_bytes` progress that later progress supersedes is dropped, and nothing else.
@@ -53,8 +53,8 @@ class Waiting:
     def __init__(self, most_bytes: int = _MOST_WAITING_BYTES) -> None:
         self.superseded = 0
         self._most_bytes = self._limit = most_bytes
-        self._to_write: list[Line] = []
-        self._written: list[Line] = []
+        self._to_write: list[JournalLine] = []
+        self._written: list[JournalLine] = []
         self._bytes = 0
         self._taken = 0
         self._unsure_bytes, self._sync_due = 0, False
@@ -82,7 +82,7 @@ class Waiting:
         """Return the sequence number of the first line that may be lost, `after` when none may."""
         return self._written[0].sequence if self._written else self.first_not_written(after)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: JournalLine) -> None:
         """Take one more line."""
         self._to_write.append(line)
         self._bytes += len(line.data)
@@ -90,7 +90,7 @@ class Waiting:
             self._drop_superseded()
             self._limit = max(self._most_bytes, 2 * self._bytes)
 
-    def take(self) -> list[Line]:
+    def take(self) -> list[JournalLine]:
         """Return what is to be written now; it stays here until `took` and `certain`."""
         self._taken = len(self._to_write)
         return list(self._to_write)
@@ -172,7 +172,7 @@ class JournalWriter:
         self._disk, self.lane = disk, lane or Inline()
         self._wall, self._mono = wall, mono
         self._moment = (-1, "")
-        self._waiting = Waiting()
+        self._waiting = UnwrittenLines()
         self._mutex = threading.Lock()
         self._queued = False
         self._needs_newline: Optional[bool] = None
@@ -195,7 +195,7 @@ class JournalWriter:
             }
             record.update(fields)
             data = _encode(record).encode() + b"\n"
-            self._waiting.add(Line(data, self.sequence, event, durable))
+            self._waiting.add(JournalLine(data, self.sequence, event, durable))
             self.sequence += 1
         if not waits:
             self._begin_writing()
@@ -296,7 +296,7 @@ class JournalWriter:
             self._needs_newline = _ends_torn(self.path)
         return self._disk.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, self.path.parent.parent)
 
-    def _append(self, descriptor: int, lines: list[Line]) -> int:
+    def _append(self, descriptor: int, lines: list[JournalLine]) -> int:
         """Write lines and return how many the file took whole; then `last_error` says why not all."""
         took = 0
         for count, data in _together(lines):
@@ -318,7 +318,7 @@ class JournalWriter:
         return took
 
 
-def _together(lines: Iterable[Line]) -> Iterator[tuple[int, bytes]]:
+def _together(lines: Iterable[JournalLine]) -> Iterator[tuple[int, bytes]]:
     """Yield (number of lines, their bytes) for each call of write."""
     some: list[bytes] = []
     size = 0

@@ -88,7 +88,7 @@ class Lane(Inline):
             del work, future
 
 
-class Look:
+class RepeatedLook:
     """A look at the disk that is repeated: never two at once, and what was seen is told on the event loop.
 
     Args:

@@ -221,7 +221,7 @@ def read_frames(
             at = found if found >= 0 else max(len(buffer) - 1, at + 1)
 
 
-class Line(NamedTuple):
+class OutputLine(NamedTuple):
     """A line of output without its line end; `time` is when it was finished, `ended` whether it had a line end."""
 
     time: float
@@ -239,7 +239,7 @@ class LineAssembler:
     def __init__(self) -> None:
         self._open: dict[tuple[str, int, int, int], _OpenLine] = {}
 
-    def feed(self, frame: Frame) -> list[Line]:
+    def feed(self, frame: Frame) -> list[OutputLine]:
         """Return the lines that the frame finishes."""
         key = (frame.node, frame.rank, frame.stream, frame.attempt)
         first, *others = frame.data.split(b"\n")
@@ -248,12 +248,12 @@ class LineAssembler:
         if others:
             whole = [line.take(), *others[:-1]]
             line.add(frame.time, others[-1])
-            return [Line(frame.time, *key, data) for data in whole]
-        return [Line(frame.time, *key, line.take(), False)] if line.size > _LONGEST_LINE_BYTES else []
+            return [OutputLine(frame.time, *key, data) for data in whole]
+        return [OutputLine(frame.time, *key, line.take(), False)] if line.size > _LONGEST_LINE_BYTES else []
 
-    def rest(self) -> list[Line]:
+    def rest(self) -> list[OutputLine]:
         """Return what has no line end yet, and forget it."""
-        left = [Line(line.time, *key, line.take(), False) for key, line in self._open.items() if line.size]
+        left = [OutputLine(line.time, *key, line.take(), False) for key, line in self._open.items() if line.size]
         self._open.clear()
         return left
 
@@ -320,7 +320,7 @@ class LogReader:
 
     def lines(
         self, rank: Optional[int] = None, node: Optional[str] = None, stream: Optional[int] = None
-    ) -> Iterator[Line]:
+    ) -> Iterator[OutputLine]:
         """Yield the lines of all that is there, merged by time; unfinished ones come last."""
         assembler = LineAssembler()
         for frame in self.frames(rank, node):
@@ -330,14 +330,14 @@ class LogReader:
 
     def tail(
         self, rank: Optional[int], lines: int, stream: Optional[int] = None, node: Optional[str] = None
-    ) -> list[Line]:
+    ) -> list[OutputLine]:
         """Return the last `lines` lines of a rank (of all with None), oldest first; reads from the end of the files."""
         by_node: dict[str, list[Path]] = {}
         for path in self.files(node, rank):
             by_node.setdefault(split_name(path.name)[0], []).append(path)
-        found: list[Line] = []
+        found: list[OutputLine] = []
         for paths in by_node.values():
-            of_node: list[Line] = []
+            of_node: list[OutputLine] = []
             for path in reversed(paths):
                 if len(of_node) < lines:
                     of_node = _tail_of_file(path, rank, lines - len(of_node), stream) + of_node
@@ -354,15 +354,15 @@ def _keyed(path: Path, index: int, offset: int) -> Iterator[tuple[float, int, in
         yield latest, index, frame.end, frame
 
 
-def _tail_of_file(path: Path, rank: Optional[int], count: int, stream: Optional[int]) -> list[Line]:
+def _tail_of_file(path: Path, rank: Optional[int], count: int, stream: Optional[int]) -> list[OutputLine]:
     size, window = os.path.getsize(path), _READ_BYTES
     while True:
         start = max(0, size - window)
         assembler = LineAssembler()
         begun: set[tuple[int, int, int]] = set()
-        last: deque[tuple[bool, Line]] = deque(maxlen=count)
+        last: deque[tuple[bool, OutputLine]] = deque(maxlen=count)
 
-        def keep(line: Line) -> None:
+        def keep(line: OutputLine) -> None:
             key = line[2:5]
             last.append((start == 0 or key in begun, line))  # noqa: B023 - used within this turn only
             begun.add(key)  # noqa: B023

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from cordee.machine.mounts import is_shared
 from cordee.runs.folder import RunFolder
-from cordee.runs.news import News, NewsReader, news_file
+from cordee.runs.news import NewsReader, RunNews, news_file
 
 # A command that waits, and somebody who watches: beside the run's supervisor at most two a second in all.
 SHARED_PER_S, WATCHED_PER_S, SHARED_BURST = 0.5, 1.0, 60.0
@@ -59,7 +59,7 @@ class Budget:
         self._at = now
 
 
-class Seen(NamedTuple):
+class RunSeen(NamedTuple):
     """What is to be read now.
 
     Attributes:
@@ -98,8 +98,8 @@ class Lookout:
         self.budget = Budget(self.per_s, SHARED_BURST if shared else LOCAL_BURST, now)
         self._root = folder.root
         self._reader = NewsReader(folder.root)
-        self._news: News | None = None
-        self._read: News | None = None  # as far as the journal was read
+        self._news: RunNews | None = None
+        self._read: RunNews | None = None  # as far as the journal was read
         self._heard = now
         self._grown: set[str] = set()
         self._telemetry = False
@@ -107,7 +107,7 @@ class Lookout:
         self._pause = _QUICKEST_PAUSE_S
         self._anyway = now
 
-    def look(self) -> Seen:
+    def look(self) -> RunSeen:
         """Return what to read now."""
         now = self._clock()
         before, news = self._news, self._ask(now)
@@ -134,7 +134,7 @@ class Lookout:
         if marked:
             self._quick_until = now + _QUICK_S
         self._slow_down(now, news=marked or bool(logs))
-        return Seen(journal, telemetry, logs)
+        return RunSeen(journal, telemetry, logs)
 
     def affordable(self, cost: float) -> bool:
         """Buy operations for reading something else that has grown; False: not now, `look` says so again."""
@@ -152,7 +152,7 @@ class Lookout:
         """Seconds until the next look."""
         return self._pause
 
-    def _ask(self, now: float) -> News | None:
+    def _ask(self, now: float) -> RunNews | None:
         """Return the news, if they can be had: looking for a file that may not be there is not free."""
         if not self._reader.open and not (
             self.budget.buy(_MISSING_COST, now) and os.path.exists(news_file(self._root))
@@ -160,15 +160,15 @@ class Lookout:
             return None
         return self._reader.read()
 
-    def _without_news(self, now: float) -> Seen:
+    def _without_news(self, now: float) -> RunSeen:
         """Nobody tells what is new, as before a run has its nodes, or once it has ended: look everywhere, now and then."""
         self._slow_down(now, news=False)
         if self._reader.open and now < self._anyway:  # it is being written
-            return Seen(False, False, frozenset())
+            return RunSeen(False, False, frozenset())
         if not self._afford(now):
-            return Seen(False, False, frozenset())
+            return RunSeen(False, False, frozenset())
         self._anyway = now + _ANYWAY_S
-        return Seen(True, True, None)
+        return RunSeen(True, True, None)
 
     def _afford(self, now: float) -> bool:
         return self.budget.buy(JOURNAL_COST, now)

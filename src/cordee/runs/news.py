@@ -2,7 +2,7 @@
 
 `control/news` is written in place by the run's supervisor, a few times a second at most, and kept open by those who look: a look
 is one read, whatever the number of nodes. It only says where there is something new; the truth stands where it always does.
-A header of 12 bytes, little-endian: magic u32, length u32, CRC-32 u32 of what follows: JSON of `News`.
+A header of 12 bytes, little-endian: magic u32, length u32, CRC-32 u32 of what follows: JSON of `RunNews`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAGIC = 0xC0DE4E57
 _MOST_BYTES = 4 << 20
 
 
-class News(NamedTuple):
+class RunNews(NamedTuple):
     """Numbers that grow with what is new; they are compared with those of the look before and mean nothing else.
 
     Attributes:
@@ -55,9 +55,9 @@ class NewsWriter:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
-        self._told: News | None = None
+        self._told: RunNews | None = None
 
-    def tell(self, news: News) -> bool:
+    def tell(self, news: RunNews) -> bool:
         """Write what is new; return whether there was anything, and the disk took it."""
         if news == self._told:
             return False
@@ -98,7 +98,7 @@ class NewsReader:
         """Whether a look costs no more than a read."""
         return self._descriptor is not None
 
-    def read(self) -> News | None:
+    def read(self) -> RunNews | None:
         """Return the news; None where a run tells none (yet), or they are being written right now."""
         try:
             if self._descriptor is None:
@@ -129,6 +129,6 @@ class NewsReader:
         self.close()
 
 
-def _parsed(document: dict[str, Any]) -> News:
+def _parsed(document: dict[str, Any]) -> RunNews:
     epoch, marks, journal, telemetry = (int(document[name]) for name in ("epoch", "marks", "journal", "telemetry"))
-    return News(epoch, marks, journal, telemetry, {str(name): int(size) for name, size in document["logs"].items()})
+    return RunNews(epoch, marks, journal, telemetry, {str(name): int(size) for name, size in document["logs"].items()})

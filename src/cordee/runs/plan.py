@@ -8,27 +8,27 @@ from typing import Any, Mapping, NamedTuple, Optional, Union
 
 from cordee.core.errors import RunFolderError, WireError
 from cordee.runs.folder import RunFolder
-from cordee.wire.codec import FORMS, Form, Refused, each, or_none, record
+from cordee.wire.codec import FORMS, Form, MessageRefused, each, or_none, record
 
 
-class Scheduler(NamedTuple):
+class RunScheduler(NamedTuple):
     """What only a scheduler understands."""
 
     exclusive: bool = False
 
 
-class Request(NamedTuple):
+class RunRequest(NamedTuple):
     """What the step asks for."""
 
     nodes: int = 1
     spare_nodes: int = 0
     cpus_per_rank: Optional[int] = None
-    scheduler: Scheduler = Scheduler()
+    scheduler: RunScheduler = RunScheduler()
     min_nodes: int = 1
     ranks_per_node: int = 1
 
 
-class Tasks(NamedTuple):
+class RunTasks(NamedTuple):
     """What the step runs."""
 
     argv: tuple[str, ...]
@@ -41,7 +41,7 @@ class Tasks(NamedTuple):
     untold: tuple[str, ...] = ()
 
 
-class Vet(NamedTuple):
+class RunVet(NamedTuple):
     """What is looked at on every node before the ranks; `protocol` is a resolved one (`cordee.protocol/1`)."""
 
     commands: tuple[str, ...] = ()
@@ -53,14 +53,14 @@ class Vet(NamedTuple):
     protocol: Optional[dict[str, Any]] = None
 
 
-class Restart(NamedTuple):
+class RunRestart(NamedTuple):
     """Restarts without progress, and the pause between them."""
 
     retries: int = 0
     backoff_s: float = 0.0
 
 
-class Begin(NamedTuple):
+class RunBegin(NamedTuple):
     """The checkpoints, path to mtime in ns, of which the run was told to begin from the newest."""
 
     checkpoints: dict[str, int]
@@ -75,7 +75,7 @@ class Checkpoints(NamedTuple):
     path: str
     resume: Union[tuple[str, ...], str, None] = None
     every_s: Optional[float] = None
-    begin: Optional[Begin] = None
+    begin: Optional[RunBegin] = None
     pattern: str = "*"
     ignore: Mapping[str, int] = MappingProxyType({})
     own_folder: bool = False
@@ -83,7 +83,7 @@ class Checkpoints(NamedTuple):
     grace_s: float = 0.0
 
 
-class Segment(NamedTuple):
+class RunSegment(NamedTuple):
     """How long one may take, how many there may be, and how the next one is had: requeue, resubmit, or forbidden."""
 
     next: str = "requeue"
@@ -96,7 +96,7 @@ class Segment(NamedTuple):
 STEP_ENGINE = "step"
 
 
-class EnvironmentPlan(NamedTuple):
+class RunEnvironment(NamedTuple):
     """What the ranks run in: an engine by name, and a canonical document."""
 
     engine: str
@@ -104,20 +104,20 @@ class EnvironmentPlan(NamedTuple):
     option: Optional[str] = None
 
 
-class Step(NamedTuple):
+class RunStep(NamedTuple):
     """One step; `systems` are the parts of systems that have no field of their own here, by their names."""
 
-    tasks: Tasks
+    tasks: RunTasks
     checkpoint: Checkpoints
-    request: Request = Request()
-    segment: Segment = Segment()
-    environment: Optional[EnvironmentPlan] = None
+    request: RunRequest = RunRequest()
+    segment: RunSegment = RunSegment()
+    environment: Optional[RunEnvironment] = None
     systems: dict[str, Any] = {}  # noqa: RUF012
-    vet: Vet = Vet()
-    restart: Restart = Restart()
+    vet: RunVet = RunVet()
+    restart: RunRestart = RunRestart()
 
 
-class Timeouts(NamedTuple):
+class RunTimeouts(NamedTuple):
     """Patience of the control plane, in seconds."""
 
     connect_s: float
@@ -128,7 +128,7 @@ class Timeouts(NamedTuple):
     lease_s: float
 
 
-class Sampling(NamedTuple):
+class RunSampling(NamedTuple):
     """Seconds between two samples, what samples GPUs, and whether threads are looked at."""
 
     interval_s: float
@@ -136,7 +136,7 @@ class Sampling(NamedTuple):
     threads: Optional[bool] = None
 
 
-class Metrics(NamedTuple):
+class RunMetrics(NamedTuple):
     """What is recorded of a training beside its own `cordee.log`."""
 
     adapters: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ class Metrics(NamedTuple):
     otlp: bool = False
 
 
-class Plan(NamedTuple):
+class RunPlan(NamedTuple):
     """What nodes read of the plan; `node_parts` are the parts of systems, `module:object` by the name of their port, and
     `backend_part` is where a back end of others lies.
     """
@@ -154,17 +154,17 @@ class Plan(NamedTuple):
     job_folder: str
     workdir: str
     folder: str
-    steps: tuple[Step, ...]
-    timeouts: Timeouts
-    sampling: Sampling
-    metrics: Metrics = Metrics()
+    steps: tuple[RunStep, ...]
+    timeouts: RunTimeouts
+    sampling: RunSampling
+    metrics: RunMetrics = RunMetrics()
     node_parts: dict[str, str] = {}  # noqa: RUF012
     cluster: str = ""
     network_interface: Optional[str] = None
     backend_part: Optional[str] = None
 
     @property
-    def step(self) -> Step:
+    def step(self) -> RunStep:
         """The only step there is for now."""
         return self.steps[0]
 
@@ -189,7 +189,7 @@ def _resume(value: Any) -> Any:
     if value is None or value == "self":
         return value
     if isinstance(value, str) or texts.read is None:
-        raise Refused("a list of arguments, 'self' or null")
+        raise MessageRefused("a list of arguments, 'self' or null")
     return texts.read(value)
 
 
@@ -201,23 +201,23 @@ _FORMS = {
 }
 _FORMS["Optional[dict[str, Any]]"] = or_none(FORMS["dict[str, Any]"])
 _FORMS["Mapping[str, int]"] = FORMS["dict[str, int]"]
-_FORMS["Vet"] = record(Vet, _FORMS, "`vet` in the plan")
-_FORMS["Restart"] = record(Restart, _FORMS, "`restart` in the plan")
-_FORMS["Scheduler"] = record(Scheduler, _FORMS, "`scheduler` in the plan")
-_FORMS["Request"] = record(Request, _FORMS, "`request` in the plan")
-_FORMS["Tasks"] = record(Tasks, _FORMS, "`tasks` in the plan")
-_FORMS["Optional[Begin]"] = or_none(record(Begin, _FORMS, "`begin` in the plan"))
+_FORMS["RunVet"] = record(RunVet, _FORMS, "`vet` in the plan")
+_FORMS["RunRestart"] = record(RunRestart, _FORMS, "`restart` in the plan")
+_FORMS["RunScheduler"] = record(RunScheduler, _FORMS, "`scheduler` in the plan")
+_FORMS["RunRequest"] = record(RunRequest, _FORMS, "`request` in the plan")
+_FORMS["RunTasks"] = record(RunTasks, _FORMS, "`tasks` in the plan")
+_FORMS["Optional[RunBegin]"] = or_none(record(RunBegin, _FORMS, "`begin` in the plan"))
 _FORMS["Checkpoints"] = record(Checkpoints, _FORMS, "`checkpoint` in the plan")
-_FORMS["Segment"] = record(Segment, _FORMS, "`segment` in the plan")
-_FORMS["Optional[EnvironmentPlan]"] = or_none(record(EnvironmentPlan, _FORMS, "`environment` in the plan"))
-_FORMS["tuple[Step, ...]"] = each(record(Step, _FORMS, "a step of the plan"), "a list of steps")
-_FORMS["Timeouts"] = record(Timeouts, _FORMS, "`timeouts` in the plan")
-_FORMS["Sampling"] = record(Sampling, _FORMS, "`sampling` in the plan")
-_FORMS["Metrics"] = record(Metrics, _FORMS, "`metrics` in the plan")
-_PLAN = record(Plan, _FORMS, "the plan")
+_FORMS["RunSegment"] = record(RunSegment, _FORMS, "`segment` in the plan")
+_FORMS["Optional[RunEnvironment]"] = or_none(record(RunEnvironment, _FORMS, "`environment` in the plan"))
+_FORMS["tuple[RunStep, ...]"] = each(record(RunStep, _FORMS, "a step of the plan"), "a list of steps")
+_FORMS["RunTimeouts"] = record(RunTimeouts, _FORMS, "`timeouts` in the plan")
+_FORMS["RunSampling"] = record(RunSampling, _FORMS, "`sampling` in the plan")
+_FORMS["RunMetrics"] = record(RunMetrics, _FORMS, "`metrics` in the plan")
+_PLAN = record(RunPlan, _FORMS, "the plan")
 
 
-def plan_of(document: dict[str, Any]) -> Plan:
+def plan_of(document: dict[str, Any]) -> RunPlan:
     """Return what a plan's document says to nodes.
 
     Raises:
@@ -225,7 +225,7 @@ def plan_of(document: dict[str, Any]) -> Plan:
     """
     try:
         assert _PLAN.read is not None
-        plan: Plan = _PLAN.read(document)
+        plan: RunPlan = _PLAN.read(document)
     except WireError as error:
         raise RunFolderError(
             error.text, given=error.given, allowed=error.allowed, next="use the Cordée that made the run"
@@ -235,7 +235,7 @@ def plan_of(document: dict[str, Any]) -> Plan:
     return plan
 
 
-def read_plan(folder: RunFolder) -> Plan:
+def read_plan(folder: RunFolder) -> RunPlan:
     """Return what plan.json of a run says to nodes.
 
     Raises:

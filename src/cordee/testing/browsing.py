@@ -27,7 +27,7 @@ def chromium() -> Iterator[Browser]:
             browser.close()
 
 
-class Watched:
+class WatchedPage:
     """A page and everything it did that no page may do.
 
     Attributes:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import cordee
-from cordee.systems.environments.node.document import Environment, Mount, Root
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
 
 UID = 1000
 # Before a command line, as root: a user without rights, who reaches the interpreter only through folders open to all.
@@ -55,13 +55,13 @@ def without_user_namespaces() -> list[str]:
 def environment_in(images: Path, kind: str = "folder", **fields: Any) -> Environment:
     """Return an environment of `images`/root or, for `squashfs`, `images`/root.sqsh; `host`: of no image."""
     path = {"folder": str(images / "root"), "squashfs": str(images / "root.sqsh"), "host": ""}[kind]
-    return Environment(name="test", image=path, root=Root(kind, path), **fields)
+    return Environment(name="test", image=path, root=ContainerRoot(kind, path), **fields)
 
 
-def mounts(*texts: str) -> tuple[Mount, ...]:
+def mounts(*texts: str) -> tuple[ContainerMount, ...]:
     """Return mounts from `SOURCE:TARGET[:FLAG+FLAG]`."""
     parts = [text.split(":") for text in texts]
-    return tuple(Mount(part[0], part[1], tuple(part[2].split("+")) if len(part) > 2 else ()) for part in parts)
+    return tuple(ContainerMount(part[0], part[1], tuple(part[2].split("+")) if len(part) > 2 else ()) for part in parts)
 
 
 def left_behind(marker: str) -> list[str]:

@@ -30,7 +30,7 @@ REFUSALS = (errno.EIO, errno.ESTALE, errno.EDQUOT, errno.ENOSPC, errno.EROFS, er
 
 
 @dataclass
-class Fault:
+class DiskFault:
     """What befalls calls.
 
     Attributes:
@@ -61,7 +61,7 @@ class FaultyDisk(Disk):
         met: the calls that met a fault.
     """
 
-    def __init__(self, *faults: Fault) -> None:
+    def __init__(self, *faults: DiskFault) -> None:
         self.faults = list(faults)
         self.calls: Counter[str] = Counter()
         self.met: Counter[str] = Counter()
@@ -71,23 +71,23 @@ class FaultyDisk(Disk):
         self._open.set()
         self._mutex = threading.Lock()
 
-    def fail(self, call: str, number: int, pattern: str = "*", times: int = 1, **more: Any) -> Fault:
-        """Have calls fail from now on; see `Fault`."""
-        fault = Fault(call, number, pattern, times, **more)
+    def fail(self, call: str, number: int, pattern: str = "*", times: int = 1, **more: Any) -> DiskFault:
+        """Have calls fail from now on; see `DiskFault`."""
+        fault = DiskFault(call, number, pattern, times, **more)
         self.faults.append(fault)
         return fault
 
     def hold(self, call: str, pattern: str = "*") -> None:
         """Have such calls stand still until `release`."""
         self._open.clear()
-        self.faults.append(Fault(call, 0, pattern, -1))
+        self.faults.append(DiskFault(call, 0, pattern, -1))
 
     def release(self) -> None:
         """Let everything go on, without any fault from now on."""
         self.faults.clear()
         self._open.set()
 
-    def _meet(self, call: str, path: object) -> Fault | None:
+    def _meet(self, call: str, path: object) -> DiskFault | None:
         with self._mutex:
             self.calls[call] += 1
             for fault in self.faults:
@@ -105,7 +105,7 @@ class FaultyDisk(Disk):
             return None
         return fault
 
-    def _raise(self, fault: Fault, path: object) -> None:
+    def _raise(self, fault: DiskFault, path: object) -> None:
         raise OSError(fault.number, os.strerror(fault.number), str(path))
 
     def _plain(self, call: str, path: object) -> None:

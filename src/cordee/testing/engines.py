@@ -30,8 +30,14 @@ from typing import Any
 
 import pytest
 
-from cordee.systems.environments.node.document import Environment, ImageConfig, Mount, Root
-from cordee.systems.environments.node.engines._base import CONTAINER_SCHEMA, EXIT_ENGINE, Engine, Launch, enter_argv
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment, ImageConfig
+from cordee.systems.environments.node.engines._base import (
+    CONTAINER_SCHEMA,
+    EXIT_ENGINE,
+    Engine,
+    EngineLaunch,
+    enter_argv,
+)
 from cordee.testing.containers import ENV, environment_in
 from cordee.testing.images import busybox_root, squashfs_of
 
@@ -70,7 +76,7 @@ class EngineCase:
 
     def line(self, argv: tuple[str, ...], env: Mapping[str, str] = ENV, **fields: Any) -> list[str]:
         """Return the command line that runs `argv` in a container of its own."""
-        return [*self.prefix, *self.engine.argv(self.environment(**fields), Launch(argv, env))]
+        return [*self.prefix, *self.engine.argv(self.environment(**fields), EngineLaunch(argv, env))]
 
     def run(self, *argv: str, env: Mapping[str, str] = ENV, **fields: Any) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
@@ -85,21 +91,21 @@ class EngineCase:
         )
 
     @contextmanager
-    def held(self, **fields: Any) -> Iterator[Held]:
+    def held(self, **fields: Any) -> Iterator[HeldContainer]:
         """Hold a container; it ends with the block."""
         line = [*self.prefix, *self.engine.hold(self.environment(**fields))]
         with subprocess.Popen(line, env=ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
             assert holder.stdin is not None
             assert holder.stdout is not None
             try:
-                yield Held(holder, json.loads(holder.stdout.readline()), self.prefix)
+                yield HeldContainer(holder, json.loads(holder.stdout.readline()), self.prefix)
             finally:
                 holder.stdin.close()
                 holder.wait(_PATIENCE_S)
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldContainer:
     """A container that is held: its holder, what that said, and the words before commands."""
 
     holder: subprocess.Popen[str]
@@ -145,7 +151,7 @@ class EngineContract:
         assert case.engine.missing(case.environment()) == []
 
     def test_a_missing_source_of_a_mount_is_said_beforehand(self, case: EngineCase) -> None:
-        (missing,) = case.engine.missing(case.environment(mounts=(Mount("/no/such", "/x"),)))
+        (missing,) = case.engine.missing(case.environment(mounts=(ContainerMount("/no/such", "/x"),)))
         assert "/no/such" in missing.text
         assert missing.next
 
@@ -180,9 +186,9 @@ class EngineContract:
     def test_mounts_can_be_written_or_not_and_need_no_mount_point(self, case: EngineCase, place: Path) -> None:
         (place / "file").write_text("text")
         mounts = (
-            Mount(str(place), "/opt/new/place"),
-            Mount(str(place), "/ro", ("ro",)),
-            Mount(str(place / "file"), "/a/b"),
+            ContainerMount(str(place), "/opt/new/place"),
+            ContainerMount(str(place), "/ro", ("ro",)),
+            ContainerMount(str(place / "file"), "/a/b"),
         )
         done = case.run("sh", "-c", "cat /a/b; echo x > /opt/new/place/made; echo y > /ro/never", mounts=mounts)
         assert done.stdout == "text", done.stderr
@@ -191,13 +197,13 @@ class EngineContract:
         assert not (place / "never").exists()
 
     def test_squashfs_files_are_mounted(self, case: EngineCase) -> None:
-        mount = Mount(str(case.images / "root.sqsh"), "/data/set", ("sqsh",))
+        mount = ContainerMount(str(case.images / "root.sqsh"), "/data/set", ("sqsh",))
         done = case.run("cat", "/data/set/etc/os-release", mounts=(mount,))
         assert "busybox" in done.stdout, done.stderr
 
     def test_a_thousand_mounts(self, case: EngineCase, place: Path) -> None:
         (place / "file").write_text("text\n")
-        mounts = tuple(Mount(str(place), f"/many/mount-{number}") for number in range(1000))
+        mounts = tuple(ContainerMount(str(place), f"/many/mount-{number}") for number in range(1000))
         done = case.run("sh", "-c", "cat /many/*/file | wc -l", mounts=mounts)
         assert int(done.stdout or 0) == 1000, done.stderr
 
@@ -206,8 +212,10 @@ class EngineContract:
         shutil.copytree(case.images / "root", root, symlinks=True)
         (root / "mnt").rmdir()
         (root / "mnt").symlink_to(place)
-        inside = replace(case.environment(mounts=(Mount("/usr", "/mnt/inside"),)), root=Root("folder", str(root)))
-        line = [*case.prefix, *case.engine.argv(inside, Launch(("test", "-d", "/mnt/inside/bin"), ENV))]
+        inside = replace(
+            case.environment(mounts=(ContainerMount("/usr", "/mnt/inside"),)), root=ContainerRoot("folder", str(root))
+        )
+        line = [*case.prefix, *case.engine.argv(inside, EngineLaunch(("test", "-d", "/mnt/inside/bin"), ENV))]
         assert subprocess.run(line, env=ENV, timeout=_PATIENCE_S, check=False).returncode == 0
         assert not (place / "inside").exists()
 
@@ -247,7 +255,9 @@ class EngineContract:
         assert seen.count(b"got") == 1, seen
 
     def test_nothing_is_left_when_the_caller_is_killed(self, case: EngineCase, place: Path) -> None:
-        line = case.line(("sh", "-c", "echo ready; sleep 1000 & sleep 1000"), mounts=(Mount(str(place), "/there"),))
+        line = case.line(
+            ("sh", "-c", "echo ready; sleep 1000 & sleep 1000"), mounts=(ContainerMount(str(place), "/there"),)
+        )
         with subprocess.Popen(line, env=ENV, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"

@@ -20,7 +20,7 @@ from cordee.telemetry.node.blocklog import GRID, RECORD, BlockLogWriter, encode_
 from cordee.telemetry.node.catalogue import described
 from cordee.testing import made_signals
 from cordee.testing.made_journal import STEP_S, MadeJournal, loss, made_plan, step_at, write_output
-from cordee.testing.made_signals import MEMORY_BYTES, Layout, Story
+from cordee.testing.made_signals import MEMORY_BYTES, RankLayout, Story
 from cordee.testing.recordings import H100, REMARK, SOURCE, gpu_uuid, made_rank
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class MadeRun:
     @property
     def story(self) -> Story:
         """What happens in it."""
-        return Story(Layout(self.gpus, self.per_node), self.seconds)
+        return Story(RankLayout(self.gpus, self.per_node), self.seconds)
 
     @property
     def names(self) -> list[str]:

@@ -51,7 +51,7 @@ _LEVELS: dict[str, tuple[tuple[float, ...], float]] = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class RankLayout:
     """How ranks, one on each GPU, are placed.
 
     Attributes:
@@ -94,7 +94,7 @@ class Story:
         seconds: one round of it.
     """
 
-    layout: Layout
+    layout: RankLayout
     seconds: int
 
     @property

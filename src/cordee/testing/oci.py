@@ -26,7 +26,7 @@ _DOCKER = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class LayerEntry:
     """An entry of a layer.
 
     Args:
@@ -46,22 +46,22 @@ class Entry:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def folder(name: str, mode: int = 0o755) -> Entry:
+def folder(name: str, mode: int = 0o755) -> LayerEntry:
     """Return the entry of a folder."""
-    return Entry(name, kind=tarfile.DIRTYPE, mode=mode)
+    return LayerEntry(name, kind=tarfile.DIRTYPE, mode=mode)
 
 
-def link(name: str, target: str) -> Entry:
+def link(name: str, target: str) -> LayerEntry:
     """Return the entry of a symbolic link."""
-    return Entry(name, kind=tarfile.SYMTYPE, link=target, mode=0o777)
+    return LayerEntry(name, kind=tarfile.SYMTYPE, link=target, mode=0o777)
 
 
-def hard_link(name: str, target: str) -> Entry:
+def hard_link(name: str, target: str) -> LayerEntry:
     """Return the entry of a hard link."""
-    return Entry(name, kind=tarfile.LNKTYPE, link=target)
+    return LayerEntry(name, kind=tarfile.LNKTYPE, link=target)
 
 
-def tar_of(entries: Iterable[Entry], form: int = tarfile.PAX_FORMAT) -> bytes:
+def tar_of(entries: Iterable[LayerEntry], form: int = tarfile.PAX_FORMAT) -> bytes:
     """Return a tar archive of exactly these entries, in this order."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=form, errors="surrogateescape") as archive:
@@ -100,7 +100,7 @@ class OciLayout:
 
     def add(
         self,
-        layers: Iterable[Iterable[Entry] | bytes],
+        layers: Iterable[Iterable[LayerEntry] | bytes],
         *,
         config: Mapping[str, Any] | None = None,
         tag: str | None = None,
@@ -156,7 +156,7 @@ class OciLayout:
 
 def docker_archive(
     path: Path,
-    layers: Iterable[Iterable[Entry] | bytes],
+    layers: Iterable[Iterable[LayerEntry] | bytes],
     *,
     config: Mapping[str, Any] | None = None,
     tags: Iterable[str] = ("made:latest",),

@@ -37,7 +37,7 @@ raise SystemExit(supervisor.main())
 """
 
 
-class Pair:
+class ProxiedPair:
     """One proxied connection."""
 
     def __init__(self, name: str, agent: socket.socket, supervisor: socket.socket) -> None:
@@ -69,7 +69,7 @@ class Proxy:
         self.swallowed: set[str] = set()
         self.cuts: set[tuple[str, bool]] = set()
         self.done: list[tuple[str, bool]] = []
-        self._pairs: list[Pair] = []
+        self._pairs: list[ProxiedPair] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, name: str) -> None:
@@ -94,7 +94,7 @@ class Proxy:
             supervisor = socket.create_connection(("127.0.0.1", self.target))
             agent.sendall(_frame(supervisor))
             hello = _frame(agent)
-            pair = Pair(json.loads(hello[4:])["name"], agent, supervisor)
+            pair = ProxiedPair(json.loads(hello[4:])["name"], agent, supervisor)
             if pair.name in self.held:
                 pair.cut()
                 return
@@ -107,7 +107,7 @@ class Proxy:
         for source, target in ((agent, supervisor), (supervisor, agent)):
             threading.Thread(target=self._pump, args=(pair, source, target), daemon=True).start()
 
-    def _pump(self, pair: Pair, source: socket.socket, target: socket.socket) -> None:
+    def _pump(self, pair: ProxiedPair, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError, ValueError):
             while True:
                 frame = _frame(source)

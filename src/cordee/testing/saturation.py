@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cordee.systems.score.trace import Device, Job, Surroundings, Trace
+from cordee.systems.score.trace import HostSamples, ScoredDevice, ScoredJob, ScoreTrace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,21 +111,21 @@ class Synthetic:
     metrics: Sequence[str] = GPU_METRICS
     model: str = MODEL
 
-    def trace(self) -> Trace:
+    def trace(self) -> ScoreTrace:
         """Return its trace; values are made when they are loaded, always the same."""
         import numpy as np
 
         names = tuple(f"node{at:04d}" for at in range(self.nodes))
         devices = [
-            Device(f"GPU-{node}-{at}", node, at, self.model, (position * self.per_node + at,), _PEAK["gpu_memory_total_bytes"])
+            ScoredDevice(f"GPU-{node}-{at}", node, at, self.model, (position * self.per_node + at,), _PEAK["gpu_memory_total_bytes"])
             for position, node in enumerate(names)
             for at in range(self.per_node)
         ]  # fmt: skip
         ranks = tuple(str(rank) for rank in range(len(devices)))
         node_of = {rank: device.node for rank, device in zip(ranks, devices, strict=True)}
         times = START + np.arange(round(self.seconds / self.cadence_s)) * self.cadence_s
-        return Trace(
-            job=Job(
+        return ScoreTrace(
+            job=ScoredJob(
                 self.name, "python train.py --config <synthetic>", "4711", "someone", "finished", 0,
                 START, START + self.seconds, len(devices), names, len(devices), 0.93,
             ),
@@ -135,8 +135,8 @@ class Synthetic:
             times=times,
             devices=devices,
             load=self._loader(self.metrics, len(devices)),
-            node=Surroundings(names, {name: name for name in names}, self._loader(_NODE_METRICS, self.nodes)),
-            rank=Surroundings(ranks, node_of, self._loader(_RANK_METRICS, len(ranks))),
+            node=HostSamples(names, {name: name for name in names}, self._loader(_NODE_METRICS, self.nodes)),
+            rank=HostSamples(ranks, node_of, self._loader(_RANK_METRICS, len(ranks))),
             missing=dict(self.absent),
             remarks=["These samples were made up by cordee.testing.saturation; nothing was measured."],
         )  # fmt: skip

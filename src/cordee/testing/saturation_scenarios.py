@@ -95,7 +95,7 @@ ASLEEP: Levels = {"cores": 0.02, "thread": 0.02, "processes": 2}
 
 
 @dataclass(frozen=True)
-class Phase:
+class StepPhase:
     """One part of a step: its share of the step's time, and what GPU and host do meanwhile."""
 
     share: float
@@ -118,7 +118,7 @@ class Scenario:
     name: str
     right: tuple[str, ...]
     half: str
-    phases: tuple[Phase, ...]
+    phases: tuple[StepPhase, ...]
     step_s: float = 0.7
     gpus: int = 4
     straggler: float = 1.0
@@ -127,7 +127,7 @@ class Scenario:
 
 
 def _one(name: str, right: str, half: str, gpu: Levels, host: Levels, *others: str, **more: object) -> Scenario:
-    return Scenario(name, (right, *others), half, (Phase(1.0, gpu, host),), **more)  # type: ignore[arg-type]
+    return Scenario(name, (right, *others), half, (StepPhase(1.0, gpu, host),), **more)  # type: ignore[arg-type]
 
 
 def _steps(
@@ -138,7 +138,7 @@ def _steps(
     others: tuple[str, ...] = (),
     **more: object,
 ) -> Scenario:
-    made = tuple(Phase(*phase) for phase in phases)
+    made = tuple(StepPhase(*phase) for phase in phases)
     return Scenario(name, (right, *others), half, made, **more)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cordee.testing.recordings import STARTED_AT, MadeNode, made_node, write_recording
-from cordee.testing.saturation_scenarios import SCENARIOS, Levels, Phase, Scenario
+from cordee.testing.saturation_scenarios import SCENARIOS, Levels, Scenario, StepPhase
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,7 @@ _MOST = {"cores": _CORES, "thread": 1.0, "pressure_io": 1.0, "pressure_cpu": 1.0
 
 
 @dataclass(frozen=True)
-class Noise:
+class MadeNoise:
     """How far a made recording is from its levels.
 
     Attributes:
@@ -50,7 +50,7 @@ class Noise:
     variety: float = 0.08
 
 
-QUIET = Noise(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+QUIET = MadeNoise(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ def write_scenario(
     seed: int = 0,
     seconds: float = 180.0,
     cadence_s: float = 1.0,
-    noise: Noise | None = None,
+    noise: MadeNoise | None = None,
 ) -> Made:
     """Write the recording of one scenario on one node; the same seed gives the same samples."""
-    how = Noise() if noise is None else noise
+    how = MadeNoise() if noise is None else noise
     node = made_samples(of, seed=seed, samples=round(seconds / cadence_s), cadence_s=cadence_s, noise=how)
     write_recording(folder, [node], cadence_s=cadence_s)
     return Made(folder, of.right, STARTED_AT + how.start_s, STARTED_AT + seconds)
@@ -95,12 +95,12 @@ def write_course(
     seed: int = 0,
     seconds_each: float = 120.0,
     cadence_s: float = 1.0,
-    noise: Noise | None = None,
+    noise: MadeNoise | None = None,
 ) -> list[Made]:
     """Write one recording in which scenarios follow each other on the same GPUs; return what is right when."""
     import numpy as np
 
-    how = Noise() if noise is None else noise
+    how = MadeNoise() if noise is None else noise
     samples = round(seconds_each / cadence_s)
     gpus = max(of.gpus for of in parts)
     nodes = [
@@ -127,7 +127,7 @@ def made_samples(
     seed: int,
     samples: int,
     cadence_s: float,
-    noise: Noise,
+    noise: MadeNoise,
     gpus: int | None = None,
     starts: bool = True,
 ) -> MadeNode:
@@ -171,7 +171,7 @@ def varied(of: Scenario, chance: np.random.Generator, variety: float) -> Scenari
             for name, level in phase.gpu.items()
         }
         host = {name: other(level, _MOST.get(name, math.inf)) for name, level in phase.host.items()}
-        phases.append(Phase(other(phase.share, 1.0), gpu, {**host, "processes": phase.host["processes"]}))
+        phases.append(StepPhase(other(phase.share, 1.0), gpu, {**host, "processes": phase.host["processes"]}))
     whole = sum(phase.share for phase in phases)
     return replace(of, phases=tuple(replace(phase, share=phase.share / whole) for phase in phases))
 
@@ -203,11 +203,11 @@ def _level(of: Scenario, mixes: np.ndarray, name: str, side: str = "gpu") -> np.
     return mixed
 
 
-def _of_phase(phase: Phase, side: str) -> Levels:
+def _of_phase(phase: StepPhase, side: str) -> Levels:
     return phase.gpu if side == "gpu" else phase.host
 
 
-def _around(levels: np.ndarray, activity: np.ndarray, chance: np.random.Generator, noise: Noise) -> np.ndarray:
+def _around(levels: np.ndarray, activity: np.ndarray, chance: np.random.Generator, noise: MadeNoise) -> np.ndarray:
     """Return ratios around their levels: near 0 and 1 there is less room to fluctuate."""
     import numpy as np
 
@@ -243,7 +243,7 @@ def _correlated(chance: np.random.Generator, samples: int, devices: int, memory:
     return news
 
 
-def _after_start(samples: int, gpus: int, cadence_s: float, noise: Noise) -> np.ndarray:
+def _after_start(samples: int, gpus: int, cadence_s: float, noise: MadeNoise) -> np.ndarray:
     import numpy as np
 
     moments = (np.arange(samples) + 1) * cadence_s

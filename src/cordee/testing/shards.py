@@ -11,17 +11,17 @@ from typing import Any
 
 import cordee
 from cordee.systems.data.node.shards.index import open_index
-from cordee.systems.data.pack._base import Options, Packed
+from cordee.systems.data.pack._base import PackOptions, PackResult
 from cordee.systems.data.pack.packing import pack, plan_of
 
 
-def packed(source: Path, to: Path, **given: Any) -> Packed:
+def packed(source: Path, to: Path, **given: Any) -> PackResult:
     """Pack a source into small shards; `options` and `target` are those of packing, all else is how it is planned."""
     options = {"shard_bytes": 100_000, "durable": False, **given.pop("options", {})}
     target = given.pop("target", "webdataset")
     if target == "squashfs":
         given["origin_options"] = {"as_files": True, **given.get("origin_options", {})}
-    return pack(plan_of(str(source), **given), str(to), Options(**options), target=target)
+    return pack(plan_of(str(source), **given), str(to), PackOptions(**options), target=target)
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The contract of the submit seam: what every place that runs jobs must do, whatever it is.
 
-A new back end writes a `Site` (or a `SchedulerSite`), and subclasses the contract with a fixture of that name:
+A new back end writes a `SubmitterSite` (or a `SchedulerSite`), and subclasses the contract with a fixture of that name:
 
 ```python
 class TestMine(SubmitterContract):
@@ -35,7 +35,7 @@ _POLL_S = 0.2
 Placeable = tuple[RunFolder, dict[str, Any]]
 
 
-class Site(ABC):
+class SubmitterSite(ABC):
     """A place under test.
 
     Attributes:
@@ -57,7 +57,7 @@ class Site(ABC):
         """Return how many times the place holds a run, asked without the submitter."""
 
 
-class SchedulerSite(Site):
+class SchedulerSite(SubmitterSite):
     """A place with a queue that can be full, away, or unwilling."""
 
     @abstractmethod
@@ -88,20 +88,20 @@ class SchedulerSite(Site):
 class SubmitterContract:
     """What any submitter does."""
 
-    def test_the_script_is_text_that_names_what_runs(self, site: Site) -> None:
+    def test_the_script_is_text_that_names_what_runs(self, site: SubmitterSite) -> None:
         folder, plan = site.run()
         script = site.submitter().script(folder, plan)
         assert script.endswith("\n")
         for word in plan["steps"][0]["tasks"]["argv"]:
             assert shlex.quote(word) in script
 
-    def test_the_script_is_the_same_twice_and_nothing_is_changed_by_asking(self, site: Site) -> None:
+    def test_the_script_is_the_same_twice_and_nothing_is_changed_by_asking(self, site: SubmitterSite) -> None:
         folder, plan = site.run()
         before, given = files_of(folder), copy.deepcopy(plan)
         assert site.submitter().script(folder, plan) == site.submitter().script(folder, plan)
         assert (files_of(folder), plan) == (before, given)
 
-    def test_submitting_returns_the_name_that_the_place_gave(self, site: Site) -> None:
+    def test_submitting_returns_the_name_that_the_place_gave(self, site: SubmitterSite) -> None:
         folder, plan = site.run()
         given = copy.deepcopy(plan)
         name = site.submitter().submit(folder, plan)
@@ -109,18 +109,18 @@ class SubmitterContract:
         assert plan == given
         assert wait_for(site, folder, "running").job == name
 
-    def test_submitting_twice_places_once(self, site: Site) -> None:
+    def test_submitting_twice_places_once(self, site: SubmitterSite) -> None:
         folder, plan = site.run()
         names = {site.submitter().submit(folder, plan) for _ in range(2)}
         assert len(names) == 1
         assert site.held(folder) == 1
 
-    def test_a_run_that_was_never_submitted_is_gone(self, site: Site) -> None:
+    def test_a_run_that_was_never_submitted_is_gone(self, site: SubmitterSite) -> None:
         folder, _ = site.run()
         assert site.submitter().standing(folder, age_s=0).state == "gone"
         assert not site.submitter().active(folder)
 
-    def test_cancelling_a_running_run_takes_it_away(self, site: Site) -> None:
+    def test_cancelling_a_running_run_takes_it_away(self, site: SubmitterSite) -> None:
         folder, plan = site.run()
         site.submitter().submit(folder, plan)
         wait_for(site, folder, "running")
@@ -129,7 +129,7 @@ class SubmitterContract:
         wait_for(site, folder, "gone")
         wait_until(lambda: site.held(folder) == 0, site.patience_s)
 
-    def test_cancelling_what_is_gone_is_no_error(self, site: Site) -> None:
+    def test_cancelling_what_is_gone_is_no_error(self, site: SubmitterSite) -> None:
         folder, plan = site.run()
         site.submitter().cancel(folder)
         site.submitter().submit(folder, plan)
@@ -137,7 +137,7 @@ class SubmitterContract:
             site.submitter().cancel(folder)
         wait_for(site, folder, "gone")
 
-    def test_cancelling_one_run_leaves_the_others(self, site: Site) -> None:
+    def test_cancelling_one_run_leaves_the_others(self, site: SubmitterSite) -> None:
         (one, plan), (other, other_plan) = site.run(), site.run()
         site.submitter().submit(one, plan)
         site.submitter().submit(other, other_plan)
@@ -146,7 +146,7 @@ class SubmitterContract:
         wait_for(site, one, "gone")
         assert site.held(other) == 1
 
-    def test_standings_are_in_the_order_of_the_folders(self, site: Site) -> None:
+    def test_standings_are_in_the_order_of_the_folders(self, site: SubmitterSite) -> None:
         (one, plan), (never, _), (other, other_plan) = site.run(), site.run(), site.run()
         assert site.submitter().standings([]) == []
         names = [site.submitter().submit(one, plan), site.submitter().submit(other, other_plan)]
@@ -233,7 +233,7 @@ class SchedulerContract(SubmitterContract):
         )
 
 
-def wait_for(site: Site, folder: RunFolder, state: str) -> Standing:
+def wait_for(site: SubmitterSite, folder: RunFolder, state: str) -> Standing:
     """Return the run's standing once it is in a state.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import Any
 PROGRAM = """
 import json, sys
 from cordee.core.errors import CordeeError, DocumentError
-from cordee.systems.vetting.node.standalone import Options, take_part
+from cordee.systems.vetting.node.standalone import VetOptions, take_part
 
 settings = json.loads(sys.argv[1])
 
@@ -26,7 +26,7 @@ def load():
     return settings["protocol"]
 
 try:
-    code = take_part(Options(load, settings["folder"], settings["min_nodes"], as_json=True))
+    code = take_part(VetOptions(load, settings["folder"], settings["min_nodes"], as_json=True))
 except CordeeError as error:
     print(error, file=sys.stderr)
     code = error.exit_code
@@ -61,7 +61,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     return found
 
 
-class Tasks:
+class VettingTasks:
     """The tasks of one vetting.
 
     Args:
@@ -128,7 +128,7 @@ class Tasks:
             protocol["checks"].append({"check": "test.gate", "name": "gate", "parameters": where, "required": True})
         return protocol
 
-    def __enter__(self) -> Tasks:
+    def __enter__(self) -> VettingTasks:
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -22,7 +22,7 @@ class Form(NamedTuple):
     words: str
 
 
-class Field(NamedTuple):
+class FieldForm(NamedTuple):
     """How one field is read; see Form."""
 
     name: str
@@ -32,18 +32,18 @@ class Field(NamedTuple):
     default: Any
 
 
-class Refused(ValueError):
+class MessageRefused(ValueError):
     """A value is not as it should be; says how it should be."""
 
 
-def fields_of(cls: Any, forms: Mapping[str, Form]) -> tuple[Field, ...]:
+def fields_of(cls: Any, forms: Mapping[str, Form]) -> tuple[FieldForm, ...]:
     """Return how the fields of a NamedTuple are read, given the form of each annotation as it is written."""
     names = {name: getattr(hint, "__forward_arg__", hint) for name, hint in cls.__annotations__.items()}
     defaults = cls._field_defaults
-    return tuple(Field(name, *forms[hint], defaults.get(name, _MISSING)) for name, hint in names.items())
+    return tuple(FieldForm(name, *forms[hint], defaults.get(name, _MISSING)) for name, hint in names.items())
 
 
-def read_fields(fields: Iterable[Field], document: Mapping[str, Any], what: str) -> list[Any]:
+def read_fields(fields: Iterable[FieldForm], document: Mapping[str, Any], what: str) -> list[Any]:
     """Return the values of all fields; those of the object that are none of them are passed over.
 
     Args:
@@ -62,9 +62,9 @@ def read_fields(fields: Iterable[Field], document: Mapping[str, Any], what: str)
             continue
         try:
             if type(value) not in types:
-                raise Refused(words)
+                raise MessageRefused(words)
             values.append(value if read is None else read(value))
-        except Refused as refused:
+        except MessageRefused as refused:
             given = "nothing" if value is _MISSING else shown(value)
             raise WireError(f"{name!r} of {what} is not right", given=given, allowed=str(refused)) from None
     return values
@@ -104,7 +104,7 @@ def each(form: Form, words: str) -> Form:
 
     def read_each(values: list[Any]) -> tuple[Any, ...]:
         if len(values) > MOST_ENTRIES:
-            raise Refused(f"at most {MOST_ENTRIES} entries")
+            raise MessageRefused(f"at most {MOST_ENTRIES} entries")
         return tuple([_one(form, value) for value in values])
 
     return Form(frozenset((list, tuple)), read_each, words)
@@ -124,7 +124,7 @@ def row(cls: Callable[..., Any], words: str, *forms: Form) -> Form:
 
     def read_row(values: list[Any]) -> Any:
         if len(values) != len(forms):
-            raise Refused(words)
+            raise MessageRefused(words)
         return cls(*[_one(form, value) for form, value in zip(forms, values)])
 
     return Form(frozenset((list, tuple)), read_row, words)
@@ -138,13 +138,13 @@ def record(cls: Any, forms: Mapping[str, Form], words: str) -> Form:
 
 def _one(form: Form, value: Any) -> Any:
     if type(value) not in form.types:
-        raise Refused(form.words)
+        raise MessageRefused(form.words)
     return value if form.read is None else form.read(value)
 
 
 def _integer(value: int) -> int:
     if not -_INTEGERS <= value < _INTEGERS:
-        raise Refused("a number of at most 64 bits")
+        raise MessageRefused("a number of at most 64 bits")
     return value
 
 
@@ -152,19 +152,19 @@ def _number(value: Union[int, float]) -> Union[int, float]:
     if type(value) is int:
         return _integer(value)
     if not math.isfinite(value):
-        raise Refused("a finite number")
+        raise MessageRefused("a finite number")
     return value
 
 
 def _text(value: str) -> str:
     if len(value) > MOST_CHARACTERS:
-        raise Refused(f"at most {MOST_CHARACTERS} characters")
+        raise MessageRefused(f"at most {MOST_CHARACTERS} characters")
     return value
 
 
 def _object(value: dict[str, Any]) -> dict[str, Any]:
     if len(value) > MOST_ENTRIES:
-        raise Refused(f"at most {MOST_ENTRIES} entries")
+        raise MessageRefused(f"at most {MOST_ENTRIES} entries")
     return value
 
 

@@ -20,7 +20,7 @@ from cordee.job.submit.prepare import create_run, prepare
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.testing.slurm import DisposableSlurm
-from cordee.testing.submitting import Placeable, SchedulerSite, Site
+from cordee.testing.submitting import Placeable, SchedulerSite, SubmitterSite
 
 HERE = Path(__file__).parent
 FAKES = HERE / "fakes"
@@ -37,7 +37,7 @@ def write_job(folder: Path) -> Path:
     return job
 
 
-class LocalSite(Site):
+class LocalSite(SubmitterSite):
     """This machine: a run is held while its keeper lives."""
 
     def __init__(self, folder: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from cordee.backends.slurm import asking
 from cordee.backends.slurm.asking import JobStatus, SlurmAsking
-from cordee.backends.slurm.node.commands import Job, SlurmError
+from cordee.backends.slurm.node.commands import QueuedJob, SlurmError
 from cordee.testing.clocks import give_clock
 
 
@@ -15,7 +15,7 @@ class Site:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.questions = 1000.0, []
-        self.jobs = [Job("1", "RUNNING", "None", "cordee:a")]
+        self.jobs = [QueuedJob("1", "RUNNING", "None", "cordee:a")]
         self.accounting: dict[str, JobStatus] | None = None
         self.away = False
         give_clock(monkeypatch, asking.__name__, time=lambda: self.now)
@@ -98,18 +98,18 @@ def test_a_job_that_was_placed_after_the_answer_is_not_in_it(site, ask):
 
 
 def test_it_is_remembered_since_when_a_job_is_gone(site, ask):
-    site.jobs = [Job("1", "FAILED", "None", "cordee:a")]
+    site.jobs = [QueuedJob("1", "FAILED", "None", "cordee:a")]
     first = ask("1").gone["1"]
     site.now += 90.0
     assert ask("1").gone["1"] == first
-    site.jobs = [Job("1", "PENDING", "BeginTime", "cordee:a")]
+    site.jobs = [QueuedJob("1", "PENDING", "BeginTime", "cordee:a")]
     site.now += 90.0
     assert ask("1").gone == {}
 
 
 @pytest.mark.parametrize("others", [1, 4])
 def test_since_when_a_job_is_gone_is_kept_whatever_others_ask_for(site, ask, others):
-    site.jobs = [Job("1", "FAILED", "None", "cordee:a"), Job("2", "RUNNING", "None", "cordee:b")]
+    site.jobs = [QueuedJob("1", "FAILED", "None", "cordee:a"), QueuedJob("2", "RUNNING", "None", "cordee:b")]
     site.now, gone_s = 1_000_000.0, 0.0
     for _ in range(18):
         site.now += 10.0
@@ -131,14 +131,14 @@ def test_a_job_that_another_command_has_just_named_is_in_the_next_answer(site, a
 
 
 def test_a_controller_that_does_not_answer_makes_nothing_forgotten(site, ask):
-    site.jobs = [Job("1", "FAILED", "None", "cordee:a")]
+    site.jobs = [QueuedJob("1", "FAILED", "None", "cordee:a")]
     first = ask("1").gone["1"]
     site.away, site.now = True, site.now + 90.0
     assert ask("1", age_s=0.0).gone == {"1": first}
 
 
 def test_what_nobody_asks_for_any_more_is_forgotten(site, ask):
-    site.jobs = [Job("1", "FAILED", "None", "cordee:a")]
+    site.jobs = [QueuedJob("1", "FAILED", "None", "cordee:a")]
     ask("1")
     site.now += 700.0
     answer = ask("2")
@@ -146,7 +146,7 @@ def test_what_nobody_asks_for_any_more_is_forgotten(site, ask):
 
 
 def test_what_others_learned_while_slurm_was_slow_to_answer_stays(site, ask, monkeypatch):
-    site.jobs = [Job("1", "FAILED", "None", "cordee:a"), Job("2", "RUNNING", "None", "cordee:b")]
+    site.jobs = [QueuedJob("1", "FAILED", "None", "cordee:a"), QueuedJob("2", "RUNNING", "None", "cordee:b")]
     quick = site._squeue
 
     def slow(**options):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cordee.control.agent.data_positions import DataPositions
-from cordee.control.supervisor.data_read import DataRead
+from cordee.control.supervisor.data_read import DataReadLog
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.wire import messages
 from cordee.wire.messages import DataSave
@@ -75,7 +75,7 @@ def said(rank, position, saves=(), attempt=1, begin=0, **more):
 
 
 def test_the_journal_is_told_of_begins_and_saves_and_of_the_rest_at_the_end(tmp_path):
-    data = DataRead(journal(tmp_path))
+    data = DataReadLog(journal(tmp_path))
     data.take([said(0, 8, given=4), said(1, 8, given=4)])
     data.write()
     data.take([said(0, 16, given=8)])
@@ -95,7 +95,7 @@ def test_the_journal_is_told_of_begins_and_saves_and_of_the_rest_at_the_end(tmp_
 
 
 def test_a_save_that_ranks_tell_one_after_another_is_told_again_with_all_of_them(tmp_path):
-    data = DataRead(journal(tmp_path))
+    data = DataReadLog(journal(tmp_path))
     for rank in (0, 1):
         data.take([said(rank, 8, [DataSave(8, given=4)], given=4)])
         data.write()
@@ -106,7 +106,7 @@ def test_a_save_that_ranks_tell_one_after_another_is_told_again_with_all_of_them
 
 
 def test_what_a_rank_does_not_count_is_not_taken_for_nothing(tmp_path):
-    data = DataRead(journal(tmp_path))
+    data = DataReadLog(journal(tmp_path))
     data.take([said(0, 8, given=4), said(1, None, begin=None)])
     data.write()
     assert written(tmp_path) == [(1, "c", [0], 8, 2, None, [])]

@@ -7,10 +7,10 @@ import os
 import pytest
 
 from cordee.machine.presence import gpu_variables
-from cordee.telemetry.node.samplers.gpu.attribution import Seen, View, look, of_job, of_rank
+from cordee.telemetry.node.samplers.gpu.attribution import GpuView, SeenGpu, look, of_job, of_rank
 from cordee.testing.nvml import FakeGpus
 
-FOUR = View(tuple(Seen(f"GPU-{letter * 8}-0000", "H100", f"0000:{bus}:00", minor) for letter, bus, minor in
+FOUR = GpuView(tuple(SeenGpu(f"GPU-{letter * 8}-0000", "H100", f"0000:{bus}:00", minor) for letter, bus, minor in
                   (("c", "a0", 2), ("a", "10", 0), ("b", "20", 1), ("d", "f0", 3))))  # fmt: skip
 A, B, C, D = (f"GPU-{letter * 8}-0000" for letter in "abcd")
 SLURM = {"SLURM_JOB_ID": "7"}
@@ -55,20 +55,20 @@ def test_what_is_not_known_is_said_and_not_guessed(env, words):
 
 
 def test_indices_count_what_a_cgroup_leaves_and_not_the_node():
-    alone = View(FOUR.devices[3:], hidden=3)
+    alone = GpuView(FOUR.devices[3:], hidden=3)
     assert of_rank({**SLURM, "CUDA_VISIBLE_DEVICES": "0", "SLURM_STEP_GPUS": "0,1,2,3"}, alone).devices == [D]
     assert of_rank({**SLURM, "CUDA_VISIBLE_DEVICES": "3"}, alone).devices is None
     assert of_rank(SLURM, alone).devices == [D]
 
 
 def test_indices_of_gpus_of_two_models_are_known_only_in_the_order_of_the_bus():
-    mixed = View((Seen(A, "H100", "0000:20:00"), Seen(B, "L4", "0000:10:00")))
+    mixed = GpuView((SeenGpu(A, "H100", "0000:20:00"), SeenGpu(B, "L4", "0000:10:00")))
     assert of_rank({"CUDA_VISIBLE_DEVICES": "0"}, mixed).devices is None
     assert of_rank({"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, mixed).devices == [B]
 
 
 def test_indices_where_gpus_are_split_are_refused_and_uuids_are_not():
-    split = View((Seen("MIG-1", "H100", "0000:10:00", 0, A), Seen("MIG-2", "H100", "0000:10:00", 0, A)))
+    split = GpuView((SeenGpu("MIG-1", "H100", "0000:10:00", 0, A), SeenGpu("MIG-2", "H100", "0000:10:00", 0, A)))
     assert of_rank({"CUDA_VISIBLE_DEVICES": "0"}, split).devices is None
     assert of_rank({**SLURM, "SLURM_JOB_GPUS": "0"}, split).devices is None
     assert of_rank({"CUDA_VISIBLE_DEVICES": "MIG-2"}, split).devices == ["MIG-2"]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from cordee.core.errors import UsageError
-from cordee.telemetry.node.samplers.gpu import SOURCES, GpuSource, _gpm, nvml_gpm, open_gpus
+from cordee.telemetry.node.samplers.gpu import SOURCES, GpuMetricSource, _gpm, nvml_gpm, open_gpus
 from cordee.telemetry.node.samplers.gpu._sharing import Sharing
-from cordee.telemetry.node.samplers.gpu.nvml_basic import NvmlSource
+from cordee.telemetry.node.samplers.gpu.nvml_basic import NvmlSampler
 from cordee.telemetry.node.samplers.gpu.nvml_gpm import NvmlGpmSource
 from cordee.testing.clocks import give_clock
 from cordee.testing.nvml import FakeGpus
@@ -39,12 +39,12 @@ def gpus(tmp_path, fake_nvml, monkeypatch) -> FakeGpus:
     return gpus
 
 
-def opened(source: GpuSource) -> GpuSource:
+def opened(source: GpuMetricSource) -> GpuMetricSource:
     assert source.probe() is None
     return source
 
 
-def values(source: GpuSource, device: int = 0) -> dict[str, float]:
+def values(source: GpuMetricSource, device: int = 0) -> dict[str, float]:
     """Return a sample of one device by metric."""
     sample = source.sample()
     names = [metric["name"] for metric in source.metrics()]
@@ -60,7 +60,7 @@ class TestGpm(GpuSourceContract):
 class TestBasic(GpuSourceContract):
     @pytest.fixture
     def opener(self, gpus, library):
-        return lambda wanted: NvmlSource(wanted, library=library)
+        return lambda wanted: NvmlSampler(wanted, library=library)
 
 
 def test_gpm_gives_ratios_and_bytes(gpus, library):
@@ -86,7 +86,7 @@ def test_power_and_throttling_are_means_of_the_drivers_counters(gpus, library):
 
 def test_without_counters_power_and_throttling_are_those_of_the_moment(gpus, library):
     gpus.device(0, power_mw=300_000, energy=None, violation_power=None, violation_thermal=None, throttle_reasons=0x84)
-    found = values(opened(NvmlSource(library=library)))
+    found = values(opened(NvmlSampler(library=library)))
     assert found["gpu_power_watts"] == 300
     assert found["gpu_throttle_power_ratio"] == 1
     assert found["gpu_throttle_thermal_ratio"] == 0
@@ -166,7 +166,7 @@ def test_gpus_without_gpm_are_refused_with_the_reason_and_have_basic_values(gpus
     reason = NvmlGpmSource(library=library).probe()
     assert reason is not None
     assert "Hopper" in reason
-    found = values(opened(NvmlSource(library=library)), 1)
+    found = values(opened(NvmlSampler(library=library)), 1)
     assert found["gpu_utilization_ratio"] == 0.7
     assert "gpu_sm_ratio" not in found
 
@@ -186,7 +186,7 @@ def test_instances_are_measured_by_themselves_and_know_their_share(gpus, library
 
 def test_counters_of_pcie_and_nvlink_become_rates_where_there_is_no_gpm(gpus, library):
     gpus.field(0, 197, "1000+5000").field(0, 138, "10+5", scope=0xFFFFFFFF)
-    source = opened(NvmlSource(library=library))
+    source = opened(NvmlSampler(library=library))
     before = time.monotonic()
     found = values(source)
     assert found["gpu_pcie_transmit_bytes_per_second"] > 5000 / (time.monotonic() - before + 1)
@@ -217,7 +217,7 @@ def test_processes_of_others_are_said(gpus, library, monkeypatch):
 )
 def test_a_driver_that_refuses_is_told_in_words(gpus, library, function, code, words):
     gpus.error(function, code)
-    for kind in (NvmlGpmSource, NvmlSource):
+    for kind in (NvmlGpmSource, NvmlSampler):
         assert words in (kind(library=library).probe() or "")
 
 
@@ -251,7 +251,7 @@ def test_structs_and_numbers_are_those_of_nvidias_own_module():
         _nvml.MemoryV2: pynvml.c_nvmlMemory_v2_t,
         _nvml.Utilization: pynvml.c_nvmlUtilization_t,
         _nvml.Violation: pynvml.c_nvmlViolationTime_t,
-        _nvml.Process: pynvml.c_nvmlProcessInfo_v3_t,
+        _nvml.NvmlProcess: pynvml.c_nvmlProcessInfo_v3_t,
         _nvml.FieldValue: pynvml.c_nvmlFieldValue_t,
         _nvml.Attributes: pynvml.c_nvmlDeviceAttributes,
         _nvml.GpmSupport: pynvml.c_nvmlGpmSupport_t,

@@ -15,19 +15,19 @@ from cordee.control.agent.binding import bound, devices_of
 from cordee.control.agent.gpus import GpuSampling
 from cordee.control.agent.inventory import read_slots
 from cordee.control.agent.rank_facts import RankFacts, read_ranks
-from cordee.control.agent.slots import Core, Gpu, Instance, NodeSlots, Slots
-from cordee.control.agent.world import World
+from cordee.control.agent.slots import AllocatableGpu, Core, Instance, NodeSlots, SlotAllocator
+from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import RankCommand
 from cordee.machine.presence import gpu_device_file
-from cordee.machine.task_callbacks import Watched
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import Task, TaskRunner
-from cordee.runs.plan import Checkpoints, Request, Sampling, Scheduler, Step, Tasks
+from cordee.runs.plan import Checkpoints, RunRequest, RunSampling, RunScheduler, RunStep, RunTasks
 from cordee.telemetry.node import recording_child
 from cordee.telemetry.node.blocklog import FACTS, GRID, SCHEMA, decode_json, encode_record, iter_records, merge_facts
 from cordee.telemetry.node.gpu_sampler import GpuSampler
 from cordee.telemetry.node.recording_child import whole_records
-from cordee.telemetry.node.samplers.gpu._base import GpuSource
-from cordee.telemetry.node.samplers.gpu.attribution import Seen, View
+from cordee.telemetry.node.samplers.gpu._base import GpuMetricSource
+from cordee.telemetry.node.samplers.gpu.attribution import GpuView, SeenGpu
 from cordee.testing.nvml import FakeGpus
 
 SOURCES = Path(gpus.__file__).parents[3]
@@ -41,17 +41,17 @@ def facts_of(records):
     return known
 
 
-def step_of(tasks, request=Request()):  # noqa: B008 - it cannot be changed
-    return Step(tasks, Checkpoints("/run/checkpoints"), request)
+def step_of(tasks, request=RunRequest()):  # noqa: B008 - it cannot be changed
+    return RunStep(tasks, Checkpoints("/run/checkpoints"), request)
 
 
-class Host(Watched):
+class Host(WatchedTasks):
     """An agent, as far as the sampling of GPUs knows it; what comes is in `records`."""
 
     def __init__(self, name, shown=()):
         super().__init__(lambda **told: TaskRunner(f"{name}/n/1", kill_s=5.0, **told))
         self.records = b""
-        self.slots = Slots(lambda: NodeSlots(tuple(Core(frozenset({cpu})) for cpu in range(4)), shown))
+        self.slots = SlotAllocator(lambda: NodeSlots(tuple(Core(frozenset({cpu})) for cpu in range(4)), shown))
 
     def add(self, records):
         self.records += records
@@ -70,11 +70,11 @@ def sample(tmp_path, monkeypatch):
         ranks.write_text(said)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        step = step_of(Tasks((), {}), Request(scheduler=Scheduler(exclusive)))
+        step = step_of(RunTasks((), {}), RunRequest(scheduler=RunScheduler(exclusive)))
 
         async def until():
             host = Host(tmp_path.name, gpus)
-            sampling = GpuSampling(host, "n", Sampling(0.1, source), step, SOURCES, ranks, host.slots, host.add)
+            sampling = GpuSampling(host, "n", RunSampling(0.1, source), step, SOURCES, ranks, host.slots, host.add)
             sampling.start()
             try:
                 while not condition(host):
@@ -115,7 +115,7 @@ def test_gpus_are_sampled_by_a_child_and_told_whose_they_are(sample, fake_nvml, 
 def test_ranks_on_instances_of_gpus_are_bound_near_them_once_the_driver_has_told_of_them(sample, fake_nvml, tmp_path):
     fake = FakeGpus(tmp_path / "fake", count=2, library=fake_nvml).instance(0, 0).instance(0, 1)
     near = (frozenset({0, 1}), frozenset({2, 3}))
-    shown = tuple(Gpu(f"0000:{index}0:00", fake.uuid(index), near[index]) for index in range(2))
+    shown = tuple(AllocatableGpu(f"0000:{index}0:00", fake.uuid(index), near[index]) for index in range(2))
     host = sample(lambda host: len(host.slots.has.gpus[0].instances) == 2, source="nvml", gpus=shown, **fake.env)
     host.slots.look_again()
     split, whole = host.slots.has.gpus
@@ -123,7 +123,7 @@ def test_ranks_on_instances_of_gpus_are_bound_near_them_once_the_driver_has_told
     assert {part.memory_bytes for part in split.instances} == {10 << 30}
     lists = [fake.instance_uuid(0, 0), fake.instance_uuid(0, 1), fake.uuid(1)]
     ranks = [RankCommand(rank, (), {"CUDA_VISIBLE_DEVICES": listed}, "/") for rank, listed in enumerate(lists)]
-    placed = bound(ranks, step_of(Tasks((), {}, bind="gpu")), 1, host.slots)
+    placed = bound(ranks, step_of(RunTasks((), {}, bind="gpu")), 1, host.slots)
     assert [sorted(rank.given.cpus) for rank in placed] == [[0], [1], [2, 3]]
     assert placed[0].given.gpus == (fake.instance_uuid(0, 0),)
 
@@ -173,7 +173,7 @@ def test_records_are_passed_on_whole_and_what_is_none_is_known():
     assert whole_records(b"WARNING: the driver says hello") == -1
 
 
-class TwoGpus(GpuSource):
+class TwoGpus(GpuMetricSource):
     """Two GPUs that say whose they are."""
 
     name = "two"
@@ -199,10 +199,10 @@ class TwoGpus(GpuSource):
 @pytest.mark.parametrize(
     ("view", "env", "holders", "of_rank_0", "of_gpu_a"),
     [
-        (View((Seen("GPU-a"), Seen("GPU-b"))), {"CUDA_VISIBLE_DEVICES": "GPU-a"}, {}, ["GPU-a"], [0]),
-        (View((Seen("GPU-a"), Seen("GPU-b"))), {}, {"GPU-a": [0], "GPU-b": [1]}, ["GPU-a"], [0]),
+        (GpuView((SeenGpu("GPU-a"), SeenGpu("GPU-b"))), {"CUDA_VISIBLE_DEVICES": "GPU-a"}, {}, ["GPU-a"], [0]),
+        (GpuView((SeenGpu("GPU-a"), SeenGpu("GPU-b"))), {}, {"GPU-a": [0], "GPU-b": [1]}, ["GPU-a"], [0]),
         (None, {}, {"GPU-a": [0, 1]}, ["GPU-a"], [0, 1]),
-        (View((Seen("GPU-a"), Seen("GPU-b"))), {}, {}, None, None),
+        (GpuView((SeenGpu("GPU-a"), SeenGpu("GPU-b"))), {}, {}, None, None),
     ],
 )
 def test_whose_a_gpu_is_is_told_by_variables_then_by_who_holds_its_memory_and_never_guessed(
@@ -224,7 +224,7 @@ def test_whose_a_gpu_is_is_told_by_variables_then_by_who_holds_its_memory_and_ne
 
 
 def test_the_agent_tells_its_ranks_through_a_file_that_is_whole_at_any_time(tmp_path):
-    world = World(1, ("n",), ("::1",), 2, "n", 0, "::1", 1, 2)
+    world = AttemptWorld(1, ("n",), ("::1",), 2, "n", 0, "::1", 1, 2)
     facts = RankFacts(tmp_path / "ranks.json")
     assert read_ranks(facts.path) == {}
     environments = [{"CUDA_VISIBLE_DEVICES": str(rank), "SECRET": "x"} for rank in range(2)]
@@ -239,11 +239,11 @@ def test_the_agent_tells_its_ranks_through_a_file_that_is_whole_at_any_time(tmp_
 
 
 GPUS = (
-    Gpu("0000:10:00", "GPU-aa"),
-    Gpu("0000:20:00", "GPU-bb"),
-    Gpu("0000:30:00", "GPU-cc", instances=(Instance("MIG-c1"), Instance("MIG-c2"))),
-    Gpu("0000:40:00", "GPU-dd"),
-    Gpu("0000:50:00"),
+    AllocatableGpu("0000:10:00", "GPU-aa"),
+    AllocatableGpu("0000:20:00", "GPU-bb"),
+    AllocatableGpu("0000:30:00", "GPU-cc", instances=(Instance("MIG-c1"), Instance("MIG-c2"))),
+    AllocatableGpu("0000:40:00", "GPU-dd"),
+    AllocatableGpu("0000:50:00"),
 )
 
 
@@ -278,11 +278,11 @@ def test_ranks_that_are_not_to_be_bound_say_why_and_others_where(tmp_path, monke
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(f"{text}\n")
     ranks = [RankCommand(rank, (), {}, "/") for rank in range(2)]
-    slots = Slots(lambda: read_slots(str(tmp_path)))
-    placed = bound(ranks, step_of(Tasks((), {}, bind="gpu")), 1, slots)
+    slots = SlotAllocator(lambda: read_slots(str(tmp_path)))
+    placed = bound(ranks, step_of(RunTasks((), {}, bind="gpu")), 1, slots)
     assert [rank.given.cpus for rank in placed] == [{0, 1}, {2, 3}]
     assert placed[1].given.words == "near GPU 0000:20:00: NUMA node 1, CPUs 2-3"
-    for tasks, words in ((Tasks((), {}), "not bound: bind is none"), (Tasks((), {}, "srun"), "by srun")):
+    for tasks, words in ((RunTasks((), {}), "not bound: bind is none"), (RunTasks((), {}, "srun"), "by srun")):
         unbound = bound(ranks, step_of(tasks), 1, slots)
         assert [(rank.given.cpus, rank.given.words) for rank in unbound] == [(None, words)] * 2
 

@@ -16,12 +16,12 @@ from cordee.telemetry.node.catalogue import GROUPS
 from cordee.telemetry.node.samplers import perf
 from cordee.telemetry.node.samplers.fabric import FabricSampler
 from cordee.telemetry.node.samplers.host import node_sampler, rank_sampler
-from cordee.telemetry.node.samplers.perf import SOFTWARE, Counter, NotAllowed
+from cordee.telemetry.node.samplers.perf import SOFTWARE, Counter, NoCounter
 from cordee.telemetry.node.samplers.power import PowerSampler
 from cordee.telemetry.node.samplers.pressure import PressureSampler
 from cordee.telemetry.node.samplers.share import CoreShares
 from cordee.telemetry.node.samplers.told import ToldFacts
-from cordee.telemetry.node.samplers.tree import Busy, Look
+from cordee.telemetry.node.samplers.tree import BusyProcess, TreeLook
 from cordee.testing.clocks import give_clock
 
 PRESSURE = "some avg10=1.00 avg60=1.00 avg300=1.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n"
@@ -203,7 +203,7 @@ def test_grace_and_cray_tell_their_own_power(kernel):
 
 
 def look(*pids, ticks=0):
-    return Look(0, 0, 0, 0, len(pids), {pid: Busy(ticks, 1) for pid in pids})
+    return TreeLook(0, 0, 0, 0, len(pids), {pid: BusyProcess(ticks, 1) for pid in pids})
 
 
 def test_cores_that_ranks_share_count_for_each_in_part(kernel, monkeypatch):
@@ -288,7 +288,7 @@ def counter_of_page_faults():
     """Return a counter that every machine has (PERF_COUNT_SW_PAGE_FAULTS), or None and why not."""
     try:
         return Counter(os.getpid(), SOFTWARE, 2), ""
-    except NotAllowed as error:
+    except NoCounter as error:
         return None, str(error)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.control.agent.output import Tail
+from cordee.control.agent.output import LastOutput
 from cordee.machine.last_words import reason_in
 from cordee.machine.tasks import STDERR, STDOUT
 
@@ -68,7 +68,7 @@ def test_the_reason_is_the_last_line_that_can_be_one(printed: str, signal: str |
 
 
 def test_standard_error_goes_before_standard_output() -> None:
-    tail = Tail()
+    tail = LastOutput()
     tail.add(STDOUT, b"done\n")
     assert tail.message() == "done"
     tail.add(STDERR, WANDB.encode())

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from cordee.control.agent.world import World
+from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import RankCommand, make_launch
 from cordee.machine import process_tree as processes
 from cordee.machine.memory_limits import NodeFolder, name_of_user
-from cordee.machine.task_callbacks import Watched
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import TaskExit, TaskRunner
-from cordee.runs.plan import Checkpoints, Plan, Request, Sampling, Step, Tasks, Timeouts
+from cordee.runs.plan import Checkpoints, RunPlan, RunRequest, RunSampling, RunStep, RunTasks, RunTimeouts
 
 WAIT_S = 30.0
 SIZE = 4
@@ -28,7 +28,7 @@ SRUN = -1
 FAKE_SRUN = Path(__file__).parent / "fake_srun.py"
 
 
-class Host(Watched):
+class Host(WatchedTasks):
     """An agent, as far as a launch knows it."""
 
     def __init__(self, run: str, node: str, folder: Path) -> None:
@@ -38,13 +38,13 @@ class Host(Watched):
         self.output: dict[tuple[int, int], bytes] = {}
         self.ended: dict[int, TaskExit] = {}
 
-    def rank_started(self, world: World, rank: int, pid: int) -> None:
+    def rank_started(self, world: AttemptWorld, rank: int, pid: int) -> None:
         self.started[rank] = pid
 
-    def rank_output(self, world: World, rank: int, stream: int, data: bytes) -> None:
+    def rank_output(self, world: AttemptWorld, rank: int, stream: int, data: bytes) -> None:
         self.output[rank, stream] = self.output.get((rank, stream), b"") + data
 
-    def rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
+    def rank_ended(self, world: AttemptWorld, rank: int, ended: TaskExit) -> None:
         assert rank not in self.ended, "a rank ends once"
         self.ended[rank] = ended
 
@@ -54,16 +54,18 @@ class Party:
 
     def __init__(self, kind: str, folder: Path, argv: tuple[str, ...], env: dict[str, str], **more: Any) -> None:
         names = ("n1",) if kind == "fork" else ("n1", "n2")
-        step = Step(
-            Tasks(argv, env, kind, mpi=more.get("mpi")), Checkpoints(str(folder)), Request(len(names), cpus_per_rank=2)
+        step = RunStep(
+            RunTasks(argv, env, kind, mpi=more.get("mpi")),
+            Checkpoints(str(folder)),
+            RunRequest(len(names), cpus_per_rank=2),
         )
-        timeouts = Timeouts(more.get("connect_s", WAIT_S), 1.0, 10.0, 60.0, 2.0, 6.0)
-        plan = Plan("r", "slurm", str(folder), str(folder), str(folder), (step,), timeouts, Sampling(1.0))
+        timeouts = RunTimeouts(more.get("connect_s", WAIT_S), 1.0, 10.0, 60.0, 2.0, 6.0)
+        plan = RunPlan("r", "slurm", str(folder), str(folder), str(folder), (step,), timeouts, RunSampling(1.0))
         hosts = [Host(folder.name, name, folder) for name in reversed(names)]
         self.hosts = hosts[::-1]
         self.launches, self.commands = [], []
         for index, host in enumerate(self.hosts):
-            world = World(1, names, ("::1",) * len(names), SIZE // len(names), names[index], index, "::1", 1, 2)
+            world = AttemptWorld(1, names, ("::1",) * len(names), SIZE // len(names), names[index], index, "::1", 1, 2)
             self.launches.append(make_launch(kind, host, plan, world))
             self.commands.append(
                 [RankCommand(rank, argv, {**env, "RANK": str(rank)}, str(folder)) for rank in world.local_ranks]

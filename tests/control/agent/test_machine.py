@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from cordee import wire
-from cordee.control.agent.machine import Machine
+from cordee.control.agent.machine import NodeTasks
 from cordee.core.errors import WireError
 from cordee.runs.folder import RunFolder
 
@@ -24,7 +24,7 @@ def test_an_agent_that_looks_for_its_supervisor_on_a_disk_that_stands_still_goes
 
     async def look():
         looking = asyncio.ensure_future(
-            Machine().connect(RunFolder(tmp_path), "n0", on_message=lambda *_: None, on_close=lambda *_: None)
+            NodeTasks().connect(RunFolder(tmp_path), "n0", on_message=lambda *_: None, on_close=lambda *_: None)
         )
         await asyncio.sleep(0.05)
         waits = not looking.done()

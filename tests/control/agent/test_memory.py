@@ -14,7 +14,7 @@ import pytest
 
 from cordee.control.agent import channels
 from cordee.control.agent.channels import NoRoom, RankChannels
-from cordee.control.launch.srun_handover import ERR, OUT, WORD, Handover, Order
+from cordee.control.launch.srun_handover import ERR, OUT, WORD, Handover, RankOrder
 from cordee.machine import memory_limits as memory
 from cordee.machine.memory_limits import NodeFolder, folders_of, name_of_user, sweep_abandoned
 from cordee.wire.channel import ChannelWriter
@@ -116,7 +116,7 @@ def plant(meeting, argv, env):
     """Write an order as an agent does, and open the FIFOs for reading."""
     opened = meeting.open_for_reading()
     whole = {"PATH": os.environ["PATH"], "CORDEE_TASK": "run/n1/1/rank-1-0", **env}
-    meeting.write_order(Order(tuple(argv), whole, "/", True))
+    meeting.write_order(RankOrder(tuple(argv), whole, "/", True))
     return opened
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from cordee.control.agent.attempt import with_lease
 from cordee.control.agent.lease import LEASE_OVER
-from cordee.control.agent.orders import Orders
+from cordee.control.agent.orders import OrderTaker
 from cordee.control.agent.reporting import Reporting
 from cordee.control.agent.seeking import pauses
-from cordee.control.agent.troubles import Troubles
+from cordee.control.agent.troubles import NodeTroubles
 from cordee.control.agent.uplink import Uplink
 from cordee.core.errors import WireError
 from cordee.machine.tasks import TaskExit
-from cordee.testing.simulation import Case, Script, simulate
+from cordee.testing.simulation import Case, RunScript, simulate
 from cordee.wire import messages
 from cordee.wire.messages import FROM_SUPERVISOR
 
@@ -35,10 +35,10 @@ class Party:
     """Orders with an uplink, and what was done of them."""
 
     def __init__(self):
-        self.done, self.troubles = [], Troubles("n1")
+        self.done, self.troubles = [], NodeTroubles("n1")
         self.uplink = Uplink(8.0, 1.0, self.done.append)
         note = {cls: lambda order, body: self.done.append(order) for cls in FROM_SUPERVISOR.classes.values()}
-        self.orders = Orders(
+        self.orders = OrderTaker(
             self.uplink, self.troubles, self.uplink.welcome, {**note, messages.Clock: lambda order, body: 1 / 0}
         )
         self.connect()
@@ -134,14 +134,14 @@ def test_a_gap_in_the_numbers_ends_the_connection():
 
 
 def test_an_agent_has_somebody_for_every_order(monkeypatch):
-    tables, make = [], Orders.__init__
+    tables, make = [], OrderTaker.__init__
 
     def kept(orders, *parts):
         make(orders, *parts)
         tables.append({*orders.handlers, messages.Welcome})
 
-    monkeypatch.setattr(Orders, "__init__", kept)
-    assert simulate(Case(1, Script(), ())).violations == []
+    monkeypatch.setattr(OrderTaker, "__init__", kept)
+    assert simulate(Case(1, RunScript(), ())).violations == []
     assert tables
     assert all(table == set(FROM_SUPERVISOR.classes.values()) for table in tables)
 
@@ -161,7 +161,7 @@ def test_an_acknowledgement_renews_the_lease_of_what_it_answers(of_s, over):
 
 
 def test_troubles_are_told_once_each_and_not_without_end():
-    troubles = Troubles("n1")
+    troubles = NodeTroubles("n1")
     for number in (*range(100), 0):
         troubles.tell(f"trouble {number}")
     assert troubles.texts == [f"trouble {number}" for number in range(20)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cordee.client.place import encoded
+from cordee.client.layout import encoded
 from cordee.control.agent.rank_layout import places_of_command, split_places
-from cordee.control.agent.world import World
+from cordee.control.agent.world import AttemptWorld
 from cordee.telemetry.node.blocklog import FACTS, decode_json, iter_records
 
 PLACE = encoded({"dp": (3, 8), "tp": (1, None)}, "mesh")
@@ -18,7 +18,7 @@ def devices(record):
 
 def world(ranks_per_node=4, nodes=2):
     names = tuple(f"n{at}" for at in range(nodes))
-    return World(2, names, names, ranks_per_node, "n1", 1, "n0", 1, 2)
+    return AttemptWorld(2, names, names, ranks_per_node, "n1", 1, "n0", 1, 2)
 
 
 def test_a_place_becomes_facts_of_the_rank_and_other_events_stay():

@@ -6,20 +6,20 @@ import pytest
 
 from cordee.control.agent.rank_commands import RankCommands, RankEnvironment
 from cordee.control.agent.ranks import base_environment, rank_environment
-from cordee.control.agent.slots import Core, Gpu, NodeSlots, Slots
-from cordee.control.agent.world import World
-from cordee.runs.plan import Checkpoints, Plan, Request, Sampling, Step, Tasks, Timeouts
+from cordee.control.agent.slots import AllocatableGpu, Core, NodeSlots, SlotAllocator
+from cordee.control.agent.world import AttemptWorld
+from cordee.runs.plan import Checkpoints, RunPlan, RunRequest, RunSampling, RunStep, RunTasks, RunTimeouts
 
 
 def environment(
     argv: list[str], nodes: int = 2, inherited: dict[str, str] | None = None, **more: object
 ) -> dict[str, str]:
     names = tuple(f"local-{index}" for index in range(nodes))
-    world = World(1, names, ("10.0.0.1",) * nodes, 1, names[-1], nodes - 1, "10.0.0.1", 23456, 23457)
-    tasks = Tasks(tuple(argv), {})._replace(**more)
-    step = Step(tasks, Checkpoints("/run/checkpoints"), Request(nodes, cpus_per_rank=1))
-    timeouts = Timeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
-    plan = Plan("r", "local", "/job", "/job", "/run", (step,), timeouts, Sampling(1.0))
+    world = AttemptWorld(1, names, ("10.0.0.1",) * nodes, 1, names[-1], nodes - 1, "10.0.0.1", 23456, 23457)
+    tasks = RunTasks(tuple(argv), {})._replace(**more)
+    step = RunStep(tasks, Checkpoints("/run/checkpoints"), RunRequest(nodes, cpus_per_rank=1))
+    timeouts = RunTimeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
+    plan = RunPlan("r", "local", "/job", "/job", "/run", (step,), timeouts, RunSampling(1.0))
     return rank_environment(base_environment(inherited or {}, tasks), plan, world, nodes - 1, "/channel")
 
 
@@ -97,13 +97,16 @@ class Nowhere:
 )
 def test_a_rank_has_as_many_threads_as_cores_unless_the_job_says_how_many(bind, more, threads) -> None:
     cores = tuple(Core(frozenset({core, core + 8}), int(core > 5)) for core in range(8))
-    gpus = (Gpu("0", "GPU-0", frozenset({*range(6), *range(8, 14)})), Gpu("1", "GPU-1", frozenset({6, 7, 14, 15})))
-    tasks = Tasks(("python", "train.py"), more.pop("env", {}), bind=bind)
-    step = Step(tasks, Checkpoints("/run/checkpoints"), Request(1, **more))
-    timeouts = Timeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
-    plan = Plan("r", "slurm", "/job", "/job", "/run", (step,), timeouts, Sampling(1.0))
+    gpus = (
+        AllocatableGpu("0", "GPU-0", frozenset({*range(6), *range(8, 14)})),
+        AllocatableGpu("1", "GPU-1", frozenset({6, 7, 14, 15})),
+    )
+    tasks = RunTasks(("python", "train.py"), more.pop("env", {}), bind=bind)
+    step = RunStep(tasks, Checkpoints("/run/checkpoints"), RunRequest(1, **more))
+    timeouts = RunTimeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
+    plan = RunPlan("r", "slurm", "/job", "/job", "/run", (step,), timeouts, RunSampling(1.0))
     environment = RankEnvironment(base_environment({}, tasks))
-    slots, nowhere = Slots(lambda: NodeSlots(cores, gpus)), Nowhere()
+    slots, nowhere = SlotAllocator(lambda: NodeSlots(cores, gpus)), Nowhere()
     commands = RankCommands(plan, nowhere, nowhere, environment, slots, lambda env, rank: env)
-    world = World(1, ("n",), ("10.0.0.1",), 2, "n", 0, "10.0.0.1", 23456, 23457)
+    world = AttemptWorld(1, ("n",), ("10.0.0.1",), 2, "n", 0, "10.0.0.1", 23456, 23457)
     assert [rank.env["OMP_NUM_THREADS"] for rank in commands.of(world)] == threads

@@ -14,17 +14,17 @@ import pytest
 
 from cordee.backends.slurm.node.commands import SlurmError
 from cordee.control.agent import rescue
-from cordee.control.agent.allocation import Allocation
+from cordee.control.agent.allocation import JobStart
 from cordee.control.agent.identity import agent_file, identity, read_record
 from cordee.control.agent.rescue import Rescue, claim_node
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter
-from cordee.runs.plan import Checkpoints, Plan, Sampling, Segment, Step, Tasks, Timeouts
+from cordee.runs.plan import Checkpoints, RunPlan, RunSampling, RunSegment, RunStep, RunTasks, RunTimeouts
 
-HERE = Allocation("7", 0, "n1")
-STEP = Step(Tasks(("true",), {}), Checkpoints("/run/checkpoints"), segment=Segment("requeue"))
-PLAN = Plan("r", "slurm", "/", "/", "/run", (STEP,), Timeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0), Sampling(1.0))
+HERE = JobStart("7", 0, "n1")
+STEP = RunStep(RunTasks(("true",), {}), Checkpoints("/run/checkpoints"), segment=RunSegment("requeue"))
+PLAN = RunPlan("r", "slurm", "/", "/", "/run", (STEP,), RunTimeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0), RunSampling(1.0))
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def other(folder):
     process = subprocess.Popen(["sleep", "600"])
     seen = processes.read_process(process.pid)
 
-    def record(incarnation: int, here: Allocation = HERE) -> subprocess.Popen[bytes]:
+    def record(incarnation: int, here: JobStart = HERE) -> subprocess.Popen[bytes]:
         mine = {**identity(), "pid": process.pid, "start_ticks": seen.start_ticks}
         write_atomically(
             agent_file(folder, here.node), json.dumps({**mine, **here.document(), "incarnation": incarnation})
@@ -70,7 +70,7 @@ def test_an_agent_that_is_to_be_replaced_is_killed(folder, other):
 
 def test_what_an_earlier_start_of_the_job_left_is_killed(folder, other):
     process = other(3)
-    assert claim_node(folder, Allocation("7", 1, "n1"), 0) == 4
+    assert claim_node(folder, JobStart("7", 1, "n1"), 0) == 4
     assert process.wait(10) == -9
 
 
@@ -82,7 +82,7 @@ def unled() -> bool:
     return False
 
 
-class Fated(Allocation):
+class Fated(JobStart):
     """An allocation whose fate is known."""
 
     asked: list[str] = []
@@ -188,7 +188,7 @@ def test_of_many_agents_that_are_told_to_end_few_ask_and_one_brings_the_run_back
     monkeypatch.setattr(rescue, "expand_nodes", lru_cache(rescue.expand_nodes))
     asked, brought = [], []
 
-    class Counted(Allocation):
+    class Counted(JobStart):
         def fate(self) -> str:
             asked.append(self.node)
             return "running" if len(asked) < 4 else "killed"
@@ -325,7 +325,7 @@ BEGAN = datetime(2026, 11, 21, 12, 0, 0).timestamp()
 )
 def test_a_batch_host_that_is_or_was_lost_is_seen(scontrol, job, node, lost):
     scontrol(job, node)
-    assert Allocation("7", 0, "n1", BEGAN).look() == ("running", lost)
+    assert JobStart("7", 0, "n1", BEGAN).look() == ("running", lost)
 
 
 def test_thousands_of_agents_without_a_supervisor_hardly_ask_the_controller(folder, monkeypatch):
@@ -337,7 +337,7 @@ def test_thousands_of_agents_without_a_supervisor_hardly_ask_the_controller(fold
     monkeypatch.setattr(rescue, "expand_nodes", lru_cache(rescue.expand_nodes))
     asked: list[str] = []
 
-    class Counted(Allocation):
+    class Counted(JobStart):
         def look(self) -> tuple[str, bool]:
             asked.append(self.node)
             return "running", False
@@ -363,7 +363,7 @@ def test_one_of_many_agents_brings_the_run_back_and_the_others_leave_it_to_it(fo
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-19]")
     brought: list[str] = []
 
-    class Slow(Allocation):
+    class Slow(JobStart):
         def look(self) -> tuple[str, bool]:
             return "running", False
 

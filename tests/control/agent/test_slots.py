@@ -8,7 +8,7 @@ import pytest
 
 from cordee.control.agent import inventory
 from cordee.control.agent.inventory import read_slots
-from cordee.control.agent.slots import CannotGive, Core, Gpu, Instance, NodeSlots, Slots
+from cordee.control.agent.slots import AllocatableGpu, CannotGive, Core, Instance, NodeSlots, SlotAllocator
 from cordee.machine.affinity import range_list
 
 GIB = 1 << 30
@@ -25,7 +25,9 @@ def cpus(text: str) -> frozenset[int]:
 def gh200() -> NodeSlots:
     """Four Grace Hoppers: 72 cores each on nodes 0-3."""
     cores = tuple(Core(frozenset({cpu}), cpu // 72) for cpu in range(288))
-    gpus = (Gpu(f"00{chip}9:01:00", f"GPU-{chip}", cpus(f"{72 * chip}-{72 * chip + 71}")) for chip in range(4))
+    gpus = (
+        AllocatableGpu(f"00{chip}9:01:00", f"GPU-{chip}", cpus(f"{72 * chip}-{72 * chip + 71}")) for chip in range(4)
+    )
     return NodeSlots(cores, tuple(gpus), 480 * GIB)
 
 
@@ -36,16 +38,16 @@ def dgx(allowed: frozenset[int] = cpus("0-223")) -> NodeSlots:
     for gpu in range(8):
         first = 56 * (gpu // 4)
         near = cpus(f"{first}-{first + 55},{first + 112}-{first + 167}") & allowed
-        gpus.append(Gpu(f"0000:{16 * gpu + 27:02x}:00", f"GPU-{gpu}", near))
+        gpus.append(AllocatableGpu(f"0000:{16 * gpu + 27:02x}:00", f"GPU-{gpu}", near))
     return NodeSlots(tuple(core for core in cores if core.cpus), tuple(gpus), 2048 * GIB)
 
 
-def ranks(slots: Slots, count: int) -> dict[str, tuple[str, ...]]:
+def ranks(slots: SlotAllocator, count: int) -> dict[str, tuple[str, ...]]:
     return {f"rank-1-{rank}": (slots.has.gpus[rank].name,) for rank in range(count)}
 
 
 def test_on_grace_hopper_each_rank_gets_its_own_chip():
-    slots = Slots(gh200)
+    slots = SlotAllocator(gh200)
     given = list(slots.give(ranks(slots, 4)).values())
     assert [range_list(one.cpus) for one in given] == ["0-71", "72-143", "144-215", "216-287"]
     assert given[1].words == "near GPU 0019:01:00: NUMA node 1, CPUs 72-143"
@@ -53,7 +55,7 @@ def test_on_grace_hopper_each_rank_gets_its_own_chip():
 
 
 def test_four_ranks_at_a_socket_share_its_cores_by_whole_ones():
-    slots = Slots(dgx)
+    slots = SlotAllocator(dgx)
     given = [one.cpus for one in slots.give(ranks(slots, 8)).values()]
     assert range_list(given[0]) == "0-13,112-125"
     assert range_list(given[7]) == "98-111,210-223"
@@ -61,16 +63,16 @@ def test_four_ranks_at_a_socket_share_its_cores_by_whole_ones():
 
 
 def test_where_there_are_fewer_cores_than_ranks_they_are_shared_and_it_is_said():
-    few = Slots(lambda: dgx(frozenset({0, 112, 1, 113, 60})))
+    few = SlotAllocator(lambda: dgx(frozenset({0, 112, 1, 113, 60})))
     given = few.give(ranks(few, 4)).values()
     assert {one.cpus for one in given} == {frozenset({0, 1, 112, 113})}
     assert all("shared by 4 ranks" in one.words for one in given)
-    uneven = Slots(lambda: dgx(frozenset({0, 1, 2, 3, 112})))
+    uneven = SlotAllocator(lambda: dgx(frozenset({0, 1, 2, 3, 112})))
     assert [sorted(one.cpus) for one in uneven.give(ranks(uneven, 3)).values()] == [[0, 112], [1], [2, 3]]
 
 
 def test_a_rank_whose_gpu_is_not_known_or_near_nothing_stays_where_it_is():
-    slots = Slots(lambda: dgx(frozenset({60, 61})))
+    slots = SlotAllocator(lambda: dgx(frozenset({60, 61})))
     given = slots.give({"unknown": (), "elsewhere": ("GPU-0",)})
     assert [(one.cpus, one.words) for one in given.values()] == [
         (None, "not bound: its GPU is not known"),
@@ -79,7 +81,7 @@ def test_a_rank_whose_gpu_is_not_known_or_near_nothing_stays_where_it_is():
 
 
 def test_what_was_taken_back_is_given_again_as_before():
-    slots = Slots(dgx)
+    slots = SlotAllocator(dgx)
     first = slots.give(ranks(slots, 8))
     with pytest.raises(CannotGive, match="holds slots already"):
         slots.give(ranks(slots, 8))
@@ -89,7 +91,7 @@ def test_what_was_taken_back_is_given_again_as_before():
 
 
 def test_cores_that_a_task_holds_are_nobody_elses():
-    slots = Slots(dgx)
+    slots = SlotAllocator(dgx)
     held = slots.give({"first": ("GPU-0",)})["first"]
     assert range_list(held.cpus) == "0-55,112-167"
     assert slots.give({"far": ("GPU-4",)})["far"].cpus == cpus("56-111,168-223")
@@ -99,24 +101,24 @@ def test_cores_that_a_task_holds_are_nobody_elses():
 
 
 def test_as_many_threads_fall_to_a_rank_as_it_has_whole_cores():
-    slots = Slots(dgx)
+    slots = SlotAllocator(dgx)
     assert {one.cores for one in slots.give(ranks(slots, 8)).values()} == {14}
-    few = Slots(lambda: dgx(frozenset({0, 112, 1, 113, 60})))
+    few = SlotAllocator(lambda: dgx(frozenset({0, 112, 1, 113, 60})))
     assert {one.cores for one in few.give(ranks(few, 4)).values()} == {1}
     assert few.give({"unknown": ()})["unknown"].cores == 0
 
 
 def test_a_gpu_is_shared_by_those_who_ask_at_once_and_by_nobody_later():
-    slots = Slots(gh200)
+    slots = SlotAllocator(gh200)
     given = slots.give({"a": ("GPU-2",), "b": ("GPU-2",)})
     assert [range_list(one.cpus) for one in given.values()] == ["144-179", "180-215"]
     with pytest.raises(CannotGive, match="c asks for a GPU that b holds"):
         slots.give({"c": ("GPU-2",)})
 
 
-def split() -> Slots:
+def split() -> SlotAllocator:
     """One of the GPUs is split into two instances, as its driver has told."""
-    slots = Slots(gh200)
+    slots = SlotAllocator(gh200)
     slots.learn({name: {"parent": "GPU-0", "memory_bytes": 10 * GIB} for name in ("MIG-b", "MIG-a")})
     slots.learn({"GPU-1": {"memory_bytes": 96 * GIB}, "GPU-x": {"memory_bytes": 1}, "MIG-x": {"parent": "GPU-x"}})
     return slots
@@ -171,5 +173,5 @@ def test_a_node_is_read_from_its_kernel_within_what_may_be_used(tmp_path: Path, 
         (tmp_path / name).write_text(f"{text}\n")
     found = read_slots(str(tmp_path))
     assert found.cores == (Core(cpus("0"), 0), Core(cpus("1"), 0), Core(cpus("2,6"), 1), Core(cpus("7"), 1))
-    assert found.gpus == (Gpu("0000:10:00", "GPU-a", cpus("2,6-7")),)
+    assert found.gpus == (AllocatableGpu("0000:10:00", "GPU-a", cpus("2,6-7")),)
     assert found.memory_bytes == 64 << 10

@@ -15,11 +15,11 @@ from cordee.backends.slurm.node.commands import expand_nodes, fold_nodes
 from cordee.backends.slurm.node.world import fold_counts, slurm_environment
 from cordee.client.variables import SLURM_WORLD
 from cordee.control.agent.ranks import base_environment, rank_environment
-from cordee.control.agent.world import World
-from cordee.runs.plan import Checkpoints, Plan, Request, Sampling, Step, Tasks, Timeouts
+from cordee.control.agent.world import AttemptWorld
+from cordee.runs.plan import Checkpoints, RunPlan, RunRequest, RunSampling, RunStep, RunTasks, RunTimeouts
 
 RECORDED = Path(__file__).parent / "recorded"
-WORLD = World(1, ("n1", "n3"), ("10.0.0.1", "10.0.0.3"), 2, "n3", 1, "10.0.0.1", 23456, 23457)
+WORLD = AttemptWorld(1, ("n1", "n3"), ("10.0.0.1", "10.0.0.3"), 2, "n3", 1, "10.0.0.1", 23456, 23457)
 # Of the process manager, the step's own connection, or the process itself: nothing that a forked rank has.
 NOT_OURS = {
     "SLURM_LAUNCH_NODE_IPADDR",
@@ -45,10 +45,10 @@ def recorded(name: str) -> dict[str, str]:
 
 
 def environment(inherited: dict[str, str], launch: str = "fork", **request: Any) -> dict[str, str]:
-    tasks = Tasks(("python", "train.py"), {}, launch)
-    step = Step(tasks, Checkpoints("/run/checkpoints"), Request(**{"cpus_per_rank": 2, **request}))
-    timeouts = Timeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
-    plan = Plan("r", "slurm", "/job", "/job", "/run", (step,), timeouts, Sampling(1.0))
+    tasks = RunTasks(("python", "train.py"), {}, launch)
+    step = RunStep(tasks, Checkpoints("/run/checkpoints"), RunRequest(**{"cpus_per_rank": 2, **request}))
+    timeouts = RunTimeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
+    plan = RunPlan("r", "slurm", "/job", "/job", "/run", (step,), timeouts, RunSampling(1.0))
     env = rank_environment(base_environment(inherited, tasks), plan, WORLD, 3, "/channel")
     return {key: value for key, value in env.items() if key.startswith("SLURM")}
 

@@ -6,10 +6,10 @@ import os
 
 from cordee.control.agent import channels
 from cordee.control.agent.data_positions import DataPositions
-from cordee.control.agent.machine import Machine
-from cordee.control.agent.telemetry import Telemetry
+from cordee.control.agent.machine import NodeTasks
+from cordee.control.agent.telemetry import NodeTelemetry
 from cordee.machine import memory_limits as memory
-from cordee.runs.plan import Sampling
+from cordee.runs.plan import RunSampling
 from cordee.telemetry.node.blocklog import (
     EVENTS,
     FACTS,
@@ -24,7 +24,7 @@ from cordee.telemetry.node.blocklog import (
 from cordee.wire.channel import ChannelWriter
 from cordee.wire.connection import MAX_FRAME_BYTES
 
-SAMPLING = Sampling(1.0)
+SAMPLING = RunSampling(1.0)
 METRICS = [{"name": "gpu_sm_ratio", "unit": "ratio", "source": "x"}]
 
 
@@ -58,7 +58,7 @@ class Supervisor:
 
 
 def new_telemetry(channels, pids=dict):
-    return Telemetry("n", channels, pids, SAMPLING, Machine().samplers("n", pids, SAMPLING, 1))
+    return NodeTelemetry("n", channels, pids, SAMPLING, NodeTasks().samplers("n", pids, SAMPLING, 1))
 
 
 def of_gpus(moment):

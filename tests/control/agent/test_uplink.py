@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from cordee.control.agent.lease import Lease
+from cordee.control.agent.lease import NodeLease
 from cordee.control.agent.uplink import Uplink, begins_anew
 from cordee.core.errors import WireError
 from cordee.wire import messages
@@ -60,7 +60,7 @@ def run(test):
 
 
 def test_a_lease_counts_from_what_the_agent_said_and_not_from_when_the_answer_came():
-    lease = Lease(8.0)
+    lease = NodeLease(8.0)
     assert lease.over(0.0)
     lease.renew(10.0)
     lease.renew(3.0)  # an answer that was held up
@@ -145,7 +145,7 @@ def test_a_connection_over_which_nothing_is_heard_is_given_up_before_the_lease_i
         assert (wire.aborted, uplink.lease_is_over()) == (None, False)
         uplink.closed()
         wire, _ = met(uplink, welcome(of=now - 5.0))
-        uplink.lease = Lease(6.0)
+        uplink.lease = NodeLease(6.0)
         uplink.lease.renew(now - 5.0)
         uplink.beat()
         assert "not heard" in wire.aborted
@@ -157,11 +157,11 @@ def test_a_connection_over_which_nothing_is_heard_is_given_up_before_the_lease_i
 def test_a_supervisor_that_never_answers_is_given_up():
     def test(uplink):
         wire = Wire()
-        uplink.lease = Lease(60.0)
+        uplink.lease = NodeLease(60.0)
         uplink.connected(wire)
         uplink.beat()
         assert wire.aborted is None
-        uplink.lease = Lease(-1.0)
+        uplink.lease = NodeLease(-1.0)
         uplink.beat()
         assert "did not answer" in wire.aborted
 

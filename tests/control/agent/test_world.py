@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.control.agent.world import World, encode_places
+from cordee.control.agent.world import AttemptWorld, encode_places
 from cordee.wire.messages import Ranks
 
 ORDER = Ranks(2, "fork", 4, "b", 1, "::1", 1, 2, None, 3)
@@ -21,7 +21,7 @@ ORDER = Ranks(2, "fork", 4, "b", 1, "::1", 1, 2, None, 3)
     ids=["nodes of a cluster", "one machine", "odd names", "in no order"],
 )
 def test_a_world_is_read_as_it_was_written(nodes, addresses):
-    world = World.from_order(ORDER, encode_places(nodes, addresses))
+    world = AttemptWorld.from_order(ORDER, encode_places(nodes, addresses))
     assert world.nodes == tuple(nodes)
     assert world.addresses == tuple(addresses)
     assert (world.attempt, world.node_rank, world.resume_from, world.epoch) == (2, 1, None, 3)

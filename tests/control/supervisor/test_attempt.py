@@ -9,29 +9,29 @@ import pytest
 from cordee.control.supervisor.attempt import Attempt
 from cordee.control.supervisor.beginning import Beginning
 from cordee.control.supervisor.nodes import Nodes
-from cordee.control.supervisor.outcomes import Outcome
+from cordee.control.supervisor.outcomes import AttemptOutcome
 from cordee.control.supervisor.vocabulary import (
+    AgentCame,
     AgentLost,
+    AgentSaid,
     AskToStop,
     AttemptOver,
     AttemptStopped,
-    Begin,
+    BeginAttempt,
     Closed,
-    ContainerLost,
-    Hello,
+    ContainerGone,
     NoSuccessor,
     Order,
     Ordered,
     Passed,
     RankNews,
-    Said,
-    Start,
-    Stop,
+    StartRanks,
+    StopRanks,
     Write,
 )
 from cordee.wire import messages
 
-CANCELLED = Outcome("cancelled", reason="cancelled by you")
+CANCELLED = AttemptOutcome("cancelled", reason="cancelled by you")
 PEER = "NCCL: connection closed by remote peer"
 
 
@@ -51,7 +51,7 @@ class Led:
         self.nodes = Nodes(["a", "b"], epoch=2, segment=1, lost_s=20.0)
         for name in ("a", "b"):
             hello = messages.Hello(1, 7, 1, "h", "3.9", messages.Slots(), epoch=2, attempt=0, living=())
-            self.nodes.decide(Hello(0.0, name, name, hello, "10.0.0.1"))
+            self.nodes.decide(AgentCame(0.0, name, name, hello, "10.0.0.1"))
         self.attempt = Attempt(3, list(self.nodes.by_name.values()), 2, "fork", epoch=2, silent_s=2.0)
 
     def does(self, event):
@@ -63,8 +63,8 @@ class Led:
         return commands
 
     def trains(self, ranks=range(4)):
-        self.does(Begin((1, 2), Beginning()))
-        self.does(Start((1, 2), None))
+        self.does(BeginAttempt((1, 2), Beginning()))
+        self.does(StartRanks((1, 2), None))
         self.does(Ordered())
         for rank in ranks:
             self.news(messages.RanksStarted(3, (messages.StartedRank(rank, 100 + rank),)))
@@ -77,7 +77,7 @@ class Led:
             self.news(ended(3, rank, code, signal, reason, message), now)
 
     def heard(self, node, now, **stamps):
-        self.nodes.decide(Said(now, node, node, stamps, messages.Alive()))
+        self.nodes.decide(AgentSaid(now, node, node, stamps, messages.Alive()))
 
     def at(self, now):
         """Return the commands of a look at this time."""
@@ -93,11 +93,11 @@ def led():
 
 
 def test_ranks_are_ordered_once_it_is_durable_that_the_attempt_began(led):
-    (written,) = led.does(Begin((7001, 7002), Beginning()))
+    (written,) = led.does(BeginAttempt((7001, 7002), Beginning()))
     assert (written.event, written.durable, written.mark) == ("attempt_started", True, "ranks-3")
     assert written.fields["nodes"] == [{"node": "a", "ranks": [0, 1]}, {"node": "b", "ranks": [2, 3]}]
     assert written.fields["master"] == {"address": "10.0.0.1", "port": 7001}
-    orders = led.does(Start((7001, 7002), "/ckpt/5"))
+    orders = led.does(StartRanks((7001, 7002), "/ckpt/5"))
     assert {order.after for order in orders} == {"ranks-3"}
     assert [(order.node, order.message.node_rank) for order in orders] == [("a", 0), ("b", 1)]
     assert orders[1].message.coordinator_port == 7002
@@ -109,8 +109,8 @@ def test_what_each_of_ten_thousand_nodes_is_told_of_the_others_is_small_and_made
     for number, node in enumerate(nodes.by_name.values()):
         node.address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
     attempt = Attempt(1, list(nodes.by_name.values()), 10, "fork", epoch=2, silent_s=2.0)
-    attempt.decide(Begin((1, 2), Beginning()))
-    orders = attempt.decide(Start((1, 2), None))
+    attempt.decide(BeginAttempt((1, 2), Beginning()))
+    orders = attempt.decide(StartRanks((1, 2), None))
     assert len(orders) == 10_000
     assert len({id(order.body) for order in orders}) == 1
     assert len(orders[0].body) < 1000
@@ -128,7 +128,7 @@ def test_an_attempt_whose_ranks_all_end_well_is_finished(led):
     led.ends(0, 1, 2)
     assert led.at(1.0) == []
     led.ends(3)
-    assert led.at(2.0) == [AttemptOver(Outcome("finished"))]
+    assert led.at(2.0) == [AttemptOver(AttemptOutcome("finished"))]
     assert led.at(3.0) == []
 
 
@@ -165,7 +165,7 @@ def test_the_earliest_failure_that_complains_of_no_peer_is_the_cause_else_the_fi
 
 def test_ranks_that_end_one_by_one_while_all_are_stopped_are_not_looked_through_each_time(led):
     led.trains()
-    led.does(Stop(1.0, 5.0, 8.0, successor=True))
+    led.does(StopRanks(1.0, 5.0, 8.0, successor=True))
     led.at(1.0)
     waits_until = led.attempt.due
     led.ends(0, 1, 2, code=None, signal="SIGTERM", reason="stopped", now=1.05)
@@ -179,8 +179,8 @@ def of_many(nodes, per_node):
     """Return an attempt of many ranks that train."""
     many = Nodes([f"n{index:05}" for index in range(nodes)], epoch=2, segment=1, lost_s=20.0)
     attempt = Attempt(1, list(many.by_name.values()), per_node, "fork", epoch=2, silent_s=2.0)
-    attempt.decide(Begin((1, 2), Beginning()))
-    orders = attempt.decide(Start((1, 2), None))
+    attempt.decide(BeginAttempt((1, 2), Beginning()))
+    orders = attempt.decide(StartRanks((1, 2), None))
     attempt.decide(Ordered())
     return attempt, orders
 
@@ -218,7 +218,7 @@ def test_what_an_agent_says_twice_or_of_another_attempt_counts_not(led):
     assert led.news(ended(2, 1, 1, message="earlier")) == []
     assert not led.attempt.all_ended
     led.ends(1, 2, 3)
-    assert led.at(2.0) == [AttemptOver(Outcome("finished"))]
+    assert led.at(2.0) == [AttemptOver(AttemptOutcome("finished"))]
 
 
 def test_of_failures_within_a_moment_the_one_that_complains_of_no_peer_is_the_cause(led):
@@ -265,7 +265,7 @@ def test_ranks_that_an_agent_ended_by_itself_are_a_loss_and_no_failure(led):
 
 def test_a_lost_container_ends_the_attempt_and_its_ranks_are_still_to_be_ended(led):
     led.trains()
-    led.does(ContainerLost("a", "it was killed"))
+    led.does(ContainerGone("a", "it was killed"))
     ((over),) = led.at(1.0)
     assert over.outcome.kind == "node_lost"
     assert not led.attempt.all_ended
@@ -314,7 +314,7 @@ def stopping(led, successor=True):
     led.trains()
     led.heard("a", 10.0)
     led.heard("b", 10.0)
-    orders = led.sent(led.does(Stop(10.0, 5.0, 9.0, successor)))
+    orders = led.sent(led.does(StopRanks(10.0, 5.0, 9.0, successor)))
     assert orders == [("a", messages.Stop("ranks-3", 5.0)), ("b", messages.Stop("ranks-3", 5.0))]
 
 

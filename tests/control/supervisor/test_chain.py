@@ -7,10 +7,10 @@ import pytest
 from cordee.control.agent.allocation import fate_of
 from cordee.control.supervisor.chain import Chain
 from cordee.control.supervisor.outcomes import SegmentOver
-from cordee.runs.plan import Segment
+from cordee.runs.plan import RunSegment
 from cordee.runs.state import RunState
 
-POLICY = Segment("requeue", limit_s=100.0, grace_s=10.0, max_segments=3)
+POLICY = RunSegment("requeue", limit_s=100.0, grace_s=10.0, max_segments=3)
 
 
 def ended(*segments: tuple[str, bool]) -> RunState:

@@ -9,7 +9,7 @@ import pytest
 
 from cordee.control.supervisor import closing_findings as remarks
 from cordee.control.supervisor.chain import Chain
-from cordee.control.supervisor.ending import Ending, Segment
+from cordee.control.supervisor.ending import Ending, LedSegment
 from cordee.control.supervisor.lanes import Lanes
 from cordee.control.supervisor.outcomes import Ended, SegmentOver
 from cordee.control.supervisor.ownership import Ownership
@@ -17,7 +17,7 @@ from cordee.control.supervisor.parts import Parts
 from cordee.core.errors import OwnershipError
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
-from cordee.runs.plan import Segment as SegmentPolicy
+from cordee.runs.plan import RunSegment as SegmentPolicy
 from cordee.runs.state import RunState
 from cordee.wire import messages
 
@@ -52,7 +52,7 @@ class Finishing:
         self.ending = Ending(parts, None, notices, Chain(SegmentPolicy(max_segments=3), possible=True))
 
     def end(self, over) -> object:
-        segment, server = Segment(1, None, RunState(), None), SimpleNamespace(close=lambda: None)
+        segment, server = LedSegment(1, None, RunState(), None), SimpleNamespace(close=lambda: None)
         return asyncio.run(self.ending.end(over, segment, server, "ranks-1"))
 
     @property

@@ -8,7 +8,7 @@ import errno
 from cordee.control.supervisor.agents import Agents
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.nodes import Nodes
-from cordee.control.supervisor.vocabulary import Hello, Order, Passed, Write
+from cordee.control.supervisor.vocabulary import AgentCame, Order, Passed, Write
 from cordee.core.clock import monotonic
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
@@ -98,7 +98,7 @@ def hold_an_order(tmp_path, meanwhile):
     nodes, machines, link, out = Nodes(["a"], 1, 1, 20.0), Machines(unexpected), Link(), []
     agents = Agents(machines, nodes, journal, None, lambda: None, lambda: None, out.append)
     hello = messages.Hello(1, 7, 1, "h", "3.9", messages.Slots(), epoch=1, attempt=0, living=())
-    nodes.decide(Hello(0.0, "a", link, hello, "10.0.0.1"))
+    nodes.decide(AgentCame(0.0, "a", link, hello, "10.0.0.1"))
 
     async def lead():
         disk.fail("fsync", errno.EIO, times=-1)
@@ -126,7 +126,7 @@ def test_an_order_waits_until_what_it_names_is_durable_and_later_ones_wait_behin
 def test_an_order_that_waits_is_not_given_to_the_agent_that_follows_the_one_it_was_for(tmp_path):
     def replaced(nodes, link, hello):
         link.sent.clear()
-        nodes.decide(Hello(1.0, "a", link, hello._replace(incarnation=2, pid=8), "10.0.0.1"))
+        nodes.decide(AgentCame(1.0, "a", link, hello._replace(incarnation=2, pid=8), "10.0.0.1"))
 
     assert hold_an_order(tmp_path, replaced) == (["lease"], [])
 
@@ -139,7 +139,7 @@ def test_orders_for_hundreds_of_nodes_go_out_in_parts_between_which_others_have_
     Agents(machines, nodes, journal, None, lambda: None, lambda: None, out.append)
     hello = messages.Hello(1, 7, 1, "h", "3.9", messages.Slots(), epoch=1, attempt=0, living=())
     for name in names:
-        nodes.decide(Hello(0.0, name, link, hello, "10.0.0.1"))
+        nodes.decide(AgentCame(0.0, name, link, hello, "10.0.0.1"))
     turns = []
 
     class Decided:

@@ -7,26 +7,26 @@ import pytest
 from cordee.control.supervisor.nodes import Nodes, usable
 from cordee.control.supervisor.vocabulary import (
     Abort,
+    AgentCame,
     AgentLost,
+    AgentSaid,
     Close,
     Closed,
     Complain,
-    ContainerLost,
+    ContainerGone,
     FindGone,
     FoundGone,
     GaveUp,
     HeldUp,
-    Hello,
     IsOver,
-    Judged,
     LeasesDue,
     LookedAt,
+    NodeJudged,
+    NodePrepared,
     NotCome,
     Order,
     Prepare,
-    Prepared,
     ReplaceAgent,
-    Said,
     Send,
     Take,
     Tell,
@@ -55,13 +55,13 @@ class Told:
 
     def hello(self, now=0.0, node="a", connection="first", attempt=None, attempt_there=0, **more):
         hello = messages.Hello(1, 7, 1, "h", "3.9", SLOTS, epoch=2, attempt=attempt_there, living=(), at=now)
-        return self.nodes.decide(Hello(now, node, connection, hello._replace(**more), "10.0.0.1", attempt))
+        return self.nodes.decide(AgentCame(now, node, connection, hello._replace(**more), "10.0.0.1", attempt))
 
     def said(self, message=ALIVE, now=1.0, connection="first", node="a", **stamps):
-        return self.nodes.decide(Said(now, node, connection, stamps, message))
+        return self.nodes.decide(AgentSaid(now, node, connection, stamps, message))
 
     def ready(self, node="a", incarnation=1, verdict="healthy"):
-        return self.nodes.decide(Prepared(node, incarnation, verdict, []))
+        return self.nodes.decide(NodePrepared(node, incarnation, verdict, []))
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_a_lost_container_ends_what_ran_in_it_and_the_node_is_prepared_anew(told
     told.ready()
     commands = told.said(messages.ContainerLost("it was killed"), n=1)
     about = {"node": "a", "reason": "it was killed"}
-    assert commands == [Write("container_lost", about), ContainerLost(**about), Prepare(**about)]
+    assert commands == [Write("container_lost", about), ContainerGone(**about), Prepare(**about)]
     assert not told.a.ready
 
 
@@ -254,7 +254,7 @@ def test_parts_of_the_leases_are_all_of_them_once():
     nodes = Nodes([f"n{number}" for number in range(1000)], epoch=2, segment=1, lost_s=LOST_S)
     hello = messages.Hello(1, 7, 1, "h", "3.9", SLOTS, epoch=2, attempt=0, living=(), at=1.0)
     for name in nodes.by_name:
-        nodes.decide(Hello(0.0, name, name, hello, "10.0.0.1", None))
+        nodes.decide(AgentCame(0.0, name, name, hello, "10.0.0.1", None))
     parts = [[send.connection for send in nodes.decide(LeasesDue(5.0, part, 3))] for part in range(3)]
     assert [len(part) for part in parts] == [334, 333, 333]
     assert sorted(name for part in parts for name in part) == sorted(nodes.by_name)
@@ -285,7 +285,7 @@ def test_what_an_earlier_agent_was_found_to_be_counts_for_no_other(told):
     assert not told.a.ready
     told.ready(incarnation=2, verdict="suspect")
     assert usable([told.a]) == [told.a]
-    (written,) = told.nodes.decide(Judged("a", "bad", [{"check": "gpu"}]))
+    (written,) = told.nodes.decide(NodeJudged("a", "bad", [{"check": "gpu"}]))
     assert written == Write(
         "node_verdict", {"node": "a", "verdict": "bad", "results": [{"check": "gpu"}]}, durable=False
     )

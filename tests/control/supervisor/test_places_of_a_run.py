@@ -15,7 +15,7 @@ cordee.log(step=attempt, loss=1.0)
 if attempt == 1:
     sys.exit(3)
 if rank != 3:
-    cordee.place(dp=(rank, 4))
+    cordee.layout(dp=(rank, 4))
 """
 
 

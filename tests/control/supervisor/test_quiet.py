@@ -28,21 +28,21 @@ from cordee.runs.checkpoint import BEAT_S
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.following import JournalFollower
 from cordee.runs.journal import JournalWriter
-from cordee.runs.news import News, NewsWriter, news_file
-from cordee.runs.plan import Checkpoints, Plan, Sampling, Step, Tasks, Timeouts
+from cordee.runs.news import NewsWriter, RunNews, news_file
+from cordee.runs.plan import Checkpoints, RunPlan, RunSampling, RunStep, RunTasks, RunTimeouts
 from cordee.systems.checkpoints.node.folder import MANIFEST, SCHEMA
 from cordee.systems.checkpoints.node.owner import RunCheckpoints
 from cordee.testing.operations import counted
 
-PLAN = Plan(
+PLAN = RunPlan(
     "t",
     "local",
     "/job",
     "/job",
     "/run",
-    (Step(Tasks(("true",), {}), Checkpoints("/run/checkpoints")),),
-    Timeouts(60.0, 1.0, 20.0, 60.0, 10.0, 8.0),
-    Sampling(1.0),
+    (RunStep(RunTasks(("true",), {}), Checkpoints("/run/checkpoints")),),
+    RunTimeouts(60.0, 1.0, 20.0, 60.0, 10.0, 8.0),
+    RunSampling(1.0),
 )
 
 
@@ -152,7 +152,7 @@ def test_supervisor_and_those_who_wait_together_ask_at_most_two_operations_a_sec
             while asking.clock < until:
                 asking.tick()
                 written = asking.journal.sequence - asking.journal.pending
-                writer.tell(News(1, asking.marks, written, int(asking.clock), {"n1-1.log": int(asking.clock)}))
+                writer.tell(RunNews(1, asking.marks, written, int(asking.clock), {"n1-1.log": int(asking.clock)}))
                 for one in waiting:
                     one.look()
         asked.append(operations.total())

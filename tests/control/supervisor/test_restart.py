@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cordee.control.supervisor.ownership import Ownership
-from cordee.control.supervisor.restart import MOST_LOSSES, Failure, RestartPolicy, complains_of_peer
+from cordee.control.supervisor.restart import MOST_LOSSES, Failure, RestartCounter, complains_of_peer
 from cordee.core.errors import OwnershipError
 
 
@@ -14,13 +14,13 @@ def failed(rank=0, code=1, signal=None, message="ValueError: bad"):
 
 
 def test_the_first_restart_is_at_once_and_later_ones_wait_twice_as_long():
-    policy = RestartPolicy(retries=5, backoff_s=1.0)
+    policy = RestartCounter(retries=5, backoff_s=1.0)
     delays = [policy.decide(failed(code=None, signal="SIGKILL"), False).delay_s for _ in range(5)]
     assert delays == [0.0, 1.0, 2.0, 4.0, 8.0]
 
 
 def test_retries_count_failures_without_progress_only():
-    policy = RestartPolicy(retries=1, backoff_s=0.0)
+    policy = RestartCounter(retries=1, backoff_s=0.0)
     killed = failed(code=None, signal="SIGKILL")
     assert policy.decide(killed, False).restart is True
     assert policy.decide(killed, True).restart is True
@@ -32,7 +32,7 @@ LOST = Failure("node_lost", node="n", message="its agent is gone")
 
 
 def test_lost_nodes_use_up_no_retries_and_are_no_crash_loop():
-    policy = RestartPolicy(retries=1, backoff_s=0.0)
+    policy = RestartCounter(retries=1, backoff_s=0.0)
     failure = failed(code=None, signal="SIGKILL")
     assert policy.decide(failure, False).restart
     decisions = [policy.decide(LOST, False) for _ in range(5)]
@@ -42,7 +42,7 @@ def test_lost_nodes_use_up_no_retries_and_are_no_crash_loop():
 
 
 def test_losses_in_a_row_without_progress_are_answered_with_longer_pauses_and_at_last_with_an_end():
-    policy = RestartPolicy(retries=0, backoff_s=1.0)
+    policy = RestartCounter(retries=0, backoff_s=1.0)
     decisions = [policy.decide(LOST, False) for _ in range(MOST_LOSSES)]
     assert [decision.delay_s for decision in decisions[:-1]] == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
     last = decisions[-1]
@@ -51,24 +51,24 @@ def test_losses_in_a_row_without_progress_are_answered_with_longer_pauses_and_at
 
 
 def test_progress_forgives_the_losses_before_it():
-    policy = RestartPolicy(retries=0, backoff_s=1.0)
+    policy = RestartCounter(retries=0, backoff_s=1.0)
     assert all(policy.decide(LOST, number % 3 == 0).restart for number in range(50))
 
 
 def test_the_same_message_with_other_numbers_is_the_same_failure():
-    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    policy = RestartCounter(retries=9, backoff_s=0.0)
     policy.decide(failed(message="KeyError at step 17, address 0x7f01"), False)
     again = policy.decide(failed(message="KeyError at step 18, address 0x7f99"), False)
     assert (again.restart, again.crash_loop) == (False, True)
 
 
 def test_a_kill_from_outside_is_never_a_crash_loop():
-    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    policy = RestartCounter(retries=9, backoff_s=0.0)
     assert not any(policy.decide(failed(code=None, signal="SIGKILL"), False).crash_loop for _ in range(5))
 
 
 def test_another_message_or_progress_breaks_the_loop():
-    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    policy = RestartCounter(retries=9, backoff_s=0.0)
     policy.decide(failed(), False)
     assert policy.decide(failed(message="KeyError: 'x'"), False).restart is True
     assert policy.decide(failed(message="KeyError: 'x'"), True).restart is True
@@ -78,7 +78,7 @@ def test_another_message_or_progress_breaks_the_loop():
     "message", ["train.py: error: unrecognized arguments: --lrr", "[rank{rank}]: cannot open shard {rank}"]
 )
 def test_the_same_failure_is_known_whichever_rank_says_it(message):
-    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    policy = RestartCounter(retries=9, backoff_s=0.0)
     policy.decide(failed(rank=0, code=2, message=message.format(rank=0)), False)
     again = policy.decide(failed(rank=3, code=2, message=message.format(rank=3)), False)
     assert (again.restart, again.crash_loop) == (False, True)
@@ -86,7 +86,7 @@ def test_the_same_failure_is_known_whichever_rank_says_it(message):
 
 @pytest.mark.parametrize("message", [None, "RuntimeError: Connection reset by peer"])
 def test_what_victims_say_is_the_same_failure_from_the_same_rank_only(message):
-    policy = RestartPolicy(retries=9, backoff_s=0.0)
+    policy = RestartCounter(retries=9, backoff_s=0.0)
     policy.decide(failed(rank=0, message=message), False)
     assert policy.decide(failed(rank=1, message=message), False).restart is True
     assert policy.decide(failed(rank=1, message=message), False).crash_loop is True

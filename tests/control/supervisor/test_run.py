@@ -7,9 +7,11 @@ import pytest
 from cordee.control.supervisor.beginning import Beginning
 from cordee.control.supervisor.nodes import Nodes
 from cordee.control.supervisor.outcomes import Ended, SegmentOver
-from cordee.control.supervisor.run import Run
+from cordee.control.supervisor.run import RunLead
 from cordee.control.supervisor.vocabulary import (
+    AgentCame,
     AgentLost,
+    AgentSaid,
     BeginningFound,
     Broke,
     CancelWanted,
@@ -23,20 +25,18 @@ from cordee.control.supervisor.vocabulary import (
     FindFenced,
     FoundGone,
     GaveUp,
-    Hello,
     Lead,
     LearnFate,
     NewAttempt,
+    NodePrepared,
     NotCome,
     Order,
     Ordered,
     Over,
     Passed,
     PortsTold,
-    Prepared,
     Preparing,
     RankNews,
-    Said,
     SayTraining,
     Terminated,
     TimeIsNear,
@@ -45,17 +45,17 @@ from cordee.control.supervisor.vocabulary import (
     Write,
 )
 from cordee.runs.checkpoint import Checkpoint
-from cordee.runs.plan import Checkpoints, Request, Restart, Segment, Step, Tasks, Timeouts
+from cordee.runs.plan import Checkpoints, RunRequest, RunRestart, RunSegment, RunStep, RunTasks, RunTimeouts
 from cordee.wire import messages
 
-STEP = Step(
-    Tasks(("true",), {}),
+STEP = RunStep(
+    RunTasks(("true",), {}),
     Checkpoints("/c", grace_s=30.0),
-    Request(nodes=2, min_nodes=2),
-    Segment(grace_s=60.0),
-    restart=Restart(retries=1, backoff_s=4.0),
+    RunRequest(nodes=2, min_nodes=2),
+    RunSegment(grace_s=60.0),
+    restart=RunRestart(retries=1, backoff_s=4.0),
 )
-TIMEOUTS = Timeouts(connect_s=60.0, heartbeat_s=1.0, lost_s=20.0, orphan_s=60.0, kill_s=10.0, lease_s=8.0)
+TIMEOUTS = RunTimeouts(connect_s=60.0, heartbeat_s=1.0, lost_s=20.0, orphan_s=60.0, kill_s=10.0, lease_s=8.0)
 NEWEST = Checkpoint("/c/step-5", "step-5", 5, 1)
 
 
@@ -64,7 +64,7 @@ class Led:
 
     def __init__(self, chains=False, attempts=0):
         self.nodes = Nodes(["a", "b", "c"], epoch=2, segment=1, lost_s=20.0)
-        self.run = Run(STEP, TIMEOUTS, self.nodes.by_name, 2, attempts, chains, "/run/control/agent*.log")
+        self.run = RunLead(STEP, TIMEOUTS, self.nodes.by_name, 2, attempts, chains, "/run/control/agent*.log")
         self.now = 0.0
         self.sent = []
 
@@ -88,9 +88,9 @@ class Led:
             hello = messages.Hello(
                 incarnation, 7, 1, "h", "3.9", messages.Slots(), epoch=2, attempt=0, living=(), at=self.now
             )
-            self.nodes.decide(Hello(self.now, name, f"{name}{incarnation}", hello, "10.0.0.1"))
+            self.nodes.decide(AgentCame(self.now, name, f"{name}{incarnation}", hello, "10.0.0.1"))
             if verdict:
-                self.nodes.decide(Prepared(name, incarnation, verdict, []))
+                self.nodes.decide(NodePrepared(name, incarnation, verdict, []))
         return self.does(Changed())
 
     def leaves(self, name, reason="its agent ended"):
@@ -342,7 +342,7 @@ def test_agents_whose_ranks_do_not_end_are_replaced_and_fenced(led):
         led.now = float(second)
         for node in led.nodes.by_name.values():
             stamps = {"seen": node.session.outbox.last}
-            led.nodes.decide(Said(led.now, node.name, node.connection, stamps, messages.Alive()))
+            led.nodes.decide(AgentSaid(led.now, node.name, node.connection, stamps, messages.Alive()))
         commands = led.does()
         if commands:
             break

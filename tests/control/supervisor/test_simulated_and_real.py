@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from cordee.testing.proxied import proxied
-from cordee.testing.simulation import Case, Fault, Script, simulate
+from cordee.testing.simulation import Case, RunScript, VirtualFault, simulate
 
 # What grows with time, or is made by the document side.
 _OTHER = ("progress", "checkpoint_seen", "finding", "sealed", "data_read")
@@ -46,11 +46,15 @@ def trace(events, node):
 def simulated(what):
     faults = ()
     if what == "kill":
-        faults = (Fault("kill_rank", 0.1, "event rank_started 1"),)
+        faults = (VirtualFault("kill_rank", 0.1, "event rank_started 1"),)
     elif what is not None:
         kind, arrives = what
-        faults = (Fault("cut", 0.02, f"message {kind} 1") if arrives else Fault("lose", 0.0, f"message {kind} 1"),)
-    script = Script(nodes=1, spares=0, steps=3, step_s=0.1, setup_s=0.1)
+        faults = (
+            VirtualFault("cut", 0.02, f"message {kind} 1")
+            if arrives
+            else VirtualFault("lose", 0.0, f"message {kind} 1"),
+        )
+    script = RunScript(nodes=1, spares=0, steps=3, step_s=0.1, setup_s=0.1)
     result = simulate(Case(1, script, faults))
     assert result.violations == []
     return trace(result.journal, "n0")

@@ -10,17 +10,17 @@ from cordee.backends.slurm.node.allocation import SlurmAllocation
 from cordee.control.agent.identity import identity
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder
-from cordee.runs.plan import Checkpoints, Plan, Sampling, Step, Tasks, Timeouts
+from cordee.runs.plan import Checkpoints, RunPlan, RunSampling, RunStep, RunTasks, RunTimeouts
 
-PLAN = Plan(
+PLAN = RunPlan(
     "r",
     "slurm",
     "/job",
     "/job",
     "/run",
-    (Step(Tasks(("true",), {}), Checkpoints("/run/checkpoints")),),
-    Timeouts(60.0, 1.0, 20.0, 60.0, 10.0, 8.0),
-    Sampling(1.0),
+    (RunStep(RunTasks(("true",), {}), Checkpoints("/run/checkpoints")),),
+    RunTimeouts(60.0, 1.0, 20.0, 60.0, 10.0, 8.0),
+    RunSampling(1.0),
 )
 
 

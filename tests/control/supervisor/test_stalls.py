@@ -9,11 +9,11 @@ from itertools import pairwise
 
 from cordee.control.supervisor.nodes import Node
 from cordee.control.supervisor.progress import ProgressPace
-from cordee.control.supervisor.stalls import Said, Stalls
+from cordee.control.supervisor.stalls import Stalls, StallWords
 from cordee.control.supervisor.telemetry_sink import Intake
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter, read_journal
-from cordee.runs.lane import Aside, Lane, Look
+from cordee.runs.lane import Aside, Lane, RepeatedLook
 from cordee.telemetry.node.blocklog import FACTS, encode_facts, iter_records, list_parts, read_blocks
 from cordee.testing.disks import FaultyDisk
 from cordee.wire.messages import Telemetry
@@ -23,19 +23,19 @@ WEEK_S = 7 * 86400
 
 def test_a_refusal_is_said_at_once_and_its_end_becomes_a_finding():
     stalls = Stalls("/runs/a")
-    assert stalls.look(100.0, None, "", 0.0) == Said()
+    assert stalls.look(100.0, None, "", 0.0) == StallWords()
     said = stalls.look(101.0, 100.5, "No space left on device", 0.0)
-    assert said == Said("nothing can be written to /runs/a: No space left on device; waiting, the ranks go on")
-    assert stalls.look(102.0, 100.5, "No space left on device", 0.0) == Said()
+    assert said == StallWords("nothing can be written to /runs/a: No space left on device; waiting, the ranks go on")
+    assert stalls.look(102.0, 100.5, "No space left on device", 0.0) == StallWords()
     assert "Read-only" in stalls.look(120.0, 100.5, "Read-only file system", 0.0).log
     over = stalls.look(170.5, None, "", 0.0)
     assert over.finding == "for 70 s nothing could be written to /runs/a: Read-only file system"
-    assert stalls.look(171.0, None, "", 0.0) == Said()
+    assert stalls.look(171.0, None, "", 0.0) == StallWords()
 
 
 def test_a_moment_of_refusal_is_no_finding_and_a_slow_call_is_none_either():
     stalls = Stalls("/runs/a")
-    assert stalls.look(10.0, None, "", 4.0) == Said()
+    assert stalls.look(10.0, None, "", 4.0) == StallWords()
     assert stalls.look(11.0, 10.5, "Input/output error", 0.0).log
     assert stalls.look(12.0, None, "", 0.0).finding == ""
 
@@ -196,13 +196,13 @@ def test_there_is_one_look_at_a_time_and_what_fails_is_told():
 
     async def lead():
         lane = Lane("looking")
-        look = Look(lane, lambda: len(seen), seen.append, failed.append)
+        look = RepeatedLook(lane, lambda: len(seen), seen.append, failed.append)
         for _ in range(5):
             look.begin()
         while not seen:
             await asyncio.sleep(0.001)
         assert seen == [0]
-        broken = Look(lane, lambda: 1 / 0, seen.append, failed.append)
+        broken = RepeatedLook(lane, lambda: 1 / 0, seen.append, failed.append)
         broken.begin()
         while not failed:
             await asyncio.sleep(0.001)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cordee.faces.cli import main
-from cordee.testing.oci import Entry, OciLayout
+from cordee.testing.oci import LayerEntry, OciLayout
 
 
 class Here:
@@ -43,7 +43,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OciLayout:
     monkeypatch.setenv("EDF_IMAGESTORE", str(tmp_path / "store"))
     layout = OciLayout(tmp_path / "layout")
-    layout.add([[Entry("a", b"1", mode=0o4755)]], config={"Env": ["A=1"]})
+    layout.add([[LayerEntry("a", b"1", mode=0o4755)]], config={"Env": ["A=1"]})
     return layout
 
 
@@ -62,7 +62,7 @@ def test_a_pull_says_what_has_changed(env, layout):
     assert "new" in env("pull", "oci:layout")
     assert "as it was" in env("pull", "oci:layout")
     (layout.folder / "index.json").unlink()
-    OciLayout(layout.folder).add([[Entry("a", b"2")]])
+    OciLayout(layout.folder).add([[LayerEntry("a", b"2")]])
     assert "changed: it was sha256:" in env("pull", "oci:layout")
 
 

@@ -9,7 +9,7 @@ import pytest
 from cordee.faces.cli import watch as watching
 from cordee.faces.cli import watch_samples, watch_state
 from cordee.runs.lookout import WATCHED_PER_S, Lookout
-from cordee.runs.news import News, NewsWriter, news_file
+from cordee.runs.news import NewsWriter, RunNews, news_file
 from cordee.testing.made_runs import MadeRun, write_run
 from cordee.testing.operations import counted
 
@@ -34,11 +34,11 @@ def test_watching_a_run_that_trains_asks_at_most_one_operation_a_second(tmp_path
     monkeypatch.setattr(
         watch_state, "Lookout", lambda folder, **more: Lookout(folder, **more, shared=True, clock=clock.monotonic)
     )
-    writer, view = NewsWriter(news_file(folder.root)), watching.View(folder)
+    writer, view = NewsWriter(news_file(folder.root)), watching.WatchScreen(folder)
     asked = turns = 0
     while clock.now < 1000.0 + 1200.0:
         turns += 1
-        writer.tell(News(1, 1, 1 + turns // 60, turns, {}))
+        writer.tell(RunNews(1, 1, 1 + turns // 60, turns, {}))
         with counted() as operations:
             assert not view.read().ended
         if clock.now > 1000.0 + 300.0:

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from cordee.core.draw.axes import extremes, nice_ticks, time_unit
-from cordee.core.draw.charts import Line, line_chart
+from cordee.core.draw.charts import ChartLine, line_chart
 from cordee.core.draw.clean import clean, one_line, ranges
 from cordee.core.errors import RunFolderError
 from cordee.faces.report import render
@@ -179,9 +179,9 @@ def test_a_large_run_stays_small(folder):
 
 
 def test_gaps_stay_gaps_and_no_numbers_make_no_chart():
-    chart = line_chart("x", [Line("a", [0, 1, 2, 3], [1.0, math.nan, 2.0, 3.0])], x_label="s")
+    chart = line_chart("x", [ChartLine("a", [0, 1, 2, 3], [1.0, math.nan, 2.0, 3.0])], x_label="s")
     assert chart.count("M") >= 2
-    assert "nothing was measured" in line_chart("x", [Line("a", [0.0], [math.nan])], x_label="s")
+    assert "nothing was measured" in line_chart("x", [ChartLine("a", [0.0], [math.nan])], x_label="s")
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (0.001, 0.0012), (-5, 17), (0, 1e12), (3, 3)])
@@ -261,7 +261,7 @@ def test_fewer_points_keep_the_extremes_and_the_gaps():
     assert len(kept) <= 500
     assert x[kept.index(99.0)] == 777
     assert any(math.isnan(value) for value in kept)
-    chart = line_chart("spike", [Line("a", list(map(float, range(5000))), y)], x_label="s")
+    chart = line_chart("spike", [ChartLine("a", list(map(float, range(5000))), y)], x_label="s")
     assert "<desc>" in chart
     assert "100" in chart
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cordee.core.errors import RunFolderError
 from cordee.core.terminal.draw import sparkline
-from cordee.faces.cli.watch import View, watch
+from cordee.faces.cli.watch import WatchScreen, watch
 from cordee.faces.cli.watch_reading import OutputTail
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
@@ -86,7 +86,7 @@ def test_one_picture_has_state_nodes_ranks_steps_use_and_output(made, capsys):
 
 
 def test_what_is_new_is_seen_at_the_next_read(made):
-    view = View(made.folder)
+    view = WatchScreen(made.folder)
     view.read()
     assert "step 3" not in drawn(view)
     made.step(0, 3)
@@ -106,7 +106,7 @@ def test_a_screen_is_never_overfull_and_failed_and_slow_ranks_come_first(tmp_pat
     for rank in range(400):
         made.step(rank, 5 if rank == 333 else 9)
     made.journal.append("rank_exited", attempt=1, rank=222, node="n-55", code=None, signal="SIGKILL", message="")
-    view = View(made.folder)
+    view = WatchScreen(made.folder)
     view.read()
     for height in (12, 16, 24, 60):
         assert len(drawn(view, height).splitlines()) <= height
@@ -121,7 +121,7 @@ def test_what_ranks_print_is_neither_markup_nor_read_by_the_terminal(made):
     made.print(0, b"[/red][bold] \x1b[2J\x1b]0;owned\x07 \xff\xfe\n")
     failure = {"kind": "rank", "rank": 0, "node": "n-0", "code": 1, "signal": None, "message": "[/] \x1b[31m"}
     made.journal.append("attempt_ended", attempt=1, outcome="failed", reason="x", failure=failure)
-    view = View(made.folder)
+    view = WatchScreen(made.folder)
     view.read()
     text = drawn(view)
     assert "[/red][bold]" in text
@@ -133,7 +133,7 @@ def test_a_long_log_is_read_from_near_its_end(made):
     for number in range(3000):
         made.print(0, b"line %d " % number + b"x" * 200 + b"\n")
     assert 0 < len(OutputTail(made.folder.logs).read()) < 1500
-    view = View(made.folder)
+    view = WatchScreen(made.folder)
     view.read()
     assert "line 2999" in drawn(view)
     assert max(len(line) for line in drawn(view).splitlines()) <= 100

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cordee.core.terminal.draw import coloured, shaded, sparkline
 from cordee.core.terminal.quantities import quantity
-from cordee.faces.cli.watch import View, watch
+from cordee.faces.cli.watch import WatchScreen, watch
 from cordee.faces.cli.watch_keys import letters
 from cordee.faces.cli.watch_samples import RESOURCES
 from cordee.faces.cli.watch_state import VIEWS
@@ -41,7 +41,7 @@ def made(tmp_path_factory):
 
 
 def seen(folder):
-    view = View(folder)
+    view = WatchScreen(folder)
     view.read()
     return view
 

@@ -11,7 +11,7 @@ import numpy as np
 from cordee.faces.web import tables
 
 
-def decode_frame(data: bytes) -> tables.Table:
+def decode_frame(data: bytes) -> tables.NumberTable:
     """Return what a frame holds.
 
     Raises:
@@ -26,4 +26,4 @@ def decode_frame(data: bytes) -> tables.Table:
         count = math.prod(about["shape"])
         found = np.frombuffer(data, about["dtype"], count, 8 + length + about["offset"])
         arrays[about["name"]] = found.reshape(about["shape"])
-    return tables.Table(arrays, facts)
+    return tables.NumberTable(arrays, facts)

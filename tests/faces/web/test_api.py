@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from cordee.faces.web.tables import ARROW_TYPE, FRAME_TYPE, Table, encode
+from cordee.faces.web.tables import ARROW_TYPE, FRAME_TYPE, NumberTable, encode
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.store import views
 from cordee.telemetry.store.reader import Run
@@ -277,7 +277,7 @@ def test_a_recording_is_shown_wherever_it_lies(tmp_path: Path, runs: Path) -> No
 def test_arrow_keeps_times_apart_from_devices_even_where_there_are_as_many() -> None:
     import pyarrow as pa
 
-    table = Table({"times": np.arange(3.0), "values": np.zeros((3, 3), np.float32)}, {"unit": "watts"})
+    table = NumberTable({"times": np.arange(3.0), "values": np.zeros((3, 3), np.float32)}, {"unit": "watts"})
     found = pa.ipc.open_stream(encode(table, "arrow")).read_all()
     assert found.column_names == ["values"]
     assert json.loads(found.schema.metadata[b"facts"]) == {"unit": "watts", "times": [0.0, 1.0, 2.0]}

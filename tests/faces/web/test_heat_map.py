@@ -16,7 +16,7 @@ import pytest
 
 import cordee
 from cordee.runs.folder import RunFolder
-from cordee.testing.browsing import Watched, chromium
+from cordee.testing.browsing import WatchedPage, chromium
 from cordee.testing.made_runs import MadeRun, follow_run, write_run
 from cordee.testing.recordings import gpu_uuid
 from cordee.testing.serving import ServedRuns
@@ -49,26 +49,26 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]
 
 
 @pytest.fixture
-def tab(world: SimpleNamespace) -> Iterator[Watched]:
+def tab(world: SimpleNamespace) -> Iterator[WatchedPage]:
     """A tab on a desk's screen; whatever no page may do fails the test."""
     yield from watched(world, viewport={"width": 1300, "height": 950}, color_scheme="light")
 
 
 @pytest.fixture
-def phone(world: SimpleNamespace) -> Iterator[Watched]:
+def phone(world: SimpleNamespace) -> Iterator[WatchedPage]:
     """A phone whose owner wants nothing to move."""
     shape = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
     yield from watched(world, **shape, reduced_motion="reduce", color_scheme="dark")
 
 
-def watched(world: SimpleNamespace, **context: Any) -> Iterator[Watched]:
-    found = Watched(world.browser, world.url, **context)
+def watched(world: SimpleNamespace, **context: Any) -> Iterator[WatchedPage]:
+    found = WatchedPage(world.browser, world.url, **context)
     yield found
     found.close()
     assert not found.faults
 
 
-def open_map(tab: Watched, run: RunFolder, **query: str) -> None:
+def open_map(tab: WatchedPage, run: RunFolder, **query: str) -> None:
     """Open the heat map, or another view of it, and wait until all of its rows are there and painted."""
     said = "&".join(f"{name}={value}" for name, value in query.items())
     tab.page.goto(f"{tab.url}/#/run/{run.id}/heat?{said}")
@@ -76,7 +76,7 @@ def open_map(tab: Watched, run: RunFolder, **query: str) -> None:
     painted(tab)
 
 
-def painted(tab: Watched) -> None:
+def painted(tab: WatchedPage) -> None:
     """Wait until the picture stays as it is, and is none of one colour."""
     before = [""]
 
@@ -93,7 +93,7 @@ def painted(tab: Watched) -> None:
     wait(tab, same, "the picture does not come to rest")
 
 
-def wait(tab: Watched, condition: Callable[[], Any], why: str) -> Any:
+def wait(tab: WatchedPage, condition: Callable[[], Any], why: str) -> Any:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         found = condition()
@@ -103,7 +103,7 @@ def wait(tab: Watched, condition: Callable[[], Any], why: str) -> Any:
     raise AssertionError(f"{why}: {tab.page.url}")
 
 
-def pixels(tab: Watched, x: float, y: float, side: int = 8) -> set[tuple[int, int, int]]:
+def pixels(tab: WatchedPage, x: float, y: float, side: int = 8) -> set[tuple[int, int, int]]:
     """Return the colours around a point of the cells' field, x and y from 0 to 1."""
     body = """([x, y, side]) => {
         const canvas = document.querySelector(".heat-field canvas");
@@ -135,7 +135,7 @@ def cell_view(rank: int, second: int) -> dict[str, str]:
     return {"rows": f"{rank}-{rank + 4}", "start": str(start), "stop": str(start + 8)}
 
 
-def test_cells_of_ten_thousand_gpus_have_the_colours_of_their_values(world: SimpleNamespace, tab: Watched) -> None:
+def test_cells_of_ten_thousand_gpus_have_the_colours_of_their_values(world: SimpleNamespace, tab: WatchedPage) -> None:
     run = cordee.open_run(world.big.root)
     for rank, second in ((0, 30), (BIG.story.slow_node * 4, 40), (8_000, 200)):
         open_map(tab, world.big, scale="unit", metric="gpu_sm_ratio", **cell_view(rank, second))
@@ -147,7 +147,9 @@ def test_cells_of_ten_thousand_gpus_have_the_colours_of_their_values(world: Simp
             coloured(tab, place, wanted)
 
 
-def test_what_is_missing_is_hatched_and_infinity_striped_never_a_value(world: SimpleNamespace, tab: Watched) -> None:
+def test_what_is_missing_is_hatched_and_infinity_striped_never_a_value(
+    world: SimpleNamespace, tab: WatchedPage
+) -> None:
     gone = BIG.story.unmeasured // 4 * 4
     open_map(tab, world.big, metric="gpu_sm_ratio", **cell_view(gone, 30))
     place = (0.5, (BIG.story.unmeasured - gone + 0.5) / 4)
@@ -157,7 +159,7 @@ def test_what_is_missing_is_hatched_and_infinity_striped_never_a_value(world: Si
     wait(tab, lambda: pixels(tab, 0.5 / 8, (device % 4 + 0.5) / 4, 16) == ABOVE, "infinity is not striped")
 
 
-def test_it_sorts_and_groups_and_the_address_holds_the_view(world: SimpleNamespace, tab: Watched) -> None:
+def test_it_sorts_and_groups_and_the_address_holds_the_view(world: SimpleNamespace, tab: WatchedPage) -> None:
     open_map(tab, world.big, metric="gpu_sm_ratio")
     page = tab.page
     page.get_by_label("Sort by").select_option("deviation")
@@ -189,7 +191,7 @@ def test_it_sorts_and_groups_and_the_address_holds_the_view(world: SimpleNamespa
     assert sum(slow in row for row in rows[:6]) == 4
 
 
-def test_it_is_used_by_keyboard_alone(world: SimpleNamespace, tab: Watched) -> None:
+def test_it_is_used_by_keyboard_alone(world: SimpleNamespace, tab: WatchedPage) -> None:
     open_map(tab, world.big, metric="gpu_sm_ratio")
     page = tab.page
     for _ in range(60):
@@ -214,7 +216,9 @@ def test_it_is_used_by_keyboard_alone(world: SimpleNamespace, tab: Watched) -> N
     wait(tab, lambda: re.search(r"/rank/\d+\?.*start=", page.url), "Enter does not open the rank")
 
 
-def test_new_columns_appear_and_nothing_is_fetched_again(world: SimpleNamespace, tab: Watched, tmp_path: Path) -> None:
+def test_new_columns_appear_and_nothing_is_fetched_again(
+    world: SimpleNamespace, tab: WatchedPage, tmp_path: Path
+) -> None:
     asked: list[str] = []
     tab.page.context.on("request", lambda request: asked.append(request.url))
     for folder in running(world.runs, MadeRun(16, 60, name="live", metrics={"gpu": ("gpu_sm_ratio",)})):
@@ -234,7 +238,7 @@ def test_new_columns_appear_and_nothing_is_fetched_again(world: SimpleNamespace,
     assert len(whole) == 1
 
 
-def test_names_with_markup_are_text(world: SimpleNamespace, tab: Watched) -> None:
+def test_names_with_markup_are_text(world: SimpleNamespace, tab: WatchedPage) -> None:
     open_map(tab, world.odd, by="node", sort="deviation")
     tab.page.locator(".heat-field canvas").focus()
     tab.page.keyboard.press("ArrowDown")
@@ -247,7 +251,7 @@ def test_names_with_markup_are_text(world: SimpleNamespace, tab: Watched) -> Non
 
 
 def test_a_phone_shows_it_without_scrolling_sideways_and_a_tap_says_what_is_there(
-    world: SimpleNamespace, phone: Watched
+    world: SimpleNamespace, phone: WatchedPage
 ) -> None:
     open_map(phone, world.odd)
     assert phone.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
@@ -262,7 +266,7 @@ def test_a_phone_shows_it_without_scrolling_sideways_and_a_tap_says_what_is_ther
     assert phone.page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_server_that_does_not_answer_is_asked_again(world: SimpleNamespace, tab: Watched) -> None:
+def test_a_server_that_does_not_answer_is_asked_again(world: SimpleNamespace, tab: WatchedPage) -> None:
     open_map(tab, world.odd)
     tab.page.context.set_offline(True)
     tab.page.get_by_label("Colours").get_by_text("around median").click()
@@ -276,7 +280,7 @@ def test_a_server_that_does_not_answer_is_asked_again(world: SimpleNamespace, ta
     open_map(tab, world.odd)
 
 
-def test_the_bands_name_the_devices_that_stand_apart(world: SimpleNamespace, tab: Watched) -> None:
+def test_the_bands_name_the_devices_that_stand_apart(world: SimpleNamespace, tab: WatchedPage) -> None:
     tab.page.goto(f"{tab.url}/#/run/{world.big.id}/bands?metrics=gpu:gpu_sm_ratio")
     slow = f"nid{BIG.story.slow_node:06d}"
     tab.page.wait_for_selector(f".outliers >> text={slow}")
@@ -285,17 +289,17 @@ def test_the_bands_name_the_devices_that_stand_apart(world: SimpleNamespace, tab
     wait(tab, lambda: re.search(r"/rank/\d+\?start=", tab.page.url), "the device does not lead to its rank")
 
 
-def coloured(tab: Watched, place: tuple[float, float], wanted: tuple[int, int, int]) -> None:
+def coloured(tab: WatchedPage, place: tuple[float, float], wanted: tuple[int, int, int]) -> None:
     """Wait until a place has a colour."""
     wait(tab, lambda: near(pixels(tab, *place), wanted), f"{place} is not {wanted}")
 
 
-def grown(tab: Watched, columns: int) -> None:
+def grown(tab: WatchedPage, columns: int) -> None:
     """Wait until there are so many columns."""
     wait(tab, lambda: shown_columns(tab) >= columns, f"{columns} columns do not appear")
 
 
-def voice(tab: Watched) -> str:
+def voice(tab: WatchedPage) -> str:
     return " ".join(tab.page.locator("main p[aria-live=polite]").all_text_contents())
 
 
@@ -304,7 +308,7 @@ def address(url: str) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(query).items()}
 
 
-def shown_columns(tab: Watched) -> int:
+def shown_columns(tab: WatchedPage) -> int:
     found = re.search(r"× ([\d  ]+) columns", tab.page.locator(".heat-foot").inner_text())
     return int(re.sub(r"\D", "", found.group(1))) if found else 0
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cordee.runs.folder import RunFolder
-from cordee.testing.browsing import Watched, chromium
+from cordee.testing.browsing import WatchedPage, chromium
 from cordee.testing.made_runs import MadeRun, write_run
 from cordee.testing.serving import ServedRuns
 
@@ -28,18 +28,18 @@ const from = (rows, times, step, counts) => new Source({{
 
 
 @pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedPage]:
     folder: RunFolder = write_run(
         tmp_path_factory.mktemp("parts"), MadeRun(8, 20, metrics={"node": ("cpu_busy_ratio",)})
     )
     with ServedRuns(folder.root.parent) as served, chromium() as browser:
-        watched = Watched(browser, served.url)
+        watched = WatchedPage(browser, served.url)
         watched.page.goto(f"{served.url}/")
         yield watched
         watched.close()
 
 
-def run(tab: Watched, body: str, given: Any = None) -> Any:
+def run(tab: WatchedPage, body: str, given: Any = None) -> Any:
     return tab.page.evaluate(f"async (given) => {{ {SOURCE.format(body=body)} }}", given)
 
 
@@ -48,7 +48,7 @@ def plain(values: np.ndarray) -> list[Any]:
     return [[None if np.isnan(one) else float(one) for one in row] for row in values]
 
 
-def test_medians_and_spreads_of_peers_are_those_of_numpy(tab: Watched) -> None:
+def test_medians_and_spreads_of_peers_are_those_of_numpy(tab: WatchedPage) -> None:
     random = np.random.default_rng(7)
     values = random.normal(5, 2, (40, 37)).astype(np.float32)
     values[3] = np.nan
@@ -72,7 +72,7 @@ def test_medians_and_spreads_of_peers_are_those_of_numpy(tab: Watched) -> None:
             assert found["spread"][group * 37 + column] == pytest.approx(1.4826 * apart[len(apart) // 2], rel=1e-5)
 
 
-def test_rows_are_ordered_within_their_groups_and_those_without_a_value_come_last(tab: Watched) -> None:
+def test_rows_are_ordered_within_their_groups_and_those_without_a_value_come_last(tab: WatchedPage) -> None:
     body = """
     const { order, groups } = stats.ordered(Int32Array.from([0, 1, 2, 3, 4, 5]), Int32Array.from([1, 0, 1, 0, 1, 0]),
       Float32Array.from([2, 5, NaN, 7, 9, 5]), true);
@@ -85,7 +85,7 @@ def test_rows_are_ordered_within_their_groups_and_those_without_a_value_come_las
     assert found["turned"] == [0, 1, 2]
 
 
-def test_the_first_bad_column_is_a_gap_an_infinity_or_far_from_the_peers(tab: Watched) -> None:
+def test_the_first_bad_column_is_a_gap_an_infinity_or_far_from_the_peers(tab: WatchedPage) -> None:
     values = np.tile(np.arange(1, 7, dtype=np.float32), (9, 1)) + np.linspace(0, 0.1, 9, dtype=np.float32)[:, None]
     values[1, 2:4] = np.nan
     values[2, 4] = np.inf
@@ -101,7 +101,7 @@ def test_the_first_bad_column_is_a_gap_an_infinity_or_far_from_the_peers(tab: Wa
     assert run(tab, body, rows) == [-1, 2, 4, 5, -1, -1, -1, -1, -1]
 
 
-def test_new_columns_replace_the_late_ones_and_gaps_stay_missing(tab: Watched) -> None:
+def test_new_columns_replace_the_late_ones_and_gaps_stay_missing(tab: WatchedPage) -> None:
     body = """
     const source = from([[1, 2, 3], [4, 5, 6]], [10, 11, 12], 1);
     const next = (rows, times) => ({ cadence: 1, shapes: { values: [2, times.length] },
@@ -119,7 +119,7 @@ def test_new_columns_replace_the_late_ones_and_gaps_stay_missing(tab: Watched) -
     }  # fmt: skip
 
 
-def test_old_columns_go_when_they_are_more_than_those_that_stay(tab: Watched) -> None:
+def test_old_columns_go_when_they_are_more_than_those_that_stay(tab: WatchedPage) -> None:
     body = """
     const times = [...Array(300).keys()];
     const source = from([times, times.map((one) => -one)], times, 1);
@@ -131,7 +131,7 @@ def test_old_columns_go_when_they_are_more_than_those_that_stay(tab: Watched) ->
 
 
 @pytest.mark.parametrize(("kind", "value"), [("far", 9.0), ("mean", 4.5), ("min", 2.0), ("max", 9.0)])
-def test_cells_that_share_a_pixel_become_one_as_asked(tab: Watched, kind: str, value: float) -> None:
+def test_cells_that_share_a_pixel_become_one_as_asked(tab: WatchedPage, kind: str, value: float) -> None:
     body = """
     const source = from([[2], [3], [4], [9]], [0], 1);
     source.middle = Float32Array.from([3]);
@@ -148,7 +148,7 @@ def test_cells_that_share_a_pixel_become_one_as_asked(tab: Watched, kind: str, v
     assert (gap == 1000) == (kind == "far")  # one that is missing shows, unless a mean or an end was asked for
 
 
-def test_what_lies_outside_of_the_samples_is_left_clear(tab: Watched) -> None:
+def test_what_lies_outside_of_the_samples_is_left_clear(tab: WatchedPage) -> None:
     body = """
     const source = from([[1, 1]], [10, 11], 1);
     source.middle = Float32Array.from([1, 1]);

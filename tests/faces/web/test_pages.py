@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import expect
 
-from cordee.testing.browsing import Watched, chromium
+from cordee.testing.browsing import WatchedPage, chromium
 from cordee.testing.made_runs import MadeRun, write_run
 
 pytestmark = pytest.mark.timeout(600)
@@ -126,9 +126,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]
 
 
 @pytest.fixture
-def tab(world: SimpleNamespace) -> Iterator[Watched]:
+def tab(world: SimpleNamespace) -> Iterator[WatchedPage]:
     """A tab on a desk's screen; whatever no page may do fails the test."""
-    watched = Watched(world.browser, world.server.url, viewport={"width": 1440, "height": 900})
+    watched = WatchedPage(world.browser, world.server.url, viewport={"width": 1440, "height": 900})
     yield watched
     watched.close()
     assert not watched.faults
@@ -146,7 +146,7 @@ def pages(run: str, node: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def test_every_page_shows_names_that_are_markup_as_text(tab: Watched) -> None:
+def test_every_page_shows_names_that_are_markup_as_text(tab: WatchedPage) -> None:
     for address, words in pages(ODD, f"{MARKUP}0").items():
         page = tab.open(address)
         expect(page.locator("#app")).to_contain_text(words)
@@ -156,7 +156,7 @@ def test_every_page_shows_names_that_are_markup_as_text(tab: Watched) -> None:
     expect(tab.page.locator("main")).to_contain_text(f"on {MARKUP}0 was killed")
 
 
-def test_a_run_is_followed_without_loading_the_page_again(tab: Watched, world: SimpleNamespace) -> None:
+def test_a_run_is_followed_without_loading_the_page_again(tab: WatchedPage, world: SimpleNamespace) -> None:
     page = tab.open(of_run(world.live))
     page.evaluate("window.kept = true")
     step = page.locator(".figures div", has_text="step").filter(has_text="100 000").locator("dd")
@@ -179,7 +179,9 @@ ALL_LINES = """() => {
 }"""
 
 
-def test_logs_are_followed_filtered_and_only_what_is_seen_is_in_the_page(tab: Watched, world: SimpleNamespace) -> None:
+def test_logs_are_followed_filtered_and_only_what_is_seen_is_in_the_page(
+    tab: WatchedPage, world: SimpleNamespace
+) -> None:
     page = tab.open(of_run(world.live, "rank", "0"))
     lines = page.locator(".log .line")
     last = lines.last.inner_text()
@@ -193,7 +195,7 @@ def test_logs_are_followed_filtered_and_only_what_is_seen_is_in_the_page(tab: Wa
     expect(page.locator(".log .line.err mark")).to_have_text("red words 2")
 
 
-def test_everything_is_reached_by_keyboard(tab: Watched) -> None:
+def test_everything_is_reached_by_keyboard(tab: WatchedPage) -> None:
     page = tab.open("#/runs")
     page.keyboard.press("j")
     expect(page.locator("tr:focus-within")).to_have_count(1)
@@ -229,7 +231,7 @@ def test_no_page_scrolls_sideways_from_a_phone_to_a_wall(world: SimpleNamespace)
         ((360, 740), "", everywhere),
         ((3840, 2160), "?wall=1", ["#/runs", "#/fleet", of_run(ODD)]),
     ):
-        watched = Watched(world.browser, world.server.url, viewport={"width": size[0], "height": size[1]})
+        watched = WatchedPage(world.browser, world.server.url, viewport={"width": size[0], "height": size[1]})
         for address in addresses:
             page = watched.open(before + address)
             beyond = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -262,7 +264,7 @@ CONTRASTS = """async () => {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_and_curves_stand_out_and_every_control_has_a_name(world: SimpleNamespace, scheme: str) -> None:
-    watched = Watched(world.browser, world.server.url, color_scheme=scheme, viewport={"width": 1440, "height": 900})
+    watched = WatchedPage(world.browser, world.server.url, color_scheme=scheme, viewport={"width": 1440, "height": 900})
     for address in (of_run(ODD), "#/runs", "#/fleet", of_run(ODD, "rank", "0")):
         page = watched.open(address)
         assert page.evaluate(NAMELESS) == [], address
@@ -275,7 +277,7 @@ def test_words_and_curves_stand_out_and_every_control_has_a_name(world: SimpleNa
     assert not watched.faults
 
 
-def test_the_theme_that_was_chosen_is_kept(tab: Watched) -> None:
+def test_the_theme_that_was_chosen_is_kept(tab: WatchedPage) -> None:
     page = tab.open("#/runs")
     page.keyboard.press("t")
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
@@ -287,14 +289,14 @@ def test_the_theme_that_was_chosen_is_kept(tab: Watched) -> None:
     assert page.evaluate("getComputedStyle(document.body).colorScheme") == "dark"
 
 
-def test_the_theme_key_counts_each_time_however_fast_it_is_pressed(tab: Watched) -> None:
+def test_the_theme_key_counts_each_time_however_fast_it_is_pressed(tab: WatchedPage) -> None:
     page = tab.open("#/runs")
     page.evaluate("""() => ["t", "t"].forEach((key) =>
         document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true })))""")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-def test_runs_are_filtered_chosen_and_compared(tab: Watched, world: SimpleNamespace) -> None:
+def test_runs_are_filtered_chosen_and_compared(tab: WatchedPage, world: SimpleNamespace) -> None:
     page = tab.open("#/runs")
     rows = page.locator("tr[data-row]")
     expect(rows).to_have_count(2)
@@ -311,7 +313,7 @@ def test_runs_are_filtered_chosen_and_compared(tab: Watched, world: SimpleNamesp
     expect(page.locator(".table[aria-label='Last values']")).to_contain_text("Lasted")
 
 
-def test_what_pages_compute_is_right(tab: Watched) -> None:
+def test_what_pages_compute_is_right(tab: WatchedPage) -> None:
     page = tab.open("#/runs")
 
     def of(file: str, expression: str) -> object:
@@ -333,7 +335,7 @@ def test_what_pages_compute_is_right(tab: Watched) -> None:
 
 
 def test_bad_addresses_say_what_is_wrong_and_where_to_go(world: SimpleNamespace) -> None:
-    watched = Watched(world.browser, world.server.url)
+    watched = WatchedPage(world.browser, world.server.url)
     for address, words in {
         "#/nowhere": "There is no page at this address",
         "#/run/no-such-run": "Back to all runs",
@@ -348,7 +350,7 @@ def test_bad_addresses_say_what_is_wrong_and_where_to_go(world: SimpleNamespace)
     assert not [fault for fault in watched.faults if "404" not in fault]
 
 
-def test_a_hidden_tab_closes_its_stream_and_comes_back(tab: Watched, world: SimpleNamespace) -> None:
+def test_a_hidden_tab_closes_its_stream_and_comes_back(tab: WatchedPage, world: SimpleNamespace) -> None:
     page = tab.page
     page.clock.install()
     tab.open(of_run(world.live, "nodes"))
@@ -362,7 +364,7 @@ def test_a_hidden_tab_closes_its_stream_and_comes_back(tab: Watched, world: Simp
 
 
 def test_a_server_that_is_killed_and_restarted_is_found_again(world: SimpleNamespace) -> None:
-    watched = Watched(world.browser, world.server.url, viewport={"width": 1440, "height": 900})
+    watched = WatchedPage(world.browser, world.server.url, viewport={"width": 1440, "height": 900})
     page = watched.open(of_run(world.live))
     expect(page.locator(".fresh")).to_contain_text("live")
     page.evaluate("window.kept = true")

@@ -16,9 +16,9 @@ from cordee.core.web.peers import Peers
 from cordee.faces.web import logs
 from cordee.faces.web.access import Access
 from cordee.faces.web.answers import packed
-from cordee.faces.web.cache import Body, Cache
+from cordee.faces.web.cache import Cache, CachedBody
 from cordee.faces.web.guard import Guard
-from cordee.faces.web.tables import Table, encode, encode_frame
+from cordee.faces.web.tables import NumberTable, encode, encode_frame
 from cordee.runs.logframes import LogReader, LogWriter
 
 from .frames import decode_frame
@@ -33,7 +33,7 @@ def test_a_frame_gives_back_what_was_put_in_and_begins_where_arrays_may() -> Non
         "none": np.zeros((0, 4), dtype=np.float32),
         "whole": np.arange(5),
     }
-    frame = encode_frame(Table(arrays, {"unit": "watts", "low": float("nan"), "name": "<b>é"}))
+    frame = encode_frame(NumberTable(arrays, {"unit": "watts", "low": float("nan"), "name": "<b>é"}))
     assert frame[:4] == b"CoF1"
     length = int.from_bytes(frame[4:8], "little")
     assert (8 + length) % 8 == 0
@@ -47,7 +47,9 @@ def test_a_frame_gives_back_what_was_put_in_and_begins_where_arrays_may() -> Non
 
 
 def test_numbers_that_are_none_are_null_in_json() -> None:
-    assert encode(Table({"a": np.array([[1.0, np.nan], [np.inf, 2.0]])}), "json") == b'{"a":[[1.0,null],[null,2.0]]}'
+    assert (
+        encode(NumberTable({"a": np.array([[1.0, np.nan], [np.inf, 2.0]])}), "json") == b'{"a":[[1.0,null],[null,2.0]]}'
+    )
 
 
 def test_noise_is_not_compressed_and_text_is() -> None:
@@ -62,47 +64,47 @@ def test_what_many_ask_at_once_is_made_once() -> None:
     cache, entered, go_on = Cache(), threading.Event(), threading.Event()
     made: list[int] = []
 
-    def make() -> Body:
+    def make() -> CachedBody:
         made.append(1)
         entered.set()
         assert go_on.wait(60)
-        return Body(b"x")
+        return CachedBody(b"x")
 
     with ThreadPoolExecutor(8) as pool:
         first = pool.submit(cache.get, "tag", make)
         assert entered.wait(60)
         others = [pool.submit(cache.get, "tag", make) for _ in range(7)]
         go_on.set()
-        assert {future.result(60) for future in [first, *others]} == {Body(b"x")}
+        assert {future.result(60) for future in [first, *others]} == {CachedBody(b"x")}
     assert len(made) == 1
 
 
 def test_a_failure_is_told_to_all_who_wait_and_is_not_kept() -> None:
     cache = Cache()
 
-    def fail() -> Body:
+    def fail() -> CachedBody:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
         cache.get("tag", fail)
-    assert cache.get("tag", lambda: Body(b"y")) == Body(b"y")
+    assert cache.get("tag", lambda: CachedBody(b"y")) == CachedBody(b"y")
 
 
 def test_the_cache_drops_what_was_not_asked_for_the_longest() -> None:
     cache = Cache(most_bytes=100)
     for tag in "abc":
-        cache.get(tag, lambda: Body(b"x" * 40))
+        cache.get(tag, lambda: CachedBody(b"x" * 40))
     made: list[str] = []
 
-    def again(tag: str) -> Body:
+    def again(tag: str) -> CachedBody:
         made.append(tag)
-        return Body(b"x" * 40)
+        return CachedBody(b"x" * 40)
 
     for tag in "cba":
         cache.get(tag, lambda tag=tag: again(tag))  # type: ignore[misc]
     assert made == ["a"]
-    cache.get("large", lambda: Body(b"x" * 99))
-    assert cache.get("large", lambda: Body(b"new")) == Body(b"new")
+    cache.get("large", lambda: CachedBody(b"x" * 99))
+    assert cache.get("large", lambda: CachedBody(b"new")) == CachedBody(b"new")
 
 
 @pytest.fixture(scope="module")

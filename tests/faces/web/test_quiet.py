@@ -12,7 +12,7 @@ from cordee.faces.web.stamps import Stamps
 from cordee.runs.folder import RunFolder
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lookout import WATCHED_PER_S
-from cordee.runs.news import News, NewsWriter, news_file
+from cordee.runs.news import NewsWriter, RunNews, news_file
 from cordee.testing.clocks import give_clock
 from cordee.testing.operations import counted
 
@@ -44,7 +44,7 @@ def entries(folder: RunFolder) -> int:
 
 def test_a_page_that_follows_a_run_of_many_nodes_asks_at_most_one_operation_a_second(tmp_path):
     folder, clock = made(tmp_path, "big-20261122T000000Z-aaaa", logs=1000), Clock()
-    news, writer = News(1, 1, 1, 0, {}), NewsWriter(news_file(folder.root))
+    news, writer = RunNews(1, 1, 1, 0, {}), NewsWriter(news_file(folder.root))
     writer.tell(news)
     stamps = Stamps(folder, per_s=WATCHED_PER_S, clock=clock)
     for _ in range(400):
@@ -79,12 +79,12 @@ def test_a_page_that_follows_a_run_without_news_looks_the_more_seldom_the_more_f
 def test_what_matters_changes_the_stamp_at_once(tmp_path):
     folder, clock = made(tmp_path, "t-20261122T000000Z-aaaa"), Clock()
     writer = NewsWriter(news_file(folder.root))
-    writer.tell(News(1, 1, 1, 0, {}))
+    writer.tell(RunNews(1, 1, 1, 0, {}))
     stamps = Stamps(folder, per_s=WATCHED_PER_S, clock=clock)
     for _ in range(200):
         before = stamps.now()
         clock.now += 0.5
-    writer.tell(News(1, 2, 2, 0, {}))
+    writer.tell(RunNews(1, 2, 2, 0, {}))
     assert stamps.now() != before
 
 

@@ -16,7 +16,7 @@ from cordee.job.submit.prepare import create_run, prepare
 from cordee.runs.folder import RunFolder
 from cordee.systems.environments.node.document import Environment, environment_of
 from cordee.systems.environments.node.engines import ENGINES
-from cordee.systems.environments.node.engines._base import Engine, Missing
+from cordee.systems.environments.node.engines._base import Engine, MissingCapability
 
 from .conftest import HEAD, Make
 
@@ -26,7 +26,7 @@ class Able(Engine):
 
     name = "namespace"
 
-    def missing(self, environment: Environment) -> list[Missing]:
+    def missing(self, environment: Environment) -> list[MissingCapability]:
         assert environment.root is not None
         return []
 
@@ -36,8 +36,8 @@ class Unable(Engine):
 
     name = "unable"
 
-    def missing(self, environment: Environment) -> list[Missing]:
-        return [Missing("fuse", "/dev/fuse is not there", "engine = podman")]
+    def missing(self, environment: Environment) -> list[MissingCapability]:
+        return [MissingCapability("fuse", "/dev/fuse is not there", "engine = podman")]
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from cordee.systems.data.examine import shown_of
 from cordee.systems.data.look import look
 from cordee.systems.data.node.shards.index import Shard, write_index
 from cordee.systems.environments.examine import with_shown
-from cordee.systems.environments.node.document import Environment, Mount, Root
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
 
 from .conftest import HEAD, Make
 
@@ -224,9 +224,9 @@ def _planned(place: Path, kind: str = "files") -> DataSet:
 
 def test_a_container_sees_a_data_set_at_its_own_path_and_cannot_write_it(tmp_path: Path) -> None:
     place = _packed(tmp_path / "store/corpus")
-    inside = Environment("e", image="/image.sqsh", root=Root("squashfs", "/image.sqsh"))
+    inside = Environment("e", image="/image.sqsh", root=ContainerRoot("squashfs", "/image.sqsh"))
     assert with_shown(inside, [shown_of(_planned(place))], tmp_path / "job").mounts == (
-        Mount(str(place), str(place), ("ro",)),
+        ContainerMount(str(place), str(place), ("ro",)),
     )
 
 
@@ -234,10 +234,10 @@ def test_a_container_sees_a_data_set_at_its_own_path_and_cannot_write_it(tmp_pat
 def test_no_mount_is_added_where_none_is_needed(tmp_path: Path, case: str) -> None:
     place = _packed(tmp_path / "store/corpus")
     mounts = {
-        "mounted": (Mount(str(tmp_path), str(tmp_path)),),
-        "meant otherwise": (Mount("/other", str(place)),),
+        "mounted": (ContainerMount(str(tmp_path), str(tmp_path)),),
+        "meant otherwise": (ContainerMount("/other", str(place)),),
     }.get(case, ())
-    root = Root("host") if case == "no container" else Root("folder", "/image")
+    root = ContainerRoot("host") if case == "no container" else ContainerRoot("folder", "/image")
     job = tmp_path / "store" if case == "in the job's folder" else tmp_path / "job"
     data = _planned(place).model_copy(update={"place": "s3://b/x"} if case == "a store" else {})
     assert with_shown(Environment("e", mounts=mounts, root=root), [shown_of(data)], job).mounts == mounts
@@ -259,6 +259,6 @@ def test_shards_that_lie_elsewhere_are_mounted_with_their_index(tmp_path: Path) 
         columns={**columns, "keys": np.zeros(0)},
         root=str(place),
     )
-    inside = Environment("e", image="x", root=Root("folder", "/image"))
+    inside = Environment("e", image="x", root=ContainerRoot("folder", "/image"))
     made = with_shown(inside, [shown_of(_planned(tmp_path / "indexes", "packed"))], tmp_path / "job").mounts
     assert [mount.source for mount in made] == [str(tmp_path / "indexes"), str(place)]

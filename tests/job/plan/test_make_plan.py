@@ -148,7 +148,7 @@ def test_the_document_of_a_plan_has_every_key_of_the_contract(make: Make, tmp_pa
         "network_interface": None,
         "network_trusted": False,
         "node_parts": {
-            "preparation": "cordee.systems.vetting.node.preparation:Vetting",
+            "preparation": "cordee.systems.vetting.node.preparation:NodeVetting",
             "checks": "cordee.systems.vetting.node.checks",
             "checkpoints": "cordee.systems.checkpoints.node.owner:RunCheckpoints",
         },

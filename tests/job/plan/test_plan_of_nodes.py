@@ -14,20 +14,20 @@ from cordee.runs.folder import RunFolder
 from cordee.testing.made_runs import made_plan
 
 PARTS = {
-    of_nodes.Plan: model.Plan,
-    of_nodes.Step: model.Step,
-    of_nodes.Tasks: model.Tasks,
-    of_nodes.Request: model.Request,
-    of_nodes.Scheduler: model.Scheduler,
+    of_nodes.RunPlan: model.Plan,
+    of_nodes.RunStep: model.Step,
+    of_nodes.RunTasks: model.Tasks,
+    of_nodes.RunRequest: model.Request,
+    of_nodes.RunScheduler: model.Scheduler,
     of_nodes.Checkpoints: model.CheckpointPolicy,
-    of_nodes.Vet: model.VetPolicy,
-    of_nodes.Restart: model.RestartPolicy,
-    of_nodes.Begin: model.Begin,
-    of_nodes.Segment: model.SegmentPolicy,
-    of_nodes.EnvironmentPlan: model.EnvironmentPlan,
-    of_nodes.Timeouts: model.Timeouts,
-    of_nodes.Sampling: model.Sampling,
-    of_nodes.Metrics: model.Metrics,
+    of_nodes.RunVet: model.VetPolicy,
+    of_nodes.RunRestart: model.RestartPolicy,
+    of_nodes.RunBegin: model.BeginFrom,
+    of_nodes.RunSegment: model.SegmentPolicy,
+    of_nodes.RunEnvironment: model.EnvironmentPlan,
+    of_nodes.RunTimeouts: model.Timeouts,
+    of_nodes.RunSampling: model.Sampling,
+    of_nodes.RunMetrics: model.Metrics,
 }
 
 

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from cordee.systems.checkpoints.node.folder import MANIFEST, SCHEMA, Known, find_checkpoints, newest_complete
+from cordee.systems.checkpoints.node.folder import MANIFEST, SCHEMA, KnownCheckpoints, find_checkpoints, newest_complete
 from cordee.testing.operations import counted
 
 
@@ -110,7 +110,7 @@ def test_what_was_looked_into_and_is_unchanged_is_not_looked_into_again(tmp_path
     (tmp_path / "step-1").mkdir()
     (tmp_path / "step-1" / "data").write_bytes(b"12345")
     (tmp_path / "step-1" / MANIFEST).write_text(json.dumps({"schema": SCHEMA, "step": 1, "files": {"data": 5}}))
-    known = Known()
+    known = KnownCheckpoints()
     assert newest_complete(tmp_path, known=known).step == 1
     (tmp_path / "step-1" / "data").write_bytes(b"123")
     assert newest_complete(tmp_path, known=known).step == 1
@@ -133,7 +133,7 @@ def test_a_glance_costs_the_same_for_any_number_of_ranks_and_of_checkpoints(tmp_
     for step in range(1, 40):
         (tmp_path / f"step-{step}").mkdir()
     of_many_ranks(tmp_path, 50, ranks)
-    known = Known()
+    known = KnownCheckpoints()
     with counted(tmp_path) as first:
         assert newest_complete(tmp_path, known=known, thorough=False).step == 50
     assert (first.total() <= 6, known.operations) == (True, 5)
@@ -147,7 +147,7 @@ def test_a_glance_costs_the_same_for_any_number_of_ranks_and_of_checkpoints(tmp_
 def test_a_glance_misses_no_file_and_does_not_believe_in_what_was_found_damaged(tmp_path):
     of_many_ranks(tmp_path, 1, 2)
     newer = of_many_ranks(tmp_path, 2, 2)
-    known = Known()
+    known = KnownCheckpoints()
     (newer / "rank-1.pt").write_bytes(b"")
     assert newest_complete(tmp_path, known=known, thorough=False).step == 2
     assert newest_complete(tmp_path, known=known).step == 1

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cordee.runs.plan import Begin, Checkpoints
+from cordee.runs.plan import Checkpoints, RunBegin
 from cordee.systems.checkpoints.node.folder import find_checkpoints
 from cordee.systems.checkpoints.node.owner import RunCheckpoints, owner_of, owners_folder, trainers
 
@@ -141,7 +141,7 @@ def test_foreign_ones_are_what_is_neither_the_runs_nor_what_it_was_told_to_begin
     folder.trained("a", [100 * S, 200 * S])
     for name, at in (("step-1", 150), ("step-2", 50), ("step-3", 60)):
         folder.save(name, at * S)
-    told = Begin({str(folder.path / "step-2"): 50 * S})
+    told = RunBegin({str(folder.path / "step-2"): 50 * S})
     run = folder.run("a", begin=told)
     assert run.foreign() == [(str(folder.path / "step-3"), None)]
     assert run.beginning([])[0].name == "step-2"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from cordee.core.draw.charts import Line, line_chart
+from cordee.core.draw.charts import ChartLine, line_chart
 from cordee.faces.report import render
 from cordee.faces.report.data import collect
 from cordee.runs.folder import RunFolder
@@ -60,7 +60,7 @@ def test_without_checkpoints_there_is_no_figure(tmp_path):
 
 
 def test_a_shade_that_reaches_beyond_the_chart_ends_at_its_edge_and_one_outside_is_left_out():
-    line = Line("a", [0.0, 10.0], [1.0, 1.0])
+    line = ChartLine("a", [0.0, 10.0], [1.0, 1.0])
     svg = line_chart("t", [line], x_label="s", shades=[(-5.0, 2.0, "<b>"), (20.0, 30.0, "no")])
     assert svg.count('class="shade"') == 1
     assert 'x="74.0"' in svg

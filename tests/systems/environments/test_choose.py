@@ -8,11 +8,11 @@ import pytest
 
 from cordee.systems.environments.node import choose
 from cordee.systems.environments.node.choose import choose_engine, said
-from cordee.systems.environments.node.document import Environment, Root
+from cordee.systems.environments.node.document import ContainerRoot, Environment
 from cordee.systems.environments.node.engines import ENGINES
-from cordee.systems.environments.node.engines._base import Engine, EngineError, Missing
+from cordee.systems.environments.node.engines._base import Engine, EngineError, MissingCapability
 
-FOLDER = Environment("e", "/i", root=Root("folder", "/"))
+FOLDER = Environment("e", "/i", root=ContainerRoot("folder", "/"))
 
 
 class Able(Engine):
@@ -26,7 +26,10 @@ class Unable(Engine):
     name = "unable"
 
     def missing(self, environment):
-        return [Missing("fuse", "/dev/fuse cannot be opened", "ask for it"), Missing("tool", "tool is gone", "get it")]
+        return [
+            MissingCapability("fuse", "/dev/fuse cannot be opened", "ask for it"),
+            MissingCapability("tool", "tool is gone", "get it"),
+        ]
 
 
 @pytest.fixture(autouse=True)

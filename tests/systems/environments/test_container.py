@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from cordee.control.agent.enclosure import Enclosure, EnclosureDown, Surroundings
-from cordee.machine.task_callbacks import Watched
+from cordee.control.agent.enclosure import AgentSurroundings, Enclosure, EnclosureDown
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import Task, TaskExit, TaskRunner
-from cordee.runs.plan import Checkpoints, EnvironmentPlan, Plan, Sampling, Step, Tasks, Timeouts
-from cordee.systems.environments.node.container import Container
-from cordee.systems.environments.node.document import Environment, Mount, Root
+from cordee.runs.plan import Checkpoints, RunEnvironment, RunPlan, RunSampling, RunStep, RunTasks, RunTimeouts
+from cordee.systems.environments.node.container import NodeContainer
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
 from cordee.systems.environments.node.engines import ENGINES
-from cordee.systems.environments.node.engines._base import CONTAINER_SCHEMA, Engine, Missing
+from cordee.systems.environments.node.engines._base import CONTAINER_SCHEMA, Engine, MissingCapability
 from cordee.systems.environments.node.mounts import with_own_mounts
 from cordee.wire import messages
 
@@ -49,10 +49,10 @@ class ScriptEngine(Engine):
 
     name = "script"
     script = UP
-    lacks: list[Missing] = []
+    lacks: list[MissingCapability] = []
     held: list[Environment] = []
 
-    def missing(self, environment: Environment) -> list[Missing]:
+    def missing(self, environment: Environment) -> list[MissingCapability]:
         return self.lacks
 
     def hold(self, environment: Environment) -> list[str]:
@@ -66,19 +66,19 @@ class NodeUnderTest:
     def __init__(self, tmp_path: Path, argv: list[str], **environment: Any) -> None:
         self.sent: list[Any] = []
         self.gone = 0
-        watched = Watched(lambda **told: TaskRunner(OWNER, **told))
+        watched = WatchedTasks(lambda **told: TaskRunner(OWNER, **told))
         self.tasks, self.start = watched.tasks, watched.run_task
         self.folder = tmp_path / "runs/r"
         (tmp_path / "job").mkdir()
         self.folder.mkdir(parents=True)
-        document = Environment("e", root=Root("folder", "/"), **environment).document()
+        document = Environment("e", root=ContainerRoot("folder", "/"), **environment).document()
         job, checkpoints = str(tmp_path / "job"), Checkpoints(str(tmp_path / "job/checkpoints"))
-        step = Step(Tasks(tuple(argv), {}), checkpoints, environment=EnvironmentPlan("script", document))
-        timeouts = Timeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
-        plan = Plan("r", "local", job, job, str(self.folder), (step,), timeouts, Sampling(1.0))
+        step = RunStep(RunTasks(tuple(argv), {}), checkpoints, environment=RunEnvironment("script", document))
+        timeouts = RunTimeouts(60.0, 1.0, 10.0, 60.0, 2.0, 6.0)
+        plan = RunPlan("r", "local", job, job, str(self.folder), (step,), timeouts, RunSampling(1.0))
         own = [str(self.folder)]
-        self.around = Surroundings(plan, own, watched, self.sent.append, lambda *said: None, self._lost)
-        self.container = Container(self.around)
+        self.around = AgentSurroundings(plan, own, watched, self.sent.append, lambda *said: None, self._lost)
+        self.container = NodeContainer(self.around)
 
     def _lost(self) -> None:
         self.gone += 1
@@ -169,7 +169,7 @@ def test_a_container_that_does_not_come_up_is_told_with_its_reason(tmp_path, mon
 
 
 def test_a_machine_that_lacks_something_is_told_before_anything_starts(tmp_path, monkeypatch, script_engine):
-    lack = Missing("user-namespaces", "they are switched off", "engine = podman")
+    lack = MissingCapability("user-namespaces", "they are switched off", "engine = podman")
     monkeypatch.setattr(ScriptEngine, "lacks", [lack])
 
     async def during(node):
@@ -246,26 +246,26 @@ def test_folders_of_the_run_are_mounted_at_their_own_paths_unless_they_are_there
         (tmp_path / name).mkdir(parents=True)
     at = {name: str(tmp_path / name) for name in ("run", "job", "shared", "elsewhere", "readonly")}
     edf = (
-        Mount(at["shared"], at["shared"]),
-        Mount("/opt", at["elsewhere"]),
-        Mount(at["readonly"], at["readonly"], ("ro",)),
+        ContainerMount(at["shared"], at["shared"]),
+        ContainerMount("/opt", at["elsewhere"]),
+        ContainerMount(at["readonly"], at["readonly"], ("ro",)),
     )
-    environment = Environment("e", mounts=edf, root=Root("folder", "/image"))
+    environment = Environment("e", mounts=edf, root=ContainerRoot("folder", "/image"))
     paths = [at["run"], f"{at['job']}/checkpoints", at["job"], f"{at['shared']}/run2", at["elsewhere"], "/not/there"]
     mounts = with_own_mounts(environment, paths).mounts
-    assert mounts == (*edf, Mount(at["job"], at["job"]), Mount(at["run"], at["run"]))
+    assert mounts == (*edf, ContainerMount(at["job"], at["job"]), ContainerMount(at["run"], at["run"]))
     below = f"{at['readonly']}/run"
     Path(below).mkdir()
-    assert with_own_mounts(environment, [below]).mounts[-1] == Mount(below, below)
+    assert with_own_mounts(environment, [below]).mounts[-1] == ContainerMount(below, below)
 
 
 def test_on_the_hosts_own_root_only_what_the_edf_covers_is_mounted(tmp_path):
     (tmp_path / "run").mkdir()
-    host = Environment("e", root=Root("host"))
+    host = Environment("e", root=ContainerRoot("host"))
     assert with_own_mounts(host, [str(tmp_path / "run")]).mounts == ()
-    covered = Environment("e", mounts=(Mount("/opt", str(tmp_path)),), root=Root("host"))
+    covered = Environment("e", mounts=(ContainerMount("/opt", str(tmp_path)),), root=ContainerRoot("host"))
     run = str(tmp_path / "run")
-    assert with_own_mounts(covered, [run]).mounts == (Mount("/opt", str(tmp_path)), Mount(run, run))
+    assert with_own_mounts(covered, [run]).mounts == (ContainerMount("/opt", str(tmp_path)), ContainerMount(run, run))
 
 
 def test_the_answer_of_the_engine_is_found_among_other_lines(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cordee
-from cordee.systems.environments.node.document import Environment, Root
+from cordee.systems.environments.node.document import ContainerRoot, Environment
 from cordee.systems.environments.node.engines import ENGINES, find_engine
 from cordee.testing.corpora import pack_corpus
 from cordee.testing.runs import LocalRun
@@ -81,7 +81,7 @@ def outside(tmp_path_factory):
 
 
 def runnable() -> list[str]:
-    anything = Environment("any", image="/", root=Root("folder", "/"))
+    anything = Environment("any", image="/", root=ContainerRoot("folder", "/"))
     return [name for name in ENGINES if name != "step" and not find_engine(name).missing(anything)]
 
 

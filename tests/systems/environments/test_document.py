@@ -6,7 +6,13 @@ import json
 
 import pytest
 
-from cordee.systems.environments.node.document import Environment, ImageConfig, Mount, Root, environment_of
+from cordee.systems.environments.node.document import (
+    ContainerMount,
+    ContainerRoot,
+    Environment,
+    ImageConfig,
+    environment_of,
+)
 
 FULL = Environment(
     name="full",
@@ -14,11 +20,11 @@ FULL = Environment(
     workdir="/work",
     entrypoint=True,
     writable=False,
-    mounts=(Mount("/data", "/mnt/data", ("ro", "private")), Mount("/venv.sqsh", "/venv", ("sqsh",))),
+    mounts=(ContainerMount("/data", "/mnt/data", ("ro", "private")), ContainerMount("/venv.sqsh", "/venv", ("sqsh",))),
     devices=("nvidia.com/gpu=all",),
     env={"A": "edf", "GONE": ""},
     annotations={"com.hooks.ssh.enabled": "true"},
-    root=Root("squashfs", "/images/py.sqsh"),
+    root=ContainerRoot("squashfs", "/images/py.sqsh"),
     config=ImageConfig(
         {"A": "image", "B": "image", "GONE": "image"}, ("/entry",), ("sh",), "/srv", "amd64", "sha256:0"
     ),

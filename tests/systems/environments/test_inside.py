@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from cordee.systems.environments.inside import has_folder
-from cordee.systems.environments.node.document import Environment, Mount, Root
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
 
 FOUND = {
     "/": True,
@@ -41,10 +41,10 @@ def root(request, tmp_path):
         (folder / name).symlink_to(target)
     (tmp_path / "outside").mkdir()
     if request.param == "folder":
-        return Root("folder", str(folder))
+        return ContainerRoot("folder", str(folder))
     file = tmp_path / "root.sqsh"
     subprocess.run(["mksquashfs", folder, file, "-quiet", "-no-progress"], check=True)
-    return Root("squashfs", str(file))
+    return ContainerRoot("squashfs", str(file))
 
 
 def test_a_folder_is_found_as_it_is_seen_inside(root):
@@ -55,7 +55,7 @@ def test_a_folder_is_found_as_it_is_seen_inside(root):
 def test_what_is_mounted_counts(root, tmp_path):
     (tmp_path / "data" / "in").mkdir(parents=True)
     kind = ("sqsh",) if root.kind == "squashfs" else ()
-    mounts = (Mount(str(tmp_path / "data"), "/data"), Mount(root.path, "/real/packed", kind))
+    mounts = (ContainerMount(str(tmp_path / "data"), "/data"), ContainerMount(root.path, "/real/packed", kind))
     environment = Environment(name="x", root=root, mounts=mounts)
     paths = ("/data", "/data/in", "/data/none", "/real/packed/real", "/real/packed/none", "/real/deep")
     assert [has_folder(path, environment) for path in paths] == [True, True, False, True, False, True]
@@ -63,15 +63,15 @@ def test_what_is_mounted_counts(root, tmp_path):
 
 def test_without_unsquashfs_nothing_is_known_of_a_squashfs_file(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert has_folder("/x", Environment(name="x", root=Root("squashfs", "/x.sqsh"))) is None
+    assert has_folder("/x", Environment(name="x", root=ContainerRoot("squashfs", "/x.sqsh"))) is None
 
 
 def test_a_file_that_is_no_squashfs_tells_nothing(tmp_path):
     (tmp_path / "x.sqsh").write_text("text")
-    assert has_folder("/x", Environment(name="x", root=Root("squashfs", str(tmp_path / "x.sqsh")))) is None
+    assert has_folder("/x", Environment(name="x", root=ContainerRoot("squashfs", str(tmp_path / "x.sqsh")))) is None
 
 
 def test_the_root_of_the_host_is_looked_at_as_it_is(tmp_path):
-    environment = Environment(name="x", root=Root("host"))
+    environment = Environment(name="x", root=ContainerRoot("host"))
     assert has_folder(str(tmp_path), environment)
     assert not has_folder(f"{tmp_path}/none", environment)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cordee.runs.folder import RunFolder
-from cordee.systems.score.trace import Device, Job, Surroundings, Trace
+from cordee.systems.score.trace import HostSamples, ScoredDevice, ScoredJob, ScoreTrace
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_events, encode_facts, encode_grid, encode_schema
 from cordee.telemetry.node.catalogue import described
 from cordee.telemetry.node.recording import RecordedRank, Recorder, claim_number, write_recorder
@@ -69,19 +69,21 @@ def rank(number: int = 0, **more: Any) -> RecordedRank:
     return RecordedRank(number, 40 + number, ["python", "train.py"], T0, **more)
 
 
-def trace(columns: dict[str, Any], kind: Any = "gpu", **more: Any) -> Trace:
+def trace(columns: dict[str, Any], kind: Any = "gpu", **more: Any) -> ScoreTrace:
     """Return a trace of GPUs with these columns [time, device]."""
     tables = {name: np.atleast_2d(np.asarray(values, dtype=np.float32)) for name, values in columns.items()}
     length, count = next(iter(tables.values())).shape
-    devices = more.pop("devices", None) or [Device(f"GPU-{at}", "n0", at, H100, (at,)) for at in range(count)]
-    job = more.pop("job", None) or Job("made", started_at=T0, ended_at=T0 + length, nodes=("n0",), world_size=count)
-    return Trace(job, kind, "synthetic", 1.0, T0 + np.arange(length), devices, tables.get, **more)
+    devices = more.pop("devices", None) or [ScoredDevice(f"GPU-{at}", "n0", at, H100, (at,)) for at in range(count)]
+    job = more.pop("job", None) or ScoredJob(
+        "made", started_at=T0, ended_at=T0 + length, nodes=("n0",), world_size=count
+    )
+    return ScoreTrace(job, kind, "synthetic", 1.0, T0 + np.arange(length), devices, tables.get, **more)
 
 
-def around(columns: dict[str, Any], node_of: dict[str, str]) -> Surroundings:
+def around(columns: dict[str, Any], node_of: dict[str, str]) -> HostSamples:
     """Return what surrounds the devices, columns [time, key]."""
     tables = {name: np.asarray(values, dtype=np.float32) for name, values in columns.items()}
-    return Surroundings(tuple(node_of), node_of, tables.get)
+    return HostSamples(tuple(node_of), node_of, tables.get)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from cordee.systems.score.cli.text import score_lines
 from cordee.systems.score.roofs import read_caps
 from cordee.systems.score.rules import PACKAGE_FILE, read_rules
 from cordee.systems.score.score import score
-from cordee.systems.score.trace import Device, Logged
+from cordee.systems.score.trace import LoggedTotals, ScoredDevice
 
 RULES, CAPS = read_rules(PACKAGE_FILE), read_caps(environ={"XDG_CONFIG_HOME": "/nowhere"})
 COMPUTE = {"graphics": 0.98, "sm": 0.95, "tensor": 0.8, "fp32": 0.1, "fp64": 0.0, "dram": 0.3}
@@ -63,7 +63,7 @@ def test_a_wait_that_no_counter_explains_is_said_and_a_logged_wait_is_input(made
     found = job(made, REST)
     assert found.diagnosis[0].name == "mixed"
     assert any("data_wait_s" in sentence for sentence in found.diagnosis[0].evidence)
-    logged = {"data_wait_s": Logged(made.T0 + np.arange(60.0), np.full(60, 0.7))}
+    logged = {"data_wait_s": LoggedTotals(made.T0 + np.arange(60.0), np.full(60, 0.7))}
     assert job(made, REST, logged=logged).diagnosis[0].name == "input"
 
 
@@ -152,17 +152,17 @@ def test_the_one_slow_rank_is_named_where_the_others_wait_in_communication(made)
 
 
 def test_models_that_differ_are_flagged(made):
-    devices = [Device("GPU-0", "n0", 0, made.H100, (0,)), Device("GPU-1", "n0", 1, "NVIDIA H200", (1,))]
+    devices = [ScoredDevice("GPU-0", "n0", 0, made.H100, (0,)), ScoredDevice("GPU-1", "n0", 1, "NVIDIA H200", (1,))]
     assert "models-mixed" in rules_of(job(made, COMPUTE, COMPUTE, devices=devices))
 
 
 def test_mfu_is_what_was_logged_over_the_peak_of_all_gpus(made):
-    logged = {"flops": Logged(made.T0 + np.arange(60.0), np.full(60, 2 * 400e12))}
+    logged = {"flops": LoggedTotals(made.T0 + np.arange(60.0), np.full(60, 2 * 400e12))}
     found = job(made, COMPUTE, COMPUTE, logged=logged)
     assert found.mfu == pytest.approx(400 / 989)
     by_token = {
-        "tokens": Logged(made.T0 + np.arange(60.0), np.full(60, 2e4)),
-        "flops_per_token": Logged(made.T0 + np.arange(1.0), np.array([2 * 2e10])),
+        "tokens": LoggedTotals(made.T0 + np.arange(60.0), np.full(60, 2e4)),
+        "flops_per_token": LoggedTotals(made.T0 + np.arange(1.0), np.array([2 * 2e10])),
     }
     facts = {"logged_ranks": {"flops_per_token": 2}}
     assert job(made, COMPUTE, COMPUTE, logged=by_token, facts=facts).mfu == pytest.approx(200 / 989)

@@ -93,11 +93,11 @@ def test_copies_without_a_kernel_are_no_work_of_the_gpu(made):
 
 
 def test_an_instance_counts_by_its_share_of_the_gpu(made):
-    from cordee.systems.score.trace import Device
+    from cordee.systems.score.trace import ScoredDevice
 
     devices = [
-        Device("MIG-a", "n0", 0, made.H100, parent="GPU-0", share=0.75),
-        Device("MIG-b", "n0", 1, made.H100, parent="GPU-0", share=0.25),
+        ScoredDevice("MIG-a", "n0", 0, made.H100, parent="GPU-0", share=0.75),
+        ScoredDevice("MIG-b", "n0", 1, made.H100, parent="GPU-0", share=0.25),
     ]
     busy = np.array([[1.0, 0.0]] * 4)
     columns = {"gpu_graphics_ratio": busy, "gpu_sm_ratio": busy, "gpu_dram_ratio": busy}

@@ -12,10 +12,10 @@ from cordee.systems.score.load import load
 from cordee.systems.score.result import CLASSES
 from cordee.systems.score.score import score
 from cordee.systems.score.validation.judge import cut
-from cordee.testing.saturation_scenarios import CALM, GEMM, REST, SCENARIOS, Phase, Scenario
-from cordee.testing.saturation_traces import Made, Noise, write_course, write_scenario
+from cordee.testing.saturation_scenarios import CALM, GEMM, REST, SCENARIOS, Scenario, StepPhase
+from cordee.testing.saturation_traces import Made, MadeNoise, write_course, write_scenario
 
-AS_IT_IS = Noise(variety=0.0)
+AS_IT_IS = MadeNoise(variety=0.0)
 POINTS = 0.03
 
 
@@ -23,7 +23,7 @@ POINTS = 0.03
 @pytest.mark.parametrize(("breadth", "pipe"), [(0.98, 0.86), (0.5, 0.3)])
 def test_sub_scores_of_a_replayed_duty_cycle_are_within_3_points_of_the_truth(duty, breadth, pipe, tmp_path):
     work = {**GEMM, "sm": breadth, "tensor": pipe, "tensor_hmma": pipe, "dram": 0.1}
-    phases = (Phase(duty, work, CALM), Phase(1.0 - duty, REST, CALM))
+    phases = (StepPhase(duty, work, CALM), StepPhase(1.0 - duty, REST, CALM))
     made = write_scenario(
         Scenario("duty", ("mixed",), "tuned", phases, step_s=0.83), tmp_path / "r", seconds=150, noise=AS_IT_IS
     )
@@ -44,7 +44,7 @@ def right_windows(made: Made) -> tuple[int, int]:
     return int(np.isin(found.classes[inside], right).sum()), int(found.classes[inside].size)
 
 
-def accuracy(half: str, folder, noise: Noise, seed: int) -> tuple[float, Counter[str]]:
+def accuracy(half: str, folder, noise: MadeNoise, seed: int) -> tuple[float, Counter[str]]:
     """Return the share of right windows over a half of the scenarios, and the wrong ones by scenario."""
     total, right, wrong = 0, 0, Counter[str]()
     for at, of in enumerate(one for one in SCENARIOS if one.half == half):
@@ -56,7 +56,7 @@ def accuracy(half: str, folder, noise: Noise, seed: int) -> tuple[float, Counter
 
 @pytest.mark.parametrize(("half", "least"), [("tuned", 0.9), ("held out", 0.85)])
 def test_classes_of_made_workloads_are_right_for_the_half_that_rules_saw_and_for_the_other(half, least, tmp_path):
-    share, wrong = accuracy(half, tmp_path, Noise(), seed=17)
+    share, wrong = accuracy(half, tmp_path, MadeNoise(), seed=17)
     assert share >= least, wrong
 
 

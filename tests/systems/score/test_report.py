@@ -19,7 +19,7 @@ from cordee.systems.score.report.collect import collect
 from cordee.systems.score.report.paper import plain
 from cordee.systems.score.report.reduce import MOST_BINS, MOST_ROWS, layout, reduce_values
 from cordee.systems.score.report.summary import comparison_lines, summary_document, summary_html, summary_lines
-from cordee.systems.score.result import CLASSES, Diagnosis, Shares, Windows
+from cordee.systems.score.result import CLASSES, Diagnosis, ScoreShares, ScoreWindows
 from cordee.systems.score.score import score
 from cordee.testing.saturation import PLAN, START, Synthetic
 
@@ -72,7 +72,7 @@ def scored(job, plan=PLAN):
     numbers = np.array([CLASSES.index(name) for name, _ in plan], np.int8)[what]
     classes = np.repeat(numbers[:, None], len(trace.devices), axis=1)
     classes[:, list(job.silent)] = -1
-    result.windows = Windows(trace.times[0] + np.arange(count) * 10.0, 10.0, classes, {})
+    result.windows = ScoreWindows(trace.times[0] + np.arange(count) * 10.0, 10.0, classes, {})
     result.diagnosis = [
         Diagnosis("input", 0.25, "The GPUs wait for input", (f"{NASTY} graphics 0.3",), ("more workers",), 1.2)
     ]
@@ -149,8 +149,8 @@ def test_several_jobs_stand_side_by_side(tmp_path):
 
 def test_without_a_sample_there_are_words_and_no_plots(tmp_path):
     result, trace = scored(Synthetic(seconds=20, per_node=1, nodes=1))
-    result.shares = Shares(None, None, None, None, 0.0, 0.0)
-    result.windows = Windows(np.zeros(0), 10.0, np.zeros((0, 1), np.int8), {})
+    result.shares = ScoreShares(None, None, None, None, 0.0, 0.0)
+    result.windows = ScoreWindows(np.zeros(0), 10.0, np.zeros((0, 1), np.int8), {})
     result.confidence_reasons = ["nothing was measured"]
     result.diagnosis, result.flags, result.devices, result.nodes, result.ranks = [], [], [], [], []
     trace.load = lambda name: None
@@ -173,7 +173,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_where_the_points_went_adds_up_to_a_hundred():
-    shares = Shares(21.0, 0.7, 0.6, 0.5, 1.0, 10.0)
+    shares = ScoreShares(21.0, 0.7, 0.6, 0.5, 1.0, 10.0)
     parts = dict(figures.losses(shares))
     assert sum(parts.values()) == pytest.approx(100)
     assert parts["score"] == pytest.approx(21)
@@ -181,7 +181,7 @@ def test_where_the_points_went_adds_up_to_a_hundred():
 
 
 def test_memory_that_few_units_fill_costs_no_depth():
-    parts = dict(figures.losses(Shares(40.0, 1.0, 0.2, 2.0, 1.0, 10.0)))
+    parts = dict(figures.losses(ScoreShares(40.0, 1.0, 0.2, 2.0, 1.0, 10.0)))
     assert parts == {"score": pytest.approx(40), "depth": 0, "breadth": pytest.approx(60), "time": pytest.approx(0)}
 
 

@@ -16,7 +16,7 @@ from cordee.telemetry.node.metrics.points import (
     GAUGE,
     HISTOGRAM,
     Point,
-    Series,
+    PointSeries,
     labelled,
 )
 from cordee.telemetry.node.metrics.prometheus import read_exposition
@@ -113,7 +113,7 @@ def test_any_text_is_read_or_passed_over(text):
 
 
 def test_a_counter_is_recorded_as_its_rate_and_a_new_beginning_says_nothing():
-    series = Series()
+    series = PointSeries()
     values = [
         series.take([Point("steps_total", (("a", "b"),), COUNTER, moment, value)])
         for moment, value in [(0.0, 100.0), (2.0, 110.0), (4.0, 5.0), (5.0, 6.0)]
@@ -127,7 +127,7 @@ def test_a_counter_is_recorded_as_its_rate_and_a_new_beginning_says_nothing():
 
 
 def test_a_histogram_is_recorded_as_the_mean_of_what_was_new_and_its_rate():
-    series = Series()
+    series = PointSeries()
     assert series.take([Point("wait", (), HISTOGRAM, 0.0, 10.0, 5, unit="s")]) == []
     found = series.take([Point("wait", (), HISTOGRAM, 2.0, 16.0, 8, unit="s")])
     assert [tuple(one) for one in found] == [("wait_mean", 2.0, "s"), ("wait_count_per_second", 1.5, "1/s")]
@@ -136,7 +136,7 @@ def test_a_histogram_is_recorded_as_the_mean_of_what_was_new_and_its_rate():
 
 
 def test_differences_are_rates_over_their_own_time():
-    series = Series()
+    series = PointSeries()
     assert [tuple(one) for one in series.take([Point("n", (), DELTA, 12.0, 6.0, start=10.0, unit="By")])] == [
         ("n_per_second", 3.0, "By/s")
     ]
@@ -146,7 +146,7 @@ def test_differences_are_rates_over_their_own_time():
 
 
 def test_series_of_different_owners_are_apart():
-    series = Series()
+    series = PointSeries()
     series.take([Point("n_total", (), COUNTER, 0.0, 100.0)], "a")
     assert series.take([Point("n_total", (), COUNTER, 1.0, 200.0)], "b") == []
 
@@ -159,7 +159,7 @@ def test_labels_in_names_are_bounded():
 
 def test_series_beyond_the_most_wait_until_others_have_ended(monkeypatch):
     monkeypatch.setattr(points, "_MOST_SERIES", 2)
-    series = Series()
+    series = PointSeries()
     for moment, name in [(1000.0, "a"), (1000.0, "b"), (1000.0, "c"), (1030.0, "c"), (1500.0, "b")]:
         series.take([Point(name, (), COUNTER, moment, 1.0)])
     assert series.left_out == 2

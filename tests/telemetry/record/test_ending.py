@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cordee.machine.process_tree import read_process
-from cordee.telemetry.node.record.ending import Ending, Followed
+from cordee.telemetry.node.record.ending import Followed, ProcessEnding
 
 WAIT = "import sys, os; sys.stdin.read(); "
 
@@ -16,9 +16,9 @@ WAIT = "import sys, os; sys.stdin.read(); "
 @pytest.mark.parametrize(
     ("last", "ending"),
     [
-        ("sys.exit(7)", Ending(exit_code=7)),
-        ("", Ending(exit_code=0)),
-        ("os.kill(os.getpid(), 15)", Ending(signal=signal.SIGTERM)),
+        ("sys.exit(7)", ProcessEnding(exit_code=7)),
+        ("", ProcessEnding(exit_code=0)),
+        ("os.kill(os.getpid(), 15)", ProcessEnding(signal=signal.SIGTERM)),
     ],
 )
 @pytest.mark.parametrize("reaped", [True, False])
@@ -33,7 +33,7 @@ def test_the_end_of_a_process_that_is_nobodys_child_here_is_seen(last, ending, r
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert followed.ended
     # Before Linux 6.15 nothing is kept of a process for which its parent has waited.
-    assert followed.ending() == ending or (reaped and followed.ending() == Ending())
+    assert followed.ending() == ending or (reaped and followed.ending() == ProcessEnding())
     child.wait()
     followed.close()
 
@@ -41,7 +41,7 @@ def test_the_end_of_a_process_that_is_nobodys_child_here_is_seen(last, ending, r
 def test_another_process_with_the_same_number_is_not_followed():
     followed = Followed(os.getpid(), read_process(os.getpid()).start_ticks - 1)
     assert followed.ended
-    assert followed.ending() == Ending()
+    assert followed.ending() == ProcessEnding()
 
 
 def test_without_pidfd_the_end_is_asked_for(monkeypatch):
@@ -53,6 +53,6 @@ def test_without_pidfd_the_end_is_asked_for(monkeypatch):
     child.stdin.close()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert followed.ended
-    assert followed.ending() == Ending(exit_code=0)
+    assert followed.ending() == ProcessEnding(exit_code=0)
     child.wait()
-    assert followed.ending() == Ending()
+    assert followed.ending() == ProcessEnding()

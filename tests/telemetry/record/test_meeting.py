@@ -10,7 +10,7 @@ import pytest
 
 from cordee.core.errors import RunFolderError
 from cordee.machine.process_tree import read_process
-from cordee.telemetry.node.record.meeting import Meeting, RankTaken, Registration
+from cordee.telemetry.node.record.meeting import RankTaken, RecordingRoster, Registration
 
 
 def registration(rank: int = 0, **more) -> Registration:
@@ -21,7 +21,7 @@ def registration(rank: int = 0, **more) -> Registration:
 @pytest.fixture
 def meet(tmp_path):
     """Come to one meeting again and again, as processes do."""
-    return lambda words=("a",): Meeting(list(words), tmp_path)
+    return lambda words=("a",): RecordingRoster(list(words), tmp_path)
 
 
 def test_one_of_all_that_come_starts_the_sampler(meet):
@@ -101,5 +101,5 @@ def test_processes_meet_aside_where_somebody_else_has_taken_the_name(meet, tmp_p
 def test_where_nothing_can_be_made_the_refusal_says_where_and_what_next(tmp_path):
     tmp_path.chmod(0o777)  # whoever may write here may rename what others make
     with pytest.raises(RunFolderError, match="cannot meet") as raised:
-        Meeting(["a"], tmp_path).register(registration(0), channel=False)
+        RecordingRoster(["a"], tmp_path).register(registration(0), channel=False)
     assert "TMPDIR" in str(raised.value)

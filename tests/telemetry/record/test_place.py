@@ -6,7 +6,7 @@ import pytest
 
 from cordee.telemetry.node.record.names import command_name, default_names
 from cordee.telemetry.node.record.options import RecordError, checked_source, parse_interval
-from cordee.telemetry.node.record.place import Place
+from cordee.telemetry.node.record.place import RecordedProcess
 
 SRUN = {
     "SLURM_JOB_ID": "77",
@@ -30,31 +30,31 @@ TORCHRUN = {
 
 
 def test_a_task_of_srun_knows_its_rank_node_and_step():
-    place = Place.here(SRUN)
+    place = RecordedProcess.here(SRUN)
     assert (place.launcher, place.rank, place.world_size, place.local_rank) == ("srun", 5, 8, 1)
     assert (place.node, place.job, place.step, place.numbers) == ("n2", "77", "2", (2, 4))
     assert place.together
-    assert Place.here({**SRUN, "SLURM_PROCID": "0", "SLURMD_NODENAME": "n1"}).key == place.key
-    assert Place.here({**SRUN, "SLURM_STEP_ID": "3"}).key != place.key
-    assert Place.here({**SRUN, "SLURM_RESTART_COUNT": "1"}).key != place.key
+    assert RecordedProcess.here({**SRUN, "SLURM_PROCID": "0", "SLURMD_NODENAME": "n1"}).key == place.key
+    assert RecordedProcess.here({**SRUN, "SLURM_STEP_ID": "3"}).key != place.key
+    assert RecordedProcess.here({**SRUN, "SLURM_RESTART_COUNT": "1"}).key != place.key
 
 
 def test_a_launcher_inside_another_knows_more():
-    place = Place.here({**SRUN, **TORCHRUN})
+    place = RecordedProcess.here({**SRUN, **TORCHRUN})
     assert (place.launcher, place.rank, place.world_size, place.attempt) == ("torchrun", 3, 4, 2)
     restarted = {**SRUN, **TORCHRUN, "MASTER_PORT": "31234", "TORCHELASTIC_RESTART_COUNT": "3"}
-    assert Place.here(restarted).key == place.key
+    assert RecordedProcess.here(restarted).key == place.key
     inside = {"OMPI_COMM_WORLD_RANK": "6", "OMPI_COMM_WORLD_SIZE": "9", "PMIX_NAMESPACE": "prterun-1"}
-    place = Place.here({**SRUN, **inside})
+    place = RecordedProcess.here({**SRUN, **inside})
     assert (place.launcher, place.rank, place.world_size, place.job) == ("mpirun", 6, 9, "77")
-    assert Place.here({**SRUN, **inside, "PMIX_NAMESPACE": "prterun-2"}).key != place.key
+    assert RecordedProcess.here({**SRUN, **inside, "PMIX_NAMESPACE": "prterun-2"}).key != place.key
 
 
 @pytest.mark.parametrize(
     "environ", [{}, {"SLURM_JOB_ID": "77", "SLURM_PROCID": "0"}, {**SRUN, "SLURM_STEP_ID": "4294967290"}]
 )
 def test_a_process_on_its_own_is_rank_0_and_like_no_other(environ):
-    place = Place.here(environ)
+    place = RecordedProcess.here(environ)
     assert (place.launcher, place.rank, place.world_size, place.step) == ("", 0, 1, "")
     assert not place.together
     assert place.host == socket.gethostname()
@@ -63,24 +63,25 @@ def test_a_process_on_its_own_is_rank_0_and_like_no_other(environ):
 
 def test_ranks_that_were_started_by_hand_meet_by_their_address():
     places = [
-        Place.here({"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}) for rank in ("0", "1")
+        RecordedProcess.here({"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"})
+        for rank in ("0", "1")
     ]
     assert places[0].key == places[1].key
     assert [place.launcher for place in places] == ["env", "env"]
-    other = Place.here({"PMI_RANK": "1", "PMI_SIZE": "2"})
+    other = RecordedProcess.here({"PMI_RANK": "1", "PMI_SIZE": "2"})
     assert (other.launcher, other.rank, other.world_size) == ("mpirun", 1, 2)
 
 
 def test_all_that_were_started_together_look_for_their_recording_under_the_same_names():
-    names = default_names(Place.here(SRUN), ["python", "train.py"])
+    names = default_names(RecordedProcess.here(SRUN), ["python", "train.py"])
     assert [next(names), next(names)] == ["77.2", "77.2-2"]
     first, second = (
-        [*zip(range(2), default_names(Place.here({**TORCHRUN, "RANK": rank}), ["./train"]), strict=False)]
+        [*zip(range(2), default_names(RecordedProcess.here({**TORCHRUN, "RANK": rank}), ["./train"]), strict=False)]
         for rank in ("0", "1")
     )
     assert first == second
     assert first[0][1].startswith("train-")
-    alone = default_names(Place.here({}), ["python", "-u", "src/train.py"])
+    alone = default_names(RecordedProcess.here({}), ["python", "-u", "src/train.py"])
     assert next(alone) != next(alone)
     assert next(alone).startswith("train-2")
 

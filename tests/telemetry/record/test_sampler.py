@@ -15,7 +15,7 @@ from cordee.machine.process_tree import read_process
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.record import sampler as module
 from cordee.telemetry.node.record.ending import Followed
-from cordee.telemetry.node.record.meeting import Meeting, Registration
+from cordee.telemetry.node.record.meeting import RecordingRoster, Registration
 from cordee.telemetry.node.record.sampler import NodeRecorder
 from cordee.telemetry.node.recording import (
     Recorder,
@@ -37,7 +37,7 @@ class Node:
         self.folder = RunFolder(root / "recording")
         enter_recording(self.folder, "key")
         self.number = claim_number(self.folder)
-        self.meeting = Meeting(["words"], root)
+        self.meeting = RecordingRoster(["words"], root)
         self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
         self.mine = Registration(
             self.process.pid, read_process(self.process.pid).start_ticks, 0, 0, ["cat"], time.time()

@@ -13,14 +13,14 @@ from cordee.backends import backend_on_node, load
 from cordee.control.agent.identity import alive_here, identity
 from cordee.core.errors import CordeeError
 from cordee.runs.folder import RunFolder
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 from cordee.runs.state import RunState
 
 # Looks at the time of the folder of requests; some file systems show a time that is a while old, and a listing never.
 _LISTED_EVERY = 5
 
 
-def allocation_of(folder: RunFolder, plan: Plan) -> Allocation:
+def allocation_of(folder: RunFolder, plan: RunPlan) -> Allocation:
     """Return the allocation that this process runs in, by the plan's back end.
 
     Raises:
@@ -46,7 +46,7 @@ class Allocation:
         allocation: what tells this allocation from others; empty where there is only one.
     """
 
-    def __init__(self, folder: RunFolder, plan: Plan) -> None:
+    def __init__(self, folder: RunFolder, plan: RunPlan) -> None:
         self.folder = folder
         self.plan = plan
         self._requests_changed = self._looks_at_requests = 0

@@ -33,7 +33,7 @@ class JobStatus(NamedTuple):
     comment: str
 
 
-class Answer(NamedTuple):
+class JobStates(NamedTuple):
     """What is known of jobs by id.
 
     Attributes:
@@ -65,10 +65,10 @@ class SlurmAsking:
     def __init__(self, cache: Path | None = None) -> None:
         self._cache = cache or _cache_path()
 
-    def answer(self, ids: Collection[str], *, age_s: float) -> Answer:
+    def answer(self, ids: Collection[str], *, age_s: float) -> JobStates:
         """Return an answer about `ids`, at most `age_s` old if the budget of questions allows it."""
         kept = self._read()
-        answer = Answer(
+        answer = JobStates(
             kept.get("at", 0.0),
             frozenset(kept.get("asked_for", [])),
             {job: JobStatus(*status) for job, status in kept.get("jobs", {}).items()},
@@ -93,7 +93,7 @@ class SlurmAsking:
         recent = [at for at in kept.get("questions", []) if 0 <= now - at < _MINUTE_S]
         return len(recent) < _PER_MINUTE and now >= kept.get("not_before", 0.0)
 
-    def _ask(self, wanted: frozenset[str], kept: dict[str, Any]) -> Answer:
+    def _ask(self, wanted: frozenset[str], kept: dict[str, Any]) -> JobStates:
         now = time.time()
         ids = sorted(_wanted(kept, wanted, now))
         asked = 0
@@ -122,7 +122,7 @@ class SlurmAsking:
         wanted_at = _wanted(kept, wanted, now)
         gone = {job: gone.get(job, now) for job in over | (gone.keys() & wanted_at.keys()) - alive}
         questions = [at for at in kept.get("questions", []) if 0 <= now - at < _MINUTE_S] + [now] * asked
-        answer = Answer(now, frozenset(ids), jobs, complete, trouble, gone)
+        answer = JobStates(now, frozenset(ids), jobs, complete, trouble, gone)
         self._write(
             {
                 "at": now,

@@ -6,7 +6,7 @@ from cordee.backends.slurm.examine_mpi import examine_mpi
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
 from cordee.core.words import did_you_mean
-from cordee.job.findings import Saying
+from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan.examine_nodes import examine_nodes
 from cordee.job.plan.examine_options import examine_options
@@ -17,7 +17,7 @@ from cordee.job.plan.placement import Placement, account_name
 
 def examine_slurm(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[Finding]:
     """Return the findings on a plan for Slurm."""
-    saying = Saying(loaded)
+    saying = JobFindings(loaded)
     _cluster(saying, loaded)
     _partition(saying, loaded, placement)
     _account(saying, loaded, placement)
@@ -33,7 +33,7 @@ def examine_slurm(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[F
     ]
 
 
-def _cluster(saying: Saying, loaded: LoadedJob) -> None:
+def _cluster(saying: JobFindings, loaded: LoadedJob) -> None:
     cluster = loaded.cluster
     if cluster.answering is None:
         saying.warn(
@@ -54,7 +54,7 @@ def _cluster(saying: Saying, loaded: LoadedJob) -> None:
         )
 
 
-def _partition(saying: Saying, loaded: LoadedJob, placement: Placement) -> None:
+def _partition(saying: JobFindings, loaded: LoadedJob, placement: Placement) -> None:
     cluster, facts = loaded.cluster, placement.facts
     if not cluster.partitions:
         return
@@ -84,7 +84,7 @@ def _partition(saying: Saying, loaded: LoadedJob, placement: Placement) -> None:
         )
 
 
-def _account(saying: Saying, loaded: LoadedJob, placement: Placement) -> None:
+def _account(saying: JobFindings, loaded: LoadedJob, placement: Placement) -> None:
     """Refuse an account that this person does not have, or that may not use the partition."""
     need, cluster, facts = loaded.job.need, loaded.cluster, placement.facts
     accounts = cluster.accounts
@@ -115,7 +115,7 @@ def _account(saying: Saying, loaded: LoadedJob, placement: Placement) -> None:
         )
 
 
-def _qos(saying: Saying, loaded: LoadedJob, placement: Placement) -> None:
+def _qos(saying: JobFindings, loaded: LoadedJob, placement: Placement) -> None:
     """Refuse a QOS that does not exist, that this person does not have, or that the partition does not take."""
     name, cluster, facts = placement.qos, loaded.cluster, placement.facts
     if name is None:
@@ -137,7 +137,7 @@ def _qos(saying: Saying, loaded: LoadedJob, placement: Placement) -> None:
         )
 
 
-def _reservation(saying: Saying, loaded: LoadedJob) -> None:
+def _reservation(saying: JobFindings, loaded: LoadedJob) -> None:
     name, cluster = loaded.job.need.reservation, loaded.cluster
     if name is None or cluster.reservations is None or set(name.split(",")) <= set(cluster.reservations):
         return
@@ -152,7 +152,7 @@ def _reservation(saying: Saying, loaded: LoadedJob) -> None:
     )
 
 
-def _length(saying: Saying, plan: Plan, placement: Placement) -> None:
+def _length(saying: JobFindings, plan: Plan, placement: Placement) -> None:
     """Say how a time becomes jobs."""
     segment, time_s = plan.step.segment, plan.step.request.time_s
     if time_s is None:

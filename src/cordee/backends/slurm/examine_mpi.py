@@ -5,7 +5,7 @@ from __future__ import annotations
 from cordee.backends.slurm.node.commands import SlurmError, run_command
 from cordee.core.findings import Finding
 from cordee.core.words import did_you_mean
-from cordee.job.findings import Saying
+from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 
 _ASK_S = 10.0
@@ -13,7 +13,7 @@ _ASK_S = 10.0
 
 def examine_mpi(loaded: LoadedJob) -> list[Finding]:
     """Return the findings on `[slurm] mpi`; where srun does not answer here, nothing is known."""
-    saying, mpi = Saying(loaded), loaded.job.slurm.mpi
+    saying, mpi = JobFindings(loaded), loaded.job.slurm.mpi
     if mpi is None:
         return []
     if loaded.job.launch != "srun":

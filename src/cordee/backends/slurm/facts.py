@@ -14,7 +14,7 @@ from cordee.backends.slurm.node.commands import (
     COMMENT_PREFIX,
     ENDED_STATES,
     WAITING_STATES,
-    Job,
+    QueuedJob,
     SlurmError,
     job_record,
     my_jobs,
@@ -79,7 +79,7 @@ def collect_facts(folder: RunFolder, job: str | None) -> SchedulerFacts:
         job: the newest job by the journal; one that Slurm lists with the run's comment and is active counts before it.
     """
     asking = _Asking()
-    jobs: list[Job] = asking.call("your jobs", lambda: my_jobs(timeout_s=_COMMAND_S), "squeue") or []
+    jobs: list[QueuedJob] = asking.call("your jobs", lambda: my_jobs(timeout_s=_COMMAND_S), "squeue") or []
     facts = SchedulerFacts("slurm", _newest_job(folder, job, jobs), own_jobs=_by_state(jobs))
     forgotten = False
     if facts.job is not None:
@@ -98,7 +98,7 @@ def collect_facts(folder: RunFolder, job: str | None) -> SchedulerFacts:
     return replace(facts, batch_output=output, unknown=tuple(asking.unknown))
 
 
-def _newest_job(folder: RunFolder, named: str | None, jobs: list[Job]) -> str | None:
+def _newest_job(folder: RunFolder, named: str | None, jobs: list[QueuedJob]) -> str | None:
     listed = [job for job in jobs if job.comment == f"{COMMENT_PREFIX}{folder.id}"]
     active = [job.id for job in listed if job.active]
     newest = max((job.id for job in listed), key=_job_number, default=None)
@@ -110,7 +110,7 @@ def _job_number(job: str) -> int:
     return int(digits.group()) if digits else 0
 
 
-def _by_state(jobs: list[Job]) -> dict[str, int]:
+def _by_state(jobs: list[QueuedJob]) -> dict[str, int]:
     states = [job.state for job in jobs if job.active]
     return {state: states.count(state) for state in dict.fromkeys(states)}
 
@@ -148,7 +148,7 @@ def _from_record(facts: SchedulerFacts, record: dict[str, str]) -> SchedulerFact
     )
 
 
-def _from_queue(facts: SchedulerFacts, jobs: list[Job]) -> SchedulerFacts:
+def _from_queue(facts: SchedulerFacts, jobs: list[QueuedJob]) -> SchedulerFacts:
     for job in jobs:
         if job.id == facts.job:
             reason, detail = split_reason(job.reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from cordee.backends.slurm.reasons import Reason, known_reason
+from cordee.backends.slurm.reasons import WaitReason, known_reason
 
 _FAMILY = re.compile(
     r"(?:(?P<owner>Assoc(?:iation)?|QOS)(?P<kind>Grp|Max|Min)?|(?P<bare>Max))"
@@ -77,7 +77,7 @@ _TRES = {
 }
 
 
-class Limit(NamedTuple):
+class SlurmLimit(NamedTuple):
     """A limit by its parts.
 
     Attributes:
@@ -121,7 +121,7 @@ class Limit(NamedTuple):
         return not self.is_budget and (self.kind == "grp" or self.per in ("user", "account"))
 
 
-def read_limit(name: str) -> Limit | None:
+def read_limit(name: str) -> SlurmLimit | None:
     """Return the limit that a reason's name stands for, None when it is none of this family."""
     found = _FAMILY.fullmatch(name.strip())
     if found is None or known_reason(name) is not None:
@@ -133,7 +133,7 @@ def read_limit(name: str) -> Limit | None:
         per = "user" if thing in ("job", "submitjob") else "job"
     minutes = "" if not found["minutes"] else ("run minutes" if found["spent"] else "minutes")
     owner = "account" if (found["owner"] or "").casefold().startswith("assoc") else "QOS"
-    return Limit(owner, kind, _THINGS.get(thing, ""), per, minutes)
+    return SlurmLimit(owner, kind, _THINGS.get(thing, ""), per, minutes)
 
 
 def read_tres(text: str) -> dict[str, float]:
@@ -145,34 +145,36 @@ def read_tres(text: str) -> dict[str, float]:
     return found
 
 
-def explain_limit(limit: Limit) -> Reason:
+def explain_limit(limit: SlurmLimit) -> WaitReason:
     """Return what a limit means as a clause; `{qos}` and `{account}` stand for the job's own."""
     owner = "QOS {qos}" if limit.owner == "QOS" else "account {account}"
     thing = limit.thing or "resource that its name does not say"
     amount = thing if thing in _AMOUNTS else f"number of {thing}"
     if limit.kind == "min":
-        return Reason(f"{owner} sets a least {amount} for a job", _ask(limit, "more"), "never")
+        return WaitReason(f"{owner} sets a least {amount} for a job", _ask(limit, "more"), "never")
     if limit.is_budget:
         meaning = f"the budget of {thing}{' times minutes' if limit.minutes else ''} of {owner} is used up or too small"
-        return Reason(meaning, "use another [need] account or qos, ask for less time, or apply for more budget", "act")
+        return WaitReason(
+            meaning, "use another [need] account or qos, ask for less time, or apply for more budget", "act"
+        )
     if limit.minutes:
-        return Reason(
+        return WaitReason(
             f"{owner} limits the {thing} times minutes that its running jobs have reserved",
             "wait until other jobs end, or ask for less [need] time",
             "turn",
         )
     meaning = f"{owner} limits the {amount} of {_WHOM[limit.per]}"
     if limit.frees_itself:
-        return Reason(meaning, f"wait until other jobs end, or {_ask(limit, 'less')}", "turn")
-    return Reason(meaning, _ask(limit, "less"), "never")
+        return WaitReason(meaning, f"wait until other jobs end, or {_ask(limit, 'less')}", "turn")
+    return WaitReason(meaning, _ask(limit, "less"), "never")
 
 
-def _ask(limit: Limit, amount: str) -> str:
+def _ask(limit: SlurmLimit, amount: str) -> str:
     other = "use another [need] qos" if limit.owner == "QOS" else "use another [need] account"
     return f"ask for {amount} with [need] {limit.key}, or {other}" if limit.key else other
 
 
-def explain(name: str) -> Reason:
+def explain(name: str) -> WaitReason:
     """Return what any reason of Slurm means: by the table, by the parts of its name, or that it is not known."""
     known = known_reason(name)
     if known is not None:
@@ -182,5 +184,7 @@ def explain(name: str) -> Reason:
         return explain_limit(limit)
     if name.casefold().startswith(("qos", "assoc")):
         owner = "QOS {qos}" if name.casefold().startswith("qos") else "account {account}"
-        return Reason(f"a limit of {owner} holds it back: {name}", "wait, or use another [need] qos or account", "act")
-    return Reason(f"Slurm says {name!r}", "ask the operators what it means at this site", "act")
+        return WaitReason(
+            f"a limit of {owner} holds it back: {name}", "wait, or use another [need] qos or account", "act"
+        )
+    return WaitReason(f"Slurm says {name!r}", "ask the operators what it means at this site", "act")

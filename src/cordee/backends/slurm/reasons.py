@@ -18,7 +18,7 @@ OUTLOOKS = {
 }
 
 
-class Reason(NamedTuple):
+class WaitReason(NamedTuple):
     """What a code means: `outlook` says whether waiting helps."""
 
     meaning: str
@@ -199,8 +199,8 @@ def _key(name: str) -> str:
     return re.sub(r"[\s_]+", "", name).casefold()
 
 
-REASONS = {name: Reason(meaning, next, outlook) for name, (outlook, meaning, next) in _REASONS.items()}
-STATES = {name: Reason(meaning, next, "ended") for name, (meaning, next) in _STATES.items()}
+REASONS = {name: WaitReason(meaning, next, outlook) for name, (outlook, meaning, next) in _REASONS.items()}
+STATES = {name: WaitReason(meaning, next, "ended") for name, (meaning, next) in _STATES.items()}
 _BY_KEY = {_key(name): (name, reason) for name, reason in REASONS.items()}
 
 
@@ -211,7 +211,7 @@ def split_reason(text: str) -> tuple[str, str]:
     return ("" if name in ("None", "(null)") else name), detail.replace("_", " ").strip()
 
 
-def known_reason(name: str) -> Reason | None:
+def known_reason(name: str) -> WaitReason | None:
     """Return what a code means, None when the table does not have it."""
     found = _BY_KEY.get(_key(name))
     return found[1] if found else None

@@ -13,7 +13,7 @@ from cordee.systems.advise.wording import note
 _CODE = re.compile(r"\b((?:QOS|Assoc|Max)\w*(?:Limit|Minutes|Per\w+|Satisfied|GRES)|Partition(?:Time|Node)Limit)\b")
 
 
-class Refusal(NamedTuple):
+class SbatchRefusal(NamedTuple):
     """A pattern of what sbatch says; `meaning` is a clause that can stand after "because"."""
 
     rule: str
@@ -22,8 +22,8 @@ class Refusal(NamedTuple):
     next: str
 
 
-def _refusal(rule: str, pattern: str, meaning: str, next: str) -> Refusal:
-    return Refusal(f"refused-{rule}", re.compile(pattern, re.IGNORECASE), meaning, next)
+def _refusal(rule: str, pattern: str, meaning: str, next: str) -> SbatchRefusal:
+    return SbatchRefusal(f"refused-{rule}", re.compile(pattern, re.IGNORECASE), meaning, next)
 
 
 REFUSALS = (

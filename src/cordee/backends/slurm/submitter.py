@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cordee.backends.slurm.asking import Answer, SlurmAsking
+from cordee.backends.slurm.asking import JobStates, SlurmAsking
 from cordee.backends.slurm.node.commands import (
     COMMENT_PREFIX,
     ENDED_STATES,
@@ -100,7 +100,7 @@ class SlurmSubmitter(Submitter):
         say(f"cordee: Slurm's controller does not answer, trying again: {error.text}")
 
 
-def _standing(folder: RunFolder, job: str | None, answer: Answer) -> Standing:
+def _standing(folder: RunFolder, job: str | None, answer: JobStates) -> Standing:
     comment = COMMENT_PREFIX + folder.id
     status = answer.jobs.get(job or "")
     if status is not None and status.comment.startswith(COMMENT_PREFIX) and status.comment != comment:

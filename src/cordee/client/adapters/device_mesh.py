@@ -6,7 +6,7 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from cordee.client import place
+from cordee.client import layout
 
 
 def wrap(module: ModuleType) -> None:
@@ -20,6 +20,6 @@ def wrap(module: ModuleType) -> None:
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it stands for DeviceMesh's
         original(self, *args, **kwargs)
-        place.mesh_made(self)
+        layout.mesh_made(self)
 
     module.DeviceMesh.__init__ = __init__

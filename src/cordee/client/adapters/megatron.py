@@ -6,7 +6,7 @@ import functools
 from types import ModuleType
 from typing import Any
 
-from cordee.client import place
+from cordee.client import layout
 
 
 def wrap(module: ModuleType) -> None:
@@ -20,7 +20,7 @@ def wrap(module: ModuleType) -> None:
     @functools.wraps(original)
     def initialize_model_parallel(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        place.state_made(module)
+        layout.state_made(module)
         return result
 
     module.initialize_model_parallel = initialize_model_parallel  # type: ignore[attr-defined]

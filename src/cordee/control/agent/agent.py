@@ -16,28 +16,28 @@ from pathlib import Path
 from typing import Any, Optional
 
 from cordee import wire
-from cordee.control.agent.allocation import Allocation
+from cordee.control.agent.allocation import JobStart
 from cordee.control.agent.attempt import NodeAttempt, Present
 from cordee.control.agent.attempts import Attempts
 from cordee.control.agent.companions import Companions
-from cordee.control.agent.enclosure import Surroundings, enclosure_of
-from cordee.control.agent.machine import Machine
+from cordee.control.agent.enclosure import AgentSurroundings, enclosure_of
+from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.node_log import NodeLog
-from cordee.control.agent.orders import Handlers, Orders
+from cordee.control.agent.orders import Handlers, OrderTaker
 from cordee.control.agent.preparation import Preparation
 from cordee.control.agent.rank_commands import RankCommands, RankEnvironment
 from cordee.control.agent.ranks import base_environment
 from cordee.control.agent.reporting import Reporting
 from cordee.control.agent.rescue import Rescue, claim_node
 from cordee.control.agent.seeking import Seeking
-from cordee.control.agent.shells import Shells
-from cordee.control.agent.troubles import Troubles, words_of
+from cordee.control.agent.shells import NodeShells
+from cordee.control.agent.troubles import NodeTroubles, words_of
 from cordee.control.agent.uplink import Uplink
-from cordee.control.agent.world import World
+from cordee.control.agent.world import AttemptWorld
 from cordee.core.errors import CordeeError
-from cordee.machine.task_callbacks import Watched
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.runs.folder import RunFolder, say
-from cordee.runs.plan import Plan, read_plan
+from cordee.runs.plan import RunPlan, read_plan
 from cordee.wire.messages import Ack, Bye, Hello, Lease, Welcome
 
 _SUPERVISOR_FIRST_S = 5.0
@@ -61,23 +61,23 @@ class Agent:
         node: str,
         incarnation: int,
         rescue: Optional[Rescue] = None,
-        machine: Optional[Machine] = None,
+        machine: Optional[NodeTasks] = None,
     ) -> None:
         self._folder, self._node, self._incarnation, self._rescue = folder, node, incarnation, rescue
-        self._machine = machine = machine or Machine()
+        self._machine = machine = machine or NodeTasks()
         plan = read_plan(folder)
         self._timeouts = plan.timeouts
         self._loop = asyncio.get_running_loop()
         self._ending, self._disconnected = asyncio.Event(), asyncio.Event()
         self._last_act: Optional[asyncio.Task[None]] = None
         self._another = False
-        self._troubles = Troubles(node)
+        self._troubles = NodeTroubles(node)
         self._uplink = Uplink(self._timeouts.lease_s, self._timeouts.heartbeat_s, self._give_up)
         owner = f"{plan.run}/{node}/"
         machine.take_over(owner)
         self._channels = machine.channels(plan.run, node, self._troubles.tell)
         kill_s = self._timeouts.kill_s
-        self._watched = Watched(lambda **told: machine.tasks(f"{owner}{incarnation}", kill_s=kill_s, **told))
+        self._watched = WatchedTasks(lambda **told: machine.tasks(f"{owner}{incarnation}", kill_s=kill_s, **told))
         self._slots = machine.slots()
         self._present = Present()
         self._log = NodeLog(folder.logs, node, machine, self._pause_output)
@@ -97,17 +97,17 @@ class Agent:
         self._seeking = self._make_seeking(plan)
         self._orders = self._make_orders(plan)
 
-    def _make_seeking(self, plan: Plan) -> Seeking:
+    def _make_seeking(self, plan: RunPlan) -> Seeking:
         request = plan.step.request
         nodes = request.nodes + request.spare_nodes
         keeper = self._start_keeper if self._rescue is None else None
         return Seeking(self._folder, self._node, nodes, self._machine, self._timeouts.orphan_s, keeper)
 
-    def _make_orders(self, plan: Plan) -> Orders:
+    def _make_orders(self, plan: RunPlan) -> OrderTaker:
         """Make the parts that do what is ordered, and the table of them."""
         watched, channels, uplink, log = self._watched, self._channels, self._uplink, self._log
         own = [str(self._folder.root), str(channels.folder)]
-        around = Surroundings(plan, own, watched, uplink.news, log.write_own, self._present.kill)
+        around = AgentSurroundings(plan, own, watched, uplink.news, log.write_own, self._present.kill)
         self._enclosure = enclosure = enclosure_of(around)
         environment = RankEnvironment(base_environment(os.environ, plan.step.tasks, enclosure))
         slots = self._slots
@@ -119,7 +119,7 @@ class Agent:
 
         commands = RankCommands(plan, enclosure, channels, environment, slots, offer)
 
-        def attempt(world: World) -> NodeAttempt:
+        def attempt(world: AttemptWorld) -> NodeAttempt:
             return NodeAttempt(world, watched, channels, enclosure, log, slots, self._reporting, uplink)
 
         self._attempts = Attempts(plan, self._machine, watched, channels, uplink, self._present, commands, attempt)
@@ -127,7 +127,7 @@ class Agent:
             plan, self._folder, self._node, watched, enclosure, environment, channels, log, uplink
         )
         about = {"CORDEE_RUN_ID": plan.run, "CORDEE_RUN_DIR": str(self._folder.root), "CORDEE_NODE": self._node}
-        self._shells = Shells(watched, uplink, lambda: {**environment.now, **about}, enclosure)
+        self._shells = NodeShells(watched, uplink, lambda: {**environment.now, **about}, enclosure)
         handlers: Handlers = {
             Lease: uplink.renew,
             Bye: self._bye,
@@ -137,7 +137,7 @@ class Agent:
             **self._attempts.handlers,
             **self._shells.handlers,
         }
-        return Orders(uplink, self._troubles, self._welcome, handlers)
+        return OrderTaker(uplink, self._troubles, self._welcome, handlers)
 
     async def serve(self) -> int:
         """Connect, obey, reconnect, until told to end or orphaned; returns the exit code."""
@@ -296,7 +296,7 @@ def main() -> int:
     parser.add_argument("--replaces", type=int, default=0, help="in a Slurm job: the incarnation that makes room")
     options = parser.parse_args()
     folder = RunFolder(options.folder)
-    here = None if options.node else Allocation.here()
+    here = None if options.node else JobStart.here()
     if here is None:
         if not options.node:
             parser.error("--node is needed outside of a Slurm job")

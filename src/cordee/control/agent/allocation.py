@@ -35,7 +35,7 @@ _STATES = {
 
 
 @dataclass(frozen=True)
-class Allocation:
+class JobStart:
     """One start of a job: a requeued job is another allocation.
 
     Attributes:
@@ -51,7 +51,7 @@ class Allocation:
     started: Optional[float] = None
 
     @classmethod
-    def here(cls, environ: Mapping[str, str] = os.environ) -> Optional[Allocation]:
+    def here(cls, environ: Mapping[str, str] = os.environ) -> Optional[JobStart]:
         """Return the allocation that this process runs in, None outside of any."""
         job = environ.get("SLURM_JOB_ID")
         if not job:
@@ -163,7 +163,7 @@ class Allocation:
 
 
 def fate_of(record: Optional[Mapping[str, str]], requeues: int) -> str:
-    """Return what a record of `scontrol show job` says of an allocation; the words are those of `Allocation.fate`.
+    """Return what a record of `scontrol show job` says of an allocation; the words are those of `JobStart.fate`.
 
     While a job ends, Slurm shows COMPLETING instead of the state that it will have: then the reason and the count of
     restarts tell a cancelled job from one that was requeued or whose script was killed.

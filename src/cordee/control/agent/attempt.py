@@ -15,18 +15,18 @@ from cordee.control.agent.channels import RankChannels
 from cordee.control.agent.enclosure import Enclosure, EnclosureDown
 from cordee.control.agent.lease import LEASE_OVER
 from cordee.control.agent.node_log import CORDEE_STREAM, NodeLog
-from cordee.control.agent.output import Tail
+from cordee.control.agent.output import LastOutput
 from cordee.control.agent.rank_commands import RankCommands
 from cordee.control.agent.reporting import Reporting
-from cordee.control.agent.slots import Slots
+from cordee.control.agent.slots import SlotAllocator
 from cordee.control.agent.troubles import words_of
 from cordee.control.agent.uplink import Uplink
-from cordee.control.agent.world import World
+from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import Launch, make_launch
-from cordee.machine.task_callbacks import Watched
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import TaskExit
 from cordee.runs.folder import say
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 from cordee.wire.messages import EndedRank, RanksEnded, RanksStarted, StartedRank
 
 STARTING, RUNNING, ENDED = "starting", "running", "ended"
@@ -51,12 +51,12 @@ class NodeAttempt:
 
     def __init__(
         self,
-        world: World,
-        watched: Watched,
+        world: AttemptWorld,
+        watched: WatchedTasks,
         channels: RankChannels,
         enclosure: Enclosure,
         log: NodeLog,
-        slots: Slots,
+        slots: SlotAllocator,
         reporting: Reporting,
         uplink: Uplink,
     ) -> None:
@@ -65,7 +65,7 @@ class NodeAttempt:
         self._reporting, self._uplink = reporting, uplink
         self.status = dict.fromkeys(world.local_ranks, STARTING)
         self.launch: Optional[Launch] = None
-        self._tails = {rank: Tail() for rank in world.local_ranks}
+        self._tails = {rank: LastOutput() for rank in world.local_ranks}
         self._no_lease: Optional[str] = None
         self._abandoned = False
         self._untold: list[Union[StartedRank, EndedRank]] = []
@@ -80,7 +80,7 @@ class NodeAttempt:
         """The name by which the supervisor stops and signals the ranks; empty before they are started."""
         return self.launch.group if self.launch is not None else ""
 
-    def start(self, kind: str, plan: Plan, commands: RankCommands, paused: bool) -> None:
+    def start(self, kind: str, plan: RunPlan, commands: RankCommands, paused: bool) -> None:
         """Start the ranks; those that cannot be started have ended, and it is told why.
 
         Args:
@@ -155,17 +155,17 @@ class NodeAttempt:
     def meeting_place(self) -> Path:
         return self._channels.folder
 
-    def rank_started(self, world: World, rank: int, pid: int) -> None:
+    def rank_started(self, world: AttemptWorld, rank: int, pid: int) -> None:
         if not self._abandoned:
             self.status[rank] = RUNNING
             self._tell_soon(StartedRank(rank, pid))
 
-    def rank_output(self, world: World, rank: int, stream: int, data: bytes) -> None:
+    def rank_output(self, world: AttemptWorld, rank: int, stream: int, data: bytes) -> None:
         if rank in self._tails:
             self._tails[rank].add(stream, data)
         self._log.write(rank, stream, world.attempt, data)
 
-    def rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
+    def rank_ended(self, world: AttemptWorld, rank: int, ended: TaskExit) -> None:
         ended = self._enclosure.explain(with_lease(ended, self._no_lease), self._tails[rank])
         if ended.text:
             self._log.write(rank, CORDEE_STREAM, world.attempt, ended.text.encode() + b"\n")

@@ -9,13 +9,13 @@ from typing import Callable, Optional
 from cordee.control.agent.attempt import NodeAttempt, Present
 from cordee.control.agent.channels import RankChannels
 from cordee.control.agent.lease import LEASE_OVER
-from cordee.control.agent.machine import Machine
+from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.orders import Handlers
 from cordee.control.agent.rank_commands import RankCommands
 from cordee.control.agent.uplink import Tell, Uplink
-from cordee.control.agent.world import World
-from cordee.machine.task_callbacks import Watched
-from cordee.runs.plan import Plan
+from cordee.control.agent.world import AttemptWorld
+from cordee.machine.task_callbacks import WatchedTasks
+from cordee.runs.plan import RunPlan
 from cordee.wire.messages import Clear, Cleared, Ranks, Signal, Stop, StopAnswer, StopAnswers, StopAt, StopRequest
 
 _STOP_POLL_S = 0.02
@@ -42,14 +42,14 @@ class Attempts:
 
     def __init__(
         self,
-        plan: Plan,
-        machine: Machine,
-        watched: Watched,
+        plan: RunPlan,
+        machine: NodeTasks,
+        watched: WatchedTasks,
         channels: RankChannels,
         uplink: Uplink,
         present: Present,
         commands: RankCommands,
-        attempt: Callable[[World], NodeAttempt],
+        attempt: Callable[[AttemptWorld], NodeAttempt],
     ) -> None:
         self._plan, self._machine, self._watched, self._channels = plan, machine, watched, channels
         self._uplink, self._present, self._commands, self._attempt = uplink, present, commands, attempt
@@ -94,7 +94,7 @@ class Attempts:
 
     def _start(self, order: Ranks, body: bytes) -> None:
         self.forget()
-        attempt = self._present.attempt = self._attempt(World.from_order(order, body))
+        attempt = self._present.attempt = self._attempt(AttemptWorld.from_order(order, body))
         if self._uplink.lease_is_over():
             attempt.do_not_start(LEASE_OVER, self._uplink.no_lease)
         else:

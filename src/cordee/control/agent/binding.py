@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Mapping, Optional, Sequence
 
-from cordee.control.agent.slots import Given, Gpu, Slots
+from cordee.control.agent.slots import AllocatableGpu, GivenSlots, SlotAllocator
 from cordee.control.launch import RankCommand
 from cordee.machine.presence import listed
-from cordee.runs.plan import Step
+from cordee.runs.plan import RunStep
 
 
-def bound(ranks: Sequence[RankCommand], step: Step, attempt: int, slots: Slots) -> list[RankCommand]:
+def bound(ranks: Sequence[RankCommand], step: RunStep, attempt: int, slots: SlotAllocator) -> list[RankCommand]:
     """Return the ranks of a node with what they were given, which `slot_of` names until it is taken back.
 
     Args:
@@ -26,7 +26,7 @@ def bound(ranks: Sequence[RankCommand], step: Step, attempt: int, slots: Slots) 
     tasks = step.tasks
     if tasks.bind != "gpu":
         words = "by srun" if tasks.launch != "fork" else "not bound: bind is none"
-        return [replace(rank, given=Given(words=words)) for rank in ranks]
+        return [replace(rank, given=GivenSlots(words=words)) for rank in ranks]
     slots.look_again()
     asks = {
         slot_of(attempt, rank.rank): () if device is None else (device,)
@@ -41,7 +41,7 @@ def slot_of(attempt: int, rank: int) -> str:
     return f"rank-{attempt}-{rank}"
 
 
-def devices_of(ranks: Sequence[RankCommand], gpus: Sequence[Gpu]) -> list[Optional[str]]:
+def devices_of(ranks: Sequence[RankCommand], gpus: Sequence[AllocatableGpu]) -> list[Optional[str]]:
     """Return each rank's GPU, or instance of one: the n-th that is visible is the n-th rank's, as scripts choose it.
 
     None where that cannot be told: the ranks are not as many as the GPUs that their environment leaves visible.
@@ -60,7 +60,7 @@ def devices_of(ranks: Sequence[RankCommand], gpus: Sequence[Gpu]) -> list[Option
     return found
 
 
-def _visible(env: Mapping[str, str], gpus: Sequence[Gpu]) -> list[str]:
+def _visible(env: Mapping[str, str], gpus: Sequence[AllocatableGpu]) -> list[str]:
     """Return the names of the GPUs that the environment leaves visible, in its order."""
     names = [gpu.name for gpu in gpus]
     given = listed(env)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cordee.core.parts import load
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 
 # In `node_parts` of the plan, before the name of a system.
 PORT = "companion/"
@@ -17,7 +17,7 @@ class Companion:
         node: the node's name.
     """
 
-    def __init__(self, plan: Plan, node: str) -> None:
+    def __init__(self, plan: RunPlan, node: str) -> None:
         self.plan, self.node = plan, node
 
     def environment(self, env: dict[str, str], rank: int) -> dict[str, str]:
@@ -35,7 +35,7 @@ class Companions:
         CordeeError: the plan names one that is not there.
     """
 
-    def __init__(self, plan: Plan, node: str) -> None:
+    def __init__(self, plan: RunPlan, node: str) -> None:
         parts = (part for port, part in sorted(plan.node_parts.items()) if port.startswith(PORT))
         self._all: list[Companion] = [load(part)(plan, node) for part in parts]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 from cordee.control.agent.orders import Handlers
-from cordee.control.agent.output import Tail
+from cordee.control.agent.output import LastOutput
 from cordee.core.errors import CordeeError
 from cordee.core.parts import load
-from cordee.machine.task_callbacks import Watched
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import TaskExit
-from cordee.runs.plan import STEP_ENGINE, Plan, part_in
+from cordee.runs.plan import STEP_ENGINE, RunPlan, part_in
 from cordee.wire.messages import Container as Prepare
 from cordee.wire.messages import ContainerDone
 
@@ -23,7 +23,7 @@ class EnclosureDown(CordeeError):
     kind = "environment"
 
 
-class Surroundings(NamedTuple):
+class AgentSurroundings(NamedTuple):
     """What an enclosure has of its agent.
 
     Attributes:
@@ -35,9 +35,9 @@ class Surroundings(NamedTuple):
         gone: called when one that was up has ended by itself; whatever ran in it is to be killed.
     """
 
-    plan: Plan
+    plan: RunPlan
     own: Sequence[str]
-    watched: Watched
+    watched: WatchedTasks
     send: Callable[..., None]
     said: Callable[[int, bytes], None]
     gone: Callable[[], None]
@@ -55,7 +55,7 @@ class Enclosure:
     encloses = False
     lost = ""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: AgentSurroundings) -> None:
         self._plan, self._send = around.plan, around.send
 
     @property
@@ -101,7 +101,7 @@ class Enclosure:
         """Return what stands before a command that is to run inside; nothing where it is not up."""
         return []
 
-    def explain(self, ended: TaskExit, said: Optional[Tail]) -> TaskExit:
+    def explain(self, ended: TaskExit, said: Optional[LastOutput]) -> TaskExit:
         """Return how a rank ended, in better words where the enclosure knows them."""
         return ended
 
@@ -109,7 +109,7 @@ class Enclosure:
         """End in an orderly way; what does not end in time is left to the agent's last sweep."""
 
 
-def enclosure_of(around: Surroundings) -> Enclosure:
+def enclosure_of(around: AgentSurroundings) -> Enclosure:
     """Return what stands around the commands of a node.
 
     Raises:

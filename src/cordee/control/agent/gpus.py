@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from cordee.control.agent.slots import Slots
+from cordee.control.agent.slots import SlotAllocator
 from cordee.machine.presence import gpu_device_file, gpu_variables
 from cordee.machine.starting import module_argv
-from cordee.machine.task_callbacks import Watched
-from cordee.runs.plan import Sampling, Step
+from cordee.machine.task_callbacks import WatchedTasks
+from cordee.runs.plan import RunSampling, RunStep
 from cordee.telemetry.node.blocklog import FACTS, decode_json, encode_facts, iter_records
 from cordee.telemetry.node.recording_child import Kind, RecordingChild
 
@@ -37,13 +37,13 @@ class GpuSampling:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: WatchedTasks,
         node: str,
-        sampling: Sampling,
-        step: Step,
+        sampling: RunSampling,
+        step: RunStep,
         node_zip: Path,
         ranks: Path,
-        slots: Slots,
+        slots: SlotAllocator,
         add: Callable[[bytes], None],
     ) -> None:
         self._node, self._slots, self._add = node, slots, add

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Collection
 
-from cordee.control.agent.slots import Core, Gpu, NodeSlots
+from cordee.control.agent.slots import AllocatableGpu, Core, NodeSlots
 from cordee.machine import sysfs
 from cordee.machine.affinity import gpu_addresses, near, numa_nodes
 from cordee.machine.memory import MemorySource
@@ -18,7 +18,7 @@ def read_slots(root: str = "/") -> NodeSlots:
         root: where /sys and /proc are seen.
     """
     allowed = os.sched_getaffinity(0)
-    gpus = [Gpu(address, uuid, near(address, allowed, root)) for address, uuid in gpu_addresses(root)]
+    gpus = [AllocatableGpu(address, uuid, near(address, allowed, root)) for address, uuid in gpu_addresses(root)]
     memory = MemorySource(os.path.join(root, "proc")).read()
     return NodeSlots(tuple(_cores(allowed, root)), tuple(gpus), memory.total_bytes if memory is not None else 0)
 

@@ -7,7 +7,7 @@ LEASE_OVER = "lease"
 _DOUBT_SHARE = 2 / 3
 
 
-class Lease:
+class NodeLease:
     """The time until which a node's ranks may run.
 
     A lease counts from when the agent *said* something that the supervisor has answered, not from when the answer came:

@@ -14,7 +14,7 @@ from cordee import wire
 from cordee.control.agent.channels import RankChannels
 from cordee.control.agent.inventory import read_slots
 from cordee.control.agent.output import OutputLog
-from cordee.control.agent.slots import Slots
+from cordee.control.agent.slots import SlotAllocator
 from cordee.machine import process_tree as processes
 from cordee.machine.memory_limits import sweep_abandoned
 from cordee.machine.starting import module_argv
@@ -22,12 +22,12 @@ from cordee.machine.tasks import TaskRunner
 from cordee.runs.folder import RunFolder
 from cordee.runs.lane import Lane
 from cordee.runs.logframes import LogWriter
-from cordee.runs.plan import Sampling
+from cordee.runs.plan import RunSampling
 from cordee.telemetry.node.samplers._base import Sampler
 from cordee.telemetry.node.samplers.host import node_sampler, rank_sampler
 
 
-class Machine:
+class NodeTasks:
     """Called by one agent, on its loop; nothing here blocks for long."""
 
     def __init__(self) -> None:
@@ -59,16 +59,16 @@ class Machine:
         """Return what starts processes here; `handlers` as TaskRunner has them."""
         return TaskRunner(owner, **handlers)
 
-    def slots(self) -> Slots:
+    def slots(self) -> SlotAllocator:
         """Return what gives tasks their part of this node."""
-        return Slots(read_slots)
+        return SlotAllocator(read_slots)
 
     def channels(self, run: str, node: str, tell: Callable[[str], None]) -> RankChannels:
         """Return the channels of this node's ranks."""
         return RankChannels(run, node, tell)
 
     def samplers(
-        self, node: str, pids: Callable[[], dict[int, int]], sampling: Sampling, sharing: int
+        self, node: str, pids: Callable[[], dict[int, int]], sampling: RunSampling, sharing: int
     ) -> tuple[Sampler, Sampler]:
         """Return what samples the node, and what samples its ranks; arguments as Telemetry has them."""
         deep = sampling.threads

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Callable, Optional
 
-from cordee.control.agent.machine import Machine
+from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.output import OutputLog
 from cordee.runs.folder import say
 
@@ -28,7 +28,7 @@ class NodeLog:
         segment: which file is written; 0 before the first.
     """
 
-    def __init__(self, folder: Path, node: str, machine: Machine, pause: Callable[[bool], None]) -> None:
+    def __init__(self, folder: Path, node: str, machine: NodeTasks, pause: Callable[[bool], None]) -> None:
         self._folder, self._node, self._machine, self._pause = folder, node, machine, pause
         self._loop = asyncio.get_running_loop()
         self._logs: list[OutputLog] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping
 
 from cordee import wire
-from cordee.control.agent.troubles import Troubles, words_of
+from cordee.control.agent.troubles import NodeTroubles, words_of
 from cordee.control.agent.uplink import Uplink
 from cordee.core.errors import WireError
 from cordee.wire.messages import FROM_SUPERVISOR, Bye, Welcome, decode, kind_of
@@ -13,7 +13,7 @@ from cordee.wire.messages import FROM_SUPERVISOR, Bye, Welcome, decode, kind_of
 Handlers = Mapping[type, Callable[[Any, bytes], None]]
 
 
-class Orders:
+class OrderTaker:
     """Takes what the supervisor says, once and in order, to those who do it.
 
     Args:
@@ -26,7 +26,7 @@ class Orders:
     def __init__(
         self,
         uplink: Uplink,
-        troubles: Troubles,
+        troubles: NodeTroubles,
         welcome: Callable[[Welcome, dict[str, Any]], None],
         handlers: Handlers,
     ) -> None:

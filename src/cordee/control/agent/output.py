@@ -108,7 +108,7 @@ class OutputLog:
         self._writer.close()
 
 
-class Tail:
+class LastOutput:
     """Keeps the last bytes that a rank printed, to say in one line why it ended."""
 
     def __init__(self) -> None:

@@ -10,17 +10,17 @@ from cordee.control.agent.channels import NoRoom, RankChannels
 from cordee.control.agent.enclosure import Enclosure, EnclosureDown
 from cordee.control.agent.node_log import NodeLog
 from cordee.control.agent.orders import Handlers
-from cordee.control.agent.output import Tail
+from cordee.control.agent.output import LastOutput
 from cordee.control.agent.rank_commands import RankEnvironment
 from cordee.control.agent.setup_lines import read_environment, setup_shell
 from cordee.control.agent.uplink import Uplink
 from cordee.core.clock import monotonic, unix_s
 from cordee.core.errors import CordeeError
 from cordee.machine.starting import module_argv
-from cordee.machine.task_callbacks import Watched
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import STDERR, Task, TaskExit
 from cordee.runs.folder import RunFolder
-from cordee.runs.plan import Plan, part_in
+from cordee.runs.plan import RunPlan, part_in
 from cordee.wire.messages import Checks, ChecksDone, ChecksOutput, Clock, FreePorts, Port, Setup, SetupDone, Time
 
 _SETUP, _CHECKS = "setup", "checks"
@@ -47,10 +47,10 @@ class Preparation:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RunPlan,
         folder: RunFolder,
         node: str,
-        watched: Watched,
+        watched: WatchedTasks,
         enclosure: Enclosure,
         environment: RankEnvironment,
         channels: RankChannels,
@@ -74,7 +74,7 @@ class Preparation:
             self._watched.tasks.stop(group, 0.0)
 
     def _set_up(self, order: Setup, body: bytes) -> None:
-        tell, tail = self._uplink.teller(), Tail()
+        tell, tail = self._uplink.teller(), LastOutput()
         try:
             self._channels.renew()
             output = self._channels.folder / "setup-environment"

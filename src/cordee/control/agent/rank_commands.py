@@ -10,10 +10,10 @@ from cordee.control.agent.binding import bound
 from cordee.control.agent.channels import RankChannels
 from cordee.control.agent.enclosure import Enclosure
 from cordee.control.agent.ranks import base_environment, rank_command, rank_environment, threads_of_rank
-from cordee.control.agent.slots import Slots
-from cordee.control.agent.world import World
+from cordee.control.agent.slots import SlotAllocator
+from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import RankCommand
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 
 
 class RankEnvironment:
@@ -42,18 +42,18 @@ class RankCommands:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RunPlan,
         enclosure: Enclosure,
         channels: RankChannels,
         environment: RankEnvironment,
-        slots: Slots,
+        slots: SlotAllocator,
         offer: Callable[[dict[str, str], int], dict[str, str]],
     ) -> None:
         self._plan, self._step = plan, plan.step
         self._enclosure, self._channels, self._environment = enclosure, channels, environment
         self._slots, self._offer = slots, offer
 
-    def of(self, world: World) -> list[RankCommand]:
+    def of(self, world: AttemptWorld) -> list[RankCommand]:
         """Return the commands of this node's ranks, whose channels are made.
 
         Raises:
@@ -71,7 +71,7 @@ class RankCommands:
         placed = bound(ranks, self._step, world.attempt, self._slots)
         return [self._with_threads(rank, world) for rank in placed]
 
-    def _with_threads(self, rank: RankCommand, world: World) -> RankCommand:
+    def _with_threads(self, rank: RankCommand, world: AttemptWorld) -> RankCommand:
         """Return the rank with a number of threads that fits its cores, unless somebody has said one."""
         threads = threads_of_rank(self._plan, world, rank.given.cores, len(self._slots.has.cores))
         return replace(rank, env={"OMP_NUM_THREADS": str(threads), **rank.env})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 from cordee.machine.presence import gpu_variables
 
 if TYPE_CHECKING:
-    from cordee.control.agent.world import World
+    from cordee.control.agent.world import AttemptWorld
     from cordee.control.launch import RankCommand
 
 
@@ -28,7 +28,7 @@ class RankFacts:
         self._env: dict[int, dict[str, str]] = {}
         self._written: Optional[dict[str, Any]] = None
 
-    def begin(self, world: World, commands: Sequence[RankCommand]) -> None:
+    def begin(self, world: AttemptWorld, commands: Sequence[RankCommand]) -> None:
         """Forget the ranks of the attempt before: these are about to start."""
         self._facts = {
             str(command.rank): {

@@ -1,12 +1,12 @@
-"""Places of ranks on their way into telemetry: what `cordee.place` said, or what their command says, as facts of group `rank`."""
+"""Places of ranks on their way into telemetry: what `cordee.layout` said, or what their command says, as facts of group `rank`."""
 
 from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
 from cordee.client import megatron
-from cordee.client.place import BY, PREFIX
-from cordee.control.agent.world import World
+from cordee.client.layout import BY, PREFIX
+from cordee.control.agent.world import AttemptWorld
 from cordee.telemetry.node.blocklog import encode_facts
 from cordee.wire.channel import Event
 
@@ -14,7 +14,7 @@ _REFUSED = f"{PREFIX}refused"
 
 
 def split_places(node: str, rank: int, attempt: int, events: list[Event]) -> tuple[list[Event], bytes]:
-    """Return the events without those of `cordee.place`, and those as a FACTS record, empty when there are none."""
+    """Return the events without those of `cordee.layout`, and those as a FACTS record, empty when there are none."""
     said = [event for event in events if _is_place(event)]
     if not said:
         return events, b""
@@ -23,7 +23,7 @@ def split_places(node: str, rank: int, attempt: int, events: list[Event]) -> tup
     return kept, encode_facts(node, "rank", moment, {str(rank): _decoded(numbers, attempt)}, {})
 
 
-def places_of_command(world: World, argv: Sequence[str], moment: float) -> bytes:
+def places_of_command(world: AttemptWorld, argv: Sequence[str], moment: float) -> bytes:
     """Return a FACTS record of where this node's ranks stand by Megatron's settings of their command; empty without such.
 
     Args:
@@ -65,7 +65,7 @@ def _decoded(numbers: Mapping[str, float], attempt: int) -> dict[str, Any]:
             sizes[words[: -len("/size")]] = int(number)
         elif words and name != _REFUSED:
             place[words] = int(number)
-    refused = "cordee.place was called with what it does not understand" if _REFUSED in numbers else ""
+    refused = "cordee.layout was called with what it does not understand" if _REFUSED in numbers else ""
     return _fact(place, sizes, attempt, source, refused)
 
 

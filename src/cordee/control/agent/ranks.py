@@ -9,8 +9,8 @@ from typing import Mapping, Optional, Sequence
 from cordee.backends import backend_on_node, load
 from cordee.client.variables import WORLD
 from cordee.control.agent.enclosure import Enclosure
-from cordee.control.agent.world import World
-from cordee.runs.plan import Plan, Step, Tasks
+from cordee.control.agent.world import AttemptWorld
+from cordee.runs.plan import RunPlan, RunStep, RunTasks
 
 _TF_CONFIG_MOST_RANKS = 512
 _STALE_PREFIXES = ("PMI_", "PMI2_", "PMIX_", "OMPI_", "PRTE_", "PALS_", "HYDI_", "TORCHELASTIC_", "SLURM_PMIX")
@@ -54,7 +54,7 @@ _STALE = frozenset(
 
 
 def base_environment(
-    inherited: Mapping[str, str], tasks: Optional[Tasks] = None, enclosure: Optional[Enclosure] = None
+    inherited: Mapping[str, str], tasks: Optional[RunTasks] = None, enclosure: Optional[Enclosure] = None
 ) -> dict[str, str]:
     """Return the environment that set-up lines and ranks begin with.
 
@@ -76,8 +76,8 @@ def base_environment(
 
 def rank_environment(
     base: Mapping[str, str],
-    plan: Plan,
-    world: World,
+    plan: RunPlan,
+    world: AttemptWorld,
     rank: int,
     channel: str,
 ) -> dict[str, str]:
@@ -104,7 +104,7 @@ def rank_environment(
     return env
 
 
-def rank_command(step: Step, world: World) -> tuple[str, ...]:
+def rank_command(step: RunStep, world: AttemptWorld) -> tuple[str, ...]:
     """Return argv of a rank, with the resume arguments when there is a checkpoint to go on from."""
     argv = list(step.tasks.argv)
     resume = step.checkpoint.resume
@@ -113,7 +113,7 @@ def rank_command(step: Step, world: World) -> tuple[str, ...]:
     return tuple(argv)
 
 
-def _world_environment(world: World, rank: int) -> dict[str, str]:
+def _world_environment(world: AttemptWorld, rank: int) -> dict[str, str]:
     """Return what torch, JAX and TensorFlow read of the world."""
     told = {
         "RANK": str(rank),
@@ -134,7 +134,7 @@ def _world_environment(world: World, rank: int) -> dict[str, str]:
     return told
 
 
-def _cordee_environment(plan: Plan, world: World, channel: str, base: Mapping[str, str]) -> dict[str, str]:
+def _cordee_environment(plan: RunPlan, world: AttemptWorld, channel: str, base: Mapping[str, str]) -> dict[str, str]:
     node_zip = os.path.join(plan.folder, "node.zip")
     previous = base.get("PYTHONPATH", "").split(os.pathsep)
     paths = [node_zip] + [path for path in previous if path and path != node_zip]
@@ -158,7 +158,7 @@ def _cordee_environment(plan: Plan, world: World, channel: str, base: Mapping[st
     return env
 
 
-def _torchrun_environment(argv: Sequence[str], world: World) -> dict[str, str]:
+def _torchrun_environment(argv: Sequence[str], world: AttemptWorld) -> dict[str, str]:
     """Return torchrun's own defaults for a command that calls it: one world over all nodes, where flags say nothing."""
     words = " ".join(argv).split()
     called = any(os.path.basename(word) == "torchrun" or word == "torch.distributed.run" for word in words)
@@ -172,12 +172,12 @@ def _torchrun_environment(argv: Sequence[str], world: World) -> dict[str, str]:
     }
 
 
-def _own_torchrun(step: Step) -> dict[str, str]:
+def _own_torchrun(step: RunStep) -> dict[str, str]:
     """Return what the job itself tells torchrun."""
     return {name: value for name, value in step.tasks.env.items() if name.startswith("PET_")}
 
 
-def _tf_config(world: World, rank: int) -> str:
+def _tf_config(world: AttemptWorld, rank: int) -> str:
     workers = [
         f"{address}:{world.coordinator_port + 1 + index * world.ranks_per_node + local}"
         for index, address in enumerate(world.addresses)
@@ -186,7 +186,7 @@ def _tf_config(world: World, rank: int) -> str:
     return json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}})
 
 
-def threads_of_rank(plan: Plan, world: World, given: int, cores: int) -> int:
+def threads_of_rank(plan: RunPlan, world: AttemptWorld, given: int, cores: int) -> int:
     """Return how many threads a rank is for: the CPUs that the job asks for, else the cores that it has, or its share of them.
 
     Args:

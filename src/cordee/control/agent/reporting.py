@@ -8,21 +8,21 @@ from typing import Callable, Sequence
 from cordee.backends import backend_on_node
 from cordee.control.agent.channels import RankChannels
 from cordee.control.agent.gpus import GpuSampling
-from cordee.control.agent.machine import Machine
+from cordee.control.agent.machine import NodeTasks
 from cordee.control.agent.node_log import NodeLog
 from cordee.control.agent.rank_facts import RankFacts
 from cordee.control.agent.rank_layout import places_of_command
 from cordee.control.agent.ranks import rank_command
-from cordee.control.agent.slots import Slots
-from cordee.control.agent.telemetry import Telemetry
-from cordee.control.agent.troubles import Troubles, words_of
+from cordee.control.agent.slots import SlotAllocator
+from cordee.control.agent.telemetry import NodeTelemetry
+from cordee.control.agent.troubles import NodeTroubles, words_of
 from cordee.control.agent.uplink import Uplink
-from cordee.control.agent.world import World
+from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch import RankCommand
 from cordee.core.clock import unix_s
-from cordee.machine.task_callbacks import Watched
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.runs.folder import RunFolder
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 from cordee.telemetry.node.metrics.side import OfferedMetrics
 from cordee.wire.messages import Ack
 
@@ -47,16 +47,16 @@ class Reporting:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RunPlan,
         folder: RunFolder,
         node: str,
-        machine: Machine,
-        watched: Watched,
-        slots: Slots,
+        machine: NodeTasks,
+        watched: WatchedTasks,
+        slots: SlotAllocator,
         channels: RankChannels,
         log: NodeLog,
         uplink: Uplink,
-        troubles: Troubles,
+        troubles: NodeTroubles,
         pids: Callable[[], dict[int, int]],
     ) -> None:
         self._step, sampling = plan.step, plan.sampling
@@ -67,7 +67,7 @@ class Reporting:
         sharing = 1 if apart else self._step.request.nodes
         self._about = RankFacts(channels.folder / "ranks.json")
         samplers = machine.samplers(node, pids, sampling, sharing)
-        self._telemetry = Telemetry(node, channels, pids, sampling, samplers, self._about.facts, troubles.texts)
+        self._telemetry = NodeTelemetry(node, channels, pids, sampling, samplers, self._about.facts, troubles.texts)
         path, add = self._about.path, self._telemetry.add
         self._gpus = GpuSampling(watched, node, sampling, self._step, folder.node_zip, path, slots, add)
         self.offered = OfferedMetrics(watched, node, plan.metrics, folder.node_zip, path, add)
@@ -77,7 +77,7 @@ class Reporting:
         self._gpus.start()
         self.offered.start()
 
-    def begin(self, world: World, ranks: Sequence[RankCommand]) -> None:
+    def begin(self, world: AttemptWorld, ranks: Sequence[RankCommand]) -> None:
         """Say what is known of ranks that are about to start."""
         self._about.begin(world, ranks)
         self._channels.say_first(places_of_command(world, rank_command(self._step, world), unix_s()))

@@ -9,13 +9,13 @@ import time
 from typing import Callable, NamedTuple, Optional
 
 from cordee.backends.slurm.node.commands import expand_nodes
-from cordee.control.agent.allocation import Allocation
+from cordee.control.agent.allocation import JobStart
 from cordee.control.agent.identity import agent_file, alive_here, identity, read_record
 from cordee.core.errors import CordeeError
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder, say, write_atomically
 from cordee.runs.journal import read_journal
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 from cordee.runs.state import replay
 
 # Agents that are told to end have KillWait seconds, 30 where a site has not changed it.
@@ -50,7 +50,7 @@ class _Told(NamedTuple):
     by: str
 
 
-def claim_node(folder: RunFolder, here: Allocation, replaces: int) -> Optional[int]:
+def claim_node(folder: RunFolder, here: JobStart, replaces: int) -> Optional[int]:
     """Record this process as the node's agent and return its incarnation; None when another serves the node well.
 
     Args:
@@ -80,7 +80,7 @@ class Rescue:
         here: the allocation that this agent runs in.
     """
 
-    def __init__(self, folder: RunFolder, plan: Plan, here: Allocation) -> None:
+    def __init__(self, folder: RunFolder, plan: RunPlan, here: JobStart) -> None:
         self._folder, self._here = folder, here
         self._next = plan.step.segment.next
 
@@ -153,7 +153,7 @@ class Rescue:
             await asyncio.sleep(min(pause, _UNANSWERED_S) if fate == "unknown" and pause == _LOOK_S else pause)
 
     def _look(self) -> tuple[str, bool]:
-        """Return what the controller says of the allocation, see `Allocation.look`; what another agent was told a moment ago
+        """Return what the controller says of the allocation, see `JobStart.look`; what another agent was told a moment ago
         is taken, and what this one is told is left for others.
         """
         told = self._told(0.9 * _LOOK_S, 0.9 * _UNANSWERED_S)
@@ -165,7 +165,7 @@ class Rescue:
         return fate, host_lost
 
     def _fate(self, fresh_s: float) -> str:
-        """Return what the controller says of the allocation, see `Allocation.fate`; what another agent was told less than
+        """Return what the controller says of the allocation, see `JobStart.fate`; what another agent was told less than
         `fresh_s` ago is taken, unless that is for it to act on.
         """
         told = self._told(fresh_s, fresh_s)

@@ -7,7 +7,7 @@ import zlib
 from typing import Any, Callable, Iterator, Optional
 
 from cordee import wire
-from cordee.control.agent.machine import Machine
+from cordee.control.agent.machine import NodeTasks
 from cordee.core.errors import CordeeError
 from cordee.runs.folder import RunFolder, say
 
@@ -40,7 +40,7 @@ class Seeking:
         folder: RunFolder,
         node: str,
         nodes: int,
-        machine: Machine,
+        machine: NodeTasks,
         orphan_s: float,
         start_keeper: Optional[Callable[[], None]],
     ) -> None:

@@ -8,7 +8,7 @@ from cordee.control.agent.enclosure import Enclosure, EnclosureDown
 from cordee.control.agent.orders import Handlers
 from cordee.control.agent.uplink import Uplink
 from cordee.core.errors import EXIT_INTERNAL
-from cordee.machine.task_callbacks import Watched
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import Task, TaskExit
 from cordee.wire.messages import Shell, ShellExit, ShellInput, ShellOutput, ShellResize
 
@@ -17,7 +17,7 @@ _MOST_ON_ITS_WAY = 4 << 20
 _SHELL_INSIDE = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash -i; exec sh -i")
 
 
-class Shells:
+class NodeShells:
     """The shells of one node.
 
     Args:
@@ -32,7 +32,7 @@ class Shells:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: WatchedTasks,
         uplink: Uplink,
         environment: Callable[[], dict[str, str]],
         enclosure: Enclosure,

@@ -26,7 +26,7 @@ class Instance(NamedTuple):
     memory_bytes: Optional[int] = None
 
 
-class Gpu(NamedTuple):
+class AllocatableGpu(NamedTuple):
     """One GPU, the CPUs near it that may be used (none: the kernel does not say), and what its driver has told of it."""
 
     address: str
@@ -45,11 +45,11 @@ class NodeSlots(NamedTuple):
     """What a node has for us; cores in the order of their first CPUs, GPUs in that of their addresses."""
 
     cores: tuple[Core, ...] = ()
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[AllocatableGpu, ...] = ()
     memory_bytes: int = 0
 
 
-class Given(NamedTuple):
+class GivenSlots(NamedTuple):
     """What a task was given.
 
     Attributes:
@@ -64,14 +64,14 @@ class Given(NamedTuple):
     words: str = "not bound"
 
 
-NOTHING_GIVEN = Given()
+NOTHING_GIVEN = GivenSlots()
 
 
 class CannotGive(CordeeError):
     """The node does not have what a task asks for, or others hold it."""
 
 
-class Slots:
+class SlotAllocator:
     """The one allocator of a node.
 
     Args:
@@ -84,7 +84,7 @@ class Slots:
     def __init__(self, look: Callable[[], NodeSlots]) -> None:
         self._look = look
         self._told: dict[str, dict[str, Any]] = {}
-        self._held: dict[str, Given] = {}
+        self._held: dict[str, GivenSlots] = {}
         self.look_again()
 
     def look_again(self) -> None:
@@ -115,7 +115,7 @@ class Slots:
             self.has.memory_bytes,
         )
 
-    def give(self, asks: Mapping[str, tuple[str, ...]]) -> dict[str, Given]:
+    def give(self, asks: Mapping[str, tuple[str, ...]]) -> dict[str, GivenSlots]:
         """Give tasks, by name, the GPUs, or UUIDs of instances, that they ask for, and cores near them: to all of them, or none.
 
         Who asks at once for the same GPU shares it. Tasks share the cores near their GPUs by whole ones, as equal in number
@@ -137,7 +137,7 @@ class Slots:
         """Take back what a task holds, if it holds anything."""
         self._held.pop(name, None)
 
-    def gpu(self, name: str) -> Optional[Gpu]:
+    def gpu(self, name: str) -> Optional[AllocatableGpu]:
         """Return the GPU of this name, or the one that has the instance of this name."""
         for gpu in self.has.gpus:
             if name == gpu.name or any(name == part.uuid for part in gpu.instances):
@@ -158,10 +158,10 @@ class Slots:
             if holder is not None:
                 raise CannotGive(f"{name} asks for a GPU that {holder} holds", given=asked, next=f"end {holder} first")
 
-    def _given(self, asks: Mapping[str, tuple[str, ...]]) -> dict[str, Given]:
+    def _given(self, asks: Mapping[str, tuple[str, ...]]) -> dict[str, GivenSlots]:
         """Return what each task gets."""
         taken: set[int] = {cpu for given in self._held.values() for cpu in given.cpus or ()}
-        found: dict[str, Given] = {}
+        found: dict[str, GivenSlots] = {}
         sharing: dict[frozenset[int], list[str]] = {}
         for name, gpus in asks.items():
             near = frozenset().union(*(self._near(asked) for asked in gpus))
@@ -169,16 +169,16 @@ class Slots:
                 sharing.setdefault(near, []).append(name)
             elif gpus:
                 words = "not bound: the kernel names no CPUs near its GPU that it may use"
-                found[name] = Given(gpus=gpus, words=words)
+                found[name] = GivenSlots(gpus=gpus, words=words)
             else:
-                found[name] = Given(words="not bound: its GPU is not known")
+                found[name] = GivenSlots(words="not bound: its GPU is not known")
         for near in sorted(sharing, key=len):
             names = sharing[near]
             parts = _parts(self._cores(near - taken), len(names))
             how = f", shared by {len(names)} ranks" if not parts and len(names) > 1 else ""
             for name, part in zip(names, parts or [near] * len(names)):
                 words = f"near GPU {self._addresses(asks[name])}: {self._where(near)}, CPUs {range_list(part)}{how}"
-                found[name] = Given(part, asks[name], len(self._cores(part)) if parts else 1, words)
+                found[name] = GivenSlots(part, asks[name], len(self._cores(part)) if parts else 1, words)
                 taken |= part
         return {name: found[name] for name in asks}
 
@@ -211,7 +211,7 @@ def _union(cores: Sequence[Core]) -> frozenset[int]:
     return frozenset().union(*(core.cpus for core in cores))
 
 
-def _detailed(gpu: Gpu, told: Mapping[str, Mapping[str, Any]]) -> Gpu:
+def _detailed(gpu: AllocatableGpu, told: Mapping[str, Mapping[str, Any]]) -> AllocatableGpu:
     """Return a GPU with what its driver has told."""
     parts = [
         Instance(uuid, about.get("memory_bytes"))

@@ -7,7 +7,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optio
 
 from cordee.control.agent.channels import RankChannels
 from cordee.core.clock import unix_s
-from cordee.runs.plan import Sampling
+from cordee.runs.plan import RunSampling
 from cordee.telemetry.node.blocklog import (
     GRID,
     SCHEMA,
@@ -39,7 +39,7 @@ class _Kept(NamedTuple):
     cursors: dict[str, int]
 
 
-class Telemetry:
+class NodeTelemetry:
     """Samples the node and its ranks, reads the channels, and sends numbered messages until they are acknowledged.
 
     Args:
@@ -57,7 +57,7 @@ class Telemetry:
         node: str,
         channels: RankChannels,
         pids: Callable[[], dict[int, int]],
-        sampling: Sampling,
+        sampling: RunSampling,
         samplers: tuple[Sampler, Sampler],
         about_ranks: Callable[[], dict[str, dict[str, Any]]] = dict,
         troubles: Sequence[str] = (),

@@ -11,7 +11,7 @@ from cordee.runs.folder import say
 _MOST = 20
 
 
-class Troubles:
+class NodeTroubles:
     """Sentences about one node, each told once.
 
     Args:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Callable, Optional
 
 from cordee import wire
-from cordee.control.agent.lease import Lease
+from cordee.control.agent.lease import NodeLease
 from cordee.core.errors import WireError
 from cordee.wire.messages import Alive, FromAgent, Hello, Welcome, encode
 from cordee.wire.messages import Lease as RanksMayRun
@@ -38,7 +38,7 @@ class Uplink:
         self.connection: Optional[wire.Connection] = None
         self.epoch = 0
         self.session: Optional[Session] = None
-        self.lease = Lease(lease_s)
+        self.lease = NodeLease(lease_s)
         self._heartbeat_s, self._full = heartbeat_s, full
         self._welcomed = False
         self._said = self._connected_at = 0.0

@@ -13,7 +13,7 @@ from cordee.wire.messages import Ranks
 
 
 @dataclass(frozen=True)
-class World:
+class AttemptWorld:
     """One attempt's world as one node sees it; the same on all nodes but for `node` and `node_rank`.
 
     Attributes:
@@ -49,7 +49,7 @@ class World:
         return range(first, first + self.ranks_per_node)
 
     @classmethod
-    def from_order(cls, order: Ranks, body: bytes) -> World:
+    def from_order(cls, order: Ranks, body: bytes) -> AttemptWorld:
         """Rebuild a world from the order to start ranks, whose body is of `encode_places`."""
         nodes, addresses = json.loads(zlib.decompress(body))
         values: dict[str, Any] = {"nodes": _names(nodes), "addresses": _names(addresses)}

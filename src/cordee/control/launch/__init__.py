@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from cordee.control.agent.world import World
+from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch._base import Launch, LaunchHost, RankCommand
 from cordee.control.launch.fork import ForkLaunch
 from cordee.control.launch.srun import SrunLaunch
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 
 __all__ = ["ForkLaunch", "Launch", "LaunchHost", "RankCommand", "SrunLaunch", "make_launch"]
 
 
-def make_launch(kind: str, host: LaunchHost, plan: Plan, world: World) -> Launch:
+def make_launch(kind: str, host: LaunchHost, plan: RunPlan, world: AttemptWorld) -> Launch:
     """Return the launch of one attempt on this node; `kind` is what `launch` says in the job document."""
     return SrunLaunch(host, plan, world) if kind == "srun" else ForkLaunch(host, world)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Protocol, Sequence
 
-from cordee.control.agent.slots import NOTHING_GIVEN, Given
-from cordee.control.agent.world import World
-from cordee.machine.task_callbacks import Watched
+from cordee.control.agent.slots import NOTHING_GIVEN, GivenSlots
+from cordee.control.agent.world import AttemptWorld
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import TaskExit
 
 
@@ -25,25 +25,25 @@ class RankCommand:
     env: dict[str, str]
     cwd: str
     outside: Optional[dict[str, str]] = None
-    given: Given = NOTHING_GIVEN
+    given: GivenSlots = NOTHING_GIVEN
 
 
 class LaunchHost(Protocol):
     """What a launch needs of its agent, and what it tells it; `watched` starts processes."""
 
-    watched: Watched
+    watched: WatchedTasks
 
     @property
     def meeting_place(self) -> Path:
         """A folder in this node's memory that only this run uses; `<node>` below the same parent on every node."""
 
-    def rank_started(self, world: World, rank: int, pid: int) -> None:
+    def rank_started(self, world: AttemptWorld, rank: int, pid: int) -> None:
         """A rank of this node runs."""
 
-    def rank_output(self, world: World, rank: int, stream: int, data: bytes) -> None:
+    def rank_output(self, world: AttemptWorld, rank: int, stream: int, data: bytes) -> None:
         """A rank printed; rank -1 is the launcher itself."""
 
-    def rank_ended(self, world: World, rank: int, ended: TaskExit) -> None:
+    def rank_ended(self, world: AttemptWorld, rank: int, ended: TaskExit) -> None:
         """A rank has ended, its output has been passed on, and nothing that it started is left."""
 
 
@@ -57,7 +57,7 @@ class Launch:
         world: the attempt's world as this node sees it.
     """
 
-    def __init__(self, host: LaunchHost, world: World) -> None:
+    def __init__(self, host: LaunchHost, world: AttemptWorld) -> None:
         self.host, self.world = host, world
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Sequence
 
-from cordee.control.agent.world import World
+from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch._base import Launch, LaunchHost, RankCommand
 from cordee.machine.tasks import Task, TaskExit
 
@@ -13,7 +13,7 @@ from cordee.machine.tasks import Task, TaskExit
 class ForkLaunch(Launch):
     """Forks the ranks; see Launch."""
 
-    def __init__(self, host: LaunchHost, world: World) -> None:
+    def __init__(self, host: LaunchHost, world: AttemptWorld) -> None:
         super().__init__(host, world)
         self._ranks: list[int] = []
         self._abandoned = False

@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Optional, Sequence
 
-from cordee.control.agent.output import Tail
-from cordee.control.agent.world import World
+from cordee.control.agent.output import LastOutput
+from cordee.control.agent.world import AttemptWorld
 from cordee.control.launch._base import Launch, LaunchHost, RankCommand
 from cordee.control.launch.srun_command import srun_command, srun_environment
-from cordee.control.launch.srun_handover import ERR, OUT, WORD, Handover, LastWord, Order, Runs, Word, word_of
+from cordee.control.launch.srun_handover import ERR, OUT, WORD, Handover, LastWord, RankOrder, Runs, Word, word_of
 from cordee.machine import process_tree as processes
 from cordee.machine.task_streams import Readers
 from cordee.machine.tasks import STDERR, STDOUT, Task, TaskExit
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 
 LAUNCHER = -1
 _DRAIN_S = 0.5
@@ -59,13 +59,13 @@ class SrunLaunch(Launch):
         world: the attempt's world as this node sees it.
     """
 
-    def __init__(self, host: LaunchHost, plan: Plan, world: World) -> None:
+    def __init__(self, host: LaunchHost, plan: RunPlan, world: AttemptWorld) -> None:
         super().__init__(host, world)
         self._step, self._connect_s = plan.step, plan.timeouts.connect_s
         self._loop = asyncio.get_running_loop()
         self._ranks: dict[int, _Rank] = {}
         self._abandoned = self._over = self._paused = False
-        self._said = Tail()
+        self._said = LastOutput()
         self._timers: list[asyncio.TimerHandle] = []
 
     def start(self, ranks: Sequence[RankCommand]) -> None:
@@ -150,7 +150,7 @@ class SrunLaunch(Launch):
             entry.printed = Readers({fifos[OUT]: STDOUT, fifos[ERR]: STDERR}, output, partial(self._silent, entry))
             entry.printed.pause(self._paused)
             env = dict(command.env, **{processes.MARKER: marker})
-            meeting.write_order(Order(command.argv, env, command.cwd, command.outside is not None))
+            meeting.write_order(RankOrder(command.argv, env, command.cwd, command.outside is not None))
         except OSError as error:
             entry.reason, entry.text = "not_started", f"the rank cannot be prepared on {self.world.node}: {error}"
             self._finish(entry)

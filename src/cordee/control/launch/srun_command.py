@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Mapping
 
 from cordee.backends.slurm.node.commands import fold_nodes
-from cordee.control.agent.world import World
+from cordee.control.agent.world import AttemptWorld
 from cordee.machine.starting import module_argv
-from cordee.runs.plan import Step
+from cordee.runs.plan import RunStep
 
 # What srun would take for options of its own, were it to find them: they were meant for the agents' srun, or the job's.
 _OPTIONS_OF_OTHERS = frozenset(
@@ -39,7 +39,7 @@ _OPTIONS_OF_OTHERS = frozenset(
 )
 
 
-def srun_command(step: Step, world: World, meeting_places: Path) -> tuple[str, ...]:
+def srun_command(step: RunStep, world: AttemptWorld, meeting_places: Path) -> tuple[str, ...]:
     """Return argv of the one srun that places all ranks of an attempt.
 
     It shares the allocation with the agents (`--overlap`), and it neither ends the other ranks when one fails nor gives

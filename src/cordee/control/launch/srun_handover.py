@@ -20,7 +20,7 @@ FIFOS = (WORD, OUT, ERR)
 _MOST_ORDER_BYTES = 64 << 20
 
 
-class Order(NamedTuple):
+class RankOrder(NamedTuple):
     """What a rank is to run; `whole`: of its launcher's environment nothing is added but what the step is."""
 
     argv: tuple[str, ...]
@@ -45,7 +45,7 @@ class LastWord(NamedTuple):
 
 
 Word = Union[Runs, LastWord]
-_ORDER, _RUNS, _LAST_WORD = (fields_of(cls, FORMS) for cls in (Order, Runs, LastWord))
+_ORDER, _RUNS, _LAST_WORD = (fields_of(cls, FORMS) for cls in (RankOrder, Runs, LastWord))
 
 
 def line_of(word: Word) -> bytes:
@@ -110,7 +110,7 @@ class Handover:
             raise
         return opened
 
-    def write_order(self, order: Order) -> None:
+    def write_order(self, order: RankOrder) -> None:
         """Say what the rank is to run.
 
         Raises:
@@ -122,7 +122,7 @@ class Handover:
         partial.chmod(0o600)
         os.replace(partial, path)
 
-    def read_order(self) -> Optional[Order]:
+    def read_order(self) -> Optional[RankOrder]:
         """Return what the rank is to run, or None as long as the agent has not written it.
 
         Raises:
@@ -133,7 +133,7 @@ class Handover:
             within = open_private_folder(self._folder)
             try:
                 document = _object(read_own_file(self._order().name, within, _MOST_ORDER_BYTES), "a rank's order")
-                return Order(*read_fields(_ORDER, document, "a rank's order"))
+                return RankOrder(*read_fields(_ORDER, document, "a rank's order"))
             finally:
                 os.close(within)
         except FileNotFoundError:

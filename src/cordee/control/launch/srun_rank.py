@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Callable, Optional
 
-from cordee.control.launch.srun_handover import ERR, OUT, WORD, Handover, LastWord, Order, Runs, Word, line_of
+from cordee.control.launch.srun_handover import ERR, OUT, WORD, Handover, LastWord, RankOrder, Runs, Word, line_of
 from cordee.core.errors import WireError
 from cordee.core.words import signal_name
 from cordee.machine import process_tree as processes
@@ -71,7 +71,7 @@ def main() -> int:
         return _NOT_MET
 
 
-def _wait_for_order(look: Callable[[], list[Handover]]) -> Optional[tuple[Handover, Order]]:
+def _wait_for_order(look: Callable[[], list[Handover]]) -> Optional[tuple[Handover, RankOrder]]:
     """Return where the rank's order lies, and the order; None when it is called off or nobody gave one in time."""
     deadline = time.monotonic() + _LONGEST_WAIT_S
     due = 0.0
@@ -88,7 +88,7 @@ def _wait_for_order(look: Callable[[], list[Handover]]) -> Optional[tuple[Handov
     return None
 
 
-def _run(meeting: Handover, order: Order) -> int:
+def _run(meeting: Handover, order: RankOrder) -> int:
     word, out, err = (_open(meeting.fifo(name)) for name in (WORD, OUT, ERR))
     for number in _FOR_THE_RANK:
         signal.signal(number, lambda number, frame: None)
@@ -124,7 +124,7 @@ def _open(fifo: str) -> int:
     return descriptor
 
 
-def _start(order: Order, out: int, err: int) -> int:
+def _start(order: RankOrder, out: int, err: int) -> int:
     """Start the rank and return its pid; what srun set for this task (ids, the way to its process manager) stays."""
     own = {key: value for key, value in os.environ.items() if key.startswith(_OF_THE_STEP) or not order.whole}
     env = {**own, **{key: value for key, value in order.env.items() if not key.startswith(_OF_THE_STEP)}}

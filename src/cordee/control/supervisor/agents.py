@@ -10,7 +10,7 @@ from cordee import wire
 from cordee.backends.node.allocation import Allocation
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.nodes import Node, Nodes
-from cordee.control.supervisor.vocabulary import Abort, Close, Closed, Hello, Order, Said, Send, Tell, Write
+from cordee.control.supervisor.vocabulary import Abort, AgentCame, AgentSaid, Close, Closed, Order, Send, Tell, Write
 from cordee.core.clock import monotonic
 from cordee.core.errors import WireError
 from cordee.runs.journal import JournalWriter
@@ -93,10 +93,12 @@ class Agents:
         except WireError as error:
             message = error
         if isinstance(message, messages.Hello):
-            self.happened(Hello(now, name, connection, message, self._place.address_of(connection), self._attempt()))
+            self.happened(
+                AgentCame(now, name, connection, message, self._place.address_of(connection), self._attempt())
+            )
             self._changed()
         else:
-            self.happened(Said(now, name, connection, document, message, body))
+            self.happened(AgentSaid(now, name, connection, document, message, body))
 
     def _closed(self, connection: wire.Connection, error: Optional[Exception]) -> None:
         self.happened(Closed(monotonic(), connection.peer_name, connection))

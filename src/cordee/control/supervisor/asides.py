@@ -10,7 +10,7 @@ from cordee.backends.node.allocation import Allocation
 from cordee.control.supervisor.beginning import Beginning, Beginnings
 from cordee.control.supervisor.outcomes import Ended
 from cordee.control.supervisor.preparer import NodePreparer
-from cordee.control.supervisor.troubles import Troubles
+from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.control.supervisor.vocabulary import (
     BeginningFound,
     Conclude,
@@ -27,7 +27,7 @@ from cordee.control.supervisor.vocabulary import (
 )
 from cordee.core.clock import monotonic
 from cordee.runs.checkpoint import CheckpointFinder
-from cordee.runs.lane import Inline, Look
+from cordee.runs.lane import Inline, RepeatedLook
 
 _FATE_S = 20.0
 _FATE_POLL_S = 0.3
@@ -123,11 +123,13 @@ class GoneAgents:
         troubles: says what fails.
     """
 
-    def __init__(self, place: Allocation, lane: Inline, told: Callable[[FoundGone], None], troubles: Troubles) -> None:
+    def __init__(
+        self, place: Allocation, lane: Inline, told: Callable[[FoundGone], None], troubles: SupervisorTroubles
+    ) -> None:
         self._place, self._told = place, told
         self._wanted: list[tuple[str, int]] = []
         failed = "looking for ended agents failed"
-        self._look = Look(lane, self._find, self._tell, lambda error: troubles.say(failed, error))
+        self._look = RepeatedLook(lane, self._find, self._tell, lambda error: troubles.say(failed, error))
 
     def look(self, agents: list[tuple[str, int]]) -> None:
         """Look for these, by node and incarnation."""

@@ -8,7 +8,7 @@ from cordee.control.agent.lease import LEASE_OVER
 from cordee.control.agent.world import encode_places
 from cordee.control.supervisor.agreement import StopAgreement
 from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.outcomes import Outcome
+from cordee.control.supervisor.outcomes import AttemptOutcome
 from cordee.control.supervisor.restart import Blame, Failure
 from cordee.control.supervisor.roll import Roll
 from cordee.control.supervisor.vocabulary import (
@@ -18,15 +18,15 @@ from cordee.control.supervisor.vocabulary import (
     AttemptEvent,
     AttemptOver,
     AttemptStopped,
-    Begin,
-    ContainerLost,
+    BeginAttempt,
+    ContainerGone,
     NoSuccessor,
     Order,
     Ordered,
     Passed,
     RankNews,
-    Start,
-    Stop,
+    StartRanks,
+    StopRanks,
     journalled,
 )
 from cordee.wire import messages
@@ -37,7 +37,7 @@ _AT_ONCE = 0.0
 
 
 class Attempt:
-    """The ranks of one attempt, from `Begin` and `Start` to `AttemptOver`, and from `Stop` to `AttemptStopped`.
+    """The ranks of one attempt, from `BeginAttempt` and `StartRanks` to `AttemptOver`, and from `StopRanks` to `AttemptStopped`.
 
     Args:
         number: counts from 1 over the whole run.
@@ -64,22 +64,22 @@ class Attempt:
         self._settled_at: Optional[float] = None
         self._doubted = False
         self._ordered = False
-        self._interrupted: Optional[Outcome] = None
-        self._asked: Optional[Outcome] = None
+        self._interrupted: Optional[AttemptOutcome] = None
+        self._asked: Optional[AttemptOutcome] = None
         self._agreement: Optional[StopAgreement] = None
-        self._outcome: Optional[Outcome] = None
-        self._stop: Optional[Stop] = None
+        self._outcome: Optional[AttemptOutcome] = None
+        self._stop: Optional[StopRanks] = None
         self._taken: dict[str, float] = {}
         self.due: Optional[float] = None
         self._rules: dict[type, Callable[[Any], list[AttemptCommand]]] = {
-            Begin: self._begin,
-            Start: self._start,
+            BeginAttempt: self._begin,
+            StartRanks: self._start,
             Ordered: self._are_ordered,
             RankNews: self._rank_news,
             AgentLost: self._agent_lost,
-            ContainerLost: self._container_lost,
+            ContainerGone: self._container_lost,
             AskToStop: self._ask_to_stop,
-            Stop: self._begin_stop,
+            StopRanks: self._begin_stop,
             NoSuccessor: self._no_successor,
             Passed: self._passed,
         }
@@ -105,7 +105,7 @@ class Attempt:
 
     # Its beginning
 
-    def _begin(self, event: Begin) -> list[AttemptCommand]:
+    def _begin(self, event: BeginAttempt) -> list[AttemptCommand]:
         placement = [{"node": node.name, "ranks": list(self._roll.of(index))} for index, node in enumerate(self.nodes)]
         begins = event.beginning
         return [
@@ -123,7 +123,7 @@ class Attempt:
             )
         ]
 
-    def _start(self, event: Start) -> list[AttemptCommand]:
+    def _start(self, event: StartRanks) -> list[AttemptCommand]:
         """Order the ranks: once it is written for good that this attempt has begun."""
         places = encode_places([node.name for node in self.nodes], [node.address for node in self.nodes])
         number, launch, per_node, meet = self.number, self._launch, self.ranks_per_node, self.nodes[0].address
@@ -197,15 +197,15 @@ class Attempt:
         self._lose(event.node, event.reason)
         return self._look_soon()
 
-    def _container_lost(self, event: ContainerLost) -> list[AttemptCommand]:
+    def _container_lost(self, event: ContainerGone) -> list[AttemptCommand]:
         if event.node in self._index:
             self._lose(event.node, event.reason)
         return self._look_soon()
 
     def _lose(self, node: str, why: str) -> None:
-        self._interrupt(Outcome("node_lost", Failure("node_lost", node=node, message=why)))
+        self._interrupt(AttemptOutcome("node_lost", Failure("node_lost", node=node, message=why)))
 
-    def _interrupt(self, outcome: Outcome) -> None:
+    def _interrupt(self, outcome: AttemptOutcome) -> None:
         """End the attempt for a reason that lies outside its ranks; the first reason stands."""
         self._interrupted = self._interrupted or outcome
 
@@ -227,7 +227,7 @@ class Attempt:
     def _to_all(self, message: messages.FromSupervisor, mark: str = "") -> list[AttemptCommand]:
         return [Order(node.name, message, mark=mark) for node in self.nodes]
 
-    def _begin_stop(self, event: Stop) -> list[AttemptCommand]:
+    def _begin_stop(self, event: StopRanks) -> list[AttemptCommand]:
         self._stop = event
         self._look_soon()
         return self._to_all(messages.Stop(self.group, event.grace_s), mark=self.group)
@@ -278,7 +278,7 @@ class Attempt:
             return self._over(self._interrupted)
         if self._blame.culprit is None:
             asked = self._asked if self._agreement is not None and self._agreement.asked else None
-            return self._over(asked or Outcome("finished")) if self.all_ended else []
+            return self._over(asked or AttemptOutcome("finished")) if self.all_ended else []
         if self._settled_at is None:
             self._settled_at = now + _SETTLE_S
         if now < self._settled_at:
@@ -294,9 +294,9 @@ class Attempt:
             self._doubted, self._settled_at = False, now + _SETTLE_S
             self._again(self._settled_at)
             return []
-        return self._over(Outcome("failed", self._blame.culprit))
+        return self._over(AttemptOutcome("failed", self._blame.culprit))
 
-    def _over(self, outcome: Outcome) -> list[AttemptCommand]:
+    def _over(self, outcome: AttemptOutcome) -> list[AttemptCommand]:
         self._outcome = outcome
         return [AttemptOver(outcome)]
 
@@ -310,7 +310,7 @@ class Attempt:
         self._probed.update(node.name for node in unasked)
         return [Order(node.name, messages.Lease(node.last_said), mark=self._probe) for node in unasked]
 
-    def _go_on_stopping(self, stop: Stop, now: float) -> list[AttemptCommand]:
+    def _go_on_stopping(self, stop: StopRanks, now: float) -> list[AttemptCommand]:
         """Wait until all ranks that still run have ended, but for those that do not end in time.
 
         Where another attempt may follow, a node of which nothing is heard counts as living until it is heard of, or lost:

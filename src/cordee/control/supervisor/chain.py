@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional
 
 from cordee.control.supervisor.outcomes import SegmentOver
-from cordee.runs.plan import Segment
+from cordee.runs.plan import RunSegment
 from cordee.runs.state import RunState
 
 TIME_LIMIT = "time_limit"
@@ -15,7 +15,7 @@ _MOST_FRUITLESS = 5
 _NOT_COUNTED = ("preempted", "requeued")
 
 
-class Refusal(NamedTuple):
+class SegmentRefusal(NamedTuple):
     """Why a run ends with its segment: `reason` for the journal, `text` for people."""
 
     reason: str
@@ -30,7 +30,7 @@ class Chain:
         possible: whether the place can bring the run back at all.
     """
 
-    def __init__(self, policy: Segment, possible: bool) -> None:
+    def __init__(self, policy: RunSegment, possible: bool) -> None:
         self._most = policy.max_segments
         self._next = policy.next if possible else "forbidden"
 
@@ -38,7 +38,7 @@ class Chain:
         """Return who has the next segment start: requeue, resubmit, or scheduler (it does so by itself)."""
         return BY_SCHEDULER if reason == "requeued" else self._next
 
-    def refusal(self, over: SegmentOver, segment: int, progressed: bool, before: RunState) -> Optional[Refusal]:
+    def refusal(self, over: SegmentOver, segment: int, progressed: bool, before: RunState) -> Optional[SegmentRefusal]:
         """Return why the run must not go on after this segment, or None.
 
         Args:
@@ -49,18 +49,18 @@ class Chain:
         """
         timed = 1 + sum(1 for segment in before.chain if segment["reason"] == TIME_LIMIT)
         if over.reason == TIME_LIMIT and (self._most <= 1 or self._next == "forbidden"):
-            return Refusal("time_limit", over.text)
+            return SegmentRefusal("time_limit", over.text)
         if self._next == "forbidden" and over.reason != "requeued":
-            return Refusal(over.reason, f"{over.text}, and the profile forbids to queue again")
+            return SegmentRefusal(over.reason, f"{over.text}, and the profile forbids to queue again")
         if over.reason == TIME_LIMIT and not progressed:
             text = f"segment {segment} ended without a new complete checkpoint: the next would repeat it"
-            return Refusal("no_progress", text)
+            return SegmentRefusal("no_progress", text)
         if over.reason == TIME_LIMIT and timed >= self._most:
-            return Refusal("time_limit", f"the time that was asked for is over after {timed} segments")
+            return SegmentRefusal("time_limit", f"the time that was asked for is over after {timed} segments")
         fruitless = _fruitless(before, over, progressed)
         if fruitless > _MOST_FRUITLESS:
             text = f"{fruitless} segments in a row ended without a new checkpoint, the last because {over.text}"
-            return Refusal("no_progress", text)
+            return SegmentRefusal("no_progress", text)
         return None
 
 

@@ -11,7 +11,7 @@ from cordee.core.errors import EXIT_ABORT
 _MOST_REASONS = 8
 
 
-class Choice(NamedTuple):
+class ChosenNodes(NamedTuple):
     """Nodes in rank order, and the names of those that stand by and of those that must not take part."""
 
     chosen: list[Node]
@@ -21,7 +21,7 @@ class Choice(NamedTuple):
 
 def choice(
     nodes: Collection[Node], wanted: int, least: int, before: Collection[str]
-) -> Union[Choice, Ended, SegmentOver]:
+) -> Union[ChosenNodes, Ended, SegmentOver]:
     """Return the nodes of the next attempt, or how the run ends because there are too few.
 
     Args:
@@ -45,7 +45,7 @@ def choice(
     candidates.sort(key=lambda node: node.name not in before)
     place = {node.name: at for at, node in enumerate(nodes)}
     chosen = sorted(candidates[:wanted], key=lambda node: place[node.name])
-    return Choice(chosen, [node.name for node in candidates[wanted:]], [node.name for node in judged])
+    return ChosenNodes(chosen, [node.name for node in candidates[wanted:]], [node.name for node in judged])
 
 
 def too_few(nodes: Collection[Node], wanted: int) -> bool:

@@ -6,7 +6,7 @@ _MOST_OFF_S = 5.0
 _LEAST_MESSAGES = 10
 
 
-class Clocks:
+class NodeClocks:
     """The most that any message of a node showed it to be ahead: a delay makes that less, never more."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from cordee.machine.starting import module_argv
 from cordee.runs.folder import RunFolder, say
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Inline
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 from cordee.runs.snapshot import changed_files
 from cordee.telemetry.node.blocklog import MOST_RANK_NAMES, MOST_RUN_NAMES, list_parts
 
@@ -31,7 +31,7 @@ _SEAL_S = 300.0
 _MAKE_ROOM = "make room on the run folder's disk"
 
 
-def changed_code(folder: RunFolder, plan: Plan) -> list[Finding]:
+def changed_code(folder: RunFolder, plan: RunPlan) -> list[Finding]:
     """Return which files of live code differ from the snapshot: what runs is then not what was submitted."""
     if plan.workdir != plan.job_folder:
         return []

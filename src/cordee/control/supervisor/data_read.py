@@ -60,7 +60,7 @@ class _Read:
         return [told for told in (getattr(rank, name) for rank in self.last.values()) if told is not None]
 
 
-class DataRead:
+class DataReadLog:
     """What the ranks said of their data sets; written when a position is saved or begun with, and when an attempt ends.
 
     A later event of the same attempt, set and turn replaces an earlier one, and each of its saves the same one there. A turn

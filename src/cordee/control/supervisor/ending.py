@@ -24,7 +24,7 @@ _LAST_TELEMETRY_S = 10.0
 GIVE_BACK_S = 4.0
 
 
-class Segment(NamedTuple):
+class LedSegment(NamedTuple):
     """The segment that this supervisor leads.
 
     Attributes:
@@ -63,7 +63,7 @@ class Ending:
         self._released = False
 
     async def end(
-        self, over: Union[Ended, SegmentOver], segment: Segment, server: Server, group: str
+        self, over: Union[Ended, SegmentOver], segment: LedSegment, server: Server, group: str
     ) -> Optional[Ended]:
         """Return how the run has ended, None when it goes on in another allocation.
 
@@ -90,7 +90,7 @@ class Ending:
         if await self._lanes.looking.run(self._ownership.look) == "newer":
             raise OwnershipError("a newer supervisor owns this run")
 
-    async def _end_segment(self, over: SegmentOver, segment: Segment, server: Server, group: str) -> Optional[Ended]:
+    async def _end_segment(self, over: SegmentOver, segment: LedSegment, server: Server, group: str) -> Optional[Ended]:
         """Have the run go on in another allocation and return None, or return how it ends because it cannot."""
         newest = await self._lanes.checkpoints.run(self._checkpoints.newest)
         progressed = newest is not None and newest.name != segment.checkpoint

@@ -10,7 +10,7 @@ from cordee.control.supervisor.vocabulary import Passed
 from cordee.core.clock import monotonic
 
 
-class Machine(Protocol):
+class StateMachine(Protocol):
     """What decides: see `cordee.control.supervisor.vocabulary`."""
 
     @property
@@ -31,14 +31,14 @@ class Machines:
         doings: what carries out a command, by its type.
     """
 
-    def __init__(self, broke: Callable[[Machine, Exception], bool]) -> None:
+    def __init__(self, broke: Callable[[StateMachine, Exception], bool]) -> None:
         self._broke = broke
         self.doings: dict[type, Callable[[Any], object]] = {}
-        self._events: Deque[tuple[Machine, Any]] = deque()
+        self._events: Deque[tuple[StateMachine, Any]] = deque()
         self._deciding = False
-        self._timers: dict[Machine, asyncio.TimerHandle] = {}
+        self._timers: dict[StateMachine, asyncio.TimerHandle] = {}
 
-    def happened(self, machine: Machine, event: Any) -> None:
+    def happened(self, machine: StateMachine, event: Any) -> None:
         """Have an event decided on, and what follows from it done.
 
         Raises:
@@ -63,7 +63,7 @@ class Machines:
         finally:
             self._deciding = False
 
-    def _wake(self, machine: Machine, due: float) -> None:
+    def _wake(self, machine: StateMachine, due: float) -> None:
         timer = self._timers.get(machine)
         if timer is not None and timer.when() <= due:
             return
@@ -71,6 +71,6 @@ class Machines:
             timer.cancel()
         self._timers[machine] = asyncio.get_running_loop().call_at(due, self._passed, machine)
 
-    def _passed(self, machine: Machine) -> None:
+    def _passed(self, machine: StateMachine) -> None:
         self._timers.pop(machine, None)
         self.happened(machine, Passed(monotonic()))

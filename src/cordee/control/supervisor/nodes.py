@@ -6,28 +6,28 @@ from typing import Any, Callable, Iterable, Optional
 
 from cordee.control.supervisor.vocabulary import (
     Abort,
+    AgentCame,
     AgentLost,
+    AgentSaid,
     Close,
     Closed,
     Complain,
-    ContainerLost,
+    ContainerGone,
     FindGone,
     FoundGone,
     GaveUp,
     HeldUp,
-    Hello,
     IsOver,
-    Judged,
     LeasesDue,
     LookedAt,
     NodeCommand,
     NodeEvent,
+    NodeJudged,
+    NodePrepared,
     NotCome,
     Order,
     Prepare,
-    Prepared,
     ReplaceAgent,
-    Said,
     Send,
     Take,
     Tell,
@@ -133,7 +133,7 @@ class Node:
         self.host = hello.host
         self.ready, self.clearing_since = False, None
 
-    def welcome(self, event: Hello, epoch: int, segment: int) -> list[NodeCommand]:
+    def welcome(self, event: AgentCame, epoch: int, segment: int) -> list[NodeCommand]:
         """Go on with the session over this connection: what the agent has not got yet is sent again."""
         assert self.session is not None
         hello, session = event.message, self.session
@@ -209,8 +209,8 @@ class Nodes:
         self._ending = False
         self.due: Optional[float] = None
         self._rules: dict[type, Callable[[Any], list[NodeCommand]]] = {
-            Hello: self._hello,
-            Said: self._said,
+            AgentCame: self._hello,
+            AgentSaid: self._said,
             Closed: self._closed,
             LookedAt: self._looked_at,
             LeasesDue: self._renew_leases,
@@ -218,8 +218,8 @@ class Nodes:
             FoundGone: self._found_gone,
             NotCome: self._not_come,
             GaveUp: lambda event: self._lose(self.by_name[event.node], event.reason),
-            Prepared: self._prepared,
-            Judged: self._judged,
+            NodePrepared: self._prepared,
+            NodeJudged: self._judged,
             IsOver: self._end,
             Order: lambda order: self.by_name[order.node].order(order),
             Tell: lambda told: self.by_name[told.node].tell(told.message),
@@ -236,7 +236,7 @@ class Nodes:
     def _renew_leases(self, event: LeasesDue) -> list[NodeCommand]:
         return [command for node in self._all[event.part :: event.parts] for command in node.lease_is_due()]
 
-    def _hello(self, event: Hello) -> list[NodeCommand]:
+    def _hello(self, event: AgentCame) -> list[NodeCommand]:
         node, hello = self.by_name[event.node], event.message
         if hello.incarnation < node.incarnation or hello.epoch > self._epoch:
             older = "agent serves this node" if hello.epoch <= self._epoch else "supervisor leads this run"
@@ -270,7 +270,7 @@ class Nodes:
         node.clearing_since = now
         return node.order(Order(node.name, messages.Clear()))
 
-    def _said(self, event: Said) -> list[NodeCommand]:
+    def _said(self, event: AgentSaid) -> list[NodeCommand]:
         node = self.by_name[event.node]
         if node.connection is not event.connection:
             return []
@@ -281,7 +281,7 @@ class Nodes:
         commands = node.renew_lease() if node.session.owes else []
         return commands + self._new(node, event) if new else commands
 
-    def _new(self, node: Node, event: Said) -> list[NodeCommand]:
+    def _new(self, node: Node, event: AgentSaid) -> list[NodeCommand]:
         message = event.message
         if isinstance(message, WireError):  # it will not come again, and somebody may wait for what it said
             complaint = Complain(f"what the agent of {node.name} said could not be handled", message)
@@ -301,7 +301,7 @@ class Nodes:
     def _container_lost(node: Node, reason: str) -> list[NodeCommand]:
         node.ready = False
         written = journalled("container_lost", node=node.name, reason=reason)
-        return [written, ContainerLost(node.name, reason), Prepare(node.name, reason)]
+        return [written, ContainerGone(node.name, reason), Prepare(node.name, reason)]
 
     def _closed(self, event: Closed) -> list[NodeCommand]:
         node = self.by_name[event.node]
@@ -354,13 +354,13 @@ class Nodes:
             )
         ]
 
-    def _prepared(self, event: Prepared) -> list[NodeCommand]:
+    def _prepared(self, event: NodePrepared) -> list[NodeCommand]:
         node = self.by_name[event.node]
         if node.incarnation == event.incarnation:
             node.results, node.verdict, node.ready = event.results, event.verdict, True
         return []
 
-    def _judged(self, event: Judged) -> list[NodeCommand]:
+    def _judged(self, event: NodeJudged) -> list[NodeCommand]:
         node = self.by_name[event.node]
         node.results, node.verdict = event.results, event.verdict
         return [

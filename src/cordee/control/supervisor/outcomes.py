@@ -43,7 +43,7 @@ class SegmentOver(Exception):
         self.reason, self.text, self.exit_code = reason, text or _WORDS[reason], exit_code
 
 
-class Outcome(NamedTuple):
+class AttemptOutcome(NamedTuple):
     """How an attempt ended: `kind` is finished, failed, node_lost, or what it was asked to end as: cancelled, segment."""
 
     kind: str

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Callable, NamedTuple, Optional, Union
 
 from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.vocabulary import Judged, Prepared
+from cordee.control.supervisor.vocabulary import NodeJudged, NodePrepared
 from cordee.runs.journal import JournalWriter
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 from cordee.wire.messages import FromAgent
 
 PART = "preparation"
 
 
-class Allocation(NamedTuple):
+class PreparedAllocation(NamedTuple):
     """What a preparer has of its supervisor.
 
     Attributes:
@@ -27,13 +27,13 @@ class Allocation(NamedTuple):
         ended: called whenever a node's preparation has ended, with the error that broke it, if one did.
     """
 
-    plan: Plan
+    plan: RunPlan
     folder: str
     nodes: dict[str, Node]
     journal: JournalWriter
     job: Optional[str]
     order: Callable[..., bool]
-    happened: Callable[[Union[Prepared, Judged]], None]
+    happened: Callable[[Union[NodePrepared, NodeJudged]], None]
     ended: Callable[[Optional[BaseException]], None]
 
 

@@ -69,7 +69,7 @@ class Decision:
     crash_loop: bool = False
 
 
-class RestartPolicy:
+class RestartCounter:
     """Counts failures without progress. Node losses count apart: they use up no retries, and ten in a row end the run.
 
     Args:

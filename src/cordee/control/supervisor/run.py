@@ -6,7 +6,7 @@ from typing import Any, Callable, Mapping, Optional, Union
 
 from cordee.control.supervisor.attempt import Attempt
 from cordee.control.supervisor.choosing import (
-    Choice,
+    ChosenNodes,
     awaits_agents,
     broke_off,
     choice,
@@ -16,7 +16,7 @@ from cordee.control.supervisor.choosing import (
 )
 from cordee.control.supervisor.nodes import Node
 from cordee.control.supervisor.outcomes import Ended, SegmentOver
-from cordee.control.supervisor.restart import Failure, RestartPolicy
+from cordee.control.supervisor.restart import Failure, RestartCounter
 from cordee.control.supervisor.stopping import EarlyEnd
 from cordee.control.supervisor.trial import Trial, earlier
 from cordee.control.supervisor.vocabulary import (
@@ -28,7 +28,7 @@ from cordee.control.supervisor.vocabulary import (
     Changed,
     Conclude,
     Concluded,
-    ContainerLost,
+    ContainerGone,
     FateKnown,
     FoundGone,
     Lead,
@@ -50,7 +50,7 @@ from cordee.control.supervisor.vocabulary import (
     journalled,
 )
 from cordee.core.errors import EXIT_ABORT, EXIT_INTERNAL
-from cordee.runs.plan import Step, Timeouts
+from cordee.runs.plan import RunStep, RunTimeouts
 
 _AT_ONCE = 0.0
 _SECOND_S = 1.0
@@ -61,7 +61,7 @@ _TERMINATION_S = 2.0
 Phase = Callable[[float], "list[RunCommand]"]
 
 
-class Run:
+class RunLead:
     """Leads a run from `Lead` to `Over`.
 
     It is in one phase at a time: a method that is called with the time whenever something has happened, and returns what is
@@ -83,8 +83,8 @@ class Run:
 
     def __init__(
         self,
-        step: Step,
-        timeouts: Timeouts,
+        step: RunStep,
+        timeouts: RunTimeouts,
         nodes: Mapping[str, Node],
         epoch: int,
         attempts: int,
@@ -96,7 +96,7 @@ class Run:
         self._wanted, self._least = step.request.nodes, step.request.min_nodes
         self.early = EarlyEnd(step, chains)
         self.trial: Optional[Trial] = None
-        self._policy = RestartPolicy(step.restart.retries, step.restart.backoff_s)
+        self._policy = RestartCounter(step.restart.retries, step.restart.backoff_s)
         self._attempts, self._restarted = attempts, attempts > 0
         self._former: Optional[Attempt] = None
         self._over = self._busy = self._waited = self._fate_wanted = self._fate_known = False
@@ -120,7 +120,7 @@ class Run:
             Passed: self._passed,
             RankNews: self._of_trial,
             **dict.fromkeys(
-                (AgentLost, ContainerLost, PortsTold, BeginningFound, TrainingSaid, TrainingEnded, Ordered, FoundGone),
+                (AgentLost, ContainerGone, PortsTold, BeginningFound, TrainingSaid, TrainingEnded, Ordered, FoundGone),
                 lambda event: self._look_soon(self._of_trial(event)),
             ),
         }
@@ -276,7 +276,7 @@ class Run:
             return self._begin_judging(now)
         before = {node.name for node in self.attempt.nodes} if self.attempt is not None else set()
         found = choice(self._nodes, self._wanted, self._least, before)
-        if not isinstance(found, Choice):
+        if not isinstance(found, ChosenNodes):
             return self._refuse(found, now)
         names = [node.name for node in found.chosen]
         written = journalled("nodes_chosen", nodes=names, spares=found.spares, excluded=found.excluded)

@@ -17,7 +17,7 @@ _MOST_ARGV = 128 << 10
 Asked = Union[messages.ClientShell, messages.ShellInput, messages.ShellResize]
 
 
-class Shells:
+class ShellRelay:
     """Relays shell sessions between clients and agents; a side that goes away ends the session.
 
     Args:

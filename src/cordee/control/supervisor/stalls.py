@@ -8,7 +8,7 @@ _STILL_S = 5.0
 _FINDING_S = 10.0
 
 
-class Said(NamedTuple):
+class StallWords(NamedTuple):
     """What to say now: `log` in this process' log, `finding` in the journal; empty: nothing."""
 
     log: str = ""
@@ -27,7 +27,7 @@ class Stalls:
         self._since: Optional[float] = None
         self._words = ""
 
-    def look(self, now: float, refused_since: Optional[float], words: str, busy_s: float) -> Said:
+    def look(self, now: float, refused_since: Optional[float], words: str, busy_s: float) -> StallWords:
         """Return what is to be said.
 
         Args:
@@ -44,16 +44,16 @@ class Stalls:
         if self._since is None:
             self._since = since
         if words == self._words:
-            return Said()
+            return StallWords()
         self._words = words
-        return Said(log=f"nothing can be written to {self._place}: {words}; waiting, the ranks go on")
+        return StallWords(log=f"nothing can be written to {self._place}: {words}; waiting, the ranks go on")
 
-    def _over(self, now: float) -> Said:
+    def _over(self, now: float) -> StallWords:
         if self._since is None:
-            return Said()
+            return StallWords()
         seconds, words = now - self._since, self._words
         self._since, self._words = None, ""
         log = f"{self._place} can be written again, after {seconds:.0f} s"
         if seconds < _FINDING_S:
-            return Said(log)
-        return Said(log, f"for {seconds:.0f} s nothing could be written to {self._place}: {words}")
+            return StallWords(log)
+        return StallWords(log, f"for {seconds:.0f} s nothing could be written to {self._place}: {words}")

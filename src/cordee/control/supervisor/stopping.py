@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Optional, Union
 
-from cordee.control.supervisor.outcomes import Ended, Outcome, SegmentOver
+from cordee.control.supervisor.outcomes import AttemptOutcome, Ended, SegmentOver
 from cordee.control.supervisor.vocabulary import AskToStop
-from cordee.runs.plan import Step
+from cordee.runs.plan import RunStep
 
 _CANCEL_STOP_S = 10.0
 _RESERVE_S = 15.0
@@ -24,7 +24,7 @@ class EarlyEnd:
         over: why the run or its segment ends.
     """
 
-    def __init__(self, step: Step, chains: bool) -> None:
+    def __init__(self, step: RunStep, chains: bool) -> None:
         self._checkpoint, self._grace_s, self._chains = step.checkpoint, step.segment.grace_s, chains
         self.over: Optional[Union[Ended, SegmentOver]] = None
 
@@ -32,7 +32,9 @@ class EarlyEnd:
         """End the run as cancelled; ranks that can save are asked to, unless it must be `at_once`."""
         reason = f"cancelled by {by}"
         most_s = 0.0 if at_once else min(_CANCEL_STOP_S, self._checkpoint.grace_s)
-        return self._end(now, Ended("cancelled", 1, "cancelled", reason), Outcome("cancelled", reason=reason), most_s)
+        return self._end(
+            now, Ended("cancelled", 1, "cancelled", reason), AttemptOutcome("cancelled", reason=reason), most_s
+        )
 
     def time_is_near(self, now: float, text: str = "") -> Optional[AskToStop]:
         """End the segment: what is left of its `grace` when ranks have saved is for ending them and for queueing again."""
@@ -51,9 +53,11 @@ class EarlyEnd:
 
     def _leave(self, now: float, over: SegmentOver, most_s: float) -> Optional[AskToStop]:
         """End the segment; ranks that can save have `most_s` to do so."""
-        return self._end(now, over, Outcome("segment", reason=over.text), most_s)
+        return self._end(now, over, AttemptOutcome("segment", reason=over.text), most_s)
 
-    def _end(self, now: float, over: Union[Ended, SegmentOver], outcome: Outcome, most_s: float) -> Optional[AskToStop]:
+    def _end(
+        self, now: float, over: Union[Ended, SegmentOver], outcome: AttemptOutcome, most_s: float
+    ) -> Optional[AskToStop]:
         if self.over is not None:
             return None
         self.over = over

@@ -23,19 +23,19 @@ from cordee.control.supervisor.agents import Agents
 from cordee.control.supervisor.asides import Asides, GoneAgents
 from cordee.control.supervisor.beginning import Beginnings
 from cordee.control.supervisor.chain import Chain
-from cordee.control.supervisor.ending import Ending, Segment
+from cordee.control.supervisor.ending import Ending, LedSegment
 from cordee.control.supervisor.lanes import Lanes
 from cordee.control.supervisor.machines import Machines
 from cordee.control.supervisor.nodes import Node, Nodes
 from cordee.control.supervisor.outcomes import Ended, SegmentOver
 from cordee.control.supervisor.ownership import Ownership
 from cordee.control.supervisor.parts import Parts
-from cordee.control.supervisor.run import Run
-from cordee.control.supervisor.shells import Shells
+from cordee.control.supervisor.run import RunLead
+from cordee.control.supervisor.shells import ShellRelay
 from cordee.control.supervisor.starting import EXIT_REFUSED, Starting
 from cordee.control.supervisor.telemetry_sink import Intake
 from cordee.control.supervisor.ticker import Ticker
-from cordee.control.supervisor.troubles import Troubles
+from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.control.supervisor.vocabulary import (
     AgentLost,
     Broke,
@@ -43,7 +43,7 @@ from cordee.control.supervisor.vocabulary import (
     Changed,
     CloseAttempt,
     Complain,
-    ContainerLost,
+    ContainerGone,
     FindFenced,
     FindGone,
     FoundGone,
@@ -117,20 +117,20 @@ class Supervisor:
         self._decided = Ended(**end) if end else None
         left_over = segments.left_over(before, self.place)
         number = before.segments + (before.state == "queued" and left_over is None)
-        self.segment = Segment(number, before.segment_checkpoint, before, left_over)
+        self.segment = LedSegment(number, before.segment_checkpoint, before, left_over)
         self.journal.lane = self.lanes.writing
-        self.troubles = Troubles(self.journal)
+        self.troubles = SupervisorTroubles(self.journal)
         decided = Nodes(self.place.node_names(), self.epoch, number, timeouts.lost_s)
         self.nodes = decided.by_name
         logs = f"{folder.control}/agent*.log"
-        self.run = Run(step, timeouts, self.nodes, self.epoch, before.attempt, self.place.chains, logs)
+        self.run = RunLead(step, timeouts, self.nodes, self.epoch, before.attempt, self.place.chains, logs)
         self.machines = Machines(self._broke)
         self.agents = Agents(
             self.machines, decided, self.journal, self.place, self._number, self._changed, self._orders_are_out
         )
         self.intake = Intake(folder.telemetry, self.epoch, self.journal, self.lanes.writing, disk, self.agents.tell)
-        self.shells = Shells(self.nodes, self.agents.order)
-        allocation = preparer.Allocation(
+        self.shells = ShellRelay(self.nodes, self.agents.order)
+        allocation = preparer.PreparedAllocation(
             self.plan,
             str(folder.root),
             self.nodes,
@@ -333,7 +333,7 @@ class Supervisor:
             Take: self._take,
             Prepare: self._prepare,
             AgentLost: self._agent_lost,
-            ContainerLost: self._happened,
+            ContainerGone: self._happened,
             ReplaceAgent: lambda command: self.lanes.looking.submit(lambda: self.place.replace_agent(*command)),
             FindGone: lambda command: gone.look(command.agents),
             FindFenced: lambda command: gone.look(command.agents),

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Callable, Optional
 
-from cordee.control.supervisor.clocks import Clocks
-from cordee.control.supervisor.data_read import DataRead
+from cordee.control.supervisor.clocks import NodeClocks
+from cordee.control.supervisor.data_read import DataReadLog
 from cordee.control.supervisor.nodes import Node
 from cordee.core.clock import monotonic, unix_s
 from cordee.runs.disk import DISK, Disk
@@ -61,8 +61,8 @@ class Intake:
         self.capped_values: dict[int, int] = {}
         self.damaged: list[str] = []
         self.troubles: dict[str, list[str]] = {}
-        self.clocks = Clocks()
-        self.data = DataRead(journal)
+        self.clocks = NodeClocks()
+        self.data = DataReadLog(journal)
 
     @property
     def step(self) -> Optional[int]:

@@ -11,7 +11,7 @@ from cordee.control.supervisor.telemetry_sink import Intake
 from cordee.core.clock import monotonic
 from cordee.runs.journal import JournalWriter
 from cordee.runs.lane import Inline
-from cordee.runs.news import News, NewsWriter, news_file
+from cordee.runs.news import NewsWriter, RunNews, news_file
 
 _OFTEN_S, _SELDOM_S = 0.5, 2.0
 _MANY = 64
@@ -45,8 +45,8 @@ class Telling:
             news = self.news(nodes)
             self._writing = self._lane.submit(lambda: self._writer.tell(news))
 
-    def news(self, nodes: Collection[Node]) -> News:
+    def news(self, nodes: Collection[Node]) -> RunNews:
         """Return the news as they are now."""
         written = self._journal.sequence - self._journal.pending
         logs = dict(node.log for node in nodes if node.log is not None)
-        return News(self._journal.epoch, written - self.unmarked, written, self._intake.taken_bytes, logs)
+        return RunNews(self._journal.epoch, written - self.unmarked, written, self._intake.taken_bytes, logs)

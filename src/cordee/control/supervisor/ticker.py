@@ -12,14 +12,14 @@ from cordee.control.supervisor.parts import Parts
 from cordee.control.supervisor.progress import ProgressPace
 from cordee.control.supervisor.stalls import Stalls
 from cordee.control.supervisor.telling import Telling
-from cordee.control.supervisor.troubles import Troubles
+from cordee.control.supervisor.troubles import SupervisorTroubles
 from cordee.control.supervisor.vocabulary import HeldUp, LeasesDue
 from cordee.core.clock import monotonic
 from cordee.core.errors import OwnershipError, RunFolderError
 from cordee.machine.mounts import is_shared
 from cordee.runs.checkpoint import BEAT_S, Checkpoint
 from cordee.runs.folder import say
-from cordee.runs.lane import Inline, Look
+from cordee.runs.lane import Inline, RepeatedLook
 
 _TICK_S = 0.2
 _LATE_S = 1.0
@@ -48,7 +48,7 @@ class Ticker:
     def __init__(
         self,
         parts: Parts,
-        troubles: Troubles,
+        troubles: SupervisorTroubles,
         heartbeat_s: float,
         seen: Optional[str],
         requested: Callable[[dict[str, Any]], None],
@@ -69,8 +69,8 @@ class Ticker:
         self._owned = "ours"
         self.ending = False
 
-        def look(what: str, lane: Inline, work: Callable[[], Any], told: Callable[[Any], None]) -> Look:
-            return Look(lane, work, told, lambda error: troubles.say(f"{what} failed", error))
+        def look(what: str, lane: Inline, work: Callable[[], Any], told: Callable[[Any], None]) -> RepeatedLook:
+            return RepeatedLook(lane, work, told, lambda error: troubles.say(f"{what} failed", error))
 
         looking = lanes.looking
         self._requests = look("reading requests", looking, lambda: place.requests(ownership.look), self._read_requests)

@@ -6,7 +6,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional
 
 from cordee.control.supervisor.attempt import Attempt
 from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.outcomes import Ended, Outcome
+from cordee.control.supervisor.outcomes import AttemptOutcome, Ended
 from cordee.control.supervisor.restart import Failure
 from cordee.control.supervisor.stopping import EarlyEnd
 from cordee.control.supervisor.vocabulary import (
@@ -15,10 +15,10 @@ from cordee.control.supervisor.vocabulary import (
     AttemptEvent,
     AttemptOver,
     AttemptStopped,
-    Begin,
+    BeginAttempt,
     BeginningFound,
     CloseAttempt,
-    ContainerLost,
+    ContainerGone,
     EndTraining,
     FindBeginning,
     FindFenced,
@@ -33,15 +33,15 @@ from cordee.control.supervisor.vocabulary import (
     RankNews,
     RunCommand,
     SayTraining,
-    Start,
-    Stop,
+    StartRanks,
+    StopRanks,
     TrainingEnded,
     TrainingSaid,
     journalled,
 )
 from cordee.core.errors import EXIT_INTERNAL
 from cordee.runs.checkpoint import Checkpoint
-from cordee.runs.plan import Timeouts
+from cordee.runs.plan import RunTimeouts
 from cordee.wire import messages
 
 _TICK_S = 0.2
@@ -57,10 +57,10 @@ def earlier(one: Optional[float], other: Optional[float]) -> Optional[float]:
     return one if one < other else other
 
 
-class Result(NamedTuple):
+class TrialResult(NamedTuple):
     """How an attempt ended, and whether it left a new complete checkpoint."""
 
-    outcome: Outcome
+    outcome: AttemptOutcome
     progressed: bool
 
 
@@ -86,12 +86,12 @@ class Trial:
         attempt: Attempt,
         nodes: Mapping[str, Node],
         question: str,
-        timeouts: Timeouts,
+        timeouts: RunTimeouts,
         early: EarlyEnd,
     ) -> None:
         self.attempt = attempt
         self.begun = False
-        self.result: Optional[Result] = None
+        self.result: Optional[TrialResult] = None
         self.refused: Optional[Ended] = None
         self.lost: Optional[Failure] = None
         self._nodes, self._question, self._timeouts, self._early = nodes, question, timeouts, early
@@ -100,7 +100,7 @@ class Trial:
         self._session: object = None
         self._newest: Optional[Checkpoint] = None
         self._path: Optional[str] = None
-        self._outcome: Optional[Outcome] = None
+        self._outcome: Optional[AttemptOutcome] = None
         self._fenced: Optional[dict[str, int]] = None
         self._due: Optional[float] = None
         self._rules: dict[type, Callable[[Any], list[RunCommand]]] = {
@@ -110,7 +110,7 @@ class Trial:
             FoundGone: self._found_gone,
             TrainingEnded: self._end,
             Passed: self._passed,
-            **dict.fromkeys((Ordered, RankNews, AgentLost, ContainerLost, AskToStop, NoSuccessor), self._of_attempt),
+            **dict.fromkeys((Ordered, RankNews, AgentLost, ContainerGone, AskToStop, NoSuccessor), self._of_attempt),
         }
 
     @property
@@ -160,10 +160,10 @@ class Trial:
             return []
         self.begun = True
         self._newest, self._path = event.beginning.own, event.beginning.path
-        return [NewAttempt(), *self.attempt.decide(Begin(self._ports, event.beginning)), SayTraining()]
+        return [NewAttempt(), *self.attempt.decide(BeginAttempt(self._ports, event.beginning)), SayTraining()]
 
     def _start(self, event: TrainingSaid) -> list[RunCommand]:
-        return list(self.attempt.decide(Start(self._ports, self._path)))
+        return list(self.attempt.decide(StartRanks(self._ports, self._path)))
 
     def _of_attempt(self, event: AttemptEvent) -> list[RunCommand]:
         commands: list[RunCommand] = []
@@ -183,13 +183,13 @@ class Trial:
                 commands.append(command)
         return commands + self._look_at_ports(event.now) + self._look_at_fence(event.now)
 
-    def _over(self, outcome: Outcome, now: float) -> list[RunCommand]:
+    def _over(self, outcome: AttemptOutcome, now: float) -> list[RunCommand]:
         self._outcome = outcome
         if self.attempt.all_ended:
             return [EndTraining()]
         grace_s = 0.0 if outcome.kind in ("node_lost", "segment") else _GRACE_S
         most_s = grace_s + self._timeouts.kill_s + _SECOND_S
-        return list(self.attempt.decide(Stop(now, grace_s, most_s, self._early.over is None)))
+        return list(self.attempt.decide(StopRanks(now, grace_s, most_s, self._early.over is None)))
 
     def _fence(self, overdue: list[str]) -> list[RunCommand]:
         """Replace the agents whose ranks would not end, and wait: nothing of this attempt may write beside the next.
@@ -225,7 +225,7 @@ class Trial:
         outcome, newest, number = self._outcome, event.newest, self.attempt.number
         assert outcome is not None
         progressed = newest is not None and (self._newest is None or newest != self._newest)
-        self.result = Result(outcome, progressed)
+        self.result = TrialResult(outcome, progressed)
         written = journalled(
             "attempt_ended",
             attempt=number,

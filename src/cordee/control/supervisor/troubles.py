@@ -12,7 +12,7 @@ from cordee.runs.journal import JournalWriter
 _MOST = 20
 
 
-class Troubles:
+class SupervisorTroubles:
     """Says what failed.
 
     Args:

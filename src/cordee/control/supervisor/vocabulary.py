@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional, Union
 
 from cordee.control.supervisor.beginning import Beginning
-from cordee.control.supervisor.outcomes import Ended, Outcome, SegmentOver
+from cordee.control.supervisor.outcomes import AttemptOutcome, Ended, SegmentOver
 from cordee.core.errors import WireError
 from cordee.runs.checkpoint import Checkpoint
 from cordee.wire import messages
@@ -52,7 +52,7 @@ class AgentLost(NamedTuple):
     reason: str
 
 
-class ContainerLost(NamedTuple):
+class ContainerGone(NamedTuple):
     """The agent lives, and what its ranks ran in does not."""
 
     node: str
@@ -62,7 +62,7 @@ class ContainerLost(NamedTuple):
 # Events of the nodes
 
 
-class Hello(NamedTuple):
+class AgentCame(NamedTuple):
     """An agent has connected and said who it is.
 
     Attributes:
@@ -78,7 +78,7 @@ class Hello(NamedTuple):
     attempt: Optional[int] = None
 
 
-class Said(NamedTuple):
+class AgentSaid(NamedTuple):
     """An agent said something else.
 
     Attributes:
@@ -142,7 +142,7 @@ class GaveUp(NamedTuple):
     reason: str
 
 
-class Prepared(NamedTuple):
+class NodePrepared(NamedTuple):
     """A node's preparation has ended; it is the one of the agent with this incarnation."""
 
     node: str
@@ -151,7 +151,7 @@ class Prepared(NamedTuple):
     results: list[dict[str, Any]]
 
 
-class Judged(NamedTuple):
+class NodeJudged(NamedTuple):
     """A node was judged together with the others."""
 
     node: str
@@ -164,20 +164,33 @@ class IsOver(NamedTuple):
 
 
 NodeEvent = Union[
-    Hello, Said, Closed, LookedAt, LeasesDue, HeldUp, FoundGone, NotCome, GaveUp, Prepared, Judged, IsOver, Order, Tell
+    AgentCame,
+    AgentSaid,
+    Closed,
+    LookedAt,
+    LeasesDue,
+    HeldUp,
+    FoundGone,
+    NotCome,
+    GaveUp,
+    NodePrepared,
+    NodeJudged,
+    IsOver,
+    Order,
+    Tell,
 ]
 
 # Events of an attempt
 
 
-class Begin(NamedTuple):
+class BeginAttempt(NamedTuple):
     """The attempt begins: with which ports of its first node, and from which checkpoint."""
 
     ports: tuple[int, ...]
     beginning: Beginning
 
 
-class Start(NamedTuple):
+class StartRanks(NamedTuple):
     """The ranks are to be started.
 
     Attributes:
@@ -211,12 +224,12 @@ class AskToStop(NamedTuple):
     """
 
     now: float
-    outcome: Outcome
+    outcome: AttemptOutcome
     most_s: float
     signal: str
 
 
-class Stop(NamedTuple):
+class StopRanks(NamedTuple):
     """All ranks that still run are to end.
 
     Attributes:
@@ -322,7 +335,9 @@ class FateKnown(NamedTuple):
     fate: str
 
 
-AttemptEvent = Union[Begin, Start, Ordered, RankNews, AgentLost, ContainerLost, AskToStop, Stop, NoSuccessor, Passed]
+AttemptEvent = Union[
+    BeginAttempt, StartRanks, Ordered, RankNews, AgentLost, ContainerGone, AskToStop, StopRanks, NoSuccessor, Passed
+]
 
 # Commands
 
@@ -401,7 +416,7 @@ class FindGone(NamedTuple):
 class AttemptOver(NamedTuple):
     """The attempt has ended, though some of its ranks may still run."""
 
-    outcome: Outcome
+    outcome: AttemptOutcome
 
 
 class AttemptStopped(NamedTuple):
@@ -454,7 +469,7 @@ class Over(NamedTuple):
 
 
 NodeCommand = Union[
-    Send, Close, Abort, Write, Complain, Take, Prepare, AgentLost, ContainerLost, ReplaceAgent, FindGone
+    Send, Close, Abort, Write, Complain, Take, Prepare, AgentLost, ContainerGone, ReplaceAgent, FindGone
 ]
 AttemptCommand = Union[Write, Order, AttemptOver, AttemptStopped]
 RunEvent = Union[

@@ -35,7 +35,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class ValuePlace:
     """Where a value was given: a file and line, or `source` for a flag or variable; `prefix` as in `[on.local]`."""
 
     file: str | None = None
@@ -45,7 +45,7 @@ class Place:
 
 
 def findings_of(
-    error: ValidationError, model: type[BaseModel], values: Mapping[str, Any], place: Callable[[Keys], Place]
+    error: ValidationError, model: type[BaseModel], values: Mapping[str, Any], place: Callable[[Keys], ValuePlace]
 ) -> list[Finding]:
     """Return one finding for each fault.
 
@@ -84,7 +84,7 @@ def fault_error(text: str, rule: str, **details: Any) -> DocumentError:
     return document_error([Finding(text, "error", rule, **details)])
 
 
-def unknown_key(path: Keys, model: type[BaseModel] | None, place: Place) -> Finding:
+def unknown_key(path: Keys, model: type[BaseModel] | None, place: ValuePlace) -> Finding:
     """Return the finding for a key that a table does not have, with the nearest valid name."""
     key = str(path[-1])
     allowed = key_names(model) if model else []
@@ -140,7 +140,7 @@ def _inner(annotation: Any) -> Any:
     return annotation
 
 
-def _finding(fault: Any, path: Keys, model: type[BaseModel], place: Place) -> Finding:
+def _finding(fault: Any, path: Keys, model: type[BaseModel], place: ValuePlace) -> Finding:
     key = dotted(place.prefix + path)
     if fault["type"] == "extra_forbidden":
         return unknown_key(path, model_at(model, path[:-1]), place)

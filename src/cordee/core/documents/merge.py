@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cordee.core.documents.faults import Place
+from cordee.core.documents.faults import ValuePlace
 from cordee.core.documents.toml_lines import Keys
 
 _FILES = ("document", "user profile", "site profile")
 
 
 @dataclass(frozen=True)
-class Origin:
+class ValueOrigin:
     """Where a value came from.
 
     Attributes:
@@ -43,10 +43,12 @@ class Merge:
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
-        self.origins: dict[tuple[str, ...], Origin] = {}
-        self._origin_of: dict[tuple[str, ...], Callable[[Keys], Origin]] = {}
+        self.origins: dict[tuple[str, ...], ValueOrigin] = {}
+        self._origin_of: dict[tuple[str, ...], Callable[[Keys], ValueOrigin]] = {}
 
-    def add(self, document: Mapping[str, Any], origin: Callable[[Keys], Origin], prefix: tuple[str, ...] = ()) -> None:
+    def add(
+        self, document: Mapping[str, Any], origin: Callable[[Keys], ValueOrigin], prefix: tuple[str, ...] = ()
+    ) -> None:
         """Lay a document over what is there.
 
         Args:
@@ -65,14 +67,14 @@ class Merge:
             self._remember(keys, origin)
             self.add(value, origin, keys)
 
-    def set(self, keys: tuple[str, ...], value: Any, origin: Callable[[Keys], Origin]) -> None:
+    def set(self, keys: tuple[str, ...], value: Any, origin: Callable[[Keys], ValueOrigin]) -> None:
         """Lay one value over what is there."""
         table = self._table(keys[:-1])
         self._forget(keys)
         table[keys[-1]] = value
         self._remember(keys, origin)
 
-    def place(self, path: Keys, fallback: Place) -> Place:
+    def place(self, path: Keys, fallback: ValuePlace) -> ValuePlace:
         """Return where `path` was given, or the nearest of its parents; `fallback` when nobody gave it."""
         names = []
         for part in path:
@@ -83,13 +85,13 @@ class Merge:
             origin_of = self._origin_of.get(tuple(names[:count]))
             if origin_of is not None:
                 origin = origin_of(path if count == len(names) else tuple(names))
-                return Place(origin.file, origin.line, origin.prefix, "" if origin.file else origin.name)
+                return ValuePlace(origin.file, origin.line, origin.prefix, "" if origin.file else origin.name)
         below = next((origin for known, origin in self.origins.items() if known[: len(names)] == tuple(names)), None)
         if names and below is not None:
-            return Place(below.file, below.line, below.prefix, "" if below.file else below.name)
+            return ValuePlace(below.file, below.line, below.prefix, "" if below.file else below.name)
         return fallback
 
-    def _remember(self, keys: tuple[str, ...], origin: Callable[[Keys], Origin]) -> None:
+    def _remember(self, keys: tuple[str, ...], origin: Callable[[Keys], ValueOrigin]) -> None:
         self.origins[keys] = origin(keys)
         self._origin_of[keys] = origin
 

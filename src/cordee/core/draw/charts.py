@@ -42,7 +42,7 @@ class Plot(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One line of a chart, with bands (lower and upper edge) around it, widest first. NaN makes a gap."""
 
     name: str
@@ -63,7 +63,7 @@ class Span:
 
 def line_chart(
     title: str,
-    lines: Sequence[Line],
+    lines: Sequence[ChartLine],
     *,
     x_label: str,
     y_kind: str = "number",
@@ -258,11 +258,11 @@ def _area(frame: _Frame, xs: list[float], low: list[float], high: list[float]) -
     return "".join(parts)
 
 
-def _thinned(line: Line) -> Line:
+def _thinned(line: ChartLine) -> ChartLine:
     """Return a line of at most 500 points that still reaches its extremes."""
     if len(line.x) <= MOST_POINTS:
         return line
     if not line.bands:
-        return Line(line.name, *extremes(line.x, line.y))
+        return ChartLine(line.name, *extremes(line.x, line.y))
     bands = [(reduced(low, "min"), reduced(high, "max")) for low, high in line.bands]
-    return Line(line.name, reduced(line.x, "mean"), reduced(line.y, "mean"), bands)
+    return ChartLine(line.name, reduced(line.x, "mean"), reduced(line.y, "mean"), bands)

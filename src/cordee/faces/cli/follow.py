@@ -97,7 +97,7 @@ def shown(rank: int, line: bytes, world_size: int) -> str:
     return f"[{rank}] {text}" if world_size > 1 else text
 
 
-class Follower:
+class RunFollower:
     """Shows a run until it has ended or the person leaves it.
 
     Args:

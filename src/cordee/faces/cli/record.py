@@ -55,9 +55,9 @@ def command(argv: tuple[str, ...], interval: str, source: str, as_json: bool, **
       srun cordee record -o recording -- python train.py
       cordee record --interval 100ms --source cpu -- ./simulate --steps 100
     """
-    from cordee.telemetry.node.record.options import Options, checked_source, parse_interval
+    from cordee.telemetry.node.record.options import RecordOptions, checked_source, parse_interval
     from cordee.telemetry.node.record.run import run
 
-    ready = Options(argv=argv, interval_s=parse_interval(interval), source=checked_source(source), **options)
+    ready = RecordOptions(argv=argv, interval_s=parse_interval(interval), source=checked_source(source), **options)
     code = run(ready, as_json=as_json)
     raise click.exceptions.Exit(code)

@@ -33,7 +33,7 @@ def command(
       cordee resume last --nodes 4
     """
     from cordee.backends.resize import resize
-    from cordee.faces.cli.follow import Follower
+    from cordee.faces.cli.follow import RunFollower
     from cordee.faces.cli.run import conclude, submit
     from cordee.job.submit import submitter_of
 
@@ -43,7 +43,7 @@ def command(
         raise UsageError("this run has finished", given=folder.id, next="`cordee run` starts a new one")
     if not state.ended and submitter_of(folder).standing(folder, age_s=0.0).state != "gone":
         raise UsageError("this run has not ended", given=folder.id, next=f"`cordee watch {folder.id}` shows it")
-    follower = Follower(folder, quiet=as_json, from_now=True)
+    follower = RunFollower(folder, quiet=as_json, from_now=True)
     changed = resize(folder, nodes, ranks_per_node) if nodes or ranks_per_node else {}
     client_journal(folder.journal).append("resume_requested", **changed)
     submit(folder)

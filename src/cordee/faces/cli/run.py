@@ -6,7 +6,7 @@ import click
 
 from cordee.core.errors import EXIT_ABORT, EXIT_BAD, EXIT_DONE, EXIT_INTERNAL, UsageError
 from cordee.core.terminal.output import print_findings, print_json
-from cordee.faces.cli.follow import Follower
+from cordee.faces.cli.follow import RunFollower
 from cordee.faces.report.completing import complete
 from cordee.faces.report.run_document import run_document
 from cordee.job.submit import step_of
@@ -83,7 +83,7 @@ def command(
         for finding in prepared.findings:
             if finding.rule == "begins-from":
                 click.echo(f"cordee: {finding.text}", err=True)
-    conclude(Follower(folder, quiet=as_json), detach=detach, as_json=as_json)
+    conclude(RunFollower(folder, quiet=as_json), detach=detach, as_json=as_json)
 
 
 def submit(folder: RunFolder) -> None:
@@ -93,7 +93,7 @@ def submit(folder: RunFolder) -> None:
     submitter_of(folder).submit(folder, plan_of(folder))
 
 
-def conclude(follower: Follower, *, detach: bool, as_json: bool) -> None:
+def conclude(follower: RunFollower, *, detach: bool, as_json: bool) -> None:
     """Follow a submitted run to its end, or leave it; prints the outcome and exits with its code."""
     folder = follower.folder
     state = follower.state() if detach else follower.follow()

@@ -53,7 +53,7 @@ def command(run: str, argv: tuple[str, ...], node: str | None, runs: str | None)
         text = f"this run has no nodes now: {words(standing)}" if standing else "this run has not started yet"
         raise UsageError(text, given=folder.id, next=f"`cordee watch {folder.id}` shows when it does")
     node = way_to(folder, [one.node for one in state.nodes], node)
-    raise click.exceptions.Exit(asyncio.run(Session(folder.rendezvous, list(argv), node).run()))
+    raise click.exceptions.Exit(asyncio.run(ShellSession(folder.rendezvous, list(argv), node).run()))
 
 
 def way_to(folder: RunFolder, nodes: list[str], node: str | None) -> str | None:
@@ -89,7 +89,7 @@ def way_to(folder: RunFolder, nodes: list[str], node: str | None) -> str | None:
     )
 
 
-class Session:
+class ShellSession:
     """One shell session, from this terminal to a node.
 
     Args:

@@ -27,7 +27,7 @@ def watch(folder: Path, *, once: bool = False) -> None:
     Raises:
         RunFolderError: the journal cannot be read, for instance because the folder was deleted.
     """
-    view = View(RunFolder(folder))
+    view = WatchScreen(RunFolder(folder))
     console = Console()
     view.read()
     if once:
@@ -50,7 +50,7 @@ def watch(folder: Path, *, once: bool = False) -> None:
     console.print(view.picture(console.height, console.width, colours=_has_colours(console)))
 
 
-class View(WatchState):
+class WatchScreen(WatchState):
     """The screen of `cordee watch`, as a picture and as a document."""
 
     def picture(self, height: int, width: int = 100, *, colours: bool = True) -> RenderableType:

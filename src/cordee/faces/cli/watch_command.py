@@ -28,10 +28,10 @@ def command(run: str, once: bool, runs: str | None, as_json: bool) -> None:
       cordee watch last --once
     """
     folder = found(run, runs)
-    from cordee.faces.cli.watch import View, watch
+    from cordee.faces.cli.watch import WatchScreen, watch
 
     if as_json:
-        view = View(folder)
+        view = WatchScreen(folder)
         view.read()
         print_json(view.document())
         return

@@ -16,7 +16,7 @@ from cordee.core.terminal.quantities import quantity
 from cordee.core.words import counted
 
 if TYPE_CHECKING:
-    from cordee.faces.cli.watch_samples import Row, Samples
+    from cordee.faces.cli.watch_samples import NewestSamples, SampleRow
     from cordee.telemetry.store.views import Heat
 
 _STATISTICS = ("mean", "min", "max")
@@ -27,7 +27,7 @@ _SHARE_OF_A_CORE = 0.05
 
 
 @dataclass
-class Choice:
+class HeatChoice:
     """What the heat map shows: which row's metric, the statistic where cells share samples, how much of the run, the order.
 
     Attributes:
@@ -50,7 +50,9 @@ class Choice:
         self.sort = (self.sort + (key == "x")) % len(_SORTS)
 
 
-def lines(samples: Samples, choice: Choice, height: int, width: int, *, colours: bool) -> list[RenderableType]:
+def lines(
+    samples: NewestSamples, choice: HeatChoice, height: int, width: int, *, colours: bool
+) -> list[RenderableType]:
     """Return the map in at most so many lines; devices that do not fit share lines, which then show their statistic."""
     if not samples.rows:
         return [Text(samples.trouble or "nothing was sampled yet", style="dim")]
@@ -78,7 +80,7 @@ def lines(samples: Samples, choice: Choice, height: int, width: int, *, colours:
     return [Text(title, style="bold", no_wrap=True, overflow="ellipsis"), *body, _axis(seen), legend]
 
 
-def _read(samples: Samples, row: Row, choice: Choice, columns: int) -> Heat:
+def _read(samples: NewestSamples, row: SampleRow, choice: HeatChoice, columns: int) -> Heat:
     """Return the map; again only when something else is asked for, or the last time is long ago for what it cost."""
     from cordee.telemetry.store.views import heat
 
@@ -97,7 +99,7 @@ def _read(samples: Samples, row: Row, choice: Choice, columns: int) -> Heat:
 
 
 def _folded(
-    samples: Samples, row: Row, seen: Heat, choice: Choice, room: int
+    samples: NewestSamples, row: SampleRow, seen: Heat, choice: HeatChoice, room: int
 ) -> tuple[list[str], list[list[float]], int]:
     """Return the name of each line's first device, its values, and how many devices share a line."""
     import numpy as np

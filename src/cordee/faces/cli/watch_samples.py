@@ -68,7 +68,7 @@ _SHARE_OF_A_CORE = 0.05
 
 
 @dataclass
-class Row:
+class SampleRow:
     """One metric over all devices of a group; NaN where nothing was measured.
 
     Attributes:
@@ -130,7 +130,7 @@ class Stage:
     value: float
 
 
-class Samples:
+class NewestSamples:
     """The newest samples of a run, read further at each `read`: what it costs grows with the news, not with the run.
 
     Args:
@@ -145,7 +145,7 @@ class Samples:
 
     def __init__(self, folder: RunFolder) -> None:
         self.run = Run(folder)
-        self.rows: list[Row] = []
+        self.rows: list[SampleRow] = []
         self.differing: list[Differing] = []
         self.trouble = ""
         self._newest: dict[str, tuple[float, float]] = {}  # by group: of the samples, and when that was seen, monotonic
@@ -184,7 +184,9 @@ class Samples:
             for kind, metric in choices:
                 about = measured.get(groups.get(kind, ""), {}).get(metric)
                 if about is not None:
-                    row = known.get(metric) or Row(title, groups[kind], metric, METRICS[metric].unit, about["source"])
+                    row = known.get(metric) or SampleRow(
+                        title, groups[kind], metric, METRICS[metric].unit, about["source"]
+                    )
                     rows.append(row)
                     break
         for group in dict.fromkeys(row.group for row in rows):
@@ -197,7 +199,7 @@ class Samples:
             self._learn_at = time.monotonic() + max(_LEARN_EVERY_S, spent_s / _SHARE_OF_A_CORE)
         self.differing = self._differing()
 
-    def _read_group(self, group: str, rows: Sequence[Row], began: float | None, ended: bool) -> None:
+    def _read_group(self, group: str, rows: Sequence[SampleRow], began: float | None, ended: bool) -> None:
         import numpy as np
 
         for row in [row for row in rows if row.metric not in self._begun]:
@@ -223,7 +225,7 @@ class Samples:
             _extend(row, times[fresh], of_row[fresh], keep=math.inf if ended else HISTORY_S)
             _look(row, times, of_row, grid.devices)
 
-    def _begin(self, row: Row, began: float | None, ended: bool) -> float | None:
+    def _begin(self, row: SampleRow, began: float | None, ended: bool) -> float | None:
         """Read the history, of a run that continues the last minutes, and return the newest moment; None: there is none."""
         import numpy as np
 
@@ -244,7 +246,7 @@ class Samples:
         row.history = _known(seen.times[: last + 1], seen.mean[: last + 1])
         return self._settled_until(row, float(seen.times[last]), float(seen.times[last]) + seen.cadence, keep=False)
 
-    def _settled_until(self, row: Row, start: float, stop: float, *, keep: bool) -> float | None:
+    def _settled_until(self, row: SampleRow, start: float, stop: float, *, keep: bool) -> float | None:
         """Return the moment to which most devices have come between two; `keep` adds the means until then to the history."""
         import numpy as np
 
@@ -270,7 +272,7 @@ class Samples:
                     for device in facts.get("gpus") or []:
                         self._gpus[device] = [int(rank)]
 
-    def name(self, row: Row, device: Any) -> str:
+    def name(self, row: SampleRow, device: Any) -> str:
         """Return what a device is called: `n-12:3` for a GPU, `rank 7`, or the node's name."""
         if device is None:
             return ""
@@ -278,12 +280,12 @@ class Samples:
             return f"rank {device}"
         return self._names.get(str(device), str(device))
 
-    def order(self, row: Row, device: Any) -> tuple[Any, ...]:
+    def order(self, row: SampleRow, device: Any) -> tuple[Any, ...]:
         """Return a key that puts devices in the order of their ranks; those without one come last, by name."""
         ranks = [device] if row.group.startswith("rank") else self._gpus.get(str(device)) or [sys.maxsize]
         return (min(ranks), *natural(self.name(row, device)))
 
-    def of_ranks(self, row: Row) -> dict[int, float]:
+    def of_ranks(self, row: SampleRow) -> dict[int, float]:
         """Return a row's last seconds by rank: of a rank with several GPUs their mean; empty for rows of nodes."""
         if row.group.startswith("rank"):
             return {int(device): value for device, value in row.recent.items()}
@@ -353,7 +355,7 @@ def _settled(measured: np.ndarray) -> int:
     return int(np.sort(last)[(len(last) - 1) // 2])
 
 
-def _extend(row: Row, times: np.ndarray, values: np.ndarray, *, keep: float) -> None:
+def _extend(row: SampleRow, times: np.ndarray, values: np.ndarray, *, keep: float) -> None:
     """Add the means over the devices, and forget what is older than `keep` seconds."""
     import numpy as np
 
@@ -379,7 +381,7 @@ def _known(times: np.ndarray, means: np.ndarray) -> dict[float, float]:
     return dict(zip(times[inside].tolist(), means[inside].tolist(), strict=True))
 
 
-def _look(row: Row, times: np.ndarray, values: np.ndarray, devices: Sequence[Any]) -> None:
+def _look(row: SampleRow, times: np.ndarray, values: np.ndarray, devices: Sequence[Any]) -> None:
     """Set what the newest samples [time, device] say of each device."""
     import numpy as np
 

@@ -11,7 +11,7 @@ from cordee.core.errors import CordeeError
 from cordee.faces.cli import watch_heat
 from cordee.faces.cli.scheduler_state import stand, words
 from cordee.faces.cli.watch_reading import OutputTail
-from cordee.faces.cli.watch_samples import Samples
+from cordee.faces.cli.watch_samples import NewestSamples
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
 from cordee.runs.lookout import TELEMETRY_COST, WATCHED_PER_S, Lookout
@@ -50,7 +50,7 @@ class WatchState:
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.state = RunState()
-        self.samples = Samples(folder)
+        self.samples = NewestSamples(folder)
         self.output = OutputTail(folder.logs)
         self.messages: deque[tuple[int, bytes]] = deque(maxlen=_MOST_LINES)
         self.last_of: dict[int, bytes] = {}
@@ -62,7 +62,7 @@ class WatchState:
         self.score_text = ""
         self.page = VIEWS[0]
         self.scroll = 0
-        self.heat = watch_heat.Choice()
+        self.heat = watch_heat.HeatChoice()
         self._journal = JournalFollower(folder)
         self._lookout = Lookout(folder, shared_per_s=WATCHED_PER_S)
         self._samples_due = 0.0

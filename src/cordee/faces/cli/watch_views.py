@@ -22,7 +22,7 @@ from cordee.runs.state import NodeState, RankState
 from cordee.telemetry.store.phases import phase_shares
 
 if TYPE_CHECKING:
-    from cordee.faces.cli.watch_samples import Differing, Row, Samples
+    from cordee.faces.cli.watch_samples import Differing, NewestSamples, SampleRow
     from cordee.faces.cli.watch_state import WatchState
 
 _NARROW = 90
@@ -99,7 +99,7 @@ def head(view: WatchState) -> list[RenderableType]:
     return found
 
 
-def row_document(samples: Samples, row: Row) -> dict[str, Any]:
+def row_document(samples: NewestSamples, row: SampleRow) -> dict[str, Any]:
     """Return a row as JSON; what is not finite is null."""
     numbers = {name: getattr(row, name) for name in ("now", "mean", "low", "high", "far_value")}
     return {

@@ -16,7 +16,7 @@ from cordee.core.findings import Finding
 from cordee.core.parts import load
 from cordee.core.secrets import masked_document, masked_text
 from cordee.core.units import format_duration, parse_utc
-from cordee.faces.report.usage import Usage, read_usage
+from cordee.faces.report.usage import UsageSamples, read_usage
 from cordee.job.submit import submitter_of
 from cordee.machine.opening import read_json, regular_below
 from cordee.runs.folder import RunFolder
@@ -75,7 +75,7 @@ class ReportData:
     shares: list[PhaseShare]
     lost: LostTime
     curves: dict[str, Curve] = field(default_factory=dict)
-    usage: dict[str, Usage] = field(default_factory=dict)
+    usage: dict[str, UsageSamples] = field(default_factory=dict)
     last_steps: dict[int, int] = field(default_factory=dict)
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     submitted: str = ""

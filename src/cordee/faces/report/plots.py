@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cordee.core.draw.charts import MOST_LINES, Line, Plot, Span, line_chart, timeline
+from cordee.core.draw.charts import MOST_LINES, ChartLine, Plot, Span, line_chart, timeline
 from cordee.core.units import parse_utc
 from cordee.faces.report.data import Curve, ReportData
-from cordee.faces.report.usage import Usage
+from cordee.faces.report.usage import UsageSamples
 from cordee.telemetry.store.phases import MEANING
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def resource_plots(data: ReportData) -> list[Plot]:
     return plots
 
 
-def quantile_line(name: str, x: list[float], values: np.ndarray) -> Line:
+def quantile_line(name: str, x: list[float], values: np.ndarray) -> ChartLine:
     """Return the median of values [time, device] with bands: least to greatest, and the middle 80 %."""
     import numpy as np
 
@@ -110,16 +110,16 @@ def quantile_line(name: str, x: list[float], values: np.ndarray) -> Line:
     if known.any():
         found[:, known] = np.nanquantile(values[known].astype(np.float64), (0.0, 0.1, 0.5, 0.9, 1.0), axis=1)
     least, low, middle, high, greatest = found.tolist()
-    return Line(name, x, middle, [(least, greatest), (low, high)])
+    return ChartLine(name, x, middle, [(least, greatest), (low, high)])
 
 
-def _device_lines(usage: Usage, metric: str, seconds: list[float]) -> list[Line]:
+def _device_lines(usage: UsageSamples, metric: str, seconds: list[float]) -> list[ChartLine]:
     values = usage.values[usage.metrics.index(metric)]
     if len(usage.devices) > MOST_LINES:
         name = f"median of {len(usage.devices)}; bands: the middle 80 %, and least to greatest"
         return [quantile_line(name, seconds, values)]
     return [
-        Line(f"{usage.group} {device}", seconds, values[:, at].astype(float).tolist())
+        ChartLine(f"{usage.group} {device}", seconds, values[:, at].astype(float).tolist())
         for at, device in enumerate(usage.devices)
     ]
 
@@ -137,11 +137,11 @@ def _curve_chart(data: ReportData, curve: Curve, over_time: bool) -> str:
     x, mean, low, high = columns
     spread = any(below != above for below, above in zip(low, high, strict=True) if math.isfinite(below + above))
     name = f"{curve.name}, mean over ranks" + ("; band: least to greatest" if spread else "")
-    line = Line(name, x, mean, [(low, high)] if spread else [])
+    line = ChartLine(name, x, mean, [(low, high)] if spread else [])
     return line_chart(f"{curve.name} over {'time' if over_time else 'steps'}", [line], x_label=label, marks=marks)
 
 
-def _pace(data: ReportData, curve: Curve) -> Line | None:
+def _pace(data: ReportData, curve: Curve) -> ChartLine | None:
     """Return steps per second, from how far apart the steps of a curve were logged; a gap where an attempt began."""
     if len(curve.steps) < 3:
         return None
@@ -154,7 +154,7 @@ def _pace(data: ReportData, curve: Curve) -> Line | None:
         took = curve.times[after] - curve.times[before]
         x.append((curve.times[after] + curve.times[before]) / 2 - origin)
         y.append((curve.steps[after] - curve.steps[before]) / took if took > 0 and not anew else math.nan)
-    return Line("steps per second", x, y) if any(map(math.isfinite, y)) else None
+    return ChartLine("steps per second", x, y) if any(map(math.isfinite, y)) else None
 
 
 def _broken(columns: list[list[float]], marks: Sequence[float]) -> list[list[float]]:

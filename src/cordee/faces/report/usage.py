@@ -17,7 +17,7 @@ _BINS_S = (5, 60)
 
 
 @dataclass
-class Usage:
+class UsageSamples:
     """Samples of one group, NaN = missing.
 
     Attributes:
@@ -45,7 +45,7 @@ class Usage:
         return (float(self.mean[place]), float(self.most[place])) if self.samples[place] else None
 
 
-def read_usage(run: Run, group: str, seconds: float, devices: int) -> Usage:
+def read_usage(run: Run, group: str, seconds: float, devices: int) -> UsageSamples:
     """Return a group's samples, in bins of 5 or 60 s where there would be too many.
 
     Args:
@@ -64,14 +64,14 @@ def read_usage(run: Run, group: str, seconds: float, devices: int) -> Usage:
     return _whole(run, group)
 
 
-def _whole(run: Run, group: str) -> Usage:
+def _whole(run: Run, group: str) -> UsageSamples:
     import numpy as np
 
     grid = run.grid(group)
     return _usage(grid, grid.values, np.isfinite(grid.values).astype(np.float32))
 
 
-def _binned(run: Run, group: str, every: int) -> Usage:
+def _binned(run: Run, group: str, every: int) -> UsageSamples:
     import numpy as np
 
     grid = run.grid(group, every=every)
@@ -84,7 +84,7 @@ def _binned(run: Run, group: str, every: int) -> Usage:
     return _usage(grid, most[:, :times, :devices], np.nan_to_num(count[:, :times, :devices]))
 
 
-def _usage(grid: Any, most: np.ndarray, count: np.ndarray) -> Usage:
+def _usage(grid: Any, most: np.ndarray, count: np.ndarray) -> UsageSamples:
     import numpy as np
 
     samples = count.sum(axis=1, dtype=np.float64)
@@ -93,7 +93,7 @@ def _usage(grid: Any, most: np.ndarray, count: np.ndarray) -> Usage:
     peak = known.max(axis=1, initial=-np.inf).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(samples > 0, total / samples, np.nan)
-    return Usage(
+    return UsageSamples(
         grid.group,
         grid.devices,
         grid.metrics,

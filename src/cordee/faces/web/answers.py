@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
-from cordee.faces.web.cache import Body
+from cordee.faces.web.cache import CachedBody
 from cordee.faces.web.server import server_of
-from cordee.faces.web.tables import ARROW_TYPE, FORMATS, FRAME_TYPE, JSON_TYPE, Table, encode, encode_json
+from cordee.faces.web.tables import ARROW_TYPE, FORMATS, FRAME_TYPE, JSON_TYPE, NumberTable, encode, encode_json
 
 if TYPE_CHECKING:
     from cordee.faces.web.open_run import Reading
@@ -24,7 +24,7 @@ _PAYS = 0.75
 _PIECE_BYTES = 256 << 10
 
 
-class Format(StrEnum):
+class AnswerFormat(StrEnum):
     """How a table of numbers travels."""
 
     frame = "frame"
@@ -55,7 +55,9 @@ def run_document_answer(
     return answer
 
 
-def table_answer(request: Request, reading: Reading, form: Format | None, make: Callable[[], Table]) -> Response:
+def table_answer(
+    request: Request, reading: Reading, form: AnswerFormat | None, make: Callable[[], NumberTable]
+) -> Response:
     """Return a table in the form that was asked for by `format` or by the header Accept; JSON unless said otherwise.
 
     Raises:
@@ -70,16 +72,16 @@ def table_answer(request: Request, reading: Reading, form: Format | None, make: 
     return answer
 
 
-def packed(data: bytes) -> Body:
+def packed(data: bytes) -> CachedBody:
     """Return bytes with the same compressed, where that makes them clearly smaller: noise in float32 hardly shrinks."""
     if len(data) < _LEAST_BYTES:
-        return Body(data)
+        return CachedBody(data)
     begin = max(0, len(data) // 2 - _PROBE_BYTES // 2)
     piece = data[begin : begin + _PROBE_BYTES]
     if len(zlib.compress(piece, 1)) > _PAYS * len(piece):
-        return Body(data)
+        return CachedBody(data)
     packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-    return Body(data, packer.compress(data) + packer.flush())
+    return CachedBody(data, packer.compress(data) + packer.flush())
 
 
 def _state_tag(request: Request, reading: Reading, media_type: str, often: Hashable = None) -> str:
@@ -100,7 +102,7 @@ def _unchanged(request: Request, tag: str) -> Response | None:
     return Response(status_code=304, headers=_headers(tag)) if tag.removeprefix("W/") in given else None
 
 
-def _respond(request: Request, body: Body, media_type: str, tag: str) -> Response:
+def _respond(request: Request, body: CachedBody, media_type: str, tag: str) -> Response:
     headers, data = _headers(tag), body.data
     if body.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
         headers["Content-Encoding"], data = "gzip", body.packed

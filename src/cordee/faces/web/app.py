@@ -22,7 +22,7 @@ from cordee.core.web.peers import Peers
 from cordee.core.web.tokens import Token
 from cordee.faces.web.access import Access
 from cordee.faces.web.cache import Cache
-from cordee.faces.web.cluster_status import Site
+from cordee.faces.web.cluster_status import RunsSite
 from cordee.faces.web.errors import NotFound, status_of
 from cordee.faces.web.for_systems import ForSystems
 from cordee.faces.web.guard import Guard
@@ -30,7 +30,7 @@ from cordee.faces.web.library import Shelf
 from cordee.faces.web.live import Hub
 from cordee.faces.web.openapi import describe
 from cordee.faces.web.routes import live, logged, parts, runs, samples, site
-from cordee.faces.web.server import Server
+from cordee.faces.web.server import RunsServer
 from cordee.faces.web.tables import encode_json
 
 STATIC = Path(__file__).parent / "static"
@@ -56,7 +56,7 @@ def make_app(
         users: user ids whose connections on this machine need no token.
     """
     shelf = Shelf([Path(folder) for folder in folders], map(Path, singles))
-    server = Server(shelf, Hub(shelf), Site(), Cache())
+    server = RunsServer(shelf, Hub(shelf), RunsSite(), Cache())
 
     app = FastAPI(
         title="Cordée", version=cordee.__version__, docs_url=None, redoc_url=None,

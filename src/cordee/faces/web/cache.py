@@ -12,7 +12,7 @@ _MOST_BYTES = 96 << 20
 
 
 @dataclass(frozen=True)
-class Body:
+class CachedBody:
     """An answer's bytes and, where that pays, the same compressed with gzip."""
 
     data: bytes
@@ -33,12 +33,12 @@ class Cache:
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[str, Body] = OrderedDict()
-        self._making: dict[str, Future[Body]] = {}
+        self._kept: OrderedDict[str, CachedBody] = OrderedDict()
+        self._making: dict[str, Future[CachedBody]] = {}
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, tag: str, make: Callable[[], Body]) -> Body:
+    def get(self, tag: str, make: Callable[[], CachedBody]) -> CachedBody:
         """Return the body of a tag; where several threads ask at once, one makes it and the others wait for it.
 
         Raises:
@@ -50,7 +50,7 @@ class Cache:
                 self._kept.move_to_end(tag)
                 return known
             others = self._making.get(tag)
-            mine = Future[Body]() if others is None else None
+            mine = Future[CachedBody]() if others is None else None
             if mine is not None:
                 self._making[tag] = mine
         if others is not None:
@@ -69,7 +69,7 @@ class Cache:
         mine.set_result(body)
         return body
 
-    def _keep(self, tag: str, body: Body) -> None:
+    def _keep(self, tag: str, body: CachedBody) -> None:
         if body.size > self._most_bytes // 2:
             return
         self._kept[tag] = body

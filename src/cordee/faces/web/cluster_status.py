@@ -22,7 +22,7 @@ _BETWEEN = "\x1f"  # what people name their jobs may hold any other sign
 
 
 @dataclass(frozen=True)
-class Known(Generic[T]):
+class KnownFact(Generic[T]):
     """What was learnt, or why it was not."""
 
     value: T
@@ -39,24 +39,24 @@ class Seldom(Generic[T]):
 
     def __init__(self, ask: Callable[[], T], nothing: T, every_s: float) -> None:
         self._ask, self._every_s = ask, every_s
-        self._known, self._at = Known(nothing, "it was not asked yet"), -every_s
+        self._known, self._at = KnownFact(nothing, "it was not asked yet"), -every_s
         self._nothing = nothing
         self._lock = threading.Lock()
 
-    def get(self) -> Known[T]:
+    def get(self) -> KnownFact[T]:
         """Return what is known."""
         if time.monotonic() - self._at >= self._every_s:
             with self._lock:
                 if time.monotonic() - self._at >= self._every_s:
                     try:
-                        self._known = Known(self._ask())
+                        self._known = KnownFact(self._ask())
                     except CordeeError as error:
-                        self._known = Known(self._nothing, error.text)
+                        self._known = KnownFact(self._nothing, error.text)
                     self._at = time.monotonic()
         return self._known
 
 
-class Site:
+class RunsSite:
     """What is known of the machine that the runs are on."""
 
     def __init__(self) -> None:

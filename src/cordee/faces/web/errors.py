@@ -23,7 +23,7 @@ class Forbidden(CordeeError):
     kind = "forbidden"
 
 
-class Busy(CordeeError):
+class ServerBusy(CordeeError):
     """Too much is asked at once; the same question is answered later."""
 
     kind = "busy"
@@ -41,7 +41,7 @@ _STATUS: tuple[tuple[type[CordeeError], int], ...] = (
     (NotAllowed, 401),
     (Forbidden, 403),
     (NotAcceptable, 406),
-    (Busy, 503),
+    (ServerBusy, 503),
     (UsageError, 400),
     (DocumentError, 409),
     (RunFolderError, 409),

@@ -6,14 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from cordee.faces.web.cluster_status import Site
+from cordee.faces.web.cluster_status import RunsSite
 from cordee.faces.web.summaries import Summary
 
 _MOST_RUNS_OF_A_NODE = 20
 _GOING = ("queued", "running")
 
 
-def fleet_document(summaries: Sequence[Summary], site: Site) -> dict[str, Any]:
+def fleet_document(summaries: Sequence[Summary], site: RunsSite) -> dict[str, Any]:
     """Return nodes, runs that go on, other jobs, and what is missing.
 
     Args:

@@ -19,7 +19,7 @@ _MOST_NAMES = 200
 
 
 @dataclass
-class Look:
+class RunLook:
     """What is true of a run now.
 
     Attributes:
@@ -31,7 +31,7 @@ class Look:
     findings: list[dict[str, Any]] = field(default_factory=list)
 
 
-class Follower:
+class PageFollower:
     """Looks at a run, reading only what is new.
 
     Args:
@@ -41,11 +41,11 @@ class Follower:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._stamp: Hashable = None
-        self._look = Look()
+        self._look = RunLook()
         self._newest: dict[str, float] = {}
         self._logged: dict[str, tuple[int, dict[int, tuple[float, float]]]] = {}
 
-    def look(self) -> Look:
+    def look(self) -> RunLook:
         """Return what is true now; the same object where nothing in the folder has changed.
 
         Raises:
@@ -56,7 +56,7 @@ class Follower:
             return self._look
         state, fault = self._reading.state()
         version = self._reading.journal.version
-        look = Look({"state": (f"{version}:{state.state}:{bool(fault)}", self._state(state, fault))})
+        look = RunLook({"state": (f"{version}:{state.state}:{bool(fault)}", self._state(state, fault))})
         look.findings = findings_of(self._reading, state)
         samples, logged, bytes_logged = self._samples(), self._values(), self._reading.log_bytes()
         if samples:

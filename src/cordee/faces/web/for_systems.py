@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from cordee.faces.web.answers import document_answer, run_document_answer
-from cordee.faces.web.server import Server
+from cordee.faces.web.server import RunsServer
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.shown.serving import P, Serving
 from cordee.telemetry.store.reader import Run
@@ -17,7 +17,7 @@ from cordee.telemetry.store.reader import Run
 class ForSystems(Serving):
     """What routes of systems may ask of a server."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: RunsServer) -> None:
         self._server = server
 
     def folder(self, run: str) -> RunFolder:

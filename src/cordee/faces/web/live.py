@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cordee.core.errors import CordeeError
-from cordee.faces.web.following import Follower, Look
+from cordee.faces.web.following import PageFollower, RunLook
 from cordee.faces.web.library import Shelf
 from cordee.faces.web.tables import encode_json
 
@@ -51,7 +51,7 @@ class Hub:
     def __init__(self, shelf: Shelf, poll_s: float = POLL_S, ping_s: float = PING_S) -> None:
         self._shelf = shelf
         self._poll_s, self._ping_s = poll_s, ping_s
-        self.channels: dict[str, Channel] = {}
+        self.channels: dict[str, LiveChannel] = {}
         self._closing = asyncio.Event()
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class Hub:
         """
         channel = self.channels.get(run)
         if channel is None:
-            channel = self.channels[run] = Channel(self._shelf, run, self._poll_s)
+            channel = self.channels[run] = LiveChannel(self._shelf, run, self._poll_s)
         listener = channel.join(_cursor(last_id))
         try:
             yield f"retry: {RETRY_MS}\n\n".encode()
@@ -100,7 +100,7 @@ class Hub:
                 self.channels.pop(run, None)
 
 
-class Channel:
+class LiveChannel:
     """One run that somebody follows.
 
     Attributes:
@@ -111,7 +111,7 @@ class Channel:
         self.listeners: list[Listener] = []
         self.looks = 0
         self._shelf, self._run, self._poll_s = shelf, run, poll_s
-        self._look = Look()
+        self._look = RunLook()
         self._task: asyncio.Task[None] | None = None
 
     def join(self, cursor: dict[str, Any]) -> Listener:
@@ -152,12 +152,12 @@ class Channel:
         return base64.urlsafe_b64encode(packed).decode()
 
     async def _follow(self) -> None:
-        follower: Follower | None = None
+        follower: PageFollower | None = None
         while True:
             began = time.monotonic()
             try:
                 if follower is None:
-                    follower = await asyncio.to_thread(lambda: Follower(self._shelf.reading(self._run)))
+                    follower = await asyncio.to_thread(lambda: PageFollower(self._shelf.reading(self._run)))
                 look = await asyncio.to_thread(follower.look)
             except CordeeError as error:
                 look, follower = _unreadable(error.text), None
@@ -172,8 +172,8 @@ class Channel:
             await asyncio.sleep(max(self._poll_s, min(spent, _LONGEST_PAUSE_S)))
 
 
-def _unreadable(text: str) -> Look:
-    return Look({"state": (f"unreadable:{text}", {"state": "unreadable", "text": text, "now": time.time()})})
+def _unreadable(text: str) -> RunLook:
+    return RunLook({"state": (f"unreadable:{text}", {"state": "unreadable", "text": text, "now": time.time()})})
 
 
 def _event(kind: str, content: Any, cursor: str) -> bytes:

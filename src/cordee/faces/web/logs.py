@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cordee.runs.logframes import ERR, OUT, OWN, Line, LineAssembler, LogReader, read_frames
+from cordee.runs.logframes import ERR, OUT, OWN, LineAssembler, LogReader, OutputLine, read_frames
 
 STREAMS = {"out": OUT, "err": ERR, "own": OWN}
 _NAMES = {number: name for name, number in STREAMS.items()}
@@ -31,7 +31,7 @@ class _File:
     stop: int
     start: int
     newest: bool
-    lines: list[Line] = field(default_factory=list)
+    lines: list[OutputLine] = field(default_factory=list)
     unsure: set[int] = field(default_factory=set)
 
     @property
@@ -115,10 +115,10 @@ def _extend(file: _File, window: int, rank: int | None, stream: int | None) -> i
     start = max(0, file.stop - window)
     assembler = LineAssembler()
     begun: set[tuple[str, int, int, int]] = set()
-    found: list[Line] = []
+    found: list[OutputLine] = []
     unsure: set[int] = set()
 
-    def keep(line: Line) -> None:
+    def keep(line: OutputLine) -> None:
         key = (line.node, line.rank, line.stream, line.attempt)
         if start > 0 and key not in begun:
             unsure.add(id(line))
@@ -138,11 +138,11 @@ def _extend(file: _File, window: int, rank: int | None, stream: int | None) -> i
     return file.stop - start
 
 
-def _within(line: Line, before: float | None, after: float | None) -> bool:
+def _within(line: OutputLine, before: float | None, after: float | None) -> bool:
     return (before is None or line.time < before) and (after is None or line.time > after)
 
 
-def _document(line: Line, unsure: bool) -> dict[str, Any]:
+def _document(line: OutputLine, unsure: bool) -> dict[str, Any]:
     data = line.data.rstrip(b"\r").rpartition(b"\r")[2]
     text = data[: 4 * _LONGEST_TEXT].decode(errors="replace")
     return {

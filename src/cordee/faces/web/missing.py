@@ -41,7 +41,7 @@ def missing_of(
             _missing(
                 "groups by stage",
                 "the ranks did not say where they stand",
-                "call cordee.place(dp=..., tp=..., pp=...) or cordee.place(device_mesh) once",
+                "call cordee.layout(dp=..., tp=..., pp=...) or cordee.layout(device_mesh) once",
             )
         )
     if state.attempts and not reading.recording and state.vetting is None and not any(n.results for n in state.nodes):

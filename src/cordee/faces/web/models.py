@@ -100,7 +100,7 @@ class MetricLine(Answer):
     meaning: str
 
 
-class Group(Answer):
+class GroupModel(Answer):
     name: str
     cadence: float = Field(description="Seconds between samples.")
     first: Moment
@@ -110,7 +110,7 @@ class Group(Answer):
 
 
 class Groups(Answer):
-    groups: list[Group]
+    groups: list[GroupModel]
 
 
 class DeviceLine(Answer):
@@ -180,7 +180,7 @@ class LoggedLine(Answer):
     rank0_only: bool | None = Field(description="Whether rank 0 alone logged it.")
 
 
-class Logged(Answer):
+class LoggedModel(Answer):
     metrics: list[LoggedLine]
     capped: int = Field(0, description="Names that are left out, because there are too many.")
 
@@ -195,7 +195,7 @@ class LoggedView(Answer):
     by: str
 
 
-class LogLine(Answer):
+class LogLineModel(Answer):
     time: float = Field(description="When the line was finished.")
     node: str
     rank: int = Field(description="-1: set-up lines of the node.")
@@ -206,7 +206,7 @@ class LogLine(Answer):
 
 
 class LogPage(Answer):
-    lines: list[LogLine] = Field(description="The oldest first.")
+    lines: list[LogLineModel] = Field(description="The oldest first.")
     before: float | None = Field(description="Give it back as `before` for older lines; null: there are none.")
 
 
@@ -235,7 +235,7 @@ class Findings(Answer):
     findings: list[FindingLine]
 
 
-class Curve(Answer):
+class CurveModel(Answer):
     id: str
     name: str
     state: str
@@ -245,10 +245,10 @@ class Curve(Answer):
     high: list[float | None]
 
 
-class Comparison(Answer):
+class RunComparison(Answer):
     metric: str
     by: str
-    runs: list[Curve]
+    runs: list[CurveModel]
     settings: dict[str, dict[str, Any]] = Field(description="Settings that differ: by key, each run's value.")
     missing: list[Missing]
 

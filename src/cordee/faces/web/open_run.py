@@ -12,7 +12,7 @@ from typing import Any
 
 from cordee.core.errors import RunFolderError
 from cordee.core.findings import Finding
-from cordee.faces.web.errors import Busy
+from cordee.faces.web.errors import ServerBusy
 from cordee.faces.web.stamps import Stamps
 from cordee.runs.folder import RunFolder
 from cordee.runs.following import JournalFollower
@@ -68,12 +68,12 @@ class Reading:
             RunFolderError: a file is missing or damaged; whatever the libraries that read it say of that.
         """
         if not self._waiting.acquire(blocking=False):
-            raise Busy(
+            raise ServerBusy(
                 "too many questions about this run wait already", given=self.folder.id, next="ask again in a second"
             )
         try:
             if not self._turn.acquire(timeout=_WAIT_S):
-                raise Busy(
+                raise ServerBusy(
                     "another question about this run takes long", given=self.folder.id, next="ask again in a minute"
                 )
             try:

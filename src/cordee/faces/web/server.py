@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cordee.faces.web.cache import Cache
-from cordee.faces.web.cluster_status import Site
+from cordee.faces.web.cluster_status import RunsSite
 from cordee.faces.web.library import Shelf
 from cordee.telemetry.shown.serving import P, ServerPart
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Server:
+class RunsServer:
     """The runs that may be shown, who follows them, the site around them, answers to give again, and what systems keep."""
 
     shelf: Shelf
     hub: Hub
-    site: Site
+    site: RunsSite
     cache: Cache
     _parts: dict[Callable[[], ServerPart], Any] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -45,7 +45,7 @@ class Server:
                 part.close()
 
 
-def server_of(request: Request) -> Server:
+def server_of(request: Request) -> RunsServer:
     """Return the server that a request came to."""
-    server: Server = request.app.state.cordee
+    server: RunsServer = request.app.state.cordee
     return server

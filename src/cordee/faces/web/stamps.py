@@ -15,7 +15,7 @@ from pathlib import Path
 from cordee.machine.mounts import is_shared
 from cordee.runs.folder import RunFolder
 from cordee.runs.lookout import LOCAL_PER_S, WATCHED_PER_S, Budget
-from cordee.runs.news import News, NewsReader, news_file
+from cordee.runs.news import NewsReader, RunNews, news_file
 
 _LOCAL_BURST, _SHARED_BURST = 2000.0, 120.0
 # What has grown is read when it is known that it has: journal, telemetry.
@@ -67,7 +67,7 @@ class Stamps:
             self._budget.take(max(0.0, self._cost - bought), now)
             return self._stamp
 
-    def _news(self, now: float) -> News | None:
+    def _news(self, now: float) -> RunNews | None:
         if not self._reader.open and not (self._budget.buy(1.0, now) and os.path.exists(news_file(self._folder.root))):
             return None
         return self._reader.read()

@@ -28,7 +28,7 @@ MAGIC = b"CoF1"
 
 
 @dataclass(frozen=True)
-class Table:
+class NumberTable:
     """Arrays of numbers with what is to be known of them.
 
     Attributes:
@@ -40,7 +40,7 @@ class Table:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def encode(table: Table, form: str) -> bytes:
+def encode(table: NumberTable, form: str) -> bytes:
     """Return a table in one of `FORMATS`.
 
     Raises:
@@ -54,7 +54,7 @@ def encode(table: Table, form: str) -> bytes:
     return encode_json({**table.facts, **lists})
 
 
-def encode_frame(table: Table) -> bytes:
+def encode_frame(table: NumberTable) -> bytes:
     """Return a table as a frame."""
     described, pieces, offset = [], [], 0
     for name, array in table.arrays.items():
@@ -68,7 +68,7 @@ def encode_frame(table: Table) -> bytes:
     return b"".join([MAGIC, struct.pack("<I", len(header)), header, *pieces])
 
 
-def encode_arrow(table: Table) -> bytes:
+def encode_arrow(table: NumberTable) -> bytes:
     """Return a table as an Arrow stream: a column per array, a list column per two-dimensional one, facts as metadata.
 
     The times of a heat map are no column beside its rows, not even where there are as many: with a two-dimensional array all

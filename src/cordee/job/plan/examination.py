@@ -11,7 +11,7 @@ from cordee.job.load import LoadedJob
 from cordee.job.plan.model import Plan
 
 
-class Shown(NamedTuple):
+class ShownPaths(NamedTuple):
     """Paths of the host that ranks must see at the same places, also inside a container.
 
     Attributes:
@@ -28,7 +28,7 @@ class Shown(NamedTuple):
 class Contribution(NamedTuple):
     """What a system brings to every rank: paths to see, variables, and what was found on the way."""
 
-    shown: tuple[Shown, ...] = ()
+    shown: tuple[ShownPaths, ...] = ()
     env: Mapping[str, str] = {}
     findings: Sequence[Finding] = ()
 
@@ -50,7 +50,7 @@ class Examination:
         """Return what ranks must see and find set, whatever other systems do."""
         return Contribution()
 
-    def part(self, shown: Sequence[Shown]) -> tuple[Any, list[Finding]]:
+    def part(self, shown: Sequence[ShownPaths]) -> tuple[Any, list[Finding]]:
         """Return the system's part of the plan (None: none) and what is to be said about it.
 
         Args:

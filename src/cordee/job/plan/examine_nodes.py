@@ -8,17 +8,17 @@ from typing import Any
 from cordee.core.findings import Finding
 from cordee.core.units import format_size
 from cordee.core.words import counted
-from cordee.job.findings import Saying
+from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan.model import Plan, Request
 from cordee.job.plan.placement import Placement, account_name, has_features, holds, job_qos
 from cordee.job.plan.requirement import describe, meets
-from cordee.job.profile import NodeGroup, Partition
+from cordee.job.profile import NodeGroupTable, PartitionTable
 
 
 def examine_nodes(loaded: LoadedJob, plan: Plan, placement: Placement) -> list[Finding]:
     """Return an error for what no node, or not enough nodes, can give, and a warning for nodes that are down."""
-    saying, request = Saying(loaded), plan.step.request
+    saying, request = JobFindings(loaded), plan.step.request
     _limits(saying, loaded, request, placement)
     facts = placement.facts
     if facts is None:
@@ -46,13 +46,13 @@ class _Others:
             if name != placement.partition and facts.state == "up" and nodes <= (facts.max_nodes or nodes)
         }
 
-    def hint(self, fits: Callable[[list[NodeGroup]], bool], otherwise: str) -> str:
+    def hint(self, fits: Callable[[list[NodeGroupTable]], bool], otherwise: str) -> str:
         """Return what to do: another partition that fits, else `otherwise`."""
         names = [name for name, shapes in self._able.items() if shapes and fits(shapes)]
         return f'{otherwise}, or partition = "{names[0]}"' if names else otherwise
 
 
-def _limits(saying: Saying, loaded: LoadedJob, request: Request, placement: Placement) -> None:
+def _limits(saying: JobFindings, loaded: LoadedJob, request: Request, placement: Placement) -> None:
     """Refuse what the QOS, the account or the partition does not allow one job to have."""
     need, cluster = loaded.job.need, loaded.cluster
     of_person: list[tuple[str, Any]] = [
@@ -88,7 +88,7 @@ def _first(limit: str, holders: list[tuple[str, Any]]) -> tuple[int, str] | None
 
 
 def _gpus(
-    saying: Saying, loaded: LoadedJob, request: Request, facts: Partition, partition: str, others: _Others
+    saying: JobFindings, loaded: LoadedJob, request: Request, facts: PartitionTable, partition: str, others: _Others
 ) -> None:
     asked, known = request.gpus_per_node, loaded.cluster.gpu_models
     most = _most([shape.gpus for shape in facts.shapes])
@@ -129,7 +129,7 @@ def _gpus(
         )
 
 
-def _memory(saying: Saying, request: Request, facts: Partition, partition: str, others: _Others) -> None:
+def _memory(saying: JobFindings, request: Request, facts: PartitionTable, partition: str, others: _Others) -> None:
     able = [shape for shape in facts.shapes if shape.gpus is None or shape.gpus >= request.gpus_per_node]
     most, asked = _most([shape.memory for shape in able]), request.memory_bytes
     if most is None or asked is None or asked <= most:
@@ -145,7 +145,7 @@ def _memory(saying: Saying, request: Request, facts: Partition, partition: str, 
 
 
 def _cores(
-    saying: Saying, loaded: LoadedJob, request: Request, placement: Placement, partition: str, others: _Others
+    saying: JobFindings, loaded: LoadedJob, request: Request, placement: Placement, partition: str, others: _Others
 ) -> None:
     most = _most([shape.cores for shape in placement.shapes])
     if request.cpus_per_rank is None:
@@ -172,7 +172,7 @@ def _cores(
     )
 
 
-def _features(saying: Saying, request: Request, facts: Partition, partition: str, others: _Others) -> None:
+def _features(saying: JobFindings, request: Request, facts: PartitionTable, partition: str, others: _Others) -> None:
     constraint = request.scheduler.constraint
     if constraint is None or any(has_features(shape, constraint) for shape in facts.shapes):
         return
@@ -190,7 +190,7 @@ def _features(saying: Saying, request: Request, facts: Partition, partition: str
 
 
 def _nodes(
-    saying: Saying, loaded: LoadedJob, request: Request, facts: Partition, partition: str, others: _Others
+    saying: JobFindings, loaded: LoadedJob, request: Request, facts: PartitionTable, partition: str, others: _Others
 ) -> None:
     """Compare the number of nodes with those that can hold one node's share."""
     need, cluster = loaded.job.need, loaded.cluster

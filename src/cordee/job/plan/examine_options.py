@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from cordee.core.findings import Finding
-from cordee.job.findings import Saying
+from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan.model import Plan
 
@@ -72,7 +72,7 @@ _SHORT = {
 
 def examine_options(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     """Return an error for every option in `[slurm] options` that Cordée sets itself, or that is none."""
-    saying = Saying(loaded)
+    saying = JobFindings(loaded)
     for option in plan.step.request.scheduler.options:
         try:
             words = shlex.split(option)

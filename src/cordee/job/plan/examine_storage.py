@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from cordee.core.findings import Finding
-from cordee.job.findings import Saying
+from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan.model import Plan
 
@@ -24,7 +24,7 @@ _EXPORTS = Path("/var/lib/nfs/etab")
 
 def examine_storage(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     """Warn of folders that lie on this machine's own disks when the cluster has nodes on other machines."""
-    saying = Saying(loaded)
+    saying = JobFindings(loaded)
     if not loaded.cluster.nodes_elsewhere:
         return []
     folders = {"run folder": plan.folder, "job folder": plan.job_folder}

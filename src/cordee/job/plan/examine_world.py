@@ -5,7 +5,7 @@ from __future__ import annotations
 from cordee.backends import abilities
 from cordee.client.variables import DISTRIBUTED, WORLD
 from cordee.core.findings import Finding
-from cordee.job.findings import Saying
+from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan.model import Plan
 from cordee.job.scripts import launches_itself, read_script, script_of
@@ -19,7 +19,7 @@ _JOINS = "torch.distributed.init_process_group"
 
 def examine_world(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     """Return the findings on variables of the world in `[env]`, and on a script that wants a world and gets none."""
-    saying = Saying(loaded)
+    saying = JobFindings(loaded)
     told = {name for name in WORLD if name not in plan.step.tasks.untold}
     told.update(abilities(plan.backend).rank_variables)
     for name, value in loaded.job.env.items():
@@ -31,7 +31,7 @@ def examine_world(loaded: LoadedJob, plan: Plan) -> list[Finding]:
     return saying.findings
 
 
-def _no_world(loaded: LoadedJob, plan: Plan, saying: Saying) -> None:
+def _no_world(loaded: LoadedJob, plan: Plan, saying: JobFindings) -> None:
     """Say that a script which does not ask whether there is a world will find none."""
     name = script_of(loaded.job.run)
     if not plan.step.tasks.untold or name is None or launches_itself(loaded.job.run):

@@ -75,7 +75,7 @@ class VetPolicy(Frozen):
     protocol: dict[str, Any] | None = None
 
 
-class Begin(Frozen):
+class BeginFrom(Frozen):
     """What the run was told to begin from: `given` is how, `checkpoints` path to mtime in ns, the newest last."""
 
     given: str
@@ -98,7 +98,7 @@ class CheckpointPolicy(Frozen):
     ignore: dict[str, int]
     declared: bool
     own_folder: bool = False
-    begin: Begin | None = None
+    begin: BeginFrom | None = None
 
 
 class RestartPolicy(Frozen):

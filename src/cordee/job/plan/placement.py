@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from cordee.backends import abilities
 from cordee.job.document import Need
 from cordee.job.plan.requirement import meets
-from cordee.job.profile import Account, ClusterProfile, JobClass, NodeGroup, Partition, Qos
+from cordee.job.profile import Account, ClusterProfile, JobClass, NodeGroupTable, PartitionTable, Qos
 
 
 @dataclass(frozen=True)
-class Limit:
+class TimeLimit:
     """The longest that one job may take, in seconds, and whose limit that is (`partition normal`); None: endless."""
 
     seconds: float | None = None
@@ -36,10 +36,10 @@ class Placement:
     partition: str | None = None
     qos: str | None = None
     job_class: str | None = None
-    facts: Partition | None = None
+    facts: PartitionTable | None = None
     account: Account | None = None
-    limit: Limit = Limit()
-    shapes: tuple[NodeGroup, ...] = ()
+    limit: TimeLimit = TimeLimit()
+    shapes: tuple[NodeGroupTable, ...] = ()
     gpu_type: str | None = None
 
 
@@ -98,21 +98,21 @@ def job_qos(need: Need, cluster: ClusterProfile, partition: str | None, qos: str
 
 def limit_of(
     need: Need, cluster: ClusterProfile, partition: str | None, qos: str | None, job_class: str | None = None
-) -> Limit:
+) -> TimeLimit:
     """Return the longest that one job may take there. A QOS goes before the account, as Slurm has it; the shortest of
     that, the partition and the class holds."""
-    limits: list[Limit] = []
+    limits: list[TimeLimit] = []
     of_job = job_qos(need, cluster, partition, qos)
     account = account_of(need, cluster)
-    walls = [Limit(limits_.max_time, f"QOS {name}") for name, limits_ in of_job]
-    walls.append(Limit(account.max_time if account else None, f"account {account_name(need, cluster)}"))
+    walls = [TimeLimit(limits_.max_time, f"QOS {name}") for name, limits_ in of_job]
+    walls.append(TimeLimit(account.max_time if account else None, f"account {account_name(need, cluster)}"))
     limits += [limit for limit in walls if limit.seconds][:1]
     facts = cluster.partitions.get(partition) if partition else None
     if facts is not None and facts.max_time and not any(limits_.over_partition for _, limits_ in of_job):
-        limits.append(Limit(facts.max_time, f"partition {partition}"))
+        limits.append(TimeLimit(facts.max_time, f"partition {partition}"))
     if job_class is not None:
-        limits.append(Limit(cluster.classes[job_class].max_time, f"class {job_class}"))
-    return min(limits, key=lambda limit: limit.seconds or 0, default=Limit())
+        limits.append(TimeLimit(cluster.classes[job_class].max_time, f"class {job_class}"))
+    return min(limits, key=lambda limit: limit.seconds or 0, default=TimeLimit())
 
 
 def _choose_class(need: Need, cluster: ClusterProfile) -> tuple[str | None, JobClass | None]:
@@ -147,12 +147,12 @@ def _fits(need: Need, cluster: ClusterProfile, entry: JobClass) -> bool:
     return facts is None or any(holds(shape, need, cluster) for shape in facts.shapes)
 
 
-def _shapes(need: Need, cluster: ClusterProfile, facts: Partition | None) -> tuple[NodeGroup, ...]:
+def _shapes(need: Need, cluster: ClusterProfile, facts: PartitionTable | None) -> tuple[NodeGroupTable, ...]:
     shapes = facts.shapes if facts else ()
     return tuple(shape for shape in shapes if holds(shape, need, cluster)) or shapes
 
 
-def _gpu_type(need: Need, cluster: ClusterProfile, facts: Partition | None) -> str | None:
+def _gpu_type(need: Need, cluster: ClusterProfile, facts: PartitionTable | None) -> str | None:
     """Return the model that most nodes have of those that meet the requirement, when others do not meet it."""
     shapes = [shape for shape in (facts.shapes if facts else ()) if shape.gpus and shape.gpu_model]
     able = [shape for shape in shapes if holds(shape, need, cluster)]
@@ -163,7 +163,7 @@ def _gpu_type(need: Need, cluster: ClusterProfile, facts: Partition | None) -> s
     return max(able, key=lambda shape: shape.nodes or 0).gpu_model
 
 
-def holds(shape: NodeGroup, need: Need, cluster: ClusterProfile) -> bool:
+def holds(shape: NodeGroupTable, need: Need, cluster: ClusterProfile) -> bool:
     """Return whether nodes of this kind can hold one node's share of a job; what is not known of them may be enough."""
     enough = (
         shape.gpus is None or shape.gpus >= need.gpus_per_node,
@@ -174,7 +174,7 @@ def holds(shape: NodeGroup, need: Need, cluster: ClusterProfile) -> bool:
     return all(enough)
 
 
-def has_features(shape: NodeGroup, constraint: str | None) -> bool:
+def has_features(shape: NodeGroupTable, constraint: str | None) -> bool:
     """Return whether nodes have the features of a constraint; one that is more than names joined by `&` is not judged."""
     names = plain_features(constraint)
     return names is None or shape.features is None or all(name in shape.features for name in names)

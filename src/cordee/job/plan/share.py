@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cordee.job.document import Need
 from cordee.job.plan.placement import Placement
-from cordee.job.profile import NodeGroup
+from cordee.job.profile import NodeGroupTable
 
 
 def cpus_of_a_rank(need: Need, ranks_per_node: int, placement: Placement) -> int | None:
@@ -27,5 +27,5 @@ def takes_whole_nodes(need: Need, ranks_per_node: int, cpus_per_rank: int | None
     return all(ranks_per_node * (cpus_per_rank or 1) >= (shape.cores or 0) for shape in known)
 
 
-def _share(need: Need, shape: NodeGroup) -> float:
+def _share(need: Need, shape: NodeGroupTable) -> float:
     return min(1.0, need.gpus_per_node / shape.gpus) if need.gpus_per_node and shape.gpus else 1.0

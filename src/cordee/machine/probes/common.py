@@ -76,7 +76,7 @@ def import_torch() -> Any:
     return torch
 
 
-class Device:
+class ProbeDevice:
     """A GPU of torch (CUDA or ROCm), or the CPU when `index` is None."""
 
     def __init__(self, index: Optional[int] = None, uuid: Optional[str] = None, model: str = "CPU") -> None:
@@ -105,7 +105,7 @@ class Device:
         return {"device": self.index, "uuid": self.uuid, "model": self.model}
 
 
-def gpus(torch: Any) -> list[Device]:
+def gpus(torch: Any) -> list[ProbeDevice]:
     """Return all GPUs that torch sees.
 
     Raises:
@@ -125,13 +125,13 @@ def gpus(torch: Any) -> list[Device]:
     return [_gpu(torch, index) for index in range(count)]
 
 
-def _gpu(torch: Any, index: int) -> Device:
+def _gpu(torch: Any, index: int) -> ProbeDevice:
     properties = torch.cuda.get_device_properties(index)
     uuid = getattr(properties, "uuid", None)
-    return Device(index, None if uuid is None else f"GPU-{uuid}", properties.name)
+    return ProbeDevice(index, None if uuid is None else f"GPU-{uuid}", properties.name)
 
 
-class Lane:
+class ProbeLane:
     """One device doing the same step over and over; times are taken by the device's own clock where it has one.
 
     Args:
@@ -140,7 +140,7 @@ class Lane:
         torch: for the events of a GPU; not needed on the CPU.
     """
 
-    def __init__(self, device: Device, step: Callable[[], Any], torch: Any = None) -> None:
+    def __init__(self, device: ProbeDevice, step: Callable[[], Any], torch: Any = None) -> None:
         self.device = device
         self.count = 1
         self.times_s: list[float] = []
@@ -180,7 +180,7 @@ class Lane:
         return {"median": work / middle, "best": work / times[0], "worst": work / times[-1], "windows": len(times)}
 
 
-def measure(lanes: list[Lane], seconds: float, after_window: Optional[Callable[[], None]] = None) -> None:
+def measure(lanes: list[ProbeLane], seconds: float, after_window: Optional[Callable[[], None]] = None) -> None:
     """Run all lanes at once, in windows of 20 ms (100 ms on GPUs) or one step, for about `seconds`, and at least a few windows.
 
     Args:

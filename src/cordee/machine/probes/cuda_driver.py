@@ -9,7 +9,7 @@ import ctypes
 from array import array
 from typing import Any
 
-from cordee.machine.probes.common import Device, Obstacle, Say
+from cordee.machine.probes.common import Obstacle, ProbeDevice, Say
 
 _LIBRARY = "libcuda.so.1"
 _THREADS = 256
@@ -79,7 +79,7 @@ class Driver:
             said = (text.value or b"unknown error").decode(errors="replace")
             raise Obstacle(f"{name}: CUDA error {code}: {said}", "unusable")
 
-    def devices(self) -> list[Device]:
+    def devices(self) -> list[ProbeDevice]:
         """Return all GPUs that the job may see.
 
         Raises:
@@ -91,14 +91,14 @@ class Driver:
             raise Obstacle("the CUDA driver sees no GPU", "unusable")
         return [self._device(index) for index in range(count.value)]
 
-    def _device(self, index: int) -> Device:
+    def _device(self, index: int) -> ProbeDevice:
         handle, name, uuid = ctypes.c_int(), ctypes.create_string_buffer(128), ctypes.create_string_buffer(16)
         self.call("cuDeviceGet", ctypes.byref(handle), index)
         self.call("cuDeviceGetName", name, len(name), handle)
         self.call("cuDeviceGetUuid", uuid, handle)
         text = uuid.raw.hex()
         parts = [text[:8], text[8:12], text[12:16], text[16:20], text[20:]]
-        return Device(index, f"GPU-{'-'.join(parts)}", name.value.decode(errors="replace"))
+        return ProbeDevice(index, f"GPU-{'-'.join(parts)}", name.value.decode(errors="replace"))
 
     def saxpy(self, index: int, a: float, x: array[float], y: array[float]) -> array[float]:
         """Return a x + y as a GPU computes it, of arrays of single-precision numbers."""

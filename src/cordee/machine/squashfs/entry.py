@@ -8,7 +8,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Entry:
+class SquashfsEntry:
     """One file, folder or link of the pack.
 
     Attributes:

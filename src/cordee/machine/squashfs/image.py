@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from cordee.machine.squashfs.entry import Entry
+from cordee.machine.squashfs.entry import SquashfsEntry
 from cordee.machine.squashfs.errors import PackError
 from cordee.machine.squashfs.readback import Contents, contents_of
 
@@ -104,7 +104,7 @@ class SquashFile:
             self._part.unlink()
         os.close(self._file)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: SquashfsEntry) -> None:
         """Add one entry.
 
         Raises:
@@ -120,7 +120,7 @@ class SquashFile:
         except BrokenPipeError:
             self._failed()
 
-    def add_pieces(self, entry: Entry, pieces: Iterable[bytes]) -> None:
+    def add_pieces(self, entry: SquashfsEntry, pieces: Iterable[bytes]) -> None:
         """Add a file of `entry.size` bytes that come in pieces.
 
         Raises:
@@ -144,7 +144,7 @@ class SquashFile:
         except BrokenPipeError:
             self._failed()
 
-    def _copy(self, entry: Entry) -> None:
+    def _copy(self, entry: SquashfsEntry) -> None:
         assert entry.source is not None
         try:
             stream = open(entry.source, "rb", buffering=0)  # noqa: SIM115 closed below
@@ -226,7 +226,7 @@ class SquashFile:
         )
 
 
-def _header(entry: Entry, size: int) -> bytes:
+def _header(entry: SquashfsEntry, size: int) -> bytes:
     info = tarfile.TarInfo(entry.name)
     info.mode, info.mtime = entry.mode, entry.time
     if entry.kind == "file":

@@ -22,14 +22,14 @@ from cordee.runs.journal import read_journal
 from cordee.runs.log_tails import last_lines, plain
 from cordee.runs.logframes import LogReader
 from cordee.runs.state import RunState, replay
-from cordee.systems.advise.situation import DiskFacts, MemoryFacts, Situation
+from cordee.systems.advise.situation import DiskFacts, MemoryFacts, RunSituation
 
 _LAST_LINES = 60
 _SETUP = -1
 _KILLED = re.compile(r"Killed process (\d+)")
 
 
-def collect_situation(folder: RunFolder) -> Situation:
+def collect_situation(folder: RunFolder) -> RunSituation:
     """Return everything that is known of why a run waits or failed; what cannot be known is named.
 
     Raises:
@@ -40,7 +40,7 @@ def collect_situation(folder: RunFolder) -> Situation:
     unknown: list[str] = []
     plan = _plan(folder, unknown)
     scheduler = _scheduler(folder, plan, state)
-    return Situation(
+    return RunSituation(
         folder.id,
         state,
         plan,

@@ -10,7 +10,7 @@ from cordee.backends import backend, load
 from cordee.core.errors import SubmitError
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, utc_text
-from cordee.systems.advise.situation import Situation
+from cordee.systems.advise.situation import RunSituation
 from cordee.systems.advise.wording import Rule, note
 
 _SOON_S = 60.0
@@ -34,11 +34,11 @@ class Reasons:
     """
 
     waiting: tuple[Rule, ...]
-    meaning: Callable[[Situation], Meaning]
+    meaning: Callable[[RunSituation], Meaning]
     refusal: Callable[[str, Mapping[str, Any]], Finding | None]
 
 
-def reasons_of(situation: Situation) -> Reasons:
+def reasons_of(situation: RunSituation) -> Reasons:
     """Return what the back end of a run knows of why jobs wait and end."""
     try:
         named = backend(situation.backend).reasons
@@ -50,13 +50,13 @@ def reasons_of(situation: Situation) -> Reasons:
     return found
 
 
-def in_its_words(situation: Situation) -> Iterator[Finding]:
+def in_its_words(situation: RunSituation) -> Iterator[Finding]:
     """Pass on the reason that the place gives."""
     if situation.scheduler.reason:
         yield note("waits", situation.scheduler.reason, "info", reason=situation.scheduler.reason)
 
 
-def not_known_to_the_scheduler(situation: Situation) -> Iterator[Finding]:
+def not_known_to_the_scheduler(situation: RunSituation) -> Iterator[Finding]:
     """Say so when a run waits and the scheduler has no job of it."""
     facts = situation.scheduler
     if facts.job is None and not facts.state:
@@ -67,7 +67,7 @@ def not_known_to_the_scheduler(situation: Situation) -> Iterator[Finding]:
             yield note("no-job", text, "error", next=f"`cordee resume {situation.run}` submits it again")
 
 
-def expected_start(situation: Situation) -> Iterator[Finding]:
+def expected_start(situation: RunSituation) -> Iterator[Finding]:
     """Say when the scheduler expects to start it."""
     facts = situation.scheduler
     if facts.starts_at is None:
@@ -78,7 +78,7 @@ def expected_start(situation: Situation) -> Iterator[Finding]:
     yield note("expected-start", text, "info", starts_at=facts.starts_at)
 
 
-def _in_its_words(situation: Situation) -> Meaning:
+def _in_its_words(situation: RunSituation) -> Meaning:
     state = situation.scheduler.state.casefold().replace("_", " ")
     reason = f": {situation.scheduler.reason}" if situation.scheduler.reason else ""
     return Meaning(f"its job ended ({state}){reason}", f"`cordee resume {situation.run}` continues it")

@@ -45,7 +45,7 @@ class DiskFacts:
 
 
 @dataclass(frozen=True)
-class Situation:
+class RunSituation:
     """Everything that a rule may look at.
 
     Attributes:

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from cordee.core.findings import Finding
 from cordee.machine.last_words import FROM_OUTSIDE
-from cordee.systems.advise.situation import Situation
+from cordee.systems.advise.situation import RunSituation
 from cordee.systems.advise.wording import note
 
 _MOST_EVIDENCE = 300
 
 
-class Saying(NamedTuple):
+class OutputPattern(NamedTuple):
     """A pattern of output: `meaning` is a clause that can stand after "it failed because", filled with its groups."""
 
     rule: str
@@ -23,8 +23,8 @@ class Saying(NamedTuple):
     next: str
 
 
-def _saying(rule: str, pattern: str, meaning: str, next: str) -> Saying:
-    return Saying(rule, re.compile(pattern, re.IGNORECASE), meaning, next)
+def _saying(rule: str, pattern: str, meaning: str, next: str) -> OutputPattern:
+    return OutputPattern(rule, re.compile(pattern, re.IGNORECASE), meaning, next)
 
 
 # The first that matches is the cause: what explains other messages stands before them.
@@ -231,7 +231,7 @@ _TOLD_ALWAYS = re.compile(r"wandb: (?!ERROR)")  # of its server, its mode and it
 _TRACE = re.compile(r"^\s*(File \"|Traceback|raise |\^|~)")
 
 
-def causes(lines: Iterable[str], sayings: Iterable[Saying] = SAYINGS) -> Iterator[Finding]:
+def causes(lines: Iterable[str], sayings: Iterable[OutputPattern] = SAYINGS) -> Iterator[Finding]:
     """Yield what the lines say, the strongest first; each rule once."""
     kept = [line for line in lines if line.strip() and not _TRACE.match(line) and not _TOLD_ALWAYS.match(line)]
     said: set[str] = set()
@@ -246,7 +246,7 @@ def causes(lines: Iterable[str], sayings: Iterable[Saying] = SAYINGS) -> Iterato
                 break
 
 
-def _finding(saying: Saying, match: re.Match[str], line: str) -> Finding:
+def _finding(saying: OutputPattern, match: re.Match[str], line: str) -> Finding:
     groups = {name: value for name, value in match.groupdict().items() if value}
     groups.setdefault("name", groups.get("name2", "see the last lines"))
     groups.setdefault("text", "")
@@ -255,7 +255,7 @@ def _finding(saying: Saying, match: re.Match[str], line: str) -> Finding:
     return note(saying.rule, text, "error", next=saying.next, given=None if said_so in text else said_so, line=said_so)
 
 
-def said(situation: Situation) -> Iterator[Finding]:
+def said(situation: RunSituation) -> Iterator[Finding]:
     """Say what the failing rank's message, its last lines and the batch script's output mean: one cause.
 
     Resources that ran out count wherever they are named; other words count in the message first, since earlier lines

@@ -10,10 +10,10 @@ from pathlib import Path, PurePath
 
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
-from cordee.job.document import EXISTING, FRESH, SELF, Checkpoint
+from cordee.job.document import EXISTING, FRESH, SELF, CheckpointTable
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
-from cordee.job.plan.examination import Examination, Shown
+from cordee.job.plan.examination import Examination, ShownPaths
 from cordee.job.plan.model import Plan
 from cordee.job.scripts import Script, read_script, script_of
 from cordee.runs.checkpoint import Checkpoint as Found
@@ -27,7 +27,7 @@ class CheckpointExamination(Examination):
 
     field = "checkpoint"
 
-    def part(self, shown: Sequence[Shown]) -> tuple[model.CheckpointPolicy, list[Finding]]:
+    def part(self, shown: Sequence[ShownPaths]) -> tuple[model.CheckpointPolicy, list[Finding]]:
         """Return where checkpoints lie."""
         return plan_checkpoint(self.loaded.job.checkpoint, self.loaded.folder, self.run_folder), []
 
@@ -43,8 +43,8 @@ def keep_checkpoints(folder: RunFolder, loaded: LoadedJob, plan: Plan) -> tuple[
     return path, owners_folder(Path(path))
 
 
-def plan_checkpoint(document: Checkpoint | None, folder: Path, run_folder: Path) -> model.CheckpointPolicy:
-    declared = document or Checkpoint()
+def plan_checkpoint(document: CheckpointTable | None, folder: Path, run_folder: Path) -> model.CheckpointPolicy:
+    declared = document or CheckpointTable()
     path = folder / declared.path if declared.path is not None else run_folder / "checkpoints"
     there = find_checkpoints(path, declared.pattern) if declared.path is not None else []
     return model.CheckpointPolicy(
@@ -61,7 +61,7 @@ def plan_checkpoint(document: Checkpoint | None, folder: Path, run_folder: Path)
     )
 
 
-def _begin(declared: Checkpoint, folder: Path, there: list[Found]) -> model.Begin | None:
+def _begin(declared: CheckpointTable, folder: Path, there: list[Found]) -> model.BeginFrom | None:
     """Return what the run begins from by an explicit word; empty `checkpoints` when there is nothing of the kind."""
     given = declared.begin
     if given in (None, FRESH):
@@ -71,7 +71,7 @@ def _begin(declared: Checkpoint, folder: Path, there: list[Found]) -> model.Begi
         one = checkpoint_at(place) if _is_checkpoint(place, declared.pattern) else None
         there = [one] if one is not None else find_checkpoints(place, declared.pattern)
     there = sorted(there, key=lambda found: (-1 if found.step is None else found.step, found.mtime_ns))
-    return model.Begin(given=given, checkpoints={found.path: found.mtime_ns for found in there})
+    return model.BeginFrom(given=given, checkpoints={found.path: found.mtime_ns for found in there})
 
 
 def _is_checkpoint(place: Path, pattern: str) -> bool:

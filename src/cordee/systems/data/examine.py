@@ -13,15 +13,15 @@ from cordee.backends import abilities
 from cordee.core.errors import CordeeError
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size
-from cordee.job.findings import Saying
+from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
-from cordee.job.plan.examination import Contribution, Examination, Shown
+from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.job.plan.examine_storage import local_kind
 from cordee.job.profile import StorageTier
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.systems.data.catalogue import Located, known_as, locate, located, tier_of
-from cordee.systems.data.look import Look, look
+from cordee.systems.data.look import DataLook, look
 from cordee.systems.data.look_store import look_in_store
 from cordee.systems.data.node.read.naming import data_variable
 from cordee.systems.data.node.shards.index import INDEX_NAME
@@ -44,19 +44,19 @@ class DataExamination(Examination):
     def contribute(self) -> Contribution:
         """Bring each data set's place into a variable, and before the eyes of ranks in a container."""
         self._planned, findings = plan_data(self.loaded)
-        shown: tuple[Shown, ...] = ()
+        shown: tuple[ShownPaths, ...] = ()
         if self.loaded.job.environment:
             shown = tuple(shown_of(one) for one in self._planned)
         return Contribution(shown, {one.variable: one.place for one in self._planned}, findings)
 
-    def part(self, shown: Sequence[Shown]) -> tuple[tuple[model.DataSet, ...], list[Finding]]:
+    def part(self, shown: Sequence[ShownPaths]) -> tuple[tuple[model.DataSet, ...], list[Finding]]:
         """Return the data sets as they were found."""
         return self._planned, []
 
 
-def shown_of(data: model.DataSet) -> Shown:
+def shown_of(data: model.DataSet) -> ShownPaths:
     """Return the paths of the host that hold a data set: its own, and where its shards lie; none for an object store."""
-    return Shown(f"the data set {data.name}", f"data.{data.name}.from", tuple(_places(data)))
+    return ShownPaths(f"the data set {data.name}", f"data.{data.name}.from", tuple(_places(data)))
 
 
 def _places(data: model.DataSet) -> list[str]:
@@ -82,7 +82,7 @@ def plan_data(loaded: LoadedJob) -> tuple[tuple[model.DataSet, ...], list[Findin
 
     One that cannot be had is left out: then one of the findings is an error.
     """
-    saying = Saying(loaded)
+    saying = JobFindings(loaded)
     planned: dict[str, model.DataSet] = {}
     for name, given in loaded.job.data.items():
         key, variable = f"data.{name}", data_variable(name)
@@ -118,7 +118,7 @@ def plan_data(loaded: LoadedJob) -> tuple[tuple[model.DataSet, ...], list[Findin
     return tuple(planned.values()), saying.findings
 
 
-def _on_the_nodes_alone(loaded: LoadedJob, source: str, key: str, saying: Saying) -> bool:
+def _on_the_nodes_alone(loaded: LoadedJob, source: str, key: str, saying: JobFindings) -> bool:
     """Return whether a path that is not here lies on a tier that every node has for itself; then that is said."""
     tier = tier_of(source, loaded.cluster) if os.path.isabs(source) else None
     if tier is None or tier[1].kind == "shared" or not abilities(loaded.cluster.scheduler).several_machines:
@@ -131,22 +131,22 @@ def _on_the_nodes_alone(loaded: LoadedJob, source: str, key: str, saying: Saying
 class _Examined:
     """One data set that was located, looked at once."""
 
-    def __init__(self, loaded: LoadedJob, name: str, found: Located, saying: Saying) -> None:
+    def __init__(self, loaded: LoadedJob, name: str, found: Located, saying: JobFindings) -> None:
         self._loaded, self._name, self._found, self._saying = loaded, name, found, saying
         self._key = f"data.{name}.from"
         self._tier = tier_of(found.place, loaded.cluster, found.shared.tier if found.shared else None)
         self._look = self._looked()
 
-    def _looked(self) -> Look:
+    def _looked(self) -> DataLook:
         place = self._found.place
         if not self._found.remote:
-            return look(place) if _is_here(place) else Look("unknown", whole=False)
+            return look(place) if _is_here(place) else DataLook("unknown", whole=False)
         try:
             return look_in_store(place)
         except CordeeError as error:
             text = f"whether the data set {self._name} is there cannot be seen from here: {error.text}"
             self._saying.warn(self._key, "data-unseen", text, given=error.given, next=error.next)
-            return Look("object store", whole=False)
+            return DataLook("object store", whole=False)
 
     def planned(self) -> model.DataSet:
         """Return what the plan keeps."""

@@ -34,7 +34,7 @@ _BESIDE = (".json", ".md", ".txt", ".csv", ".bin", ".index", ".partial")
 
 
 @dataclass(frozen=True)
-class Look:
+class DataLook:
     """What was seen of a data set.
 
     Attributes:
@@ -65,7 +65,7 @@ class Look:
 
 
 @dataclass
-class Seen:
+class SeenFiles:
     """Names and sizes of the files that were looked at."""
 
     files: int = 0
@@ -90,13 +90,13 @@ class Seen:
         self.unused_since = used if self.unused_since is None else min(used, self.unused_since)
 
 
-def look(place: str, most: int = MOST_ENTRIES) -> Look:
+def look(place: str, most: int = MOST_ENTRIES) -> DataLook:
     """Return what lies at a place, after looking at no more than `most` names; an address is not asked.
 
     What cannot be read is said in `fault`, never raised.
     """
     if "://" in place:
-        return Look("object store", whole=False)
+        return DataLook("object store", whole=False)
     try:
         if os.path.isdir(place):
             return _folder(place, most)
@@ -104,12 +104,12 @@ def look(place: str, most: int = MOST_ENTRIES) -> Look:
             return _files([f"{place}.idx", f"{place}.bin"], "tokens")
         return _file(place)
     except OSError as error:
-        return Look("unknown", whole=False, fault=f"it cannot be read: {error.strerror}")
+        return DataLook("unknown", whole=False, fault=f"it cannot be read: {error.strerror}")
 
 
-def _file(path: str) -> Look:
+def _file(path: str) -> DataLook:
     if not stat.S_ISREG(os.stat(path).st_mode):
-        return Look("unknown", whole=False, fault="it is neither a file nor a folder")
+        return DataLook("unknown", whole=False, fault="it is neither a file nor a folder")
     with open(path, "rb", opener=regular) as file:
         begin = file.read(len(MAGIC))
     if begin == MAGIC:
@@ -127,16 +127,16 @@ def kind_of_file(path: str) -> str:
     return _SUFFIXES.get(os.path.splitext(name)[1], "file")
 
 
-def _folder(path: str, most: int) -> Look:
+def _folder(path: str, most: int) -> DataLook:
     index = os.path.join(path, INDEX_NAME)
     if os.path.isfile(index):
         return _packed(index)
-    seen = Seen()
+    seen = SeenFiles()
     for entry in _entries(path, most, seen):
         seen.add(entry.name)
         if seen.sized < _MOST_SIZED:
             seen.size(entry.stat(follow_symlinks=False))
-    return Look(
+    return DataLook(
         kind_of(path, seen),
         files=seen.files,
         bytes=seen.bytes,
@@ -146,7 +146,7 @@ def _folder(path: str, most: int) -> Look:
     )
 
 
-def _entries(path: str, most: int, seen: Seen) -> Iterator[os.DirEntry[str]]:
+def _entries(path: str, most: int, seen: SeenFiles) -> Iterator[os.DirEntry[str]]:
     """Yield files, the upper folders first; a folder that cannot be read is left out, and then the look is not whole."""
     folders, names = deque([path]), 0
     while folders:
@@ -170,7 +170,7 @@ def _entries(path: str, most: int, seen: Seen) -> Iterator[os.DirEntry[str]]:
                     yield entry
 
 
-def kind_of(path: str, seen: Seen) -> str:
+def kind_of(path: str, seen: SeenFiles) -> str:
     """Return the kind of a folder, by the names in it."""
     if path.rstrip("/").endswith(".zarr") or _ZARR & seen.names:
         return "zarr"
@@ -183,13 +183,13 @@ def kind_of(path: str, seen: Seen) -> str:
     return _SUFFIXES.get(suffix, "files") if 2 * count > data.total() else "files"
 
 
-def _packed(index: str) -> Look:
+def _packed(index: str) -> DataLook:
     """Return what the index says; its own age stands for that of the shards."""
     folder = os.path.dirname(os.path.abspath(index))
     try:
         header = read_header(index)
     except CorruptDataError as error:
-        return Look("packed", whole=False, fault=error.text)
+        return DataLook("packed", whole=False, fault=error.text)
     root = str(header["root"])
     place = root if "://" in root else os.path.normpath(os.path.join(folder, root))
     shards, fault, age = header["shards"], "", os.stat(index)
@@ -204,7 +204,7 @@ def _packed(index: str) -> Look:
             fault = f"its shard {shard['name']} has {found.st_size} bytes, the index says {shard['bytes']}"
             break
         unused_since = min(unused_since, max(found.st_mtime, found.st_atime))
-    return Look(
+    return DataLook(
         "packed",
         files=len(shards) + 1,
         bytes=header["bytes"],
@@ -217,7 +217,7 @@ def _packed(index: str) -> Look:
     )
 
 
-def _files(paths: list[str], kind: str) -> Look:
+def _files(paths: list[str], kind: str) -> DataLook:
     found = [os.stat(path) for path in paths]
     used = min(max(one.st_mtime, one.st_atime) for one in found)
-    return Look(kind, len(found), sum(one.st_size for one in found), len(found), unused_since=used)
+    return DataLook(kind, len(found), sum(one.st_size for one in found), len(found), unused_since=used)

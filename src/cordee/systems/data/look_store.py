@@ -7,17 +7,17 @@ from itertools import islice
 from typing import Any
 
 from cordee.core.errors import CorruptDataError
-from cordee.systems.data.look import Look, Seen, kind_of, kind_of_file
+from cordee.systems.data.look import DataLook, SeenFiles, kind_of, kind_of_file
 from cordee.systems.data.node.shards.index import INDEX_NAME, header_of
-from cordee.systems.data.stores import Patience, Store, Stored, open_store
+from cordee.systems.data.stores import ObjectStore, Patience, Stored, open_store
 from cordee.systems.data.stores.patience import VARIABLE
-from cordee.systems.data.stores.refusals import NotThere
+from cordee.systems.data.stores.refusals import NoSuchObject
 
 MOST_NAMES = 1000
 IMPATIENT = Patience(total_s=5.0, tries=2, connect_s=2.0, stall_s=3.0)
 
 
-def look_in_store(address: str) -> Look:
+def look_in_store(address: str) -> DataLook:
     """Return what lies at an address, after at most five requests; `nothing` is a kind of its own.
 
     Raises:
@@ -31,20 +31,20 @@ def look_in_store(address: str) -> Look:
         if index is not None:
             return _packed(store, index, listed)
         return _objects(address, listed) if listed else _one_object(address)
-    except NotThere as error:
-        return Look("nothing", fault=error.text)
+    except NoSuchObject as error:
+        return DataLook("nothing", fault=error.text)
 
 
-def _opened(address: str) -> Store:
+def _opened(address: str) -> ObjectStore:
     return open_store(address, None if os.environ.get(VARIABLE) else IMPATIENT)
 
 
-def _packed(store: Store, index: Stored, listed: list[Stored]) -> Look:
+def _packed(store: ObjectStore, index: Stored, listed: list[Stored]) -> DataLook:
     try:
         header = header_of(_Reading(store, index), store.path(INDEX_NAME), index.bytes)
     except CorruptDataError as error:
-        return Look("packed", whole=False, fault=error.text)
-    return Look(
+        return DataLook("packed", whole=False, fault=error.text)
+    return DataLook(
         "packed",
         files=len(header["shards"]) + 1,
         bytes=header["bytes"],
@@ -68,27 +68,27 @@ def _missing(header: dict[str, Any], listed: list[Stored]) -> str:
     return ""
 
 
-def _objects(address: str, listed: list[Stored]) -> Look:
-    seen = Seen()
+def _objects(address: str, listed: list[Stored]) -> DataLook:
+    seen = SeenFiles()
     for stored in listed:
         seen.add(stored.name.rpartition("/")[2])
     size, whole = sum(stored.bytes for stored in listed), len(listed) < MOST_NAMES
-    return Look(kind_of(address, seen), files=len(listed), bytes=size, sized=len(listed), whole=whole)
+    return DataLook(kind_of(address, seen), files=len(listed), bytes=size, sized=len(listed), whole=whole)
 
 
-def _one_object(address: str) -> Look:
+def _one_object(address: str) -> DataLook:
     """Return what an address is below which there is nothing: an object itself, or nothing."""
     folder, _, name = address.rpartition("/")
     found = _opened(folder).look(name) if not folder.endswith("/") else None
     if found is None:
-        return Look("nothing", fault="nothing is there")
-    return Look(kind_of_file(name), files=1, bytes=found.bytes, sized=1)
+        return DataLook("nothing", fault="nothing is there")
+    return DataLook(kind_of_file(name), files=1, bytes=found.bytes, sized=1)
 
 
 class _Reading:
     """An object read from its beginning, as a file is."""
 
-    def __init__(self, store: Store, stored: Stored) -> None:
+    def __init__(self, store: ObjectStore, stored: Stored) -> None:
         self._store, self._stored, self._at = store, stored, 0
 
     def read(self, size: int) -> bytes:

@@ -13,7 +13,7 @@ from cordee.systems.data.look import look
 
 
 @dataclass(frozen=True)
-class Found:
+class SharedDataSet:
     """One shared data set.
 
     Attributes:
@@ -41,17 +41,17 @@ class Found:
         return asdict(self)
 
 
-def shared_datasets(profile: ClusterProfile) -> list[Found]:
+def shared_datasets(profile: ClusterProfile) -> list[SharedDataSet]:
     """Return every data set of the catalogue by name, each after a bounded look; bytes only where all of them were seen."""
     return [_found(name, profile) for name in sorted(profile.datasets)]
 
 
-def _found(name: str, profile: ClusterProfile) -> Found:
+def _found(name: str, profile: ClusterProfile) -> SharedDataSet:
     where = located(name, profile)
     shared = profile.datasets[name]
     seen, tier = look(where.place), tier_of(where.place, profile, shared.tier)
     fault = seen.fault if where.remote else _unreadable(where.place) or seen.fault
-    return Found(
+    return SharedDataSet(
         name=name,
         path=where.place,
         kind=seen.kind,

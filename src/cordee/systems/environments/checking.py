@@ -21,12 +21,12 @@ from cordee.systems.environments.images.enroot import image_warnings
 from cordee.systems.environments.images.errors import ImageError, StoreError
 from cordee.systems.environments.images.locate import locate
 from cordee.systems.environments.images.squash import read_superblock
-from cordee.systems.environments.images.store import Store
+from cordee.systems.environments.images.store import ImageStore
 from cordee.systems.environments.inside import has_folder
 from cordee.systems.environments.node.choose import PREFERENCE
-from cordee.systems.environments.node.document import SQUASHFS_FLAG, Environment, Root
+from cordee.systems.environments.node.document import SQUASHFS_FLAG, ContainerRoot, Environment
 from cordee.systems.environments.node.engines import ENGINES, find_engine
-from cordee.systems.environments.node.engines._base import Missing
+from cordee.systems.environments.node.engines._base import MissingCapability
 
 SCHEMA = "cordee.environment-check/1"
 # The engine of sites that enter an environment by an option of srun: what it needs is on their nodes.
@@ -60,7 +60,7 @@ class Checked:
         return {"schema": SCHEMA, "valid": True, "runnable": self.runnable, "engine": self.engine, "findings": findings}
 
 
-def check(resolved: Resolved, store: Store, engine: str | None = None) -> Checked:
+def check(resolved: Resolved, store: ImageStore, engine: str | None = None) -> Checked:
     """Return what this machine lacks to run an environment; changes nothing.
 
     Args:
@@ -83,7 +83,7 @@ def check(resolved: Resolved, store: Store, engine: str | None = None) -> Checke
     return Checked(chosen, [*findings, *_hooks(resolved, chosen)])
 
 
-def _image(resolved: Resolved, store: Store) -> tuple[Environment, list[Finding]]:
+def _image(resolved: Resolved, store: ImageStore) -> tuple[Environment, list[Finding]]:
     """Return the environment with its root where it can be had, and what is wrong with its image."""
     environment = resolved.environment
     try:
@@ -189,7 +189,7 @@ def _engine(resolved: Resolved, environment: Environment, name: str | None) -> t
     """Return the engine that can run it, None with what each one lacks: an error of the one that would be taken first."""
     if environment.root is None:
         # What engines need of the machine does not depend on where the image will lie.
-        environment = replace(environment, root=Root("squashfs", environment.image))
+        environment = replace(environment, root=ContainerRoot("squashfs", environment.image))
     if name == STEP:
         text = "the site enters the environment by an option of srun; what that needs is not looked at here"
         return name, [Finding(text, "info", "engine-of-the-site", given=name)]
@@ -206,7 +206,7 @@ def _engine(resolved: Resolved, environment: Environment, name: str | None) -> t
     return None, lacking
 
 
-def _lacks(resolved: Resolved, engine: str, missing: Missing, severity: str) -> Finding:
+def _lacks(resolved: Resolved, engine: str, missing: MissingCapability, severity: str) -> Finding:
     devices = resolved.environment.devices
     keys: Keys = ("devices", devices.index(missing.given)) if missing.given in devices else ()
     origin = resolved.origins.get(keys)

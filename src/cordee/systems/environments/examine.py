@@ -12,10 +12,10 @@ from typing import Any
 from cordee.backends import abilities
 from cordee.core.errors import CordeeError, DocumentError
 from cordee.core.findings import Finding
-from cordee.job.findings import Saying
+from cordee.job.findings import JobFindings
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
-from cordee.job.plan.examination import Examination, Shown
+from cordee.job.plan.examination import Examination, ShownPaths
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.plan import STEP_ENGINE
 from cordee.systems.environments.edf import Resolved
@@ -23,7 +23,7 @@ from cordee.systems.environments.edf.expand import ExpansionError, expand
 from cordee.systems.environments.images import locate, own_store
 from cordee.systems.environments.images.enroot import image_warnings
 from cordee.systems.environments.node.choose import PREFERENCE, choose_engine
-from cordee.systems.environments.node.document import Environment, Mount
+from cordee.systems.environments.node.document import ContainerMount, Environment
 from cordee.systems.environments.node.engines._base import EngineError
 from cordee.systems.environments.prepare import resolve_here
 
@@ -35,7 +35,7 @@ class EnvironmentExamination(Examination):
 
     field = "environment"
 
-    def part(self, shown: Sequence[Shown]) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
+    def part(self, shown: Sequence[ShownPaths]) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
         """Return the environment, None where it cannot be had."""
         return plan_environment(self.loaded, self.run_folder, shown=shown)
 
@@ -44,7 +44,7 @@ def plan_environment(
     loaded: LoadedJob,
     run_folder: Path,
     environ: Mapping[str, str] = os.environ,
-    shown: Sequence[Shown] = (),
+    shown: Sequence[ShownPaths] = (),
 ) -> tuple[model.EnvironmentPlan | None, list[Finding]]:
     """Return the environment that the ranks of a job run in and what is worth saying about it.
 
@@ -57,7 +57,7 @@ def plan_environment(
         shown: what ranks must see of the host: it is mounted at its own paths, read-only, where the engine is ours.
     """
     assert loaded.job.environment
-    saying, site = Saying(loaded), loaded.cluster.environment
+    saying, site = JobFindings(loaded), loaded.cluster.environment
     try:
         name = expand(os.path.expanduser(loaded.job.environment), environ)
     except ExpansionError as error:
@@ -95,7 +95,7 @@ def plan_environment(
     return planned, [*resolved.findings, *saying.findings, *warnings]
 
 
-def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying: Saying) -> model.EnvironmentPlan:
+def _of_the_step(loaded: LoadedJob, resolved: Resolved, run_folder: Path, saying: JobFindings) -> model.EnvironmentPlan:
     """Return the plan for a site that starts agents in the environment itself, by an option of srun."""
     environment, option = resolved.environment, loaded.cluster.environment.step_option
     option = option.replace("{file}", str(resolved.files[-1])).replace("{image}", environment.image)
@@ -122,7 +122,7 @@ def visible(environment: Environment, place: str) -> bool:
     return nearest.target == place or nearest.source == nearest.target
 
 
-def with_shown(environment: Environment, shown: Sequence[Shown], job_folder: Path) -> Environment:
+def with_shown(environment: Environment, shown: Sequence[ShownPaths], job_folder: Path) -> Environment:
     """Return the environment with read-only mounts of what ranks must see and it does not show yet.
 
     What lies in the job's folder is seen with it.
@@ -132,7 +132,7 @@ def with_shown(environment: Environment, shown: Sequence[Shown], job_folder: Pat
     for one in shown:
         for place in one.places:
             if place != "/" and not visible(environment, place) and not _is_below(place, str(job_folder)):
-                environment = replace(environment, mounts=(*environment.mounts, Mount(place, place, ("ro",))))
+                environment = replace(environment, mounts=(*environment.mounts, ContainerMount(place, place, ("ro",))))
     return environment
 
 
@@ -140,7 +140,7 @@ def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _unmounted(environment: Environment, shown: Sequence[Shown], saying: Saying) -> None:
+def _unmounted(environment: Environment, shown: Sequence[ShownPaths], saying: JobFindings) -> None:
     """Name the mounts that are needed where the site enters the environment by itself."""
     for one in shown if environment.image else ():
         missing = [place for place in one.places if not visible(environment, place)]
@@ -151,7 +151,7 @@ def _unmounted(environment: Environment, shown: Sequence[Shown], saying: Saying)
             saying.warn(one.key, "data-not-mounted", text, given=", ".join(missing), next=what)
 
 
-def _engine(loaded: LoadedJob, environment: Environment, saying: Saying) -> str:
+def _engine(loaded: LoadedJob, environment: Environment, saying: JobFindings) -> str:
     """Return the engine that the site names, else the first that this machine can run; nodes elsewhere answer later.
 
     Raises:
@@ -166,7 +166,7 @@ def _engine(loaded: LoadedJob, environment: Environment, saying: Saying) -> str:
     return engine
 
 
-def _mounts(loaded: LoadedJob, environment: Environment, saying: Saying) -> None:
+def _mounts(loaded: LoadedJob, environment: Environment, saying: JobFindings) -> None:
     """Name the sources of mounts that are not there: an error here, a warning where nodes may have them."""
     for mount in environment.mounts:
         if os.path.exists(mount.source):

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
-from cordee.systems.environments.node.document import SQUASHFS_FLAG, Environment, Root
+from cordee.systems.environments.node.document import SQUASHFS_FLAG, ContainerRoot, Environment
 
 # A path of the root, to what is there: `folder`, `file`, the target of a link as `-> target`, None for nothing.
 _Look = Callable[[PurePosixPath], str | None]
@@ -32,12 +32,12 @@ def has_folder(path: str, environment: Environment) -> bool | None:
     for mount in reversed(environment.mounts):
         if below.is_relative_to(mount.target):
             if SQUASHFS_FLAG in mount.flags:
-                return _folder_in(below.relative_to(mount.target), Root("squashfs", mount.source))
+                return _folder_in(below.relative_to(mount.target), ContainerRoot("squashfs", mount.source))
             return os.path.isdir(os.path.join(mount.source, below.relative_to(mount.target)))
     return _folder_in(below.relative_to("/"), environment.root) if environment.root else None
 
 
-def _folder_in(path: PurePosixPath, root: Root) -> bool | None:
+def _folder_in(path: PurePosixPath, root: ContainerRoot) -> bool | None:
     if root.kind != "squashfs":
         return _follow(path, _look_in_folder(root.path if root.kind == "folder" else ""))
     program = shutil.which("unsquashfs")

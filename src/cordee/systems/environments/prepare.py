@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from cordee.systems.environments.edf import Resolved, resolve, search_folders
 from cordee.systems.environments.edf.image import config_in, located_if_here
-from cordee.systems.environments.images.store import Store, own_store
+from cordee.systems.environments.images.store import ImageStore, own_store
 
 if TYPE_CHECKING:
     from cordee.job.profile import EnvironmentSite
 
 
-class Site(Protocol):
+class SiteFolders(Protocol):
     """What is used of a cluster's profile: its folders of EDFs and of images."""
 
     @property
@@ -38,14 +38,14 @@ def site_of(cluster: str, environ: Mapping[str, str] = os.environ) -> Environmen
     return load_cluster(cluster, environ).environment
 
 
-def store_of(site: Site, environ: Mapping[str, str] = os.environ) -> Store:
+def store_of(site: SiteFolders, environ: Mapping[str, str] = os.environ) -> ImageStore:
     """Return the store of images that a person uses on a cluster."""
     return own_store(environ, site.store)
 
 
 def resolve_here(
     name: str,
-    site: Site,
+    site: SiteFolders,
     *,
     cwd: Path | None = None,
     environ: Mapping[str, str] = os.environ,

@@ -13,9 +13,9 @@ from cordee.core.documents.faults import document_error
 from cordee.core.documents.files import read_toml
 from cordee.core.findings import Finding
 from cordee.systems.environments.edf import resolve, search_folders
-from cordee.systems.environments.node.choose import Choice, choose_engine
+from cordee.systems.environments.node.choose import EngineChoice, choose_engine
 from cordee.systems.environments.node.document import Environment
-from cordee.systems.environments.node.engines._base import Launch
+from cordee.systems.environments.node.engines._base import EngineLaunch
 
 SHELL = "/bin/sh"
 
@@ -30,7 +30,7 @@ class SiteWords:
 
 
 @dataclass(frozen=True)
-class Start:
+class StartCommand:
     """A command line that is ready to be executed.
 
     Attributes:
@@ -42,7 +42,7 @@ class Start:
 
     argv: list[str]
     env: dict[str, str]
-    choice: Choice
+    choice: EngineChoice
     environment: Environment
     findings: tuple[Finding, ...]
 
@@ -74,7 +74,7 @@ def start(
     lenient: bool = False,
     terminal: bool = False,
     environ: Mapping[str, str] = os.environ,
-) -> Start:
+) -> StartCommand:
     """Return the command line that runs `argv` in the environment of an EDF.
 
     Args:
@@ -109,8 +109,8 @@ def start(
     if not environment.command(words):
         words = (environ.get("SHELL", SHELL) if not environment.image else SHELL,) if terminal else ()
     env = environment.variables(environ)
-    line = choice.engine.argv(environment, Launch(words, env, workdir))
-    return Start(line, env, choice, environment, found.findings)
+    line = choice.engine.argv(environment, EngineLaunch(words, env, workdir))
+    return StartCommand(line, env, choice, environment, found.findings)
 
 
 def located(environment: Environment, site: SiteWords, environ: Mapping[str, str] = os.environ) -> Environment:

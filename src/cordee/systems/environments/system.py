@@ -9,5 +9,5 @@ SYSTEM = System(
     tables={"environment": ""},
     examine="cordee.systems.environments.examine:EnvironmentExamination",
     keep="cordee.systems.environments.examine:keep_environment",
-    node_parts={"enclosure": "cordee.systems.environments.node.container:Container"},
+    node_parts={"enclosure": "cordee.systems.environments.node.container:NodeContainer"},
 )

@@ -10,13 +10,13 @@ from pathlib import Path
 import cordee
 from cordee.core.errors import UsageError
 from cordee.systems.score.baseline import WORKLOAD, Baseline, read_baseline
-from cordee.systems.score.judge import Judgement, incomparable, judge
+from cordee.systems.score.judge import BaselineJudgement, incomparable, judge
 from cordee.systems.score.load import load
 from cordee.systems.score.observe import Observation, observe
 from cordee.systems.score.result import Caps, Saturation
 from cordee.systems.score.roofs import CapsTable, read_caps
 from cordee.systems.score.score import score
-from cordee.systems.score.trace import Trace
+from cordee.systems.score.trace import ScoreTrace
 
 
 def make_baseline(
@@ -85,8 +85,8 @@ def open_baseline(what: str, caps: CapsTable | None = None) -> Baseline:
 
 
 def judge_trace(
-    trace: Trace, saturation: Saturation, baseline: Baseline, workload: str = "", *, anyway: bool = False
-) -> Judgement:
+    trace: ScoreTrace, saturation: Saturation, baseline: Baseline, workload: str = "", *, anyway: bool = False
+) -> BaselineJudgement:
     """Return whether a run is worse than a baseline, scored by the same caps as the baseline was.
 
     Args:
@@ -106,7 +106,7 @@ def judge_trace(
     return judge(now, baseline, anyway=anyway)
 
 
-def _observed(trace: Trace, saturation: Saturation, workload: str) -> Observation:
+def _observed(trace: ScoreTrace, saturation: Saturation, workload: str) -> Observation:
     if saturation.shares.score is None:
         raise UsageError(
             f"there is no score to compare: {', '.join(saturation.confidence_reasons)}",

@@ -47,7 +47,7 @@ _LEAST = 0.5  # a kernel that reaches less of the pipe that it was written for d
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCap:
     """One cap of one GPU: `value` is None where it cannot be said, and `text` why."""
 
     cap: str
@@ -62,7 +62,7 @@ class Measured:
 class Calibration:
     """What was measured, and the caps by model that come of it: the median over the GPUs of a model."""
 
-    measured: list[Measured]
+    measured: list[MeasuredCap]
     caps: dict[str, dict[str, float]]
     place: dict[str, Any]
 
@@ -100,7 +100,7 @@ def calibrate(seconds: float, python: str = sys.executable, say: Callable[[str],
         ) from None
     place = {**this_place(), "host": socket.gethostname(), "driver": driver_version(), **seen}
     wanted = truths("gpu", ",".join(name for name, _ in WORKLOADS.values()))
-    failed: list[Measured] = []
+    failed: list[MeasuredCap] = []
     with tempfile.TemporaryDirectory(prefix="cordee-calibration-") as folder:
         for gpu in seen["gpus"]:
             conduct = Conduct(Path(folder) / gpu["uuid"], seconds / len(wanted), _INTERVAL_S, python, place)
@@ -111,12 +111,12 @@ def calibrate(seconds: float, python: str = sys.executable, say: Callable[[str],
                     judged = conduct.run(truth)
                     if not (conduct.folder / truth.name / DOCUMENT).is_file():
                         cap = _cap_of(truth.name) or truth.name
-                        failed.append(Measured(cap, gpu["uuid"], gpu["model"], None, 0, judged.text))
+                        failed.append(MeasuredCap(cap, gpu["uuid"], gpu["model"], None, 0, judged.text))
         return caps_of_recordings(Path(folder), place, failed)
 
 
 def caps_of_recordings(
-    folder: Path, place: Mapping[str, Any] | None = None, failed: Sequence[Measured] = ()
+    folder: Path, place: Mapping[str, Any] | None = None, failed: Sequence[MeasuredCap] = ()
 ) -> Calibration:
     """Return the caps that recordings of labelled workloads below a folder show; nothing is run.
 
@@ -127,7 +127,7 @@ def caps_of_recordings(
     Raises:
         UsageError: there are none, or none of the caps could be measured; says why.
     """
-    measured: list[Measured] = list(failed)
+    measured: list[MeasuredCap] = list(failed)
     about: dict[str, Any] = dict(place or {})
     for path in sorted(folder.rglob(DOCUMENT)):
         truth, document = read_document(path.parent)
@@ -173,7 +173,7 @@ def steady_median(values: np.ndarray) -> tuple[float | None, str]:
     return float(median), ""
 
 
-def _measure(cap: str, folder: Path, document: dict[str, Any]) -> list[Measured]:
+def _measure(cap: str, folder: Path, document: dict[str, Any]) -> list[MeasuredCap]:
     """Return a cap as each GPU of a recording shows it."""
     import numpy as np
 
@@ -181,18 +181,18 @@ def _measure(cap: str, folder: Path, document: dict[str, Any]) -> list[Measured]
     try:
         trace = load(folder)
     except CordeeError as error:
-        return [Measured(cap, "", "", None, 0, error.text)]
+        return [MeasuredCap(cap, "", "", None, 0, error.text)]
     values = trace.load(metric)
     if values is None or not np.isfinite(values).any():
         why = trace.missing.get(metric) or f"{trace.source} does not measure {metric}"
-        return [Measured(cap, device.key, device.model, None, 0, why) for device in trace.devices]
+        return [MeasuredCap(cap, device.key, device.model, None, 0, why) for device in trace.devices]
     steady = (trace.times >= document["began"] + _SETTLING_S) & (trace.times <= document["ended"] - trace.cadence_s)
     found = []
     for at, device in enumerate(trace.devices):
         value, text = steady_median(values[steady, at])
         if device.parent and value is not None:
             value, text = None, "an instance of a GPU (MIG) has caps of its own: calibrate the whole GPU"
-        found.append(Measured(cap, device.key, device.model, value, int(steady.sum()), text))
+        found.append(MeasuredCap(cap, device.key, device.model, value, int(steady.sum()), text))
     return found
 
 

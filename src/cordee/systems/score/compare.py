@@ -53,7 +53,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Pair:
+class JobPair:
     """A job against the first one.
 
     Attributes:
@@ -78,25 +78,25 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class JobComparison:
     """Each job against the first one, in the order in which they were given."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[JobPair, ...]
 
 
-def compare(results: Sequence[Saturation]) -> Comparison:
+def compare(results: Sequence[Saturation]) -> JobComparison:
     """Return what moved from the first job to each of the others.
 
     Args:
         results: two scorings or more; with fewer there is nothing to compare.
     """
     if len(results) < 2:
-        return Comparison(())
+        return JobComparison(())
     draws = [_draws(result, seed) for seed, result in enumerate(results)]
     pairs = (
         _pair(results[0], after, draws[0], draw) for after, draw in zip(results[1:], draws[1:], strict=True)
     )  # fmt: skip
-    return Comparison(tuple(pairs))
+    return JobComparison(tuple(pairs))
 
 
 def split_change(before: Saturation, after: Saturation) -> dict[str, float]:
@@ -119,7 +119,9 @@ def split_change(before: Saturation, after: Saturation) -> dict[str, float]:
     return found
 
 
-def _pair(before: Saturation, after: Saturation, first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> Pair:
+def _pair(
+    before: Saturation, after: Saturation, first: dict[str, np.ndarray], second: dict[str, np.ndarray]
+) -> JobPair:
     names = ("score", *PARTS)
     shares = [
         _moved(name, getattr(before.shares, name), getattr(after.shares, name), first, second) for name in names
@@ -131,7 +133,7 @@ def _pair(before: Saturation, after: Saturation, first: dict[str, np.ndarray], s
     classes.sort(key=lambda moved: -abs(moved.change or 0.0))
     others = [Moved("energy_joules", before.energy_joules, after.energy_joules)]
     others += [Moved(name, before.rates.get(name), after.rates.get(name)) for name in {**before.rates, **after.rates}]
-    return Pair(
+    return JobPair(
         before.job.name,
         after.job.name,
         _against(before, after),

@@ -7,27 +7,31 @@ from typing import Any
 
 import numpy as np
 
-from cordee.systems.score.samples import Group
-from cordee.systems.score.trace import Device
+from cordee.systems.score.samples import SampleGroup
+from cordee.systems.score.trace import ScoredDevice
 from cordee.telemetry.node.recording import Recorder
 
 # Names of what is scored of cores; no source has them, they are made here.
 GRAPHICS, SM, SOL = "cores_in_use_ratio", "cores_busy_ratio", "cores_instructions_ratio"
 
 
-def core_devices(ranks: Group, node_of: dict[int, str]) -> list[Device]:
+def core_devices(ranks: SampleGroup, node_of: dict[int, str]) -> list[ScoredDevice]:
     """Return one device for each node that has ranks."""
     from cordee.telemetry.store.grids import natural
 
     nodes = sorted(set(node_of.values()), key=natural)
     return [
-        Device(node, node, at, "cores", tuple(sorted(rank for rank, of in node_of.items() if of == node)))
+        ScoredDevice(node, node, at, "cores", tuple(sorted(rank for rank, of in node_of.items() if of == node)))
         for at, node in enumerate(nodes)
     ]
 
 
 def core_loader(
-    ranks: Group, node_of: dict[int, str], devices: list[Device], facts: dict[str, Any], recorders: list[Recorder]
+    ranks: SampleGroup,
+    node_of: dict[int, str],
+    devices: list[ScoredDevice],
+    facts: dict[str, Any],
+    recorders: list[Recorder],
 ) -> Callable[[str], np.ndarray | None]:
     """Return the loader of a trace of cores: float32 [time, node], None for what cores do not have.
 
@@ -63,7 +67,7 @@ def core_loader(
     return load_metric
 
 
-def _over_nodes(ranks: Group, columns: list[list[int]]) -> np.ndarray:
+def _over_nodes(ranks: SampleGroup, columns: list[list[int]]) -> np.ndarray:
     """Return the cores in use [time, node]: a rank counts 0 before its first sample and after its last."""
     values = ranks.load("cpu_cores_ratio")
     assert values is not None
@@ -75,7 +79,7 @@ def _over_nodes(ranks: Group, columns: list[list[int]]) -> np.ndarray:
     return np.stack(of_nodes, axis=1)
 
 
-def _cores(ranks: Group, shares: np.ndarray | None, column: list[int], given: dict[int, float]) -> float:
+def _cores(ranks: SampleGroup, shares: np.ndarray | None, column: list[int], given: dict[int, float]) -> float:
     """Return the cores of a node's ranks together, NaN when that is not known."""
     total = 0.0
     for at in column:

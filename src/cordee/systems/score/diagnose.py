@@ -9,13 +9,13 @@ import numpy as np
 
 from cordee.systems.score.evidence import asked, evidence, percent, unknown_evidence
 from cordee.systems.score.longest_stretch import Scene, longest
-from cordee.systems.score.result import CLASSES, UNKNOWN, Diagnosis, Windows
-from cordee.systems.score.rules import Choice, Rule, choose
+from cordee.systems.score.result import CLASSES, UNKNOWN, Diagnosis, ScoreWindows
+from cordee.systems.score.rules import RuleChoice, ScoreRule, choose
 
 if TYPE_CHECKING:
     from cordee.systems.score.identity import Levels
-    from cordee.systems.score.trace import Trace
-    from cordee.systems.score.windows import Cut
+    from cordee.systems.score.trace import ScoreTrace
+    from cordee.systems.score.windows import WindowCut
 
 _UNKNOWN_ADVICE = (
     "Use a source that measures more: on NVIDIA Hopper and newer NVML's GPM metrics need no daemon (`cordee record --help`).",
@@ -30,7 +30,7 @@ class Diagnosed:
         weight: float64 [window, device], measured seconds of each window, an instance counting by its share of the GPU.
     """
 
-    def __init__(self, windows: Windows, causes: list[Diagnosis], weight: np.ndarray) -> None:
+    def __init__(self, windows: ScoreWindows, causes: list[Diagnosis], weight: np.ndarray) -> None:
         self.windows, self.causes, self.weight = windows, causes, weight
         columns = weight.shape[1]
         seconds = [np.where(windows.classes == at, weight, 0.0).sum(axis=0) for at in (*range(len(CLASSES)), -1)]
@@ -58,7 +58,7 @@ class Diagnosed:
 
 
 def diagnose(
-    trace: Trace, levels: Levels, features: Mapping[str, np.ndarray], cut: Cut, rules: Sequence[Rule]
+    trace: ScoreTrace, levels: Levels, features: Mapping[str, np.ndarray], cut: WindowCut, rules: Sequence[ScoreRule]
 ) -> Diagnosed:
     """Return classes and causes.
 
@@ -75,7 +75,7 @@ def diagnose(
     index = np.array([*(CLASSES.index(rule.name) for rule in of_kind), -1], dtype=np.int8)
     classes = index[choice.chosen]
     classes[weight <= 0] = -1
-    windows = Windows(cut.starts, cut.length_s, classes, dict(features))
+    windows = ScoreWindows(cut.starts, cut.length_s, classes, dict(features))
     scene = Scene(trace, windows, weight)
     causes = [_cause(scene, name, at, of_kind, choice) for at, name in enumerate(CLASSES)]
     causes.append(_unknown(scene, of_kind, choice, index))
@@ -90,7 +90,7 @@ def weighted_mean(values: np.ndarray, weight: np.ndarray) -> float:
     return float((values[there] * weight[there]).sum()) / total if total > 0 else float("nan")
 
 
-def _cause(scene: Scene, name: str, at: int, rules: Sequence[Rule], choice: Choice) -> Diagnosis | None:
+def _cause(scene: Scene, name: str, at: int, rules: Sequence[ScoreRule], choice: RuleChoice) -> Diagnosis | None:
     cells = (scene.windows.classes == at) & (scene.weight > 0)
     total = float(scene.weight.sum())
     if total <= 0 or not cells.any():
@@ -107,7 +107,7 @@ def _cause(scene: Scene, name: str, at: int, rules: Sequence[Rule], choice: Choi
     return Diagnosis(name, share, rule.title, said, rule.advice, _gain(scene, cells, rule), spot.document())
 
 
-def _unknown(scene: Scene, rules: Sequence[Rule], choice: Choice, index: np.ndarray) -> Diagnosis | None:
+def _unknown(scene: Scene, rules: Sequence[ScoreRule], choice: RuleChoice, index: np.ndarray) -> Diagnosis | None:
     cells = (scene.windows.classes < 0) & (scene.weight > 0)
     total = float(scene.weight.sum())
     if total <= 0 or not cells.any():
@@ -124,7 +124,7 @@ def _unknown(scene: Scene, rules: Sequence[Rule], choice: Choice, index: np.ndar
     return Diagnosis(UNKNOWN, share, "cannot be told from what was measured", tuple(said), _UNKNOWN_ADVICE)
 
 
-def _gain(scene: Scene, cells: np.ndarray, rule: Rule) -> float | None:
+def _gain(scene: Scene, cells: np.ndarray, rule: ScoreRule) -> float | None:
     """Return Amdahl's bound: these windows shrink to what the rule's gain feature says is work, all others stay.
 
     Where the waits for input were logged no more than those can go.

@@ -7,7 +7,7 @@ from typing import Any
 
 from cordee.core.stats import finite_document
 from cordee.core.units import utc_text
-from cordee.systems.score.result import CLASSES, SCHEMA, UNKNOWN, Part, Saturation, Shares
+from cordee.systems.score.result import CLASSES, SCHEMA, UNKNOWN, Saturation, ScorePart, ScoreShares
 
 
 def document(saturation: Saturation) -> dict[str, Any]:
@@ -56,15 +56,15 @@ def document(saturation: Saturation) -> dict[str, Any]:
     return clean
 
 
-def _shares(shares: Shares) -> dict[str, Any]:
+def _shares(shares: ScoreShares) -> dict[str, Any]:
     return asdict(shares)
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: ScorePart) -> dict[str, Any]:
     return {**_shares(part.shares), "classes": part.classes, "means": part.means}
 
 
-def _device(part: Part) -> dict[str, Any]:
+def _device(part: ScorePart) -> dict[str, Any]:
     about = asdict(part.device) if part.device is not None else {}
     about.pop("key", None)
     return {"device": part.key, **about, **_part(part)}

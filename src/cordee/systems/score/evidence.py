@@ -13,15 +13,15 @@ from cordee.systems.score.features import FEATURES
 from cordee.systems.score.longest_stretch import Scene, Spot
 
 if TYPE_CHECKING:
-    from cordee.systems.score.rules import Rule
-    from cordee.systems.score.trace import Device
+    from cordee.systems.score.rules import ScoreRule
+    from cordee.systems.score.trace import ScoredDevice
 
 _SHOWN = 6
 _NEVER = 0.02
 _RESTS, _CALM = 0.6, 0.3
 
 
-def evidence(spot: Spot, cells: np.ndarray, rule: Rule) -> list[str]:
+def evidence(spot: Spot, cells: np.ndarray, rule: ScoreRule) -> list[str]:
     """Return sentences on the windows that a rule took.
 
     Args:
@@ -47,12 +47,12 @@ def evidence(spot: Spot, cells: np.ndarray, rule: Rule) -> list[str]:
     return said
 
 
-def asked(rule: Rule) -> list[str]:
+def asked(rule: ScoreRule) -> list[str]:
     """Return the features that a rule asks about, after use and SMs."""
     return list(dict.fromkeys(["graphics", "sm", *(name for condition in rule.when for name in condition.features)]))
 
 
-def unknown_evidence(scene: Scene, cells: np.ndarray, rules: Sequence[Rule], undecided: np.ndarray) -> list[str]:
+def unknown_evidence(scene: Scene, cells: np.ndarray, rules: Sequence[ScoreRule], undecided: np.ndarray) -> list[str]:
     """Return sentences on windows without a class: which rule could not be decided, for want of which features."""
     total = float(scene.weight[cells].sum())
     found = []
@@ -70,7 +70,7 @@ def unknown_evidence(scene: Scene, cells: np.ndarray, rules: Sequence[Rule], und
     return [text for _, text in sorted(found, reverse=True)[:3]]
 
 
-def named(device: Device, kind: str) -> str:
+def named(device: ScoredDevice, kind: str) -> str:
     """Return a device as a person would call it: `GPU 1 of n0 (rank 3)`."""
     place = f" of {device.node}" if device.node and device.key != device.node else ""
     if kind == "cpu":

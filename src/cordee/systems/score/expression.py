@@ -34,25 +34,25 @@ _ALLOWED = "numbers, features, + - * /, max, min, known, comparisons, and, or, n
 
 
 @dataclass(frozen=True)
-class Truth:
+class ConditionTruth:
     """Where a condition is true, and where it is false; where it is neither it cannot be said. Boolean arrays of one shape."""
 
     true: np.ndarray
     false: np.ndarray
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], value: bool) -> Truth:
+    def of(cls, shape: tuple[int, ...], value: bool) -> ConditionTruth:
         """Return a condition that has one value everywhere."""
         return cls(np.full(shape, value), np.full(shape, not value))
 
-    def __and__(self, other: Truth) -> Truth:
-        return Truth(self.true & other.true, self.false | other.false)
+    def __and__(self, other: ConditionTruth) -> ConditionTruth:
+        return ConditionTruth(self.true & other.true, self.false | other.false)
 
-    def __or__(self, other: Truth) -> Truth:
-        return Truth(self.true | other.true, self.false & other.false)
+    def __or__(self, other: ConditionTruth) -> ConditionTruth:
+        return ConditionTruth(self.true | other.true, self.false & other.false)
 
-    def __invert__(self) -> Truth:
-        return Truth(self.false, self.true)
+    def __invert__(self) -> ConditionTruth:
+        return ConditionTruth(self.false, self.true)
 
 
 class Condition:
@@ -83,7 +83,7 @@ class Condition:
     def __str__(self) -> str:
         return self.text
 
-    def evaluate(self, features: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> Truth:
+    def evaluate(self, features: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> ConditionTruth:
         """Return where it holds; a feature that is not there was not measured.
 
         Args:
@@ -92,7 +92,7 @@ class Condition:
         with np.errstate(invalid="ignore", divide="ignore"):
             return self._truth(self._tree, features, shape)
 
-    def _truth(self, node: ast.expr, features: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> Truth:
+    def _truth(self, node: ast.expr, features: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> ConditionTruth:
         if isinstance(node, ast.BoolOp):
             parts = [self._truth(value, features, shape) for value in node.values]
             result = parts[0]
@@ -103,15 +103,15 @@ class Condition:
             return ~self._truth(node.operand, features, shape)
         if isinstance(node, ast.Call):
             known = np.isfinite(self._number(node.args[0], features, shape))
-            return Truth(known, ~known)
+            return ConditionTruth(known, ~known)
         assert isinstance(node, ast.Compare)
-        result = Truth.of(shape, True)
+        result = ConditionTruth.of(shape, True)
         left = self._number(node.left, features, shape)
         for operator, comparator in zip(node.ops, node.comparators, strict=True):
             right = self._number(comparator, features, shape)
             known = np.isfinite(left) & np.isfinite(right)
             holds = _COMPARE[type(operator)](left, right)
-            result = result & Truth(known & holds, known & ~holds)
+            result = result & ConditionTruth(known & holds, known & ~holds)
             left = right
         return result
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from cordee.systems.score.identity import Levels
 from cordee.systems.score.result import Caps
-from cordee.systems.score.windows import Cut
+from cordee.systems.score.windows import WindowCut
 from cordee.telemetry.node.catalogue import WHOLE_MACHINE
 
 if TYPE_CHECKING:
-    from cordee.systems.score.trace import Surroundings, Trace
+    from cordee.systems.score.trace import HostSamples, ScoreTrace
 
 _MB = 1e-6
 _FASTEST_PCIE = 63e9
@@ -74,19 +74,19 @@ FEATURES = {
 class _Reader:
     """Reads means over windows of metrics, around one trace and its windows."""
 
-    trace: Trace
-    cut: Cut
+    trace: ScoreTrace
+    cut: WindowCut
 
     def device(self, metric: str) -> np.ndarray | None:
         values = self.trace.load(metric)
         return None if values is None else self.cut.mean(values)
 
-    def around(self, surroundings: Surroundings | None, metric: str) -> np.ndarray | None:
+    def around(self, surroundings: HostSamples | None, metric: str) -> np.ndarray | None:
         values = None if surroundings is None else surroundings.load(metric)
         return None if values is None else self.cut.mean(values)
 
 
-def window_features(trace: Trace, levels: Levels, caps: Sequence[Caps], cut: Cut) -> dict[str, np.ndarray]:
+def window_features(trace: ScoreTrace, levels: Levels, caps: Sequence[Caps], cut: WindowCut) -> dict[str, np.ndarray]:
     """Return float32 [window, device] by feature; those that nobody measured are left out.
 
     Args:
@@ -132,7 +132,7 @@ def _of_gpus(reader: _Reader, caps: Sequence[Caps]) -> dict[str, np.ndarray | No
     return found
 
 
-def _standstill(found: dict[str, np.ndarray | None], cut: Cut) -> np.ndarray | None:
+def _standstill(found: dict[str, np.ndarray | None], cut: WindowCut) -> np.ndarray | None:
     """Return the seconds of the unbroken stretch around each window in which a device runs kernels that do nothing.
 
     NaN where pipes or memory were not measured and nothing else shows work.
@@ -213,7 +213,7 @@ def _of_nodes(reader: _Reader) -> dict[str, np.ndarray | None]:
     }
 
 
-def _own_waits(trace: Trace, found: dict[str, np.ndarray | None]) -> np.ndarray | None:
+def _own_waits(trace: ScoreTrace, found: dict[str, np.ndarray | None]) -> np.ndarray | None:
     """Return the waits for storage that may be the job's: on a node that tells only those of the whole machine they are
     somebody else's, and so not measured, while the device's ranks read and wrote nothing.
     """
@@ -240,7 +240,7 @@ def _data_wait(reader: _Reader) -> np.ndarray | None:
     return np.repeat(share[:, None], len(reader.trace.devices), axis=1)
 
 
-def _or_whole_node(trace: Trace, rank: Surroundings, columns: list[list[int]]) -> list[list[int]]:
+def _or_whole_node(trace: ScoreTrace, rank: HostSamples, columns: list[list[int]]) -> list[list[int]]:
     """Give a device whose ranks nobody knows, or nobody sampled, all ranks of its node."""
     of_node: dict[str, list[int]] = {}
     for at, key in enumerate(rank.keys):

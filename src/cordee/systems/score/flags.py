@@ -11,11 +11,11 @@ from cordee.core.findings import Finding
 from cordee.core.stats import outliers
 from cordee.systems.score.diagnose import Diagnosed
 from cordee.systems.score.evidence import named, percent
-from cordee.systems.score.result import Part
-from cordee.systems.score.trace import Device
+from cordee.systems.score.result import ScorePart
+from cordee.systems.score.trace import ScoredDevice
 
 if TYPE_CHECKING:
-    from cordee.systems.score.trace import Trace
+    from cordee.systems.score.trace import ScoreTrace
 
 _IN_USE = 0.2
 _GIB = 1 << 30
@@ -23,7 +23,11 @@ _MOST_NAMED = 4
 
 
 def flags(
-    trace: Trace, diagnosed: Diagnosed, devices: Sequence[Part], nodes: Sequence[Part], balance: float | None
+    trace: ScoreTrace,
+    diagnosed: Diagnosed,
+    devices: Sequence[ScorePart],
+    nodes: Sequence[ScorePart],
+    balance: float | None,
 ) -> list[Finding]:
     """Return the findings, the grave ones first.
 
@@ -48,7 +52,7 @@ def flags(
     return sorted(found, key=lambda finding: ("error", "warn", "info").index(finding.severity))
 
 
-def _clocks(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
+def _clocks(trace: ScoreTrace, diagnosed: Diagnosed) -> Iterator[Finding]:
     rules = (
         ("thermal", 0.02, "gpu-throttled-heat", "heat held clocks down", "tell the operators: cooling, or a bad GPU"),
         ("capped", 0.05, "gpu-power-capped", "a cap of power held clocks down", "ask whether the cap is meant"),
@@ -62,7 +66,7 @@ def _clocks(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
             yield Finding(said, severity, rule, next=what, evidence=_by_key(trace, bad))
 
 
-def _precision(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
+def _precision(trace: ScoreTrace, diagnosed: Diagnosed) -> Iterator[Finding]:
     features = diagnosed.windows.features
     if "fp32" not in features or "tensor" not in features:
         return
@@ -80,7 +84,7 @@ def _precision(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
         )
 
 
-def _memory(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
+def _memory(trace: ScoreTrace, diagnosed: Diagnosed) -> Iterator[Finding]:
     memory = diagnosed.windows.features.get("memory")
     if memory is None or not np.isfinite(memory).any():
         return
@@ -97,7 +101,7 @@ def _memory(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
         )
 
 
-def _idle(trace: Trace, devices: Sequence[Part]) -> Iterator[Finding]:
+def _idle(trace: ScoreTrace, devices: Sequence[ScorePart]) -> Iterator[Finding]:
     idle = {
         at: part.shares.time
         for at, part in enumerate(devices)
@@ -114,7 +118,7 @@ def _idle(trace: Trace, devices: Sequence[Part]) -> Iterator[Finding]:
         )
 
 
-def _balance(trace: Trace, devices: Sequence[Part], balance: float | None) -> Iterator[Finding]:
+def _balance(trace: ScoreTrace, devices: Sequence[ScorePart], balance: float | None) -> Iterator[Finding]:
     if balance is None or balance >= 0.8:
         return
     scores = {at: part.shares.score for at, part in enumerate(devices) if part.shares.score is not None}
@@ -130,7 +134,7 @@ def _balance(trace: Trace, devices: Sequence[Part], balance: float | None) -> It
     )
 
 
-def _slow(trace: Trace, devices: Sequence[Part]) -> Iterator[Finding]:
+def _slow(trace: ScoreTrace, devices: Sequence[ScorePart]) -> Iterator[Finding]:
     """One device of many with low clocks, or with more active SMs than the others that wait inside collectives meanwhile."""
     if trace.kind != "gpu":
         return
@@ -151,7 +155,7 @@ def _slow(trace: Trace, devices: Sequence[Part]) -> Iterator[Finding]:
             )
 
 
-def _lost(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
+def _lost(trace: ScoreTrace, diagnosed: Diagnosed) -> Iterator[Finding]:
     """Devices whose samples end long before those of the others on the same node."""
     there = diagnosed.weight > 0
     if not there.any():
@@ -174,7 +178,7 @@ def _lost(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
         )
 
 
-def _why_gone(trace: Trace, devices: Sequence[Device]) -> str:
+def _why_gone(trace: ScoreTrace, devices: Sequence[ScoredDevice]) -> str:
     """Return what the source said of the first of these devices when it was lost, empty when it said nothing."""
     for device in devices:
         about = trace.facts.get("gpu", {}).get(device.node, {}).get("devices", {}).get(device.key, {})
@@ -183,7 +187,7 @@ def _why_gone(trace: Trace, devices: Sequence[Device]) -> str:
     return next((reason for reason in trace.missing.values() if "lost" in reason.lower()), "")
 
 
-def _shared(trace: Trace) -> Iterator[Finding]:
+def _shared(trace: ScoreTrace) -> Iterator[Finding]:
     shared = [at for at, device in enumerate(trace.devices) if device.shared]
     if shared:
         yield Finding(
@@ -195,7 +199,7 @@ def _shared(trace: Trace) -> Iterator[Finding]:
         )
 
 
-def _models(trace: Trace) -> Iterator[Finding]:
+def _models(trace: ScoreTrace) -> Iterator[Finding]:
     models = sorted({device.model for device in trace.devices})
     if len(models) > 1:
         yield Finding(
@@ -207,7 +211,7 @@ def _models(trace: Trace) -> Iterator[Finding]:
         )
 
 
-def _missing(trace: Trace, nodes: Sequence[Part]) -> Iterator[Finding]:
+def _missing(trace: ScoreTrace, nodes: Sequence[ScorePart]) -> Iterator[Finding]:
     seen = {rank for device in trace.devices for rank in device.ranks}
     absent = [rank for rank in range(trace.job.world_size) if rank not in seen] if seen else []
     # "Nodes" of one machine share its GPUs, which are scored once.
@@ -233,7 +237,7 @@ def _missing(trace: Trace, nodes: Sequence[Part]) -> Iterator[Finding]:
         )
 
 
-def _quota(trace: Trace) -> Iterator[Finding]:
+def _quota(trace: ScoreTrace) -> Iterator[Finding]:
     values = None if trace.node is None else trace.node.load("cpu_throttled_ratio")
     if values is None or not np.isfinite(values).any():
         return
@@ -248,7 +252,7 @@ def _quota(trace: Trace) -> Iterator[Finding]:
         )
 
 
-def _starved(trace: Trace, diagnosed: Diagnosed) -> Iterator[Finding]:
+def _starved(trace: ScoreTrace, diagnosed: Diagnosed) -> Iterator[Finding]:
     """Tasks that wait for a CPU while the ranks do not use those that they have: somebody else does."""
     features = diagnosed.windows.features
     used = features.get("cpu" if trace.kind == "gpu" else "sm")
@@ -283,11 +287,11 @@ def _share(diagnosed: Diagnosed, cells: np.ndarray) -> float:
     return float(diagnosed.weight[cells].sum()) / total if total > 0 else 0.0
 
 
-def _which(trace: Trace, columns: object) -> str:
+def _which(trace: ScoreTrace, columns: object) -> str:
     at = [int(column) for column in columns]  # type: ignore[attr-defined]
     names = ", ".join(named(trace.devices[column], trace.kind) for column in at[:_MOST_NAMED])
     return names + (f" and {len(at) - _MOST_NAMED} more" if len(at) > _MOST_NAMED else "")
 
 
-def _by_key(trace: Trace, values: dict[int, float]) -> dict[str, float]:
+def _by_key(trace: ScoreTrace, values: dict[int, float]) -> dict[str, float]:
     return {trace.devices[at].key: float(value) for at, value in values.items()}

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cordee.systems.score import cores
-from cordee.systems.score.result import Caps, Shares
+from cordee.systems.score.result import Caps, ScoreShares
 
 if TYPE_CHECKING:
-    from cordee.systems.score.trace import Trace
-    from cordee.systems.score.windows import Cut
+    from cordee.systems.score.trace import ScoreTrace
+    from cordee.systems.score.windows import WindowCut
 
 # The pipes by the names of caps; where the tensor pipe is only measured by precision, its parts add up.
 PIPES = {
@@ -66,7 +66,7 @@ class Sums:
     table: np.ndarray
     weight: np.ndarray
 
-    def shares(self, devices: Sequence[int], cadence_s: float, allocated_s: float) -> Shares:
+    def shares(self, devices: Sequence[int], cadence_s: float, allocated_s: float) -> ScoreShares:
         """Return the score of some devices.
 
         Args:
@@ -77,14 +77,14 @@ class Sums:
         seconds = samples * cadence_s
         coverage = min(1.0, seconds / allocated_s) if allocated_s > 0 else 0.0
         if samples <= 0:
-            return Shares(None, None, None, None, coverage, 0.0)
+            return ScoreShares(None, None, None, None, coverage, 0.0)
         time = graphics / samples
         breadth = sm / graphics if graphics > 0 else 0.0
         depth = sol / sm if sm > 0 else 0.0
-        return Shares(100.0 * time * breadth * depth, time, breadth, depth, coverage, seconds)
+        return ScoreShares(100.0 * time * breadth * depth, time, breadth, depth, coverage, seconds)
 
 
-def levels(trace: Trace, caps: Sequence[Caps], cut: Cut | None = None) -> Levels:
+def levels(trace: ScoreTrace, caps: Sequence[Caps], cut: WindowCut | None = None) -> Levels:
     """Return G, S and SOL of a trace.
 
     Args:
@@ -110,7 +110,7 @@ def sums(found: Levels, weights: Sequence[float]) -> Sums:
     return Sums(np.stack(rows), weight)
 
 
-def _gpu_levels(trace: Trace, caps: Sequence[Caps], cut: Cut | None) -> Levels:
+def _gpu_levels(trace: ScoreTrace, caps: Sequence[Caps], cut: WindowCut | None) -> Levels:
     graphics = _first_of(trace.load(GRAPHICS), trace.load(COARSE), (len(trace.times), len(trace.devices)))
     seen = ~_never(graphics)  # a device without any sample says nothing of what the source can measure
     pipes = _Pipes(trace, caps, cut, seen)
@@ -124,7 +124,7 @@ def _gpu_levels(trace: Trace, caps: Sequence[Caps], cut: Cut | None) -> Levels:
     return Levels(graphics, sm, sol, pipe, dram, (*breadth, *depth), told, pipes.means)
 
 
-def _core_levels(trace: Trace, caps: Sequence[Caps]) -> Levels:
+def _core_levels(trace: ScoreTrace, caps: Sequence[Caps]) -> Levels:
     graphics = trace.load(cores.GRAPHICS)
     assert graphics is not None
     sm, breadth_assumed = _or_else(trace.load(cores.SM), graphics)
@@ -148,7 +148,7 @@ class _Pipes:
         lacking: those that some device that was `seen` never measured; fp16 is not missed, few sources know it.
     """
 
-    def __init__(self, trace: Trace, caps: Sequence[Caps], cut: Cut | None, seen: np.ndarray) -> None:
+    def __init__(self, trace: ScoreTrace, caps: Sequence[Caps], cut: WindowCut | None, seen: np.ndarray) -> None:
         self._trace, self._caps, self._cut, self._seen = trace, caps, cut, seen
         self.means: dict[str, np.ndarray] = {}
         self.lacking: list[str] = []
@@ -178,7 +178,7 @@ class _Pipes:
             self.lacking.append(called)
 
 
-def _tensor(trace: Trace, whole: np.ndarray | None) -> np.ndarray | None:
+def _tensor(trace: ScoreTrace, whole: np.ndarray | None) -> np.ndarray | None:
     if whole is not None and np.isfinite(whole).any():
         return whole
     total = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cordee.core.errors import CordeeError
 from cordee.core.secrets import masked_words
 from cordee.core.units import natural
-from cordee.systems.score.trace import Job
+from cordee.systems.score.trace import ScoredJob
 from cordee.telemetry.node.recording import recording_state
 from cordee.telemetry.store.phases import lost_time
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cordee.telemetry.store.reader import Run
 
 
-def job_of_run(run: Run) -> Job:
+def job_of_run(run: Run) -> ScoredJob:
     """Return the job of a run's folder; what its plan or journal does not say is not known."""
     state = run.state
     step = _step(run)
@@ -29,7 +29,7 @@ def job_of_run(run: Run) -> Job:
     active = [node.node for node in state.nodes if node.ranks or node.role == "active"]
     per_node = request.get("gpus_per_node") or 0
     began = state.attempts[0]["started_at"] if state.attempts else state.started_at
-    return Job(
+    return ScoredJob(
         name=run.id,
         command=shlex.join(masked_words(map(str, argv))),
         job=str(state.job or ""),
@@ -44,7 +44,7 @@ def job_of_run(run: Run) -> Job:
     )
 
 
-def job_of_recording(run: Run, recorders: list[Recorder], devices: int) -> Job:
+def job_of_recording(run: Run, recorders: list[Recorder], devices: int) -> ScoredJob:
     """Return the job of a recording.
 
     Args:
@@ -59,7 +59,7 @@ def job_of_recording(run: Run, recorders: list[Recorder], devices: int) -> Job:
     allocated = max(devices, len(ours)) or None
     if allocated is not None and seen and world_size > seen:
         allocated = round(allocated * world_size / seen)
-    return Job(
+    return ScoredJob(
         name=run.id,
         command=shlex.join(masked_words(ranks[0].argv)) if ranks else "",
         job=state.job or "",

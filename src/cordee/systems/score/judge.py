@@ -56,7 +56,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class BaselineJudgement:
     """What comes of comparing.
 
     Attributes:
@@ -94,7 +94,7 @@ class Judgement:
         }
 
 
-def judge(now: Observation, baseline: Baseline, *, anyway: bool = False) -> Judgement:
+def judge(now: Observation, baseline: Baseline, *, anyway: bool = False) -> BaselineJudgement:
     """Return whether a run is worse than the runs of a baseline beyond noise.
 
     The score decides, and with it the application's own speed and its energy per unit of work where both sides know them. A run
@@ -106,14 +106,14 @@ def judge(now: Observation, baseline: Baseline, *, anyway: bool = False) -> Judg
     differs = incomparable(now, baseline.runs[0])
     method = _method(len(baseline.runs))
     if differs and not anyway:
-        return Judgement(baseline.workload, UNKNOWN, (), method, tuple(differs), now.remarks)
+        return BaselineJudgement(baseline.workload, UNKNOWN, (), method, tuple(differs), now.remarks)
     names = [name for name in quantity_names(baseline.runs) if name in now.quantities]
     deciding = decider_names(names)
     risk = FALSE_ALARMS / max(1, len(deciding))
     changes = tuple(
         _change(name, spread(baseline, name), now.quantities[name], name in deciding, risk) for name in names
     )
-    return Judgement(
+    return BaselineJudgement(
         workload=baseline.workload,
         verdict=_verdict(changes),
         changes=changes,

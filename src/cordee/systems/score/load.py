@@ -12,8 +12,8 @@ from cordee.core.errors import RunNotFound, UsageError
 from cordee.systems.score.cores import core_devices, core_loader, given_cores
 from cordee.systems.score.jobs import job_of_recording, job_of_run
 from cordee.systems.score.logged import read_logged
-from cordee.systems.score.samples import Group, number, onto, within_range
-from cordee.systems.score.trace import Device, Surroundings, Trace
+from cordee.systems.score.samples import SampleGroup, number, onto, within_range
+from cordee.systems.score.trace import HostSamples, ScoredDevice, ScoreTrace
 from cordee.telemetry.node.recording import Recorder, is_recording, read_recorders
 from cordee.telemetry.store.reader import Run, open_run
 
@@ -21,7 +21,7 @@ _USE = ("gpu_graphics_ratio", "gpu_utilization_ratio")
 Facts = dict[str, dict[str, Any]]
 
 
-def load(folder: Path | str) -> Trace:
+def load(folder: Path | str) -> ScoreTrace:
     """Return what can be scored of a run or a recording.
 
     Args:
@@ -69,13 +69,13 @@ def _opened(folder: Path | str) -> Run:
 
 def _gpu_trace(
     run: Run,
-    gpus: Group,
-    ranks: Group | None,
-    nodes: Group | None,
+    gpus: SampleGroup,
+    ranks: SampleGroup | None,
+    nodes: SampleGroup | None,
     facts: dict[str, Facts],
     recorders: list[Recorder],
     remarks: list[str],
-) -> Trace:
+) -> ScoreTrace:
     devices = _devices(gpus, facts["gpu"], recorders)
     places = {str(key): at for at, key in enumerate(gpus.devices)}
     order = [places[device.key] for device in devices]
@@ -94,12 +94,12 @@ def _gpu_trace(
 
 def _core_trace(
     run: Run,
-    ranks: Group,
-    nodes: Group | None,
+    ranks: SampleGroup,
+    nodes: SampleGroup | None,
     facts: dict[str, Facts],
     recorders: list[Recorder],
     remarks: list[str],
-) -> Trace:
+) -> ScoreTrace:
     node_of = _nodes_of_ranks(run, ranks, facts["rank"], recorders)
     devices = core_devices(ranks, node_of)
     load_metric = core_loader(ranks, node_of, devices, facts["rank"], recorders)
@@ -111,15 +111,15 @@ def _trace(
     run: Run,
     kind: Any,
     source: str,
-    clock: Group,
-    devices: list[Device],
+    clock: SampleGroup,
+    devices: list[ScoredDevice],
     load_metric: Callable[[str], np.ndarray | None],
-    ranks: Group | None,
-    nodes: Group | None,
+    ranks: SampleGroup | None,
+    nodes: SampleGroup | None,
     facts: dict[str, Facts],
     recorders: list[Recorder],
     remarks: list[str],
-) -> Trace:
+) -> ScoreTrace:
     """Put what belongs to every trace around the devices."""
     job = job_of_recording(run, recorders, len(devices)) if is_recording(run.folder) else job_of_run(run)
     for of_group in facts.values():
@@ -136,7 +136,7 @@ def _trace(
     missing.update(refused)
     logged, loggers = read_logged(run)
     node_of = {} if ranks is None else _nodes_of_ranks(run, ranks, facts["rank"], recorders)
-    return Trace(
+    return ScoreTrace(
         job=job,
         kind=kind,
         source=source,
@@ -153,7 +153,7 @@ def _trace(
     )
 
 
-def _surroundings(group: Group | None, node_of: dict[str, str], clock: Group) -> Surroundings | None:
+def _surroundings(group: SampleGroup | None, node_of: dict[str, str], clock: SampleGroup) -> HostSamples | None:
     if group is None:
         return None
 
@@ -161,12 +161,12 @@ def _surroundings(group: Group | None, node_of: dict[str, str], clock: Group) ->
         values = group.load(name)
         return None if values is None else onto(values, group.times, group.cadence_s, clock.times, clock.cadence_s)
 
-    return Surroundings(tuple(str(key) for key in group.devices), node_of, load_metric)
+    return HostSamples(tuple(str(key) for key in group.devices), node_of, load_metric)
 
 
-def _group(run: Run, groups: list[str], name: str, remarks: list[str]) -> Group | None:
+def _group(run: Run, groups: list[str], name: str, remarks: list[str]) -> SampleGroup | None:
     """Return the group of that name, of several cadences the one with most samples."""
-    found = [Group(run, group) for group in groups if group == name or group.startswith(f"{name}-")]
+    found = [SampleGroup(run, group) for group in groups if group == name or group.startswith(f"{name}-")]
     found = [group for group in found if len(group.times)]
     if not found:
         return None
@@ -179,7 +179,7 @@ def _group(run: Run, groups: list[str], name: str, remarks: list[str]) -> Group 
     return best
 
 
-def _devices(gpus: Group, facts: Facts, recorders: list[Recorder]) -> list[Device]:
+def _devices(gpus: SampleGroup, facts: Facts, recorders: list[Recorder]) -> list[ScoredDevice]:
     """Return the GPUs in the order of nodes and indices, with what facts and samplers say of them."""
     about: dict[str, tuple[str, dict[str, Any]]] = {}
     owners: dict[str, list[int]] = {}
@@ -203,7 +203,7 @@ def _devices(gpus: Group, facts: Facts, recorders: list[Recorder]) -> list[Devic
         index, share = number(known.get("index")), number(known.get("share"))
         ranks = [number(rank) for rank in owners.get(key, ())]
         found.append(
-            Device(
+            ScoredDevice(
                 key=key,
                 node=node,
                 index=at if index is None else int(index),
@@ -226,7 +226,7 @@ def _natural(name: str) -> tuple[Any, ...]:
     return natural(name)
 
 
-def _nodes_of_ranks(run: Run, ranks: Group, facts: Facts, recorders: list[Recorder]) -> dict[int, str]:
+def _nodes_of_ranks(run: Run, ranks: SampleGroup, facts: Facts, recorders: list[Recorder]) -> dict[int, str]:
     """Return the node of each rank that was sampled; a rank of which nobody says it has the only node, or an empty name."""
     known = {rank.rank: recorder.node for recorder in recorders for rank in recorder.ranks}
     if not is_recording(run.folder):

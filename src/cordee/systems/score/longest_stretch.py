@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from cordee.systems.score.result import Windows
-    from cordee.systems.score.trace import Device, Trace
+    from cordee.systems.score.result import ScoreWindows
+    from cordee.systems.score.trace import ScoredDevice, ScoreTrace
 
 _DAY_S = 86400
 
@@ -20,8 +20,8 @@ _DAY_S = 86400
 class Scene:
     """What evidence is taken from; `weight` is float64 [window, device], measured seconds."""
 
-    trace: Trace
-    windows: Windows
+    trace: ScoreTrace
+    windows: ScoreWindows
     weight: np.ndarray
 
     def feature(self, name: str) -> np.ndarray:
@@ -41,7 +41,7 @@ class Spot:
     values: dict[str, float]
 
     @property
-    def device(self) -> Device:
+    def device(self) -> ScoredDevice:
         """The device."""
         return self.scene.trace.devices[self.column]
 

@@ -12,7 +12,7 @@ import cordee
 from cordee.systems.score.identity import levels
 from cordee.systems.score.noise import ratio_noise
 from cordee.systems.score.result import CLASSES, Caps, Saturation
-from cordee.systems.score.trace import Trace
+from cordee.systems.score.trace import ScoreTrace
 
 _MOST_WINDOWS = 400
 _LARGEST = 1e30
@@ -107,7 +107,7 @@ class Observation:
                 raise ValueError(f"the caps of {model} are no shares")
 
 
-def observe(trace: Trace, saturation: Saturation, workload: str = "") -> Observation:
+def observe(trace: ScoreTrace, saturation: Saturation, workload: str = "") -> Observation:
     """Return what a run reached, with the noise of one run from its own windows.
 
     Args:
@@ -152,7 +152,7 @@ def more_is_worse(name: str) -> bool | None:
     return None if name.startswith("class ") or name == "power" else False
 
 
-def _processor(trace: Trace, node: str) -> str:
+def _processor(trace: ScoreTrace, node: str) -> str:
     """Return model and cores of a node's processors, as far as its sampler told them."""
     known = trace.facts.get("node", {}).get(node, {}).get("devices", {}).get(node, {})
     model, cores = known.get("model") or "CPU", known.get("cores")
@@ -163,7 +163,7 @@ def _cap(cap: Caps) -> dict[str, float]:
     return {**{pipe: round(value, 4) for pipe, value in cap.pipe.items()}, "dram": round(cap.dram, 4)}
 
 
-def _quantities(trace: Trace, saturation: Saturation, caps: dict[str, Caps]) -> dict[str, Quantity]:
+def _quantities(trace: ScoreTrace, saturation: Saturation, caps: dict[str, Caps]) -> dict[str, Quantity]:
     windows = _Windows(trace.times, trace.cadence_s)
     shares, found = saturation.shares, {}
     samples, graphics, sm, sol = _identity(trace, caps, windows)
@@ -181,7 +181,7 @@ def _quantities(trace: Trace, saturation: Saturation, caps: dict[str, Caps]) -> 
 
 
 def _identity(
-    trace: Trace, caps: dict[str, Caps], windows: _Windows
+    trace: ScoreTrace, caps: dict[str, Caps], windows: _Windows
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return samples, G, S and SOL of all devices together, summed over each window."""
     found = levels(trace, [caps[device.model] for device in trace.devices])
@@ -203,7 +203,7 @@ def _classes(saturation: Saturation) -> dict[str, Quantity]:
     return found
 
 
-def _work(trace: Trace, saturation: Saturation, windows: _Windows) -> dict[str, Quantity]:
+def _work(trace: ScoreTrace, saturation: Saturation, windows: _Windows) -> dict[str, Quantity]:
     """Return power, the speeds that the application logged, and the energy for a unit of its work."""
     found = {}
     watts = trace.load("gpu_power_watts") if trace.kind == "gpu" else None

@@ -9,10 +9,10 @@ import numpy as np
 from cordee.systems.score.identity import Levels, Sums, sums
 
 if TYPE_CHECKING:
-    from cordee.systems.score.trace import Trace
+    from cordee.systems.score.trace import ScoreTrace
 
 
-def rank_sums(trace: Trace) -> dict[int, Sums]:
+def rank_sums(trace: ScoreTrace) -> dict[int, Sums]:
     """Return the sums of each rank that was sampled; depth counts as 1, as instructions are told of nodes."""
     used = None if trace.rank is None else trace.rank.load("cpu_cores_ratio")
     if used is None or trace.rank is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.findings import Finding
-from cordee.systems.score.trace import Device, Job
+from cordee.systems.score.trace import ScoredDevice, ScoredJob
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ UNKNOWN = "unknown"  # a window without the samples that a rule needs
 
 
 @dataclass(frozen=True)
-class Shares:
+class ScoreShares:
     """The score of some devices over some time, and what it is made of.
 
     Attributes:
@@ -50,18 +50,18 @@ class Shares:
 
 
 @dataclass(frozen=True)
-class Part:
+class ScorePart:
     """The score of a device, a node or a rank; `classes` are shares (0-1) of its measured time."""
 
     key: str
-    shares: Shares
+    shares: ScoreShares
     classes: dict[str, float]
     means: dict[str, float]
-    device: Device | None = None
+    device: ScoredDevice | None = None
 
 
 @dataclass(frozen=True)
-class Windows:
+class ScoreWindows:
     """The run cut into windows.
 
     Attributes:
@@ -131,16 +131,16 @@ class Saturation:
         rates: what the application logged, per second: `tokens_per_s`, `flops_per_s`, ...
     """
 
-    job: Job
+    job: ScoredJob
     kind: str
     source: str
     cadence_s: float
     seconds: float
-    shares: Shares
-    devices: list[Part]
-    nodes: list[Part]
-    ranks: list[Part]
-    windows: Windows
+    shares: ScoreShares
+    devices: list[ScorePart]
+    nodes: list[ScorePart]
+    ranks: list[ScorePart]
+    windows: ScoreWindows
     diagnosis: list[Diagnosis]
     flags: list[Finding]
     caps: list[Caps]

@@ -40,7 +40,7 @@ class Fixture:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ScoreRule:
     """One rule; `gain` names the feature whose share of the time would remain, empty where nothing can be said."""
 
     name: str
@@ -54,7 +54,7 @@ class Rule:
     line: int | None
 
 
-def load_rules(paths: Sequence[Path | str] = (), environ: Mapping[str, str] = os.environ) -> list[Rule]:
+def load_rules(paths: Sequence[Path | str] = (), environ: Mapping[str, str] = os.environ) -> list[ScoreRule]:
     """Return all rules in the order in which they are tried.
 
     Args:
@@ -73,7 +73,7 @@ def load_rules(paths: Sequence[Path | str] = (), environ: Mapping[str, str] = os
     return [rule for file in (*files, PACKAGE_FILE) for rule in read_rules(file)]
 
 
-def read_rules(path: Path) -> list[Rule]:
+def read_rules(path: Path) -> list[ScoreRule]:
     """Return the rules of one file.
 
     Raises:
@@ -89,7 +89,7 @@ def read_rules(path: Path) -> list[Rule]:
 
 
 @lru_cache(maxsize=32)
-def _parsed(path: Path, text: str) -> tuple[Rule, ...]:
+def _parsed(path: Path, text: str) -> tuple[ScoreRule, ...]:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -107,7 +107,7 @@ class _Reading:
     def __init__(self, path: Path, text: str, at: int) -> None:
         self._path, self._text, self._at = path, text, at
 
-    def rule(self, table: Any) -> Rule:
+    def rule(self, table: Any) -> ScoreRule:
         if not isinstance(table, dict):
             raise self._fault((), "a rule is a table", table, list(_KEYS))
         for key in table:
@@ -123,7 +123,7 @@ class _Reading:
         advice = self._texts(table, "advice")
         conditions = tuple(self._condition(at, text) for at, text in enumerate(self._texts(table, "when")))
         fixtures = tuple(self._fixture(at, inner) for at, inner in enumerate(table.get("fixture") or ()))
-        return Rule(name, kind, title, conditions, advice, gain, fixtures, str(self._path), self._line(()))
+        return ScoreRule(name, kind, title, conditions, advice, gain, fixtures, str(self._path), self._line(()))
 
     def _one_of(self, table: dict[str, Any], key: str, allowed: Sequence[str]) -> str:
         value = table.get(key)
@@ -164,7 +164,7 @@ class _Reading:
         return DocumentError(text, file=str(self._path), line=self._line(keys), given=given, allowed=allowed)
 
 
-def examine_rules(rules: Sequence[Rule]) -> list[Finding]:
+def examine_rules(rules: Sequence[ScoreRule]) -> list[Finding]:
     """Return each fixture that the rules together do not give its class, and each rule without one."""
     found = []
     for rule in rules:
@@ -180,7 +180,7 @@ def examine_rules(rules: Sequence[Rule]) -> list[Finding]:
     return found
 
 
-def class_of(rules: Sequence[Rule], kind: str, features: Mapping[str, float]) -> str:
+def class_of(rules: Sequence[ScoreRule], kind: str, features: Mapping[str, float]) -> str:
     """Return the class of one window by its features."""
     arrays = {name: np.array([[value]], dtype=np.float64) for name, value in features.items()}
     of_kind = [rule for rule in rules if rule.kind == kind]
@@ -189,7 +189,7 @@ def class_of(rules: Sequence[Rule], kind: str, features: Mapping[str, float]) ->
 
 
 @dataclass(frozen=True)
-class Choice:
+class RuleChoice:
     """Indices of rules, int16 [window, device]: the one that was chosen, and the one that could not be decided; -1 none."""
 
     chosen: np.ndarray
@@ -197,8 +197,8 @@ class Choice:
 
 
 def choose(
-    rules: Sequence[Rule], features: Mapping[str, np.ndarray], shape: tuple[int, int], *, guess: bool = False
-) -> Choice:
+    rules: Sequence[ScoreRule], features: Mapping[str, np.ndarray], shape: tuple[int, int], *, guess: bool = False
+) -> RuleChoice:
     """Return the first rule that holds in each window; none where one before it cannot be decided.
 
     With `guess` rules that cannot be decided are passed over.
@@ -215,9 +215,9 @@ def choose(
         chosen[is_open & truth.true] = at
         undecided[is_open & ~truth.true & ~truth.false] = at
         is_open &= ~truth.true if guess else truth.false
-    return Choice(chosen, undecided)
+    return RuleChoice(chosen, undecided)
 
 
-def _complaint(rule: Rule, line: int | None, text: str, next_step: str) -> Finding:
+def _complaint(rule: ScoreRule, line: int | None, text: str, next_step: str) -> Finding:
     named = f"the rule for {rule.name} ({rule.kind}) {text}"
     return Finding(named, "error", "rule-on-trial", file=rule.file, line=line, given=rule.title, next=next_step)

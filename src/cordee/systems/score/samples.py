@@ -13,7 +13,7 @@ _WHOLE_VALUES = 4_000_000
 _MOST_RATIO = 1.2
 
 
-class Group:
+class SampleGroup:
     """One telemetry group of a run or a recording.
 
     A small group is read once and kept, a large one metric by metric whenever it is asked for.

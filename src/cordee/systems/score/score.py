@@ -12,20 +12,20 @@ from cordee.systems.score.features import window_features
 from cordee.systems.score.flags import flags
 from cordee.systems.score.identity import Sums, levels, sums
 from cordee.systems.score.rank_scores import rank_sums
-from cordee.systems.score.result import Part, Saturation, Shares
+from cordee.systems.score.result import Saturation, ScorePart, ScoreShares
 from cordee.systems.score.roofs import CapsTable, read_caps
-from cordee.systems.score.rules import Rule, load_rules
-from cordee.systems.score.trace import Device, Trace
+from cordee.systems.score.rules import ScoreRule, load_rules
+from cordee.systems.score.trace import ScoredDevice, ScoreTrace
 from cordee.systems.score.windows import cut
 
 LEAST_S = 5.0  # of samples; in less there is little but the start of a program
 
 
 def score(
-    trace: Trace,
+    trace: ScoreTrace,
     *,
     caps: CapsTable | None = None,
-    rules: Sequence[Rule] | None = None,
+    rules: Sequence[ScoreRule] | None = None,
     least_s: float = LEAST_S,
 ) -> Saturation:
     """Return everything that can be said of a trace: no scores and no diagnosis where it is shorter than `least_s`.
@@ -87,7 +87,7 @@ def score(
     )
 
 
-def _seconds(trace: Trace) -> float:
+def _seconds(trace: ScoreTrace) -> float:
     """Return how long the job took: its own times where they are known, at least as long as was sampled."""
     sampled = float(trace.times[-1] - trace.times[0]) + trace.cadence_s
     if trace.job.started_at is None or trace.job.ended_at is None:
@@ -95,7 +95,7 @@ def _seconds(trace: Trace) -> float:
     return max(sampled, trace.job.ended_at - trace.job.started_at)
 
 
-def _deep(shares: Shares) -> str:
+def _deep(shares: ScoreShares) -> str:
     if shares.depth is None or shares.depth <= 1.05:
         return ""
     return (
@@ -107,11 +107,11 @@ def _deep(shares: Shares) -> str:
 class _Parts:
     """Scores of the job and of what it is made of."""
 
-    def __init__(self, trace: Trace, summed: Sums, seconds: float, diagnosed: Diagnosed, *, scored: bool) -> None:
+    def __init__(self, trace: ScoreTrace, summed: Sums, seconds: float, diagnosed: Diagnosed, *, scored: bool) -> None:
         self._trace, self._sums, self._seconds, self._diagnosed = trace, summed, seconds, diagnosed
         self._scored = scored
 
-    def job(self) -> Shares:
+    def job(self) -> ScoreShares:
         weight = float(self._sums.weight.sum())
         if self._trace.job.allocated is not None and self._trace.kind == "gpu":
             weight *= max(1.0, self._trace.job.allocated / len(self._trace.devices))
@@ -119,16 +119,16 @@ class _Parts:
             weight = float(len(self._trace.job.nodes))
         return self._shares(self._sums, range(len(self._trace.devices)), weight * self._seconds)
 
-    def devices(self) -> list[Part]:
+    def devices(self) -> list[ScorePart]:
         return [self._part(device.key, [at], device) for at, device in enumerate(self._trace.devices)]
 
-    def nodes(self) -> list[Part]:
+    def nodes(self) -> list[ScorePart]:
         of_node: dict[str, list[int]] = {node: [] for node in self._trace.job.nodes}
         for at, device in enumerate(self._trace.devices):
             of_node.setdefault(device.node, []).append(at)
         return [self._part(node, of_node[node]) for node in sorted(of_node, key=natural)]
 
-    def ranks(self) -> list[Part]:
+    def ranks(self) -> list[ScorePart]:
         """Return the scores of ranks: of the GPUs that are theirs, or of the cores that fall to them."""
         of_rank: dict[int, list[int]] = {}
         for at, device in enumerate(self._trace.devices):
@@ -140,15 +140,15 @@ class _Parts:
             part = self._part(str(rank), of_rank[rank])
             if rank in own:
                 shares = self._shares(own[rank], [0], self._seconds)
-                part = Part(part.key, shares, part.classes, part.means)
+                part = ScorePart(part.key, shares, part.classes, part.means)
             found.append(part)
         return found
 
-    def _part(self, key: str, columns: list[int], device: Device | None = None) -> Part:
+    def _part(self, key: str, columns: list[int], device: ScoredDevice | None = None) -> ScorePart:
         weight = float(self._sums.weight[columns].sum())
         shares = self._shares(self._sums, columns, weight * self._seconds)
-        return Part(key, shares, self._diagnosed.shares(columns), self._diagnosed.means(columns), device)
+        return ScorePart(key, shares, self._diagnosed.shares(columns), self._diagnosed.means(columns), device)
 
-    def _shares(self, summed: Sums, columns: Sequence[int], seconds: float) -> Shares:
+    def _shares(self, summed: Sums, columns: Sequence[int], seconds: float) -> ScoreShares:
         shares = summed.shares(columns, self._trace.cadence_s, seconds)
         return shares if self._scored else replace(shares, score=None, time=None, breadth=None, depth=None)

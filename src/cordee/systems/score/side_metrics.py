@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cordee.systems.score.identity import Levels
-from cordee.systems.score.result import Caps, Part, Shares
+from cordee.systems.score.result import Caps, ScorePart, ScoreShares
 
 if TYPE_CHECKING:
-    from cordee.systems.score.trace import Trace
+    from cordee.systems.score.trace import ScoreTrace
 
 # Amounts that ranks log per step; what ends with _per_s is a rate already.
 AMOUNTS = ("tokens", "samples", "flops")
 _USED = 0.05
 
 
-def balance(devices: Sequence[Part]) -> float | None:
+def balance(devices: Sequence[ScorePart]) -> float | None:
     """Return the mean of the devices' scores over the greatest (0-1); None with less than two, or when all are 0."""
     scores = [part.shares.score for part in devices if part.shares.score is not None]
     if len(scores) < 2 or max(scores) <= 0:
@@ -26,7 +26,7 @@ def balance(devices: Sequence[Part]) -> float | None:
     return float(np.mean(scores)) / max(scores)
 
 
-def clock_ratio(trace: Trace, levels: Levels) -> float | None:
+def clock_ratio(trace: ScoreTrace, levels: Levels) -> float | None:
     """Return the clock of the SMs over its maximum (0-1), the time weighted by use; None when not measured."""
     clock, most = trace.load("gpu_clock_sm_hertz"), trace.load("gpu_clock_sm_max_hertz")
     if clock is None or most is None:
@@ -38,7 +38,7 @@ def clock_ratio(trace: Trace, levels: Levels) -> float | None:
     return float((clock[there] / most[there] * use).sum(dtype=np.float64) / use.sum(dtype=np.float64))
 
 
-def energy_joules(trace: Trace, levels: Levels) -> tuple[float | None, str]:
+def energy_joules(trace: ScoreTrace, levels: Levels) -> tuple[float | None, str]:
     """Return the energy of the devices over the samples that say it, and a remark where those are not all.
 
     Of cores it is that of the CPU packages of the nodes.
@@ -56,7 +56,7 @@ def energy_joules(trace: Trace, levels: Levels) -> tuple[float | None, str]:
     return joules, "" if share > 0.95 else f"energy is that of {share:.0%} of the samples: the others say no power"
 
 
-def rates(trace: Trace, seconds: float) -> dict[str, float]:
+def rates(trace: ScoreTrace, seconds: float) -> dict[str, float]:
     """Return what the application logged, per second over the whole job, summed over ranks.
 
     `tokens`, `samples` and `flops` are amounts per step; names that end with `_per_s` are rates, of which the mean counts.
@@ -80,7 +80,7 @@ def rates(trace: Trace, seconds: float) -> dict[str, float]:
     return found
 
 
-def mfu(trace: Trace, caps: Sequence[Caps], per_second: dict[str, float]) -> tuple[float | None, str]:
+def mfu(trace: ScoreTrace, caps: Sequence[Caps], per_second: dict[str, float]) -> tuple[float | None, str]:
     """Return achieved over peak FLOP/s of all devices, and a remark where FLOPs were logged but no peak is known.
 
     Args:
@@ -98,7 +98,7 @@ def mfu(trace: Trace, caps: Sequence[Caps], per_second: dict[str, float]) -> tup
     return achieved / peak, ""
 
 
-def confidence(trace: Trace, levels: Levels, shares: Shares, caps: Sequence[Caps]) -> tuple[float, list[str]]:
+def confidence(trace: ScoreTrace, levels: Levels, shares: ScoreShares, caps: Sequence[Caps]) -> tuple[float, list[str]]:
     """Return how far the score can be trusted (0-1), and what lowers it.
 
     A product of factors, each 1 unless something is wanting: breadth not measured 0.7; depth not measured 0.6; tensor

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Device:
+class ScoredDevice:
     """One thing that is scored: a GPU, an instance of one (MIG), or the job's cores on a node.
 
     Attributes:
@@ -35,7 +35,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Job:
+class ScoredJob:
     """What the samples are of.
 
     Attributes:
@@ -64,7 +64,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class HostSamples:
     """Samples of nodes or ranks on the same clock as the devices'.
 
     Attributes:
@@ -79,7 +79,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True)
-class Logged:
+class LoggedTotals:
     """What all ranks logged together: a value per moment, summed over ranks."""
 
     times: np.ndarray
@@ -87,7 +87,7 @@ class Logged:
 
 
 @dataclass
-class Trace:
+class ScoreTrace:
     """The samples of a job; values are loaded when asked for, so that 1,000 GPUs x 1 h fit into memory.
 
     Attributes:
@@ -100,16 +100,16 @@ class Trace:
         remarks: sentences that belong under the score: a sampler that was killed, a clock that jumped, a node without samples.
     """
 
-    job: Job
+    job: ScoredJob
     kind: Literal["gpu", "cpu"]
     source: str
     cadence_s: float
     times: np.ndarray
-    devices: list[Device]
+    devices: list[ScoredDevice]
     load: Callable[[str], np.ndarray | None]
-    node: Surroundings | None = None
-    rank: Surroundings | None = None
+    node: HostSamples | None = None
+    rank: HostSamples | None = None
     missing: dict[str, str] = field(default_factory=dict)
-    logged: dict[str, Logged] = field(default_factory=dict)
+    logged: dict[str, LoggedTotals] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)

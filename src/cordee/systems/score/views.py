@@ -121,8 +121,8 @@ class Scores:
 def data_sets() -> tuple[KeptData, ...]:
     """Return what a scoring leaves."""
     from cordee.systems.score import document
-    from cordee.systems.score.result import Caps, Diagnosis, Saturation, Shares
-    from cordee.systems.score.trace import Device, Job
+    from cordee.systems.score.result import Caps, Diagnosis, Saturation, ScoreShares
+    from cordee.systems.score.trace import ScoredDevice, ScoredJob
 
     return (
         KeptData(
@@ -134,8 +134,14 @@ def data_sets() -> tuple[KeptData, ...]:
             "How well the GPUs (where there are none, the cores) were used, and why not better.",
             "insight",
             (document.document,),
-            said=(Saturation, Shares),
-            parts={"": Shares, "job.": Job, "devices[].": Device, "diagnosis[].": Diagnosis, "caps[].": Caps},
+            said=(Saturation, ScoreShares),
+            parts={
+                "": ScoreShares,
+                "job.": ScoredJob,
+                "devices[].": ScoredDevice,
+                "diagnosis[].": Diagnosis,
+                "caps[].": Caps,
+            },
         ),
     )
 

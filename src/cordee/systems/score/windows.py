@@ -13,7 +13,7 @@ _MOST_CELLS = 2_000_000
 
 
 @dataclass(frozen=True)
-class Cut:
+class WindowCut:
     """Windows of `samples` samples each, the last one perhaps shorter.
 
     Attributes:
@@ -47,7 +47,7 @@ class Cut:
         return np.arange(self.windows) * self.samples
 
 
-def cut(times: np.ndarray, cadence_s: float, devices: int) -> Cut:
+def cut(times: np.ndarray, cadence_s: float, devices: int) -> WindowCut:
     """Return windows of 10 to 60 s, about 120 where that fits; a run shorter than 20 s is one window.
 
     Where there would be over two million windows x devices they are longer.
@@ -64,4 +64,4 @@ def cut(times: np.ndarray, cadence_s: float, devices: int) -> Cut:
     number = math.ceil(len(times) / samples)
     if number > 1 and len(times) - (number - 1) * samples < samples / 2:
         number -= 1  # what is left over goes into the last window
-    return Cut(samples * cadence_s, samples, times[0] - cadence_s + np.arange(number) * samples * cadence_s)
+    return WindowCut(samples * cadence_s, samples, times[0] - cadence_s + np.arange(number) * samples * cadence_s)

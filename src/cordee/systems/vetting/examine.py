@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from cordee.core.findings import Finding
 from cordee.job.load import LoadedJob
 from cordee.job.plan import model
-from cordee.job.plan.examination import Contribution, Examination, Shown
+from cordee.job.plan.examination import Contribution, Examination, ShownPaths
 from cordee.runs.folder import RunFolder, write_atomically
 
 
@@ -28,7 +28,7 @@ class VettingExamination(Examination):
         found = Finding(text, "warn", "no-meaning", file=file, line=line, given=vet.history, next=what)
         return Contribution(findings=(found,))
 
-    def part(self, shown: Sequence[Shown]) -> tuple[model.VetPolicy, list[Finding]]:
+    def part(self, shown: Sequence[ShownPaths]) -> tuple[model.VetPolicy, list[Finding]]:
         """Return what is looked at, a protocol with all that it takes from the site."""
         vet, protocol = self.loaded.job.vet, self.loaded.read.get("vetting")
         policy = model.VetPolicy(

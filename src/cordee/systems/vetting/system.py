@@ -14,7 +14,7 @@ SYSTEM = System(
     report="cordee.systems.vetting.report:SECTIONS",
     data_sets="cordee.systems.vetting.views:data_sets",
     node_parts={
-        "preparation": "cordee.systems.vetting.node.preparation:Vetting",
+        "preparation": "cordee.systems.vetting.node.preparation:NodeVetting",
         "checks": "cordee.systems.vetting.node.checks",
     },
 )

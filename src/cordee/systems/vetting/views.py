@@ -16,12 +16,12 @@ def recent_verdicts() -> dict[str, dict[str, int]]:
     Raises:
         CordeeError: the site keeps no history, or it cannot be read.
     """
-    from cordee.systems.vetting.fleet.index import Index
+    from cordee.systems.vetting.fleet.index import FleetIndex
     from cordee.systems.vetting.fleet.place import history_place
     from cordee.systems.vetting.protocol.site import vetting_profile
 
     place = history_place(None, vetting_profile(os.environ.get("CORDEE_ON")))
-    index = Index(place.refresh())
+    index = FleetIndex(place.refresh())
     index.refresh()
     since = time.time() - _DAYS * 86400.0
     found: dict[str, dict[str, int]] = {}

@@ -17,8 +17,8 @@ from cordee.control.agent.rank_facts import read_ranks
 from cordee.core.errors import CordeeError
 from cordee.machine.presence import gpu_variables
 from cordee.telemetry.node.blocklog import encode_grid, encode_schema
-from cordee.telemetry.node.samplers.gpu import AUTO, REPLAY, GpuSource, open_gpus
-from cordee.telemetry.node.samplers.gpu.attribution import View, look, of_job, of_rank
+from cordee.telemetry.node.samplers.gpu import AUTO, REPLAY, GpuMetricSource, open_gpus
+from cordee.telemetry.node.samplers.gpu.attribution import GpuView, look, of_job, of_rank
 from cordee.telemetry.node.samplers.told import ToldFacts
 
 NOTHING_TO_SAMPLE = 3
@@ -42,8 +42,8 @@ class GpuSampler:
         self,
         node: str,
         interval_s: float,
-        source: GpuSource,
-        view: Optional[View],
+        source: GpuMetricSource,
+        view: Optional[GpuView],
         ranks: Callable[[], Mapping[int, Mapping[str, Any]]],
         remarks: Sequence[str],
         write: Callable[[bytes], None],
@@ -142,7 +142,7 @@ def main() -> int:
         time.sleep(options.interval - time.time() % options.interval)
 
 
-def _wanted(source: str, whole_node: bool) -> tuple[Optional[View], Optional[list[str]], str]:
+def _wanted(source: str, whole_node: bool) -> tuple[Optional[GpuView], Optional[list[str]], str]:
     """Return what this process may open, the UUIDs of the job's GPUs (None: all that the source shows), or why not."""
     if source.startswith(REPLAY):
         return None, None, ""

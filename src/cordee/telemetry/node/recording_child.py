@@ -7,7 +7,7 @@ import struct
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 from cordee.core.clock import monotonic
-from cordee.machine.task_callbacks import Watched
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import STDERR, Task, TaskExit
 
 NOTHING_TO_DO = 3
@@ -51,7 +51,7 @@ class RecordingChild:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: WatchedTasks,
         kind: Kind,
         command: Sequence[str],
         env: Mapping[str, str],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cordee.core.errors import UsageError
-from cordee.telemetry.store.grids import STATISTICS, Axes, Samples, natural, rollup
+from cordee.telemetry.store.grids import STATISTICS, Axes, PackedSamples, natural, rollup
 from cordee.telemetry.store.sealed import SealedGroup
 from cordee.telemetry.store.window import Window
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MOST_VALUES = 1 << 31
 
 
-class Source:
+class GridSource:
     """Sealed and tail of one group as one, by absolute slots or bins; kept as long as nobody adds devices or metrics.
 
     Args:
@@ -35,7 +35,12 @@ class Source:
     """
 
     def __init__(
-        self, telemetry: Path, group: str, sealed: Axes | None, window: Window | None, samples: Sequence[Samples] = ()
+        self,
+        telemetry: Path,
+        group: str,
+        sealed: Axes | None,
+        window: Window | None,
+        samples: Sequence[PackedSamples] = (),
     ) -> None:
         self.group = group
         self._window = window
@@ -141,7 +146,7 @@ class Source:
 
 
 def read_grid(
-    source: Source,
+    source: GridSource,
     metrics: Sequence[str] | None,
     start: float | None,
     stop: float | None,
@@ -204,7 +209,7 @@ def chosen(wanted: Sequence[str] | None, there: list[str], text: str) -> list[st
     return list(there if wanted is None else wanted)
 
 
-def _joined(sealed: Axes | None, window: Window | None, samples: Sequence[Samples]) -> Axes:
+def _joined(sealed: Axes | None, window: Window | None, samples: Sequence[PackedSamples]) -> Axes:
     """Return the axes of what is sealed and the tail as one; of a window the extent is left out, since it grows."""
     if sealed is not None:
         axes = Axes(**{**vars(sealed), "devices": list(sealed.devices), "metrics": list(sealed.metrics)})

@@ -88,7 +88,7 @@ class Axes:
         self.origin = int((earliest // _DAY_S - 1) * _DAY_S / self.cadence) // unit * unit
         self.first = self.stop = self.origin
 
-    def include(self, samples: Sequence[Samples]) -> None:
+    def include(self, samples: Sequence[PackedSamples]) -> None:
         """Leave out samples of wrong clocks and widen [first, stop) to the others."""
         for of_schema in samples:
             self.outside += of_schema.limit(self.origin, self.end)
@@ -101,11 +101,11 @@ class Axes:
         self.first, self.stop = (low, high) if empty else (min(self.first, low), max(self.stop, high))
 
 
-class Samples:
+class PackedSamples:
     """All packed samples of one schema: times float64 [n], slots int64 [n], values float32 [n, devices, metrics].
 
     Args:
-        packed: as `cordee.telemetry.store.tail.Part` keeps them, in the order of writing.
+        packed: as `cordee.telemetry.store.tail.TailPart` keeps them, in the order of writing.
     """
 
     def __init__(self, schema: dict[str, Any], packed: Sequence[Packed]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from cordee.telemetry.node.blocklog import BESIDE_CHANNEL
 from cordee.telemetry.store.sealed import Commit, read_events, read_steps
 from cordee.telemetry.store.series import joined, newest_attempts, stream_of, thinned
-from cordee.telemetry.store.tail import Tail
+from cordee.telemetry.store.tail import UnsealedTail
 
 EVENT = np.dtype(
     [("attempt", "<i4"), ("rank", "<i4"), ("offset", "<i8"), ("step", "<i8"), ("time", "<f8"), ("value", "<f8")]
@@ -19,7 +19,7 @@ EVENT = np.dtype(
 _NOTHING_SEALED = -1
 
 
-class Logged:
+class UserMetrics:
     """The user metrics of one run.
 
     Args:
@@ -27,7 +27,7 @@ class Logged:
         tail: what is not sealed; its owner reads on.
     """
 
-    def __init__(self, telemetry: Path, tail: Tail) -> None:
+    def __init__(self, telemetry: Path, tail: UnsealedTail) -> None:
         self._telemetry = telemetry
         self._tail = tail
         self._commit_key: Any = _NOTHING_SEALED

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class Event(NamedTuple):
+class LoggedEvent(NamedTuple):
     """What one rank logged at one moment; (attempt, rank, offset) names it for good, however often it was sent."""
 
     attempt: int

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Experts have a numbering of their own over the ranks that the others number already.
 _BESIDE = ("ep",)
 _MOST_SHOWN = 8
-_NEXT = "call cordee.place in every rank with all dimensions, each (index, size), once the groups are made"
+_NEXT = "call cordee.layout in every rank with all dimensions, each (index, size), once the groups are made"
 
 Place = dict[str, Any]
 

@@ -25,19 +25,19 @@ from cordee.runs.logframes import LogReader
 from cordee.runs.state import RunState, replay
 from cordee.telemetry.node.blocklog import merge_facts
 from cordee.telemetry.node.recording import all_ended, is_recording, read_recorders
-from cordee.telemetry.store.model import Event, Grid, Series
+from cordee.telemetry.store.model import Grid, LoggedEvent, Series
 from cordee.telemetry.store.sealed import Commit, commit_key, read_commit, read_facts
-from cordee.telemetry.store.tail import LiveEvents, Tail, merged_packed
+from cordee.telemetry.store.tail import LiveEvents, UnsealedTail, merged_packed
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas
     import xarray
 
-    from cordee.telemetry.store.gridread import Source
-    from cordee.telemetry.store.grids import Samples
-    from cordee.telemetry.store.logged_values import Logged
-    from cordee.telemetry.store.missing import Missing
+    from cordee.telemetry.store.gridread import GridSource
+    from cordee.telemetry.store.grids import PackedSamples
+    from cordee.telemetry.store.logged_values import UserMetrics
+    from cordee.telemetry.store.missing import MissingSamples
 
 
 def open_run(run: str | os.PathLike[str], *, packed: bool = False) -> Run:
@@ -83,13 +83,13 @@ class Run:
         self.folder = folder
         self.id = folder.root.resolve().name
         self._plan: dict[str, Any] | None = None
-        self._tail = Tail(folder.telemetry, packed=packed)
+        self._tail = UnsealedTail(folder.telemetry, packed=packed)
         self._live = LiveEvents(folder.telemetry)
         self._commit = Commit()
         self._commit_key: Any = None
         self._facts: tuple[Any, dict[str, dict[str, dict[str, Any]]]] | None = None
-        self._sources: dict[str, tuple[Any, Source]] = {}
-        self._of_logged: Logged | None = None
+        self._sources: dict[str, tuple[Any, GridSource]] = {}
+        self._of_logged: UserMetrics | None = None
 
     def __repr__(self) -> str:
         return f"<cordee run {self.id}>"
@@ -200,13 +200,13 @@ class Run:
 
         return read_grid(self.source(group), metrics, start, stop, every, statistic)
 
-    def source(self, group: str) -> Source:
+    def source(self, group: str) -> GridSource:
         """Return what is sealed of a group and its tail as one, as it is now: what `grid` and views read.
 
         Raises:
             UsageError: there is no such group.
         """
-        from cordee.telemetry.store.gridread import Source
+        from cordee.telemetry.store.gridread import GridSource
 
         self._look()
         window = self._tail.windows.get(group)
@@ -219,7 +219,7 @@ class Run:
         if window is not None:  # what the first samples say of the time may change with more of them
             key += (len(window.devices), len(window.metrics), window.length if sealed is None else 0)
         if packed or group not in self._sources or self._sources[group][0] != key:
-            self._sources[group] = (key, Source(self.folder.telemetry, group, sealed, window, packed))
+            self._sources[group] = (key, GridSource(self.folder.telemetry, group, sealed, window, packed))
         return self._sources[group][1]
 
     def facts(self, group: str) -> dict[str, dict[str, Any]]:
@@ -275,7 +275,7 @@ class Run:
         self._look()
         return self._logged().names(self._commit)
 
-    def last_events(self) -> list[Event]:
+    def last_events(self) -> list[LoggedEvent]:
         """Return the user events since the last call, cheaply; the first call returns those that are not sealed yet."""
         return self._live.read()
 
@@ -320,7 +320,7 @@ class Run:
         self._look()
         return self._commit.dropped_events + sum(part.dropped_events for part in self._tail.parts)
 
-    def missing(self) -> list[Missing]:
+    def missing(self) -> list[MissingSamples]:
         """Return what is not there of the telemetry and why: damage, files not copied, wrong clocks, what was left out.
 
         Damage within a sealed file is known once that part of it was read.
@@ -369,19 +369,19 @@ class Run:
                 return
         raise RunFolderError("the telemetry changes faster than it can be read", given=str(self.folder.telemetry))
 
-    def _packed(self, group: str) -> list[Samples]:
-        from cordee.telemetry.store.grids import Samples, group_name
+    def _packed(self, group: str) -> list[PackedSamples]:
+        from cordee.telemetry.store.grids import PackedSamples, group_name
 
         schemas = {key: schema for key, schema in self._tail.schemas.items() if group_name(schema) == group}
         packed = merged_packed(self._tail.parts)
-        found = [Samples(schema, packed[key]) for key, schema in schemas.items() if key in packed]
+        found = [PackedSamples(schema, packed[key]) for key, schema in schemas.items() if key in packed]
         return [samples for samples in found if len(samples.times)]
 
-    def _logged(self) -> Logged:
-        from cordee.telemetry.store.logged_values import Logged
+    def _logged(self) -> UserMetrics:
+        from cordee.telemetry.store.logged_values import UserMetrics
 
         if self._of_logged is None:
-            self._of_logged = Logged(self.folder.telemetry, self._tail)
+            self._of_logged = UserMetrics(self.folder.telemetry, self._tail)
         return self._of_logged
 
     def _places(self, rank: int) -> list[str]:

@@ -25,7 +25,7 @@ from cordee.runs.state import replay
 from cordee.runs.turn import turn
 from cordee.telemetry.node.blocklog import list_parts, merge_facts
 from cordee.telemetry.store.grids import TURN_SLOTS, Axes, rollup
-from cordee.telemetry.store.model import Event
+from cordee.telemetry.store.model import LoggedEvent
 from cordee.telemetry.store.sealed import (
     STORE,
     Commit,
@@ -39,7 +39,7 @@ from cordee.telemetry.store.sealed import (
     write_steps,
 )
 from cordee.telemetry.store.series import Names, stream_of, table_of, thinned
-from cordee.telemetry.store.tail import Part, is_sealed, take_rows
+from cordee.telemetry.store.tail import TailPart, is_sealed, take_rows
 from cordee.telemetry.store.window import Window
 
 _TURN_BYTES = 256 << 20
@@ -139,7 +139,7 @@ def _seal_parts(telemetry: Path, commit: Commit, paths: list[Path]) -> None:
     sizes = {path: path.stat().st_size for path in paths}  # before reading: a part that grows meanwhile is sealed again
     windows: dict[str, Window] = {}
     known: dict[bytes, dict[str, Any]] = {}
-    parts, times = [Part(path, known) for path in paths], []
+    parts, times = [TailPart(path, known) for path in paths], []
     for part in parts:
         part.read()
         times.append(take_rows(windows, part))
@@ -159,7 +159,7 @@ def _seal_parts(telemetry: Path, commit: Commit, paths: list[Path]) -> None:
     write_commit(telemetry, commit)
 
 
-def _newest(part: Part, times: dict[str, np.ndarray], commit: Commit) -> float | None:
+def _newest(part: TailPart, times: dict[str, np.ndarray], commit: Commit) -> float | None:
     newest = [max(event.time for event in part.events)] if part.events else []
     for name, moments in times.items():
         axes = commit.groups[name]
@@ -215,7 +215,7 @@ def _whole_bins(values: np.ndarray, factor: int) -> np.ndarray:
     return np.pad(values, ((0, 0), (0, spare), (0, 0)), constant_values=np.nan) if spare else values
 
 
-def _seal_events(telemetry: Path, commit: Commit, events: list[Event]) -> None:
+def _seal_events(telemetry: Path, commit: Commit, events: list[LoggedEvent]) -> None:
     unique = {(event.attempt, event.rank, event.offset): event for event in reversed(events)}
     known: set[tuple[int, int, int]] = set()
     if any(offset <= _watermark(commit, attempt, stream_of(rank, offset)) for attempt, rank, offset in unique):

@@ -16,7 +16,7 @@ from cordee.telemetry.node.blocklog import BESIDE_CHANNEL, MOST_RUN_NAMES
 from cordee.telemetry.store.sealed import EVENT_COLUMNS, STEP_COLUMNS
 
 if TYPE_CHECKING:
-    from cordee.telemetry.store.model import Event
+    from cordee.telemetry.store.model import LoggedEvent
 
 
 def stream_of(rank: int, offset: int) -> str:
@@ -56,7 +56,7 @@ class Names:
         return at
 
 
-def table_of(events: Iterable[Event], names: Names) -> np.ndarray:
+def table_of(events: Iterable[LoggedEvent], names: Names) -> np.ndarray:
     """Return events as a table of `EVENT_COLUMNS`, in their order; a step that is not there is NaN."""
     flat = array("d")
     for attempt, rank, offset, moment, step, values in events:

@@ -20,7 +20,7 @@ from cordee.telemetry.node.blocklog import (
     decode_json,
     list_parts,
 )
-from cordee.telemetry.store.model import Event
+from cordee.telemetry.store.model import LoggedEvent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,7 +37,7 @@ _RESERVED = "events"
 _SPOOLED_BYTES = 100_000_000
 
 
-class Part:
+class TailPart:
     """The rows of one part of the block log, read further at every `read`.
 
     Args:
@@ -65,7 +65,7 @@ class Part:
         self.schemas: dict[int, dict[str, Any]] = {}
         self.rows: dict[int, list[bytes]] = {}
         self.packed: dict[int, list[Packed]] = {}
-        self.events: list[Event] = []
+        self.events: list[LoggedEvent] = []
         self.facts: list[dict[str, Any]] = []
 
     def read(self) -> None:
@@ -142,15 +142,15 @@ class Part:
             for offset, moment, step, values in document["events"]:
                 numbers = {str(name): float(value) for name, value in values.items()}
                 whole = None if step is None else int(step)
-                self.events.append(Event(attempt, rank, int(offset), float(moment), whole, numbers))
+                self.events.append(LoggedEvent(attempt, rank, int(offset), float(moment), whole, numbers))
 
 
-class Tail:
+class UnsealedTail:
     """All parts that are not sealed.
 
     Args:
         folder: the run's `telemetry/` folder.
-        packed: keep rows packed instead of in windows; see `Part.pack`.
+        packed: keep rows packed instead of in windows; see `TailPart.pack`.
 
     Attributes:
         windows: the samples by group; empty when they are packed.
@@ -161,7 +161,7 @@ class Tail:
         self._folder = folder
         self._packed = packed
         self._spool: Spool | None = None
-        self._parts: dict[Path, Part] = {}
+        self._parts: dict[Path, TailPart] = {}
         self._known: dict[bytes, dict[str, Any]] = {}
         self.windows: dict[str, Window] = {}
         self.tables: dict[Path, list[np.ndarray]] = {}
@@ -179,7 +179,7 @@ class Tail:
             window.drop(gone)
         for path in gone:
             self.tables.pop(path, None)
-        self._parts = {path: self._parts.get(path) or Part(path, self._known) for path in paths}
+        self._parts = {path: self._parts.get(path) or TailPart(path, self._known) for path in paths}
         if self._packed and self._spool is None and sum(path.stat().st_size for path in paths) > _SPOOLED_BYTES:
             from cordee.telemetry.store.spool import Spool
 
@@ -194,7 +194,7 @@ class Tail:
                 self._take_events(part)
 
     @property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[TailPart]:
         """The parts, oldest first."""
         return list(self._parts.values())
 
@@ -203,7 +203,7 @@ class Tail:
         """All schemas by id."""
         return merged_schemas(self.parts)
 
-    def _take_events(self, part: Part) -> None:
+    def _take_events(self, part: TailPart) -> None:
         from cordee.telemetry.store.series import Names, table_of
 
         self.names = self.names or Names()
@@ -220,14 +220,14 @@ class LiveEvents:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._parts: dict[Path, Part] = {}
+        self._parts: dict[Path, TailPart] = {}
         self._seen: dict[tuple[int, int, bool], int] = {}
 
-    def read(self) -> list[Event]:
+    def read(self) -> list[LoggedEvent]:
         """Return the events written since the last call."""
         news = []
         for _, _, path in list_parts(self._folder):
-            part = self._parts.setdefault(path, Part(path))
+            part = self._parts.setdefault(path, TailPart(path))
             try:
                 part.read()
             except OSError:
@@ -265,7 +265,7 @@ def _check_facts(facts: dict[str, Any]) -> None:
     float(facts["time"]), list(facts["remarks"])
 
 
-def take_rows(windows: dict[str, Window], part: Part) -> dict[str, np.ndarray]:
+def take_rows(windows: dict[str, Window], part: TailPart) -> dict[str, np.ndarray]:
     """Move a part's rows into the windows of their groups and return their times by group.
 
     Rows without a schema stay: it may yet come.
@@ -290,7 +290,7 @@ def is_sealed(path: Path, sealed: dict[str, Any]) -> bool:
         return False
 
 
-def merged_schemas(parts: Iterable[Part]) -> dict[int, dict[str, Any]]:
+def merged_schemas(parts: Iterable[TailPart]) -> dict[int, dict[str, Any]]:
     """Return the schemas of all parts by id."""
     schemas: dict[int, dict[str, Any]] = {}
     for part in parts:
@@ -298,7 +298,7 @@ def merged_schemas(parts: Iterable[Part]) -> dict[int, dict[str, Any]]:
     return schemas
 
 
-def merged_packed(parts: Iterable[Part]) -> dict[int, list[Packed]]:
+def merged_packed(parts: Iterable[TailPart]) -> dict[int, list[Packed]]:
     """Return the packed samples of all parts by schema id, in the order of writing."""
     packed: dict[int, list[Packed]] = {}
     for part in parts:

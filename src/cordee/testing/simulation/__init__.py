@@ -13,17 +13,26 @@ file. What is not: time, the network below messages, processes, the allocation, 
 
 from __future__ import annotations
 
-from cordee.testing.simulation.faults import KINDS, Fault
-from cordee.testing.simulation.seeds import Campaign, Case, Result, campaign, case_of, resumed, shrunk, simulate
-from cordee.testing.simulation.surroundings import Script
+from cordee.testing.simulation.faults import KINDS, VirtualFault
+from cordee.testing.simulation.seeds import (
+    Campaign,
+    Case,
+    SimulationResult,
+    campaign,
+    case_of,
+    resumed,
+    shrunk,
+    simulate,
+)
+from cordee.testing.simulation.surroundings import RunScript
 
 __all__ = [
     "KINDS",
     "Campaign",
     "Case",
-    "Fault",
-    "Result",
-    "Script",
+    "VirtualFault",
+    "SimulationResult",
+    "RunScript",
     "campaign",
     "case_of",
     "resumed",

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from cordee.runs.disk import Place
 from cordee.runs.lane import Inline
-from cordee.testing.disks import CALLS, Fault, FaultyDisk
-from cordee.testing.simulation.loop import Process, VirtualLoop
+from cordee.testing.disks import CALLS, DiskFault, FaultyDisk
+from cordee.testing.simulation.loop import VirtualLoop, VirtualProcess
 
 T = TypeVar("T")
 _CHANGING = ("open", "write", "truncate", "mkdir", "replace", "unlink", "touch")
@@ -101,7 +101,7 @@ class SimulatedDisk(FaultyDisk):
             self._durable[str(path)] = 0
         return descriptor
 
-    def _meet(self, call: str, path: object) -> Fault | None:
+    def _meet(self, call: str, path: object) -> DiskFault | None:
         self.calls[call] += 1
         if self.still and not self.working:
             self._on_loop(f"{call} {path}")
@@ -112,7 +112,7 @@ class SimulatedDisk(FaultyDisk):
             self.met[call] += 1
             lose = call in ("fsync", "close") and self.chance.random() < 0.5
             self.lost = self.lost or lose
-            return Fault(call, number, lose=lose, part=self.chance.choice((0, 7)))
+            return DiskFault(call, number, lose=lose, part=self.chance.choice((0, 7)))
         return None
 
 
@@ -127,7 +127,7 @@ class VirtualLane(Inline):
         self._disk, self._loop = disk, loop
         self._queue: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._since: float | None = None
-        here = Process.here()
+        here = VirtualProcess.here()
         assert here is not None
         self._context = here.context
 

@@ -15,7 +15,7 @@ from cordee.testing.simulation.disk import TROUBLES
 
 if TYPE_CHECKING:
     from cordee.testing.simulation.machine import Host
-    from cordee.testing.simulation.world import World
+    from cordee.testing.simulation.world import SimulatedWorld
 
 _LONGEST_S = 25.0
 _EXCUSED_S = 5.0
@@ -33,7 +33,7 @@ _EVENTS = (
 
 
 @dataclass(frozen=True)
-class Fault:
+class VirtualFault:
     """One thing that goes wrong.
 
     Attributes:
@@ -59,7 +59,7 @@ class Fault:
         return f"{self.kind} n{self.node} {when}" + (f" for {self.seconds:g} s" if self.seconds else "")
 
 
-def schedule(chance: random.Random, nodes: int, kinds: tuple[str, ...]) -> list[Fault]:
+def schedule(chance: random.Random, nodes: int, kinds: tuple[str, ...]) -> list[VirtualFault]:
     """Return up to four faults by chance, of these kinds."""
     if chance.random() < _SAME:
         kinds = (chance.choice(kinds),)
@@ -67,7 +67,7 @@ def schedule(chance: random.Random, nodes: int, kinds: tuple[str, ...]) -> list[
     faults = []
     for _ in range(chance.choice((1, 1, 2, 2, 3, 4))):
         kind = chance.choices(kinds, weights)[0]
-        faults.append(Fault(kind, *_moment(chance), chance.randrange(nodes), _lasts_s(kind, chance)))
+        faults.append(VirtualFault(kind, *_moment(chance), chance.randrange(nodes), _lasts_s(kind, chance)))
     return faults
 
 
@@ -99,7 +99,7 @@ class Schedule:
         seen: how often each moment was there, by its name.
     """
 
-    def __init__(self, world: World, faults: list[Fault]) -> None:
+    def __init__(self, world: SimulatedWorld, faults: list[VirtualFault]) -> None:
         self._world = world
         self.met: Counter[tuple[str, str]] = Counter()
         self.last_s = 0.0
@@ -124,13 +124,13 @@ class Schedule:
             if fault.on == moment:
                 del self._waiting[key]
                 if node and fault.kind in _AT_MESSAGE:
-                    fault = Fault(fault.kind, fault.at, fault.on, self._world.names.index(node), fault.seconds)
+                    fault = VirtualFault(fault.kind, fault.at, fault.on, self._world.names.index(node), fault.seconds)
                 if fault.at == 0.0 and fault.kind in ("lose", "twice"):
                     self._happen(fault)
                 else:
                     self._world.loop.after(fault.at, self._happen, fault)
 
-    def _happen(self, fault: Fault) -> None:
+    def _happen(self, fault: VirtualFault) -> None:
         world = self._world
         if world.over and world.rules.ended and fault.kind in ("cancel", "preempt", "requeue", "rival"):
             return
@@ -144,23 +144,23 @@ class Schedule:
         _KINDS[fault.kind](world, host, fault)
 
 
-def _cut(world: World, host: Host, fault: Fault) -> None:
+def _cut(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """The node's connections are reset."""
     world.network.cut(host.name)
 
 
-def _cut_agent(world: World, host: Host, fault: Fault) -> None:
+def _cut_agent(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """The agent's end is reset; the supervisor does not learn of it."""
     world.network.cut(host.name, (False,))
 
 
-def _cut_supervisor(world: World, host: Host, fault: Fault) -> None:
+def _cut_supervisor(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """The supervisor's end is reset; the agent does not learn of it."""
     world.network.cut(host.name, (True,))
 
 
-def _way(what: str, ways: tuple[bool, ...]) -> Callable[[World, Host, Fault], None]:
-    def begin(world: World, host: Host, fault: Fault) -> None:
+def _way(what: str, ways: tuple[bool, ...]) -> Callable[[SimulatedWorld, Host, VirtualFault], None]:
+    def begin(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
         _excuse(world, host, fault)
         for way in ways:
             world.network.ways[host.name, way] = what
@@ -169,24 +169,24 @@ def _way(what: str, ways: tuple[bool, ...]) -> Callable[[World, Host, Fault], No
     return begin
 
 
-def _blip(world: World, host: Host, fault: Fault) -> None:
+def _blip(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """The network is away for a while, and connections are reset as it goes."""
     world.network.cut(host.name)
     _way("swallow", (True, False))(world, host, fault)
 
 
-def _twice(world: World, host: Host, fault: Fault) -> None:
+def _twice(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """A numbered message comes twice, as one does that is sent again."""
     world.network.double.add(host.name)
 
 
-def _delay(world: World, host: Host, fault: Fault) -> None:
+def _delay(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """Messages take up to a second longer."""
     world.network.delay_s[host.name] = min(1.0, fault.seconds / 10)
     world.loop.after(fault.seconds, world.network.delay_s.pop, host.name, None)
 
 
-def _kill_rank(world: World, host: Host, fault: Fault) -> None:
+def _kill_rank(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """A rank is killed."""
     ranks = [process for process in host.children.values() if ":rank-" in process.name and process.alive]
     if ranks:
@@ -194,37 +194,37 @@ def _kill_rank(world: World, host: Host, fault: Fault) -> None:
         ranks[0].kill()
 
 
-def _bug(world: World, host: Host, fault: Fault) -> None:
+def _bug(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """Rank 0 fails by itself, once, at a step to come."""
     world.rules.rank_faults += 1
     world.bugs.append((5 + fault.node * 4, 0))
 
 
-def _kill_agent(world: World, host: Host, fault: Fault) -> None:
+def _kill_agent(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """An agent is killed, and its ranks with it."""
     if host.agent is not None:
         host.agent.kill()
         _replace_by_srun(world, host)
 
 
-def _replace_by_srun(world: World, host: Host) -> None:
+def _replace_by_srun(world: SimulatedWorld, host: Host) -> None:
     """Where no supervisor knows of an agent yet, nobody replaces it: the run goes on without, or the job is given up."""
     world.rules.excused.add(host.name)
 
 
-def _kill_supervisor(world: World, host: Host, fault: Fault) -> None:
+def _kill_supervisor(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """The supervisor is killed."""
     if world.supervisor is not None:
         world.supervisor.kill()
 
 
-def _power_off(world: World, host: Host, fault: Fault) -> None:
+def _power_off(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """A machine is gone, without a word."""
     world.rules.excused.add(host.name)
     world.power_off(host)
 
 
-def _pause_agent(world: World, host: Host, fault: Fault) -> None:
+def _pause_agent(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """An agent stands still; its ranks do not."""
     _excuse(world, host, fault)
     if host.agent is not None and host.agent.alive:
@@ -232,7 +232,7 @@ def _pause_agent(world: World, host: Host, fault: Fault) -> None:
         world.loop.after(fault.seconds, host.agent.resume)
 
 
-def _pause_supervisor(world: World, host: Host, fault: Fault) -> None:
+def _pause_supervisor(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """The supervisor stands still, as on a file system that does."""
     if world.supervisor is not None and world.supervisor.alive:
         for other in world.hosts.values():
@@ -241,44 +241,44 @@ def _pause_supervisor(world: World, host: Host, fault: Fault) -> None:
         world.loop.after(fault.seconds, world.supervisor.resume)
 
 
-def _stuck(world: World, host: Host, fault: Fault) -> None:
+def _stuck(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """What is killed on a machine is held by the kernel for a while."""
     host.stuck_s = fault.seconds
     world.loop.after(2 * fault.seconds, setattr, host, "stuck_s", 0.0)
 
 
-def _cancel(world: World, host: Host, fault: Fault) -> None:
+def _cancel(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """Somebody cancels the run."""
     world.cancel()
 
 
-def _preempt(world: World, host: Host, fault: Fault) -> None:
+def _preempt(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """The scheduler takes the allocation, with some warning, and gives another."""
     world.preempt(max(fault.seconds, 1.0))
 
 
-def _requeue(world: World, host: Host, fault: Fault) -> None:
+def _requeue(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """Somebody has the scheduler queue the job again, at once."""
     world.preempt(1.0, "requeued")
 
 
-def _forget(world: World, host: Host, fault: Fault) -> None:
+def _forget(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """The scheduler forgets the next agent that it is asked to start."""
     world.forgetful += 1
 
 
-def _rival(world: World, host: Host, fault: Fault) -> None:
+def _rival(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """Another supervisor is started, from where nobody can see that the present one lives."""
     world.rival()
 
 
-def _time_limit(world: World, host: Host, fault: Fault) -> None:
+def _time_limit(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """The job's time is nearly over."""
     if world.supervisor is not None and world.supervisor.alive:
         world.supervisor.signal(10)
 
 
-def _clock(world: World, host: Host, fault: Fault) -> None:
+def _clock(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """A machine's wall clock jumps."""
     host.clock_s += fault.seconds * 100 - 600
     if host.agent is not None:
@@ -287,34 +287,34 @@ def _clock(world: World, host: Host, fault: Fault) -> None:
         world.supervisor.clock_s = host.clock_s
 
 
-def _memory_full(world: World, host: Host, fault: Fault) -> None:
+def _memory_full(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """Another program fills a machine's memory: no rank can be started there, which ends the run."""
     world.rules.rank_faults += 2
     host.full = True
     world.loop.after(fault.seconds, setattr, host, "full", False)
 
 
-def _see_former(world: World, host: Host, fault: Fault) -> None:
+def _see_former(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     """A machine sees the run's folder as it was before the newest supervisor came, as one that caches it."""
     _excuse(world, host, fault)
     host.sees_former = True
     world.loop.after(fault.seconds, setattr, host, "sees_former", False)
 
 
-def _disk(trouble: str) -> Callable[[World, Host, Fault], None]:
-    def begin(world: World, host: Host, fault: Fault) -> None:
+def _disk(trouble: str) -> Callable[[SimulatedWorld, Host, VirtualFault], None]:
+    def begin(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
         world.disk.begin(trouble)
         world.loop.after(fault.seconds, world.disk.end, trouble)
 
     return begin
 
 
-def _excuse(world: World, host: Host, fault: Fault) -> None:
+def _excuse(world: SimulatedWorld, host: Host, fault: VirtualFault) -> None:
     if fault.seconds > _EXCUSED_S:
         world.rules.excused.add(host.name)
 
 
-_KINDS: dict[str, Callable[[World, Host, Fault], None]] = {
+_KINDS: dict[str, Callable[[SimulatedWorld, Host, VirtualFault], None]] = {
     "cut": _cut,
     "lose": _cut,
     "twice": _twice,

@@ -15,10 +15,10 @@ EPOCH_S = 1_800_000_000.0
 _EXECUTOR_S = 0.001
 _TICK_S = 1e-6
 _MOST_AT_ONCE = 100_000
-_here: ContextVar[Process | None] = ContextVar("process", default=None)
+_here: ContextVar[VirtualProcess | None] = ContextVar("process", default=None)
 
 
-class Process:
+class VirtualProcess:
     """What has a pid in a simulation: all callbacks and tasks that were begun in its context, and their descendants.
 
     Args:
@@ -55,7 +55,7 @@ class Process:
         self.context.run(loop.create_task, self._run(main))
 
     @staticmethod
-    def here() -> Process | None:
+    def here() -> VirtualProcess | None:
         """Return the process that runs now."""
         return _here.get()
 
@@ -162,7 +162,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.now = 0.0
         self.last_pid = 100
-        self.processes: list[Process] = []
+        self.processes: list[VirtualProcess] = []
         self.unhandled: list[dict[str, Any]] = []
         self._selector = _Jump(self)
         self._clock_resolution = 1e-9
@@ -301,7 +301,7 @@ def _close(coroutine: Any) -> None:
             return
 
 
-class Clocks:
+class VirtualClocks:
     """What `cordee.core.clock` goes by in a simulation: the loop's time, and the wall clock of the process that runs.
 
     Args:

@@ -13,14 +13,14 @@ from typing import Any
 
 from cordee import wire
 from cordee.control.agent.data_positions import DataPositions
-from cordee.control.agent.machine import Machine
-from cordee.control.agent.slots import Core, Gpu, NodeSlots, Slots
+from cordee.control.agent.machine import NodeTasks
+from cordee.control.agent.slots import AllocatableGpu, Core, NodeSlots, SlotAllocator
 from cordee.core.words import signal_name
 from cordee.machine.tasks import STDERR, STDOUT, Task, TaskExit
 from cordee.runs.folder import RunFolder
-from cordee.runs.plan import Sampling
+from cordee.runs.plan import RunSampling
 from cordee.telemetry.node.blocklog import encode_events
-from cordee.testing.simulation.loop import Process
+from cordee.testing.simulation.loop import VirtualProcess
 from cordee.testing.simulation.surroundings import WorldPort
 
 _READ_EVENTS, _CORES, _GPUS = 200, 8, 8
@@ -40,13 +40,13 @@ class Host:
 
     def __init__(self, name: str) -> None:
         self.name, self.up, self.stuck_s = name, True, 0.0
-        self.agents: list[Process] = []
-        self.children: dict[int, Process] = {}
+        self.agents: list[VirtualProcess] = []
+        self.children: dict[int, VirtualProcess] = {}
         self.clock_s = 0.0
         self.full = self.sees_former = False
 
     @property
-    def agent(self) -> Process | None:
+    def agent(self) -> VirtualProcess | None:
         """The newest agent's process."""
         return self.agents[-1] if self.agents else None
 
@@ -54,14 +54,14 @@ class Host:
 @dataclass
 class _Running:
     task: Task
-    process: Process
+    process: VirtualProcess
     started: float
     reason: str = "exited"
     ended: bool = False
     timers: list[asyncio.TimerHandle] = field(default_factory=list)
 
 
-class Tasks:
+class VirtualTasks:
     """Starts virtual processes with the manners of `TaskRunner`.
 
     Args:
@@ -78,7 +78,7 @@ class Tasks:
         self._loop = world.loop
         self.output_paused = False
         self.spared: set[int] = set()
-        agent = Process.here()
+        agent = VirtualProcess.here()
         assert agent is not None
         self._agent = agent
         agent.at_end.append(self._orphaned)
@@ -87,14 +87,14 @@ class Tasks:
         """See TaskRunner."""
         if task.id in self._running:
             raise ValueError(f"a task {task.id!r} runs already")
-        child = Child(self._world, self._host, task, lambda stream, data: self._said(task, stream, data))
+        child = VirtualChild(self._world, self._host, task, lambda stream, data: self._said(task, stream, data))
         world, agent = self._world, self._agent
 
         def ended(code: int | None, number: int | None) -> None:
             world.child_ended(child, code, number)
             self._loop.call_soon(self._reap, task.id, code, number, context=agent.context)
 
-        child.process = Process(self._loop, f"{self._host.name}:{task.id}", child.run, ended)
+        child.process = VirtualProcess(self._loop, f"{self._host.name}:{task.id}", child.run, ended)
         self._host.children[child.process.pid] = child.process
         self._running[task.id] = entry = _Running(task, child.process, self._loop.now)
         if task.deadline_s is not None:
@@ -186,12 +186,12 @@ class Tasks:
             self._world.signal(self._host, entry.process, signal.SIGKILL)
 
 
-class Child:
+class VirtualChild:
     """A virtual process that an agent starts: a rank, set-up lines, or checks; what it does is told by its Task."""
 
     def __init__(self, world: WorldPort, host: Host, task: Task, say: Callable[[int, bytes], None]) -> None:
         self.world, self.host, self.task, self.say = world, host, task, say
-        self.process: Process
+        self.process: VirtualProcess
         self.is_rank = task.id.startswith("rank-")
         self.attempt, self.rank = map(int, task.id.split("-")[1:]) if self.is_rank else (0, -1)
         self.epoch = int(task.env.get("CORDEE_EPOCH", 0)) if self.is_rank else 0
@@ -257,7 +257,7 @@ class Child:
         return 0
 
 
-class Channel:
+class VirtualChannel:
     """What a rank and its agent share; it outlives both."""
 
     def __init__(self, attempt: int, rank: int) -> None:
@@ -296,7 +296,7 @@ class Channels:
         if self._host.full:
             raise OSError(errno.ENOSPC, "No space left on device")
         name = f"{self._host.name}/{attempt}-{rank}"
-        self._world.channels[name] = self._open[name] = Channel(attempt, rank)
+        self._world.channels[name] = self._open[name] = VirtualChannel(attempt, rank)
         return name
 
     def close(self, attempt: int, rank: int) -> None:
@@ -355,7 +355,7 @@ class Channels:
         for channel in self._of(attempt):
             channel.stop_step = step
 
-    def _of(self, attempt: int) -> list[Channel]:
+    def _of(self, attempt: int) -> list[VirtualChannel]:
         return [channel for channel in self._open.values() if channel.attempt == attempt and not channel.closed]
 
 
@@ -385,7 +385,7 @@ class _Log:
         return True
 
 
-class SimulatedMachine(Machine):
+class SimulatedMachine(NodeTasks):
     """The machine of one agent; see Machine.
 
     Args:
@@ -409,25 +409,27 @@ class SimulatedMachine(Machine):
 
     def identity(self) -> dict[str, Any]:
         """Return the process that runs now."""
-        process = Process.here()
+        process = VirtualProcess.here()
         assert process is not None
         return {"pid": process.pid, "start_ticks": 0, "host": self._host.name, "python": "3.11"}
 
     def tasks(self, owner: str, **handlers: Any) -> Any:
         """Return what starts virtual processes."""
-        return Tasks(self._world, self._host, owner, **handlers)
+        return VirtualTasks(self._world, self._host, owner, **handlers)
 
-    def slots(self) -> Slots:
+    def slots(self) -> SlotAllocator:
         """Return a node with a GPU for each rank: an attempt that leaves them to nobody cannot be followed by another."""
         cores = tuple(Core(frozenset({cpu}), 0) for cpu in range(_CORES))
-        gpus = tuple(Gpu(f"0000:{number}0:00", f"GPU-{number}", frozenset(range(_CORES))) for number in range(_GPUS))
-        return Slots(lambda: NodeSlots(cores, gpus))
+        gpus = tuple(
+            AllocatableGpu(f"0000:{number}0:00", f"GPU-{number}", frozenset(range(_CORES))) for number in range(_GPUS)
+        )
+        return SlotAllocator(lambda: NodeSlots(cores, gpus))
 
     def channels(self, run: str, node: str, tell: Callable[[str], None]) -> Any:
         """Return the channels of this node."""
         return Channels(self._world, self._host)
 
-    def samplers(self, node: str, pids: Any, sampling: Sampling, sharing: int) -> Any:
+    def samplers(self, node: str, pids: Any, sampling: RunSampling, sharing: int) -> Any:
         """Return what samples nothing."""
         return _NoSampler(), _NoSampler()
 

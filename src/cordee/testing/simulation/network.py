@@ -10,7 +10,7 @@ from typing import Any
 
 from cordee import wire
 from cordee.core.errors import WireError
-from cordee.testing.simulation.loop import Process, VirtualLoop
+from cordee.testing.simulation.loop import VirtualLoop, VirtualProcess
 from cordee.wire import connection as real
 from cordee.wire.handshake import GREETING_S
 
@@ -19,7 +19,7 @@ _APART_S = 1e-6
 _UNANSWERED_S = real._UNANSWERED_MS / 1000
 
 
-class End:
+class VirtualConnection:
     """One end of a connection; see `wire.Connection`, whose attributes and functions these are."""
 
     def __init__(self, network: Network, node: str, to_node: bool) -> None:
@@ -29,8 +29,8 @@ class End:
         self.peer_epoch = 0
         self.close_reason: str | None = None
         self.authenticated, self.closed, self.buffered_bytes = True, False, 0
-        self.process = Process.here()
-        self.peer: End
+        self.process = VirtualProcess.here()
+        self.peer: VirtualConnection
         self.node, self.to_node = node, to_node
         self._network = network
         self._last_s = 0.0
@@ -121,15 +121,15 @@ class End:
         return self._last_s
 
 
-class Server:
+class VirtualServer:
     """The listening end; see `wire.Server`."""
 
     def __init__(self, network: Network, token: bytes, epoch: int, on_connect: Callable[[Any], None]) -> None:
         self.token, self.epoch, self.on_connect = token, epoch, on_connect
-        self.process = Process.here()
+        self.process = VirtualProcess.here()
         self._network = network
         self.address, self.port = "127.0.0.1", 20000 + len(network.servers)
-        self.connections: dict[End, None] = {}
+        self.connections: dict[VirtualConnection, None] = {}
         network.servers[self.port] = self
 
     def close(self, reason: str = "") -> None:
@@ -157,15 +157,15 @@ class Network:
 
     def __init__(self, loop: VirtualLoop, chance: random.Random) -> None:
         self.loop, self._chance = loop, chance
-        self.servers: dict[int, Server] = {}
-        self.ends: dict[End, None] = {}
-        self.observers: list[Callable[[End, dict[str, Any]], None]] = []
+        self.servers: dict[int, VirtualServer] = {}
+        self.ends: dict[VirtualConnection, None] = {}
+        self.observers: list[Callable[[VirtualConnection, dict[str, Any]], None]] = []
         self.watchers: list[Callable[[str, bool, dict[str, Any]], bool]] = []
         self.ways: dict[tuple[str, bool], str] = {}
         self.delay_s: dict[str, float] = {}
         self.dark: set[str] = set()
         self.double: set[str] = set()
-        self._kept: dict[tuple[str, bool], list[tuple[End, dict[str, Any] | None, bytes]]] = {}
+        self._kept: dict[tuple[str, bool], list[tuple[VirtualConnection, dict[str, Any] | None, bytes]]] = {}
 
     def is_dark(self, node: str) -> bool:
         """Return whether nothing is heard of a node any more."""
@@ -175,9 +175,9 @@ class Network:
         """Return how long a message takes."""
         return self._chance.uniform(_LEAST_S, _MOST_S) + self.delay_s.get(node, 0.0)
 
-    def listen(self, token: bytes, epoch: int, on_connect: Callable[[Any], None]) -> Server:
+    def listen(self, token: bytes, epoch: int, on_connect: Callable[[Any], None]) -> VirtualServer:
         """See `Place.listen`."""
-        return Server(self, token, epoch, on_connect)
+        return VirtualServer(self, token, epoch, on_connect)
 
     def before(self, place: wire.Rendezvous) -> wire.Rendezvous:
         """Return where the supervisor before this one listens, or this one."""
@@ -185,7 +185,7 @@ class Network:
         server = max(former, key=lambda server: server.epoch, default=place)
         return place._replace(port=server.port, epoch=server.epoch, token=server.token)
 
-    async def connect(self, place: wire.Rendezvous, node: str, on_message: Any, on_close: Any) -> End:
+    async def connect(self, place: wire.Rendezvous, node: str, on_message: Any, on_close: Any) -> VirtualConnection:
         """See `wire.connect`."""
         await asyncio.sleep(3 * self.latency_s(node))
         if node in self.dark or any((node, way) in self.ways for way in (True, False)):
@@ -199,8 +199,8 @@ class Network:
             raise WireError(f"no answer within {GREETING_S:g} s")
         if server.token != place.token or server.epoch != place.epoch:
             raise WireError("the server refused: the proof is wrong")
-        mine = End(self, node, False)
-        theirs = server.process.context.run(End, self, node, True)
+        mine = VirtualConnection(self, node, False)
+        theirs = server.process.context.run(VirtualConnection, self, node, True)
         mine.peer, theirs.peer = theirs, mine
         mine.on_message, mine.on_close = on_message, on_close
         theirs.peer_role, theirs.peer_name, theirs.peer_address = "agent", node, f"10.0.0.{node}"
@@ -211,7 +211,7 @@ class Network:
         server.process.context.run(server.on_connect, theirs)
         return mine
 
-    def carry(self, end: End, message: dict[str, Any] | None, body: bytes) -> None:
+    def carry(self, end: VirtualConnection, message: dict[str, Any] | None, body: bytes) -> None:
         """Bring a message to the other end, or not."""
         way = (end.node, end.to_node)
         lost = False
@@ -237,15 +237,15 @@ class Network:
             self.double.discard(node)
         return doubles
 
-    def _unanswered(self, end: End) -> None:
+    def _unanswered(self, end: VirtualConnection) -> None:
         if not end.closed:
             self.loop.call_later(_UNANSWERED_S, self._give_up, end, context=end._context)
 
-    def _give_up(self, end: End) -> None:
+    def _give_up(self, end: VirtualConnection) -> None:
         if not end.closed and ((end.node, end.to_node) in self.ways or end.node in self.dark):
             end.abort("the peer has not acknowledged anything for too long")
 
-    def later(self, end: End, callback: Callable[..., None], *args: Any) -> None:
+    def later(self, end: VirtualConnection, callback: Callable[..., None], *args: Any) -> None:
         """Have the other end learn something after what was sent before, unless nothing gets there."""
         if (end.node, end.to_node) in self.ways or end.node in self.dark:
             return

@@ -21,7 +21,7 @@ _AGAIN_A_SECOND = 0.1  # more, while a disk refuses and is asked again
 _RPCS, _RPCS_A_MINUTE = 8, 2.0
 
 
-class Orders:
+class OrderWatch:
     """Watches what is said between a supervisor and its nodes.
 
     Args:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from itertools import combinations
 
-from cordee.testing.simulation.faults import KINDS, LASTING, Fault
+from cordee.testing.simulation.faults import KINDS, LASTING, VirtualFault
 from cordee.testing.simulation.seeds import Case, simulate
-from cordee.testing.simulation.surroundings import Script
+from cordee.testing.simulation.surroundings import RunScript
 
-SCRIPT = Script(nodes=2, spares=1, steps=8, every=3, setup_s=1.0)
+SCRIPT = RunScript(nodes=2, spares=1, steps=8, every=3, setup_s=1.0)
 # What is lost or ends at a moment; all other kinds are tried one at a time.
 PAIRED = ("lose", "kill_rank", "kill_agent", "kill_supervisor", "power_off")
 _OF_A_NODE = ("kill_rank", "kill_agent", "power_off")
@@ -18,7 +18,7 @@ _SECONDS = 12.0
 
 
 def moments() -> list[str]:
-    """Return the moments of the run without faults, in the words of `Fault.on`: of each name the first two."""
+    """Return the moments of the run without faults, in the words of `VirtualFault.on`: of each name the first two."""
     seen = simulate(Case(0, SCRIPT, ())).moments
     names = sorted(
         name for name in seen if name != "event submitted"
@@ -37,7 +37,7 @@ def cases() -> list[Case]:
     return [Case(number, SCRIPT, faults) for number, faults in enumerate([*alone, *pairs])]
 
 
-def _at(moment: str, kind: str) -> list[Fault]:
+def _at(moment: str, kind: str) -> list[VirtualFault]:
     seconds = _SECONDS if kind in LASTING else 0.0
     nodes = range(SCRIPT.nodes) if kind in _OF_A_NODE else range(1)
-    return [Fault(kind, 0.0, moment, node, seconds) for node in nodes]
+    return [VirtualFault(kind, 0.0, moment, node, seconds) for node in nodes]

@@ -9,14 +9,14 @@ from cordee.core.errors import RunFolderError
 from cordee.runs.journal import JournalWriter, read_journal
 from cordee.runs.state import Replay, RunState
 from cordee.telemetry.node.blocklog import EVENTS, decode_json, iter_records, list_parts, read_blocks
-from cordee.testing.simulation.loop import Process
-from cordee.testing.simulation.orders import Orders
+from cordee.testing.simulation.loop import VirtualProcess
+from cordee.testing.simulation.orders import OrderWatch
 from cordee.testing.simulation.records import Records
 from cordee.testing.simulation.surroundings import WorldPort
 
 if TYPE_CHECKING:
-    from cordee.testing.simulation.machine import Child
-    from cordee.testing.simulation.network import End
+    from cordee.testing.simulation.machine import VirtualChild
+    from cordee.testing.simulation.network import VirtualConnection
 
 _CANCEL_S = 40.0
 _STANDS_DOWN_S = 12.0
@@ -57,7 +57,7 @@ class Rules:
         self.excused: set[str] = set()
         self._epoch, self._epoch_at = 0, 0.0
         self._obeyed: dict[int, int] = {}
-        self._alive: list[tuple[Child, Process]] = []
+        self._alive: list[tuple[VirtualChild, VirtualProcess]] = []
         self._cancelled_at: float | None = None
         self._ended_at = self.calm_at = 0.0
         self.end: dict[str, Any] = {}
@@ -66,7 +66,7 @@ class Rules:
         self._saved: dict[tuple[int, int], int] = {}
         self.journal: list[dict[str, Any]] = []
         self.records = Records()
-        self.orders = Orders(world, self.broken)
+        self.orders = OrderWatch(world, self.broken)
 
     def broken(self, rule: str, seen: str) -> None:
         """Note that a rule does not hold."""
@@ -74,7 +74,7 @@ class Rules:
             self._world.note(f"BROKEN: {rule}: {seen}")
             self.violations.append((rule, seen))
 
-    def rank_started(self, child: Child) -> None:
+    def rank_started(self, child: VirtualChild) -> None:
         """No rank of an older attempt may be there, unless it is held where time does not count."""
         self._alive = [(other, process) for other, process in self._alive if process.alive]
         mine = (child.epoch, child.attempt)
@@ -93,14 +93,14 @@ class Rules:
         self._newest_attempt = max(mine, self._newest_attempt)
         self._alive.append((child, child.process))
 
-    def _began_from(self, child: Child, mine: tuple[int, int]) -> None:
+    def _began_from(self, child: VirtualChild, mine: tuple[int, int]) -> None:
         newest = max((step for attempt, step in self._saved.items() if attempt < mine), default=0)
         if child.resumed < newest and self._world.alone:
             self.broken(
                 "a complete checkpoint was lost", f"{child.process.name} begins from {child.resumed}, not {newest}"
             )
 
-    def saved(self, child: Child, step: int) -> None:
+    def saved(self, child: VirtualChild, step: int) -> None:
         """Only the newest attempt saves."""
         if (child.epoch, child.attempt) < self._newest_attempt and child.host.stuck_s == 0:
             self.broken("two attempts write", f"{child.process.name} saves step {step}, after {self._newest_attempt}")
@@ -161,7 +161,7 @@ class Rules:
         if self.ended and not self.records.has("ended"):
             self.ended, self.end = False, {}
 
-    def sent(self, end: End, message: dict[str, Any]) -> None:
+    def sent(self, end: VirtualConnection, message: dict[str, Any]) -> None:
         """A message is sent."""
         self.orders.sent(end.node, end.to_node, message)
         if not end.to_node and end.process is not None and message.get("t") != "hello":

@@ -14,7 +14,7 @@ import click
 from cordee.core.errors import UsageError
 from cordee.testing.simulation.faults import KINDS
 from cordee.testing.simulation.points import cases
-from cordee.testing.simulation.seeds import SCHEMA, Campaign, Case, Result, case_of, resumed, shrunk, simulate
+from cordee.testing.simulation.seeds import SCHEMA, Campaign, Case, SimulationResult, case_of, resumed, shrunk, simulate
 
 
 def run_campaign(
@@ -33,7 +33,7 @@ def run_campaign(
         UsageError: what was given makes no sense.
     """
 
-    def failed(result: Result) -> None:
+    def failed(result: SimulationResult) -> None:
         _say(shrunk(result) if shrink else result, trace)
 
     done = Campaign()
@@ -101,7 +101,7 @@ def _kinds(text: str | None) -> tuple[str, ...]:
     return given
 
 
-def _say(result: Result, trace: bool) -> None:
+def _say(result: SimulationResult, trace: bool) -> None:
     click.echo(err=True)
     if trace:
         for second, text in result.trace:

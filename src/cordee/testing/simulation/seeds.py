@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cordee.testing.simulation.faults import KINDS, Fault, Schedule, schedule
+from cordee.testing.simulation.faults import KINDS, Schedule, VirtualFault, schedule
 from cordee.testing.simulation.loop import Stalled
-from cordee.testing.simulation.surroundings import Script
-from cordee.testing.simulation.world import World, script_of
+from cordee.testing.simulation.surroundings import RunScript
+from cordee.testing.simulation.world import SimulatedWorld, script_of
 
 SCHEMA = "cordee.simulation/1"
 _BLOCK = 50
@@ -30,8 +30,8 @@ class Case:
     """What a simulation is made of: the same case goes the same way."""
 
     seed: int
-    script: Script
-    faults: tuple[Fault, ...]
+    script: RunScript
+    faults: tuple[VirtualFault, ...]
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -40,12 +40,12 @@ class Case:
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> Case:
         """Return the case that `document` gave."""
-        faults = tuple(Fault(**fault) for fault in document["faults"])
-        return cls(document["seed"], Script(**document["script"]), faults)
+        faults = tuple(VirtualFault(**fault) for fault in document["faults"])
+        return cls(document["seed"], RunScript(**document["script"]), faults)
 
 
 @dataclass
-class Result:
+class SimulationResult:
     """What a simulation came to.
 
     Attributes:
@@ -82,9 +82,9 @@ def case_of(seed: int, nodes: int = 2, kinds: tuple[str, ...] = KINDS) -> Case:
     return Case(seed, script, tuple(schedule(chance, nodes + script.spares, kinds)))
 
 
-def simulate(case: Case) -> Result:
+def simulate(case: Case) -> SimulationResult:
     """Run a case to its end."""
-    world = World(case.seed, case.script)
+    world = SimulatedWorld(case.seed, case.script)
     plan = Schedule(world, list(case.faults))
 
     async def lead() -> bool:
@@ -111,7 +111,7 @@ def simulate(case: Case) -> Result:
             world.rules.at_end(in_time)
         end = str(world.rules.end.get("state", world.rules.phase))
         rules, said = world.rules, world.said.getvalue()
-        return Result(
+        return SimulationResult(
             case, rules.violations, world.trace, world.loop.now, end, plan.met, said, plan.seen, rules.journal
         )
     finally:
@@ -120,11 +120,11 @@ def simulate(case: Case) -> Result:
         sys.unraisablehook = hook
 
 
-def shrunk(result: Result) -> Result:
+def shrunk(result: SimulationResult) -> SimulationResult:
     """Return the shortest schedule of a failing case that still breaks its first rule: no fault of it can be left out."""
     rule = result.violations[0][0]
 
-    def fails(case: Case) -> Result | None:
+    def fails(case: Case) -> SimulationResult | None:
         tried = simulate(case)
         return tried if any(rule == broken for broken, _ in tried.violations) else None
 
@@ -155,7 +155,7 @@ class Campaign:
         self.ends: Counter[str] = Counter()
         self.broken: dict[str, list[int]] = {}
 
-    def add(self, result: Result) -> None:
+    def add(self, result: SimulationResult) -> None:
         """Take one result."""
         self.seeds += 1
         self.virtual_s += result.virtual_s
@@ -194,7 +194,7 @@ class Campaign:
 def campaign(
     numbers: Iterable[int],
     case_at: Callable[[int], Case] = case_of,
-    failed: Callable[[Result], None] = lambda result: None,
+    failed: Callable[[SimulationResult], None] = lambda result: None,
 ) -> Campaign:
     """Simulate many cases.
 
@@ -218,7 +218,7 @@ def resumed(
     numbers: range,
     case_at: Callable[[int], Case] = case_of,
     about: dict[str, Any] | None = None,
-    failed: Callable[[Result], None] = lambda result: None,
+    failed: Callable[[SimulationResult], None] = lambda result: None,
 ) -> Iterator[Campaign]:
     """Simulate many cases in blocks, and yield what all of them came to so far; blocks that `path` has are not done again.
 

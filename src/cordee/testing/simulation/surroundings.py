@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from cordee.runs.folder import RunFolder
 from cordee.testing.simulation.disk import SimulatedDisk
-from cordee.testing.simulation.loop import Clocks, Process, VirtualLoop
+from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
 from cordee.testing.simulation.network import Network
 
 
 @dataclass(frozen=True)
-class Script:
+class RunScript:
     """What a run is and does; times in virtual seconds.
 
     Attributes:
@@ -41,11 +41,11 @@ class Script:
 
 
 class WorldPort(Protocol):
-    """What machines, ranks and rules use of the world that they stand in; see `cordee.testing.simulation.world.World`."""
+    """What machines, ranks and rules use of the world that they stand in; see `cordee.testing.simulation.world.SimulatedWorld`."""
 
-    script: Script
+    script: RunScript
     loop: VirtualLoop
-    clocks: Clocks
+    clocks: VirtualClocks
     network: Network
     disk: SimulatedDisk
     folder: RunFolder
@@ -61,7 +61,7 @@ class WorldPort(Protocol):
 
     def memory(self, host: Any) -> Path: ...
 
-    def signal(self, host: Any, process: Process, number: int) -> None: ...
+    def signal(self, host: Any, process: VirtualProcess, number: int) -> None: ...
 
     def sweep(self, host: Any) -> None: ...
 

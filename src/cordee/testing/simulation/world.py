@@ -33,11 +33,11 @@ from cordee.runs.journal import JournalWriter, client_journal
 from cordee.runs.plan import read_plan
 from cordee.testing.made_journal import made_plan
 from cordee.testing.simulation.disk import SimulatedDisk, VirtualLane
-from cordee.testing.simulation.loop import Clocks, Process, VirtualLoop
-from cordee.testing.simulation.machine import Channel, Child, Host, SimulatedMachine
+from cordee.testing.simulation.loop import VirtualClocks, VirtualLoop, VirtualProcess
+from cordee.testing.simulation.machine import Host, SimulatedMachine, VirtualChannel, VirtualChild
 from cordee.testing.simulation.network import Network
 from cordee.testing.simulation.rules import Rules
-from cordee.testing.simulation.surroundings import Script
+from cordee.testing.simulation.surroundings import RunScript
 
 _RESTART_S = 0.5
 _REFUSED_S = 5.0
@@ -51,7 +51,7 @@ _SRUN_S = 1.0
 
 
 @dataclass
-class Group:
+class RankGroup:
     """The ranks of one attempt, as they find each other."""
 
     size: int
@@ -64,7 +64,7 @@ class SimulatedPlace(Allocation):
 
     chains = True
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         super().__init__(world.folder, read_plan(world.folder))
         self._world = world
 
@@ -73,7 +73,7 @@ class SimulatedPlace(Allocation):
         return {"job": "1", "requeues": self._world.requeues}
 
     def identity(self) -> dict[str, Any]:
-        process = Process.here()
+        process = VirtualProcess.here()
         assert process is not None
         about = {"pid": process.pid, "start_ticks": 0, "host": self._world.names[0], "boot": "simulated"}
         return {**about, **self.allocation, "began": None, "node": self._world.names[0], "partition": None}
@@ -132,7 +132,7 @@ class SimulatedPlace(Allocation):
 class _Rescue:
     """Has the job requeued when an agent finds no supervisor any more; see `cordee.control.agent.rescue.Rescue`."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedWorld) -> None:
         self._world, self._requeues = world, world.requeues
 
     async def orphaned(self) -> None:
@@ -147,7 +147,7 @@ class _Rescue:
         return False
 
 
-class World:
+class SimulatedWorld:
     """A run from its submission to its end, on a loop of its own.
 
     Args:
@@ -160,11 +160,11 @@ class World:
         happens: called with `event NAME` for each event of the journal, and `message NAME` for each message, as it is sent.
     """
 
-    def __init__(self, seed: int, script: Script) -> None:
+    def __init__(self, seed: int, script: RunScript) -> None:
         self.chance = random.Random(f"world-{seed}")
         self.script = script
         self.loop = VirtualLoop()
-        self.clocks = Clocks(self.loop)
+        self.clocks = VirtualClocks(self.loop)
         self.network = Network(self.loop, random.Random(f"network-{seed}"))
         self.disk = SimulatedDisk(self.loop, random.Random(f"disk-{seed}"), self._on_loop)
         self.disk.slow_s = script.disk_s
@@ -174,15 +174,15 @@ class World:
         (self.root / "checkpoints").mkdir()
         self.names = [f"n{index}" for index in range(script.nodes + script.spares)]
         self.trace: list[tuple[float, str]] = []
-        self.channels: dict[str, Channel] = {}
-        self.groups: dict[tuple[int, int], Group] = {}
+        self.channels: dict[str, VirtualChannel] = {}
+        self.groups: dict[tuple[int, int], RankGroup] = {}
         self.hosts: dict[str, Host] = {}
         self.requests: list[dict[str, Any]] = []
         self.bugs: list[tuple[int, int]] = []
         self.fate = "running"
         self.requeues = -1
         self.allocated_at = self.beaten_at = 0.0
-        self.supervisor: Process | None = None
+        self.supervisor: VirtualProcess | None = None
         self.led: Supervisor | None = None
         self.over = self.blind = False
         self.forgetful = 0
@@ -269,11 +269,13 @@ class World:
 
         self._starts.append(self.loop.now)
         self.beaten_at = self.loop.now
-        process = Process(self.loop, "supervisor", lead, lambda code, number: self._supervisor_ended(process, code))
+        process = VirtualProcess(
+            self.loop, "supervisor", lead, lambda code, number: self._supervisor_ended(process, code)
+        )
         self.supervisor = process
         self.note("supervisor starts")
 
-    def _supervisor_ended(self, process: Process, code: int | None) -> None:
+    def _supervisor_ended(self, process: VirtualProcess, code: int | None) -> None:
         self.note(f"supervisor ended with {code} {process.error or ''}")
         if process.error is not None and not isinstance(process.error, CordeeError):
             self.rules.broken("the supervisor raised", repr(process.error))
@@ -327,7 +329,7 @@ class World:
             if process.error is not None and not isinstance(process.error, CordeeError):
                 self.rules.broken("an agent raised", repr(process.error))
 
-        process = Process(self.loop, f"agent {host.name}", serve, ended)
+        process = VirtualProcess(self.loop, f"agent {host.name}", serve, ended)
         process.clock_s = host.clock_s
         host.agents.append(process)
         self.note(f"agent {host.name} {incarnation} starts")
@@ -362,7 +364,7 @@ class World:
         if requeues == self.requeues and not self.over:
             self.requeue()
 
-    def signal(self, host: Host, process: Process, number: int) -> None:
+    def signal(self, host: Host, process: VirtualProcess, number: int) -> None:
         """Give a signal; what the kernel holds ends later."""
         if number == signal.SIGKILL and host.stuck_s > 0 and process.alive:
             self.loop.after(host.stuck_s, process.kill)
@@ -390,19 +392,19 @@ class World:
         path.mkdir(exist_ok=True)
         return path
 
-    def group(self, child: Child) -> Group:
+    def group(self, child: VirtualChild) -> RankGroup:
         """Return the ranks of an attempt."""
         size = self.script.nodes * self.script.per_node
-        return self.groups.setdefault((child.epoch, child.attempt), Group(size))
+        return self.groups.setdefault((child.epoch, child.attempt), RankGroup(size))
 
-    def child_started(self, child: Child) -> None:
+    def child_started(self, child: VirtualChild) -> None:
         """A process was started by an agent."""
         if child.is_rank:
             self.note(f"rank {child.rank} of attempt {child.attempt} starts on {child.host.name}")
             self.rules.rank_started(child)
             self.group(child).there.add(child.rank)
 
-    def child_ended(self, child: Child, code: int | None, number: int | None) -> None:
+    def child_ended(self, child: VirtualChild, code: int | None, number: int | None) -> None:
         """A process that an agent started has ended."""
         child.host.children.pop(child.process.pid, None)
         if child.is_rank:
@@ -412,14 +414,14 @@ class World:
         if child.process.error is not None:
             self.rules.broken("the simulation itself", repr(child.process.error))
 
-    def bug(self, child: Child, step: int) -> bool:
+    def bug(self, child: VirtualChild, step: int) -> bool:
         """Return whether the script fails here: each bug does so once."""
         if child.rank == 0 and (step, 0) in self.bugs:
             self.bugs.remove((step, 0))
             return True
         return False
 
-    async def save(self, child: Child, step: int) -> None:
+    async def save(self, child: VirtualChild, step: int) -> None:
         """Save a checkpoint; a rank waits for its disk."""
         while self.disk.troubles:
             await asyncio.sleep(_SAVE_AGAIN_S)
@@ -437,7 +439,7 @@ class World:
         self.requests.append({"request": "cancel", "by": "user"})
         self.rules.cancel_asked(self.loop.now)
 
-    def ranks(self) -> Iterator[Process]:
+    def ranks(self) -> Iterator[VirtualProcess]:
         """Yield the processes of agents and of what they started that are alive."""
         for process in self.loop.processes:
             if process.alive and process is not self.supervisor:
@@ -491,7 +493,7 @@ def _memory() -> str | None:
 _PLANS: dict[str, dict[str, Any]] = {}
 
 
-def _plan(folder: RunFolder, script: Script) -> dict[str, Any]:
+def _plan(folder: RunFolder, script: RunScript) -> dict[str, Any]:
     """Return the run's plan, made as any made run's is."""
     if not _PLANS:
         layout = SimpleNamespace(nodes=1, per_node=1, sizes={"tp": 1, "pp": 1})
@@ -511,10 +513,10 @@ def _plan(folder: RunFolder, script: Script) -> dict[str, Any]:
     return plan
 
 
-def script_of(chance: random.Random, nodes: int) -> Script:
+def script_of(chance: random.Random, nodes: int) -> RunScript:
     """Return a script by chance."""
     return replace(
-        Script(nodes=nodes),
+        RunScript(nodes=nodes),
         spares=chance.choice((0, 1, 1)),
         per_node=chance.choice((1, 1, 2)),
         setup_s=chance.choice((0.0, 2.0, 6.0)),

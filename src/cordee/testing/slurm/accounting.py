@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cordee.backends.slurm.node.commands import SlurmError
-from cordee.testing.slurm.configuration import Shape, host_name, user_name
+from cordee.testing.slurm.configuration import SlurmShape, host_name, user_name
 
 PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "my_print_defaults")
 ACCOUNT = "research"
@@ -41,7 +41,7 @@ def mariadb_command(folder: Path) -> list[str]:
     ]
 
 
-def slurmdbd_conf(folder: Path, shape: Shape) -> str:
+def slurmdbd_conf(folder: Path, shape: SlurmShape) -> str:
     """Return the text of slurmdbd.conf."""
     values = {
         "AuthType": "auth/munge",

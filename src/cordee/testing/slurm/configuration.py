@@ -21,7 +21,7 @@ PARTITIONS: dict[str, dict[str, str]] = {
 _DEVICE_MAJOR = 240
 
 
-class Shape(BaseModel):
+class SlurmShape(BaseModel):
     """What a cluster is made of; kept in its folder as cluster.json.
 
     Attributes:
@@ -83,7 +83,7 @@ def user_name() -> str:
         ) from None
 
 
-def slurm_conf(folder: Path, shape: Shape) -> str:
+def slurm_conf(folder: Path, shape: SlurmShape) -> str:
     """Return the text of slurm.conf."""
     values = _defaults(folder, shape.port)
     values |= _accounting(folder, shape) if shape.accounting else {"AccountingStorageType": "accounting_storage/none"}
@@ -151,7 +151,7 @@ def _defaults(folder: Path, port: int) -> dict[str, str]:
     }
 
 
-def _accounting(folder: Path, shape: Shape) -> dict[str, str]:
+def _accounting(folder: Path, shape: SlurmShape) -> dict[str, str]:
     return {
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": "127.0.0.1",
@@ -164,7 +164,7 @@ def _accounting(folder: Path, shape: Shape) -> dict[str, str]:
     }
 
 
-def gres_conf(folder: Path, shape: Shape) -> str:
+def gres_conf(folder: Path, shape: SlurmShape) -> str:
     """Return the text of gres.conf; Slurm wants a character device for each GPU, so they are made or found.
 
     Raises:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from cordee.core.errors import UsageError
 from cordee.testing.slurm import accounting
-from cordee.testing.slurm.configuration import Shape, gres_conf, slurm_conf
+from cordee.testing.slurm.configuration import SlurmShape, gres_conf, slurm_conf
 
 _RECORD = "cluster.json"
 # A path of a Unix socket has at most 107 bytes, and the daemons have theirs below the folder.
@@ -40,7 +40,7 @@ def is_claimed(folder: Path) -> bool:
     return (folder / _RECORD).exists()
 
 
-def claim(folder: Path, shape: Shape) -> None:
+def claim(folder: Path, shape: SlurmShape) -> None:
     """Make the folder, and write the record by which `down` knows that it may remove it.
 
     Raises:
@@ -55,21 +55,21 @@ def claim(folder: Path, shape: Shape) -> None:
     write_record(folder, shape)
 
 
-def write_record(folder: Path, shape: Shape) -> None:
+def write_record(folder: Path, shape: SlurmShape) -> None:
     """Write what the cluster is made of."""
     fresh = folder / f"{_RECORD}.new"
     fresh.write_text(shape.model_dump_json(indent=2))
     fresh.replace(folder / _RECORD)
 
 
-def read_record(folder: Path) -> Shape:
+def read_record(folder: Path) -> SlurmShape:
     """Return what the cluster of a folder is made of.
 
     Raises:
         UsageError: there is none.
     """
     try:
-        return Shape.model_validate_json((folder / _RECORD).read_bytes())
+        return SlurmShape.model_validate_json((folder / _RECORD).read_bytes())
     except (OSError, ValidationError):
         raise UsageError(
             "no disposable Slurm lies here",
@@ -79,7 +79,7 @@ def read_record(folder: Path) -> Shape:
         ) from None
 
 
-def write_files(folder: Path, shape: Shape) -> None:
+def write_files(folder: Path, shape: SlurmShape) -> None:
     """Write everything that the daemons read."""
     of_nodes = [f"{kind}/{node}" for kind in ("spool", "tmp") for node in shape.node_names]
     for name in ("etc", "state", "log", "pid", "munge", "bin", *of_nodes):

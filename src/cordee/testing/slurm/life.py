@@ -17,7 +17,7 @@ from cordee.core.errors import UsageError
 from cordee.machine import process_tree as processes
 from cordee.testing.slurm import accounting as database
 from cordee.testing.slurm import files as folders
-from cordee.testing.slurm.configuration import PARTITIONS, Shape
+from cordee.testing.slurm.configuration import PARTITIONS, SlurmShape
 from cordee.testing.slurm.daemons import (
     Daemons,
     DisposableSlurmError,
@@ -300,9 +300,9 @@ class Cluster:
         )
 
 
-def _shape(**values: Any) -> Shape:
+def _shape(**values: Any) -> SlurmShape:
     try:
-        return Shape(**values)
+        return SlurmShape(**values)
     except ValidationError as error:
         fault = error.errors()[0]
         name = ".".join(str(part) for part in fault["loc"])

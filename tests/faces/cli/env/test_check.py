@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from cordee.systems.environments.node.document import ImageConfig, Root
+from cordee.systems.environments.node.document import ContainerRoot, ImageConfig
 from cordee.systems.environments.node.engines import ENGINES
-from cordee.systems.environments.node.engines._base import Engine, Missing
-from cordee.testing.oci import Entry, OciLayout
+from cordee.systems.environments.node.engines._base import Engine, MissingCapability
+from cordee.testing.oci import LayerEntry, OciLayout
 
 
 class Ready(Engine):
@@ -25,7 +25,7 @@ class Lacking(Engine):
     """An engine that lacks user namespaces."""
 
     def missing(self, environment):
-        return [Missing("user-namespaces", "user namespaces are switched off", "use --engine podman")]
+        return [MissingCapability("user-namespaces", "user namespaces are switched off", "use --engine podman")]
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +115,7 @@ class WithoutGpu(Engine):
     """An engine on a machine without the device that is asked for."""
 
     def missing(self, environment):
-        return [Missing("gpu", "this machine has no NVIDIA GPU", "take the device out", "nvidia.com/gpu=all")]
+        return [MissingCapability("gpu", "this machine has no NVIDIA GPU", "take the device out", "nvidia.com/gpu=all")]
 
 
 def test_a_device_that_an_engine_misses_is_named_as_it_stands_in_the_edf_with_its_line(env, tmp_path, monkeypatch):
@@ -149,7 +149,9 @@ def test_an_image_for_another_architecture_is_named(env, tmp_path, monkeypatch):
 
     def located(environment, store):
         return replace(
-            environment, root=Root("squashfs", str(tmp_path / "x.sqsh")), config=ImageConfig(architecture="arm64")
+            environment,
+            root=ContainerRoot("squashfs", str(tmp_path / "x.sqsh")),
+            config=ImageConfig(architecture="arm64"),
         )
 
     monkeypatch.setattr("cordee.systems.environments.checking.locate", located)
@@ -202,12 +204,12 @@ def test_a_site_whose_engine_is_an_option_of_srun_is_said_to_be_one(env, tmp_pat
 
 
 def test_an_archive_that_is_not_imported_yet_is_said_and_nothing_is_imported(env, tmp_path):
-    OciLayout(tmp_path / "layout").add([[Entry("file", b"x")]])
+    OciLayout(tmp_path / "layout").add([[LayerEntry("file", b"x")]])
     (tmp_path / "env.toml").write_text('image = "oci:./layout"\n')
     done = env("check", "env.toml", "--json")
     assert (done.code, [finding["rule"] for finding in done.json["findings"]]) == (0, ["image-not-imported"])
     assert not (tmp_path / "store").exists()
-    OciLayout(tmp_path / "layout").add([[Entry("file", b"x")]], architecture="s390x")
+    OciLayout(tmp_path / "layout").add([[LayerEntry("file", b"x")]], architecture="s390x")
     done = env("check", "env.toml", "--json")
     assert (done.code, rules(done)) == (1, [("missing-image", 1)])
     assert "s390x" in json.dumps(done.json)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.testing.oci import Entry, OciLayout
+from cordee.testing.oci import LayerEntry, OciLayout
 
 
 @pytest.fixture(autouse=True)
 def _no_store(env, monkeypatch, tmp_path):
     monkeypatch.setenv("EDF_IMAGESTORE", "void")
-    OciLayout(tmp_path / "layout").add([[Entry("opt/file", b"x")]])
+    OciLayout(tmp_path / "layout").add([[LayerEntry("opt/file", b"x")]])
     (tmp_path / "root").mkdir()
 
 

@@ -7,19 +7,19 @@ from typing import Any
 
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
-from cordee.job.findings import Saying
-from cordee.job.plan.examination import Examination, Shown
+from cordee.job.findings import JobFindings
+from cordee.job.plan.examination import Examination, ShownPaths
 from cordee.job.plan.model import Plan
 
 
 class WindowExamination(Examination):
     """Whether the job fits."""
 
-    def part(self, shown: Sequence[Shown]) -> tuple[dict[str, Any], list[Finding]]:
+    def part(self, shown: Sequence[ShownPaths]) -> tuple[dict[str, Any], list[Finding]]:
         return {"open_s": self.loaded.job.window.open}, []
 
     def judge(self, plan: Plan) -> list[Finding]:
-        saying, wanted = Saying(self.loaded), plan.step.request.time_s
+        saying, wanted = JobFindings(self.loaded), plan.step.request.time_s
         open_s = plan.step.systems["window"]["open_s"]
         if wanted is not None and wanted > open_s:
             text = f"the job asks for {format_duration(wanted)}, and the window is open for {format_duration(open_s)}"

@@ -13,17 +13,17 @@ import numpy
 import pytest
 
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.systems.data.node.read._base import Source
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read._base import SampleSource
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.shards.index import INDEX_NAME, Shard, write_index
 
 
-class Numbers(Source):
+class Numbers(SampleSource):
     """Samples that are their own numbers. `fails_at` raises, `corrupt` are None when read, `damaged` fail when verified."""
 
     def __init__(self, size: int, name: str = "numbers", **faults: Any) -> None:
         self.name, self.size, self.identity = name, size, f"{name}-{size}"
-        self.counts = Counts()
+        self.counts = ReadCounts()
         self.fails_at, self.corrupt = faults.get("fails_at", ()), faults.get("corrupt", ())
         self.damaged = faults.get("damaged", ())
         self.slow_s = faults.get("slow_s", 0.0)

@@ -13,16 +13,16 @@ from PIL import Image
 
 import cordee
 from cordee.core.errors import DataError, UsageError
-from cordee.systems.data.node.read._base import Source
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read._base import SampleSource
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.decoding import decoder
 
 
-class Pictures(Source):
+class Pictures(SampleSource):
     """Samples of a PNG, a JSON text and bytes nobody knows; picture 13 is cut off when `broken`."""
 
     def __init__(self, size: int = 20, broken: bool = False) -> None:
-        self.name, self.size, self.identity, self.counts = "pictures", size, f"pictures-{size}", Counts()
+        self.name, self.size, self.identity, self.counts = "pictures", size, f"pictures-{size}", ReadCounts()
         self._broken = broken
 
     def read(self, samples: Any) -> list[Any]:

@@ -10,7 +10,7 @@ import pytest
 import cordee
 from cordee.client import rank as client_rank
 from cordee.systems.data.node.read import progress as telling
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.limits import write_limits
 from cordee.systems.data.node.read.progress import summed
 from cordee.wire.channel import ChannelReader, ChannelWriter, create_channel
@@ -154,7 +154,7 @@ def test_outside_a_run_nothing_is_told(numbers, monkeypatch):
 
 
 def test_counts_are_added_up():
-    one, other = Counts(), Counts()
+    one, other = ReadCounts(), ReadCounts()
     one.request(5)
     other.request(5)
     other.skipped = 2

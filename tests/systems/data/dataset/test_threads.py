@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from cordee.systems.data.node.read.batches import Growth, Work, blocks
+from cordee.systems.data.node.read.batches import BatchGrowth, Work, blocks
 from cordee.systems.data.node.read.memory import keep_freed_memory
-from cordee.systems.data.node.read.position import Cut, Order, Shares
+from cordee.systems.data.node.read.position import EpochCut, RankShares, SampleOrder
 from cordee.systems.data.node.read.ranks import usable_threads
-from cordee.systems.data.node.read.threads import Ahead, _Queue
+from cordee.systems.data.node.read.threads import BatchPrefetcher, _Queue
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_freed_memory_is_kept_unless_the_user_has_set_the_allocator(monkeypatch)
 
 
 def test_more_is_read_ahead_once_the_loop_had_to_wait_and_never_more_than_allowed():
-    queue = _Queue(100 << 20, Growth())
+    queue = _Queue(100 << 20, BatchGrowth())
     begun, limits = queue._limit, []
     for _ in range(4):
         loop = threading.Thread(target=queue.take)
@@ -50,11 +50,11 @@ def test_more_is_read_ahead_once_the_loop_had_to_wait_and_never_more_than_allowe
     assert limits == [2 * begun, 4 * begun, 100 << 20, 100 << 20]
     queue.put([], 0)
     queue.take()
-    assert _Queue(1 << 20, Growth())._limit == 1 << 20
+    assert _Queue(1 << 20, BatchGrowth())._limit == 1 << 20
 
 
 def test_of_tiny_samples_a_number_of_batches_is_made_ahead_not_what_fits_into_memory(numbers):
-    made = list(blocks(numbers(5000), Order(5000), Shares(Cut(0, 5000, 8, 1), 0)))
+    made = list(blocks(numbers(5000), SampleOrder(5000), RankShares(EpochCut(0, 5000, 8, 1), 0)))
     assert sum(len(block.batches) for block in made) == 625
     assert all(block.bytes == len(block.batches) * (256 << 10) for block in made)
     assert all(block.mean_bytes < 200 for block in made)
@@ -64,8 +64,8 @@ def test_of_tiny_samples_a_number_of_batches_is_made_ahead_not_what_fits_into_me
 def test_a_loop_that_is_let_go_does_not_wait_for_threads_that_cannot_end_just_now(numbers, decode):
     before = set(threading.enumerate())
     source = numbers(4000)
-    read = blocks(source, Order(4000, 0, True), Shares(Cut(0, 4000, 8, 1, "short"), 0))
-    loops = [Ahead(read, source, Work(decode, None, list), 2, 1000)]
+    read = blocks(source, SampleOrder(4000, 0, True), RankShares(EpochCut(0, 4000, 8, 1, "short"), 0))
+    loops = [BatchPrefetcher(read, source, Work(decode, None, list), 2, 1000)]
     next(loops[0])
     done = threading.Event()
 

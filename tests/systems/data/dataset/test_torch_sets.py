@@ -16,7 +16,7 @@ import pytest
 import cordee
 from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.read.batches import _skipping
-from cordee.systems.data.node.read.position import Cut, Shares
+from cordee.systems.data.node.read.position import EpochCut, RankShares
 from cordee.systems.data.node.read.torch_sets import Rest, _way_to_start
 
 
@@ -167,7 +167,7 @@ def test_what_workers_make_is_the_same_union_for_any_ranks_and_workers(numbers, 
     """What each worker process runs, in this one: every rank's every worker, put together as a DataLoader does."""
     ds = cordee.dataset(numbers(219), batch=16, seed=3)
     expected = labels(ds)
-    cut = Cut(0, 219, 16, ranks)
+    cut = EpochCut(0, 219, 16, ranks)
     union = []
     rests = [Rest(numbers(219), ds.order(), ds.work_with(None), cut, rank) for rank in range(ranks)]
     made = [[rest.batches(worker, workers) for worker in range(workers)] for rest in rests]
@@ -277,7 +277,7 @@ def test_a_sampler_whose_loop_does_not_advance_says_so(numbers):
 
 def test_shares_are_computed_only_when_asked_for():
     began = time.perf_counter()
-    shares = Shares(Cut(0, 10**12, 256, 8), 3)
+    shares = RankShares(EpochCut(0, 10**12, 256, 8), 3)
     assert len(shares) == 10**12 // 256
     assert shares[10**9] == (256 * 10**9 + 96, 256 * 10**9 + 128)
     assert time.perf_counter() - began < 5

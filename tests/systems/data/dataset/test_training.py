@@ -13,7 +13,7 @@ import pytest
 
 import cordee
 from cordee.core.errors import CorruptDataError, UsageError
-from cordee.systems.data.node.read.position import Order
+from cordee.systems.data.node.read.position import SampleOrder
 
 # Torch is imported once, then every rank is a fork. Each writes what it was given before its step can be saved.
 TRAINING = """
@@ -73,7 +73,7 @@ def test_a_killed_training_goes_on_with_other_ranks_and_trains_on_every_sample_o
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     assert done.stdout.splitlines() == ["4 killed", "2 killed", "3 [0, 0, 0]"], done.stderr
     history = kept_history(tmp_path, [4, 2, 3])
-    order = Order(203, seed=6)
+    order = SampleOrder(203, seed=6)
     assert history == order.samples(numpy.arange(2 * 203)).tolist()
 
 

@@ -14,7 +14,7 @@ import zarr
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
 from cordee.systems.data.node.shards.index import open_index
-from cordee.systems.data.pack._base import Options, Packed
+from cordee.systems.data.pack._base import PackOptions, PackResult
 from cordee.systems.data.pack.packing import pack, plan_of
 from cordee.systems.data.pack.unpack import unpack
 
@@ -46,15 +46,15 @@ def bad(arrays: dict[str, Any], tmp_path: Path) -> Path:
     return path
 
 
-def relaid(source: Path, to: Path, kind: str, **options: Any) -> Packed:
-    return pack(plan_of(str(source)), str(to), Options(**options), target=kind)
+def relaid(source: Path, to: Path, kind: str, **options: Any) -> PackResult:
+    return pack(plan_of(str(source)), str(to), PackOptions(**options), target=kind)
 
 
 def test_a_badly_chunked_file_is_written_with_a_sample_in_one_place(
     bad: Path, arrays: dict[str, Any], tmp_path: Path
 ) -> None:
     told: list[tuple[int, int]] = []
-    pack(plan_of(str(bad)), str(tmp_path / "new.h5"), Options(), target="hdf5", tell=lambda *at: told.append(at))
+    pack(plan_of(str(bad)), str(tmp_path / "new.h5"), PackOptions(), target="hdf5", tell=lambda *at: told.append(at))
     with h5py.File(tmp_path / "new.h5") as file:
         for name, values in arrays.items():
             assert (file[name][()] == values).all()
@@ -122,7 +122,7 @@ def test_what_cannot_be_written_so_is_refused(bad: Path, tmp_path: Path) -> None
     with pytest.raises(UsageError, match="not in chunks"):
         relaid(bad, tmp_path / "out", "webdataset", chunk="4")
     with pytest.raises(UsageError, match="as a whole"):
-        pack(plan_of(str(bad), shuffle=1), str(tmp_path / "other.h5"), Options(), target="hdf5")
+        pack(plan_of(str(bad), shuffle=1), str(tmp_path / "other.h5"), PackOptions(), target="hdf5")
 
 
 def test_what_was_written_wrongly_does_not_appear(bad: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_rows_are_packed_as_samples_with_their_class(
         relaid(bad, source, "zarr")
     if kind == "npz":
         numpy.savez(source, **arrays)
-    result = pack(plan_of(str(source)), str(tmp_path / "out"), Options(shard_bytes=20_000, workers=2))
+    result = pack(plan_of(str(source)), str(tmp_path / "out"), PackOptions(shard_bytes=20_000, workers=2))
     index = open_index(tmp_path / "out")
     assert (result.samples, index.samples) == (SAMPLES, SAMPLES)
     assert index.columns["label"].tolist() == arrays["label"].tolist()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.systems.data.node.shards.index import Index, open_index
-from cordee.systems.data.pack._base import Options, Packed
+from cordee.systems.data.node.shards.index import ShardIndex, open_index
+from cordee.systems.data.pack._base import PackOptions, PackResult
 from cordee.systems.data.pack.packing import pack, plan_of
 from cordee.systems.data.pack.places import FolderPlace
 from cordee.systems.data.pack.unpack import unpack
@@ -21,11 +21,11 @@ FORMATS = ("tfrecord", "hdf5", "zarr")
 SMALL = 12_000
 
 
-def packed(folder: Path, to: Path, kind: str, workers: int = 1, **options: object) -> Packed:
-    return pack(plan_of(str(folder)), str(to), Options(shard_bytes=SMALL, workers=workers, **options), target=kind)
+def packed(folder: Path, to: Path, kind: str, workers: int = 1, **options: object) -> PackResult:
+    return pack(plan_of(str(folder)), str(to), PackOptions(shard_bytes=SMALL, workers=workers, **options), target=kind)
 
 
-def contents(index: Index) -> dict[tuple[str, str], bytes]:
+def contents(index: ShardIndex) -> dict[tuple[str, str], bytes]:
     """Every field by key, read where the index says."""
     found = {}
     columns = index.columns
@@ -94,8 +94,8 @@ def test_what_cannot_be_read_is_refused_or_left_out_by_name(kind: str, folder: P
     (folder / "cat" / "003.jpg").unlink()
     (folder / "dog" / "005.jpg").write_bytes(b"another size")
     with pytest.raises(DataError, match="cannot be read"):
-        pack(plan, str(tmp_path / "out"), Options(shard_bytes=SMALL), target=kind)
-    result = pack(plan, str(tmp_path / "out"), Options(shard_bytes=SMALL, skip_unreadable=True), target=kind)
+        pack(plan, str(tmp_path / "out"), PackOptions(shard_bytes=SMALL), target=kind)
+    result = pack(plan, str(tmp_path / "out"), PackOptions(shard_bytes=SMALL, skip_unreadable=True), target=kind)
     (reasons,) = result.left_out.values()
     assert {reason.partition(":")[0] for reason in reasons} == {"cat/003.jpg", "dog/005.jpg"}
     want = {name: value for name, value in _expected_of(plan, folder).items() if name[0] not in ("cat/003", "dog/005")}

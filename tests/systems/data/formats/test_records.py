@@ -11,7 +11,7 @@ import pytest
 
 from cordee.core.errors import CorruptDataError
 from cordee.systems.data.node.shards.index import open_index
-from cordee.systems.data.pack._base import Options
+from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.packing import pack, plan_of
 from cordee.systems.data.pack.unpack import unpack
 from cordee.testing.shards import packed, samples_read
@@ -37,7 +37,7 @@ def test_records_of_the_tfrecord_library_become_samples(tmp_path: Path) -> None:
             }
         )
     writer.close()
-    pack(plan_of(str(tmp_path / "x.tfrecord")), str(tmp_path / "out"), Options(shard_bytes=5000, workers=2))
+    pack(plan_of(str(tmp_path / "x.tfrecord")), str(tmp_path / "out"), PackOptions(shard_bytes=5000, workers=2))
     index = open_index(tmp_path / "out")
     assert index.columns["label"].tolist() == [number % 3 for number in range(12)]
     unpack(str(tmp_path / "out"), str(tmp_path / "back"))
@@ -52,8 +52,8 @@ def test_records_of_the_tfrecord_library_become_samples(tmp_path: Path) -> None:
 
 
 def test_what_was_packed_as_tfrecord_is_packed_again_with_its_keys(folder: Path, tmp_path: Path) -> None:
-    pack(plan_of(str(folder)), str(tmp_path / "records"), Options(shard_bytes=12_000), target="tfrecord")
-    pack(plan_of(str(tmp_path / "records")), str(tmp_path / "out"), Options())
+    pack(plan_of(str(folder)), str(tmp_path / "records"), PackOptions(shard_bytes=12_000), target="tfrecord")
+    pack(plan_of(str(tmp_path / "records")), str(tmp_path / "out"), PackOptions())
     unpack(str(tmp_path / "out"), str(tmp_path / "back"))
     assert (tmp_path / "back" / "dog" / "004.jpg").read_bytes() == (folder / "dog" / "004.jpg").read_bytes()
     assert open_index(tmp_path / "out").samples == open_index(tmp_path / "records").samples

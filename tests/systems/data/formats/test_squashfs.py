@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from cordee.core.errors import DataError, UsageError
-from cordee.systems.data.pack._base import Options, Packed
+from cordee.systems.data.pack._base import PackOptions, PackResult
 from cordee.systems.data.pack.packing import pack, plan_of
 
 
-def image(folder: Path, to: Path, **options: object) -> Packed:
-    return pack(plan_of(str(folder)), str(to), Options(**options), target="squashfs")
+def image(folder: Path, to: Path, **options: object) -> PackResult:
+    return pack(plan_of(str(folder)), str(to), PackOptions(**options), target="squashfs")
 
 
 def unpacked(path: Path, to: Path) -> dict[bytes, bytes]:
@@ -63,9 +63,9 @@ def test_an_image_is_not_replaced_unasked_and_nothing_else_is_left(folder: Path,
     plan = plan_of(str(folder))
     (folder / "dog" / "001.jpg").unlink()
     with pytest.raises(DataError, match="cannot be read"):
-        pack(plan, str(made), Options(), target="squashfs")
+        pack(plan, str(made), PackOptions(), target="squashfs")
     assert os.listdir(tmp_path / "out") == []
-    result = pack(plan, str(made), Options(skip_unreadable=True), target="squashfs")
+    result = pack(plan, str(made), PackOptions(skip_unreadable=True), target="squashfs")
     assert result.left_out == {"unreadable": ["dog/001.jpg: is gone"]}
     with pytest.raises(UsageError, match=r"is there already.*it has changed"):
         image(folder, made)

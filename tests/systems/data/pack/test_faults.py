@@ -15,7 +15,7 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.pack import shard_writer, state
-from cordee.systems.data.pack._base import Options
+from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.packing import pack, plan_of
 from cordee.systems.data.pack.unpack import unpack
 from cordee.systems.data.pack.verify import verify
@@ -85,7 +85,7 @@ def test_a_sample_is_left_out_as_a_whole(tmp_path, monkeypatch):
         (folder / f"{stem}.txt").write_text(stem)
     plan = plan_of(str(folder))
     (folder / "b.txt").unlink()
-    made = pack(plan, str(tmp_path / "out"), Options(skip_unreadable=True, durable=False))
+    made = pack(plan, str(tmp_path / "out"), PackOptions(skip_unreadable=True, durable=False))
     assert made.left_out == {"unreadable": ["b.txt: is gone"]}
     assert sorted(fields_by_key(tmp_path / "out")) == ["a", "c"]
     assert sorted(members(tmp_path / "out")) == ["a.jpg", "a.txt", "c.jpg", "c.txt"]
@@ -96,7 +96,7 @@ def test_a_sample_is_left_out_as_a_whole(tmp_path, monkeypatch):
 def test_a_file_that_changed_since_it_was_listed_is_packed_as_it_is_now(image_folder, tmp_path, size):
     plan = plan_of(str(image_folder))
     (image_folder / "n01" / "img_0001.jpg").write_bytes(b"n" * size)
-    pack(plan, str(tmp_path / "out"), Options(durable=False))
+    pack(plan, str(tmp_path / "out"), PackOptions(durable=False))
     assert fields_by_key(tmp_path / "out")["n01/img_0001"]["jpg"] == b"n" * size
     assert verify(str(tmp_path / "out")).damaged == []
 
@@ -241,7 +241,7 @@ def test_a_place_that_cannot_be_written_to_is_told(image_folder, tmp_path):
 def test_two_packings_for_one_folder_do_not_meet(image_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(state, "_LOCK_WAIT_S", 0.0)
     (tmp_path / "out").mkdir()
-    first = state.State(tmp_path / "out" / ".packing", {"target": "webdataset"}, restart=False)
+    first = state.PackState(tmp_path / "out" / ".packing", {"target": "webdataset"}, restart=False)
     with pytest.raises(DataError, match="another process is packing there"):
         packed(image_folder, tmp_path / "out")
     first.remove()

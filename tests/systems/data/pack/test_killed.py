@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cordee.systems.data.node.shards.index import INDEX_NAME
-from cordee.systems.data.pack._base import Options
+from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.index_only import index_shards
 from cordee.systems.data.pack.packing import pack, plan_of
 from cordee.testing.shards import digests, packed
@@ -47,7 +47,7 @@ def killed_at(change: int, work: Callable[[], object]) -> bool:
 
 
 def pack_small(source: Path, to: Path, workers: int) -> None:
-    pack(plan_of(str(source)), str(to), Options(shard_bytes=70_000, workers=workers))
+    pack(plan_of(str(source)), str(to), PackOptions(shard_bytes=70_000, workers=workers))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

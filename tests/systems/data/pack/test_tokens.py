@@ -20,7 +20,7 @@ from cordee.faces.cli import cordee as command
 from cordee.systems.data.node.read.token_store import open_token_index
 from cordee.systems.data.node.read.tokens import TokenSource
 from cordee.systems.data.pack import tokens as tokens_module
-from cordee.systems.data.pack._base import Options
+from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.packing import pack, plan_of
 from cordee.systems.data.pack.tokens import read_about
 from cordee.systems.data.pack.verify_tokens import verify_tokens
@@ -40,7 +40,7 @@ def texts(tmp_path):
 
 
 def packed(source, to, **options):
-    return pack(plan_of(str(source)), str(to), Options(**options), target="tokens")
+    return pack(plan_of(str(source)), str(to), PackOptions(**options), target="tokens")
 
 
 def documents(to, name="out"):

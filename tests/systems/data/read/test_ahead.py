@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from cordee.machine.mounts import Mount
 from cordee.systems.data.node.read import ahead_choice
-from cordee.systems.data.node.read.ahead import Ahead, merged
+from cordee.systems.data.node.read.ahead import ReadAhead, merged
 from cordee.systems.data.node.read.packed import PackedSource
-from cordee.systems.data.node.read.packed_layout import Layout, Pieces
+from cordee.systems.data.node.read.packed_layout import PackedLayout, ShardPieces
 from cordee.systems.data.node.shards.index import open_index
 
 SOON_S = 60
@@ -23,7 +23,7 @@ SOON_S = 60
 
 def pieces_of(spans):
     shards, begins, lengths = (numpy.array(column, numpy.int64) for column in zip(*spans, strict=True))
-    return Pieces(numpy.arange(len(spans)), shards, begins, begins + lengths)
+    return ShardPieces(numpy.arange(len(spans)), shards, begins, begins + lengths)
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3000), st.integers(0, 400)), min_size=1, max_size=60)
@@ -52,7 +52,7 @@ def test_requests_hold_all_pieces_and_little_else(spans, gap, most):
     assert asked - wanted <= total // 4
 
 
-class Noting(Ahead):
+class Noting(ReadAhead):
     """Notes the windows and lets the next one be asked for only when it is told to."""
 
     def __init__(self, layout, limit_bytes):
@@ -73,7 +73,7 @@ def noting(tmp_path, pack):
     opened = []
 
     def make(limit_bytes):
-        opened.append(Noting(Layout(index, index.fields), limit_bytes))
+        opened.append(Noting(PackedLayout(index, index.fields), limit_bytes))
         return opened[-1]
 
     yield make

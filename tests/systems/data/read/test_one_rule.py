@@ -9,7 +9,7 @@ import pytest
 
 from cordee.core.errors import DataError
 from cordee.systems.data.node.read.opening import open_source
-from cordee.systems.data.node.read.plain import FolderSource
+from cordee.systems.data.node.read.plain import PlainFolder
 from cordee.testing.shards import packed, samples_read
 
 TREES = {
@@ -50,7 +50,7 @@ def test_what_a_folder_holds_that_is_no_sample_is_counted_and_said(tmp_path):
     write(tmp_path / "in", TREES["litter"])
     (tmp_path / "in/link.jpg").symlink_to("a/1.jpg")
     with pytest.warns(UserWarning, match="left out") as warned:
-        assert FolderSource(tmp_path / "in").size == 2
+        assert PlainFolder(tmp_path / "in").size == 2
     said = str(warned[0].message)
     assert "5 left out: made by macOS or Windows, no data" in said
     assert "1 left out: link, not followed (link.jpg)" in said
@@ -86,7 +86,7 @@ def test_patterns_choose_as_they_do_for_packing(tmp_path):
 
 def test_a_position_in_a_folder_with_plain_names_is_still_known(tmp_path):
     write(tmp_path, ["a.jpg", "a.txt", "b/c.jpg", "b-1/d.jpg"])
-    assert FolderSource(tmp_path).identity == "6a507e970bac9d55"
+    assert PlainFolder(tmp_path).identity == "6a507e970bac9d55"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        FolderSource(tmp_path)
+        PlainFolder(tmp_path)

@@ -9,10 +9,10 @@ from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.read import plain
 from cordee.systems.data.node.read.opening import open_source
 from cordee.systems.data.node.read.packed import PackedSource
-from cordee.systems.data.node.read.plain import FolderSource
+from cordee.systems.data.node.read.plain import PlainFolder
 from cordee.systems.data.node.read.token_index import write_token_index
 from cordee.systems.data.node.read.tokens import TokenSource
-from cordee.systems.data.pack._base import Options
+from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.packing import pack as pack_shards
 from cordee.systems.data.pack.packing import plan_of
 
@@ -27,7 +27,7 @@ def write(folder, files):
 
 def test_files_with_one_stem_are_one_sample_and_folders_are_classes(tmp_path):
     write(tmp_path, {"dog/1.jpg": b"d1", "dog/1.npy": b"{}", "cat/2.JPG": b"c2", "cat/in/3.jpg": b"c3"})
-    source = FolderSource(tmp_path, keys=True)
+    source = PlainFolder(tmp_path, keys=True)
     assert source.read(numpy.array([2, 0, 1])) == [
         {"key": "dog/1", "jpg": b"d1", "npy": b"{}", "label": 1},
         {"key": "cat/2", "jpg": b"c2", "label": 0},
@@ -35,12 +35,12 @@ def test_files_with_one_stem_are_one_sample_and_folders_are_classes(tmp_path):
     ]
     assert source.classes == ("cat", "dog")
     assert (source.counts.opens, source.counts.requests, source.counts.bytes) == (4, 4, 8)
-    assert FolderSource(tmp_path, ["npy"]).read(numpy.array([2])) == [{"npy": b"{}", "label": 1}]
+    assert PlainFolder(tmp_path, ["npy"]).read(numpy.array([2])) == [{"npy": b"{}", "label": 1}]
 
 
 @pytest.mark.parametrize("names", [["a.jpg", "b/c.jpg"], ["train/a.jpg", "val/a.jpg"], ["one/a.jpg"]])
 def test_folders_that_are_no_classes_give_no_labels(tmp_path, names):
-    source = FolderSource(write(tmp_path, dict.fromkeys(names, b"x")))
+    source = PlainFolder(write(tmp_path, dict.fromkeys(names, b"x")))
     assert source.read(numpy.arange(source.size)) == [{"jpg": b"x"}] * len(names)
 
 
@@ -58,7 +58,7 @@ def test_a_folder_gives_what_its_packed_shards_give(tmp_path):
         "c/3.png",
     ]
     write(tmp_path / "plain", {name: name.encode() for name in [*names, "c/notes"]})
-    pack_shards(plan_of(str(tmp_path / "plain")), str(tmp_path / "packed"), Options(durable=False))
+    pack_shards(plan_of(str(tmp_path / "plain")), str(tmp_path / "packed"), PackOptions(durable=False))
     sources = [open_source(str(tmp_path / name), keys=True) for name in ("plain", "packed")]
     plain_samples, packed_samples = (source.read(numpy.arange(source.size)) for source in sources)
     assert plain_samples == packed_samples
@@ -67,14 +67,14 @@ def test_a_folder_gives_what_its_packed_shards_give(tmp_path):
 
 def test_the_identity_changes_with_the_files(tmp_path):
     write(tmp_path, {"a.txt": b"1"})
-    first = FolderSource(tmp_path).identity
-    assert FolderSource(tmp_path).identity == first
+    first = PlainFolder(tmp_path).identity
+    assert PlainFolder(tmp_path).identity == first
     write(tmp_path, {"b.txt": b"1"})
-    assert FolderSource(tmp_path).identity != first
+    assert PlainFolder(tmp_path).identity != first
 
 
 def test_a_file_that_vanished_is_named(tmp_path):
-    source = FolderSource(write(tmp_path, {"a.txt": b"1", "b.txt": b"2"}))
+    source = PlainFolder(write(tmp_path, {"a.txt": b"1", "b.txt": b"2"}))
     (tmp_path / "b.txt").unlink()
     with pytest.raises(DataError, match="No such file") as raised:
         source.read(numpy.arange(2))
@@ -83,30 +83,30 @@ def test_a_file_that_vanished_is_named(tmp_path):
 
 def test_fields_that_no_file_has_and_empty_folders_are_refused(tmp_path):
     with pytest.raises(DataError, match="no files"):
-        FolderSource(tmp_path)
+        PlainFolder(tmp_path)
     write(tmp_path, {"a.txt": b"1"})
     with pytest.raises(UsageError, match="no file has") as raised:
-        FolderSource(tmp_path, ["jpg"])
+        PlainFolder(tmp_path, ["jpg"])
     assert raised.value.allowed == "txt"
 
 
 def test_many_files_are_a_warning_that_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(plain, "MANY_FILES", 2)
     with pytest.warns(UserWarning, match="cordee data pack"):
-        FolderSource(write(tmp_path, {"a.txt": b"1", "b.txt": b"2"}))
+        PlainFolder(write(tmp_path, {"a.txt": b"1", "b.txt": b"2"}))
 
 
 def test_a_link_to_a_folder_is_passed_over(tmp_path):
     write(tmp_path, {"a/1.txt": b"1", "b/1.txt": b"2"})
     (tmp_path / "a/loop").symlink_to(tmp_path)
-    assert FolderSource(tmp_path).size == 2
+    assert PlainFolder(tmp_path).size == 2
 
 
 def test_what_lies_at_an_address_decides_how_it_is_read(tmp_path, pack, make):
     packed = pack(tmp_path / "packed", make(3))
     assert isinstance(open_source(str(packed)), PackedSource)
     assert isinstance(open_source(str(packed / "dataset.index"), keys=True), PackedSource)
-    assert isinstance(open_source(str(write(tmp_path / "plain", {"a.txt": b"1"}))), FolderSource)
+    assert isinstance(open_source(str(write(tmp_path / "plain", {"a.txt": b"1"}))), PlainFolder)
     for address in (tmp_path / "nothing", tmp_path / "plain/a.txt"):
         with pytest.raises(DataError) as raised:
             open_source(str(address))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy
 
 from cordee.systems.data.node.read.collate import columns
-from cordee.systems.data.node.read.table import Table
+from cordee.systems.data.node.read.table import SampleTable
 
 
 def made():
-    return Table({"jpg": [b"a", b"bc", b""], "label": numpy.array([4, 5, 6]), "key": ["x", "y", "z"]})
+    return SampleTable({"jpg": [b"a", b"bc", b""], "label": numpy.array([4, 5, 6]), "key": ["x", "y", "z"]})
 
 
 def test_a_table_is_a_sequence_of_samples():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cordee.systems.data.node.read.token_files import Fetched
-from cordee.systems.data.node.read.token_windows import Shape, Windows
+from cordee.systems.data.node.read.token_windows import TokenWindows, WindowShape
 
 FILE = np.random.default_rng(0).bytes(100_000)
 
@@ -24,7 +24,7 @@ class Asked:
         return lambda: FILE[offset : offset + size]
 
 
-def taken(windows: Windows, begins: np.ndarray, ends: np.ndarray) -> list[bytes]:
+def taken(windows: TokenWindows, begins: np.ndarray, ends: np.ndarray) -> list[bytes]:
     sizes = (ends - begins).tolist()
     return [answer()[at : at + size] for (answer, at), size in zip(windows.take(begins, ends), sizes, strict=True)]
 
@@ -41,7 +41,7 @@ def test_every_window_comes_back_whatever_is_joined_and_cut(early, near, most):
     begins = drawn.integers(0, 99_000, 500)
     ends = begins + drawn.integers(0, 900, 500)
     ask = Asked()
-    windows = Windows(ask, Shape(near, 1 << 62, most, early))
+    windows = TokenWindows(ask, WindowShape(near, 1 << 62, most, early))
     windows.expect(begins[:450], ends[:450])
     windows.expect(begins[450:], ends[450:])
     for first, last in ((0, 7), (7, 7), (7, 300), (300, 500)):
@@ -52,7 +52,7 @@ def test_every_window_comes_back_whatever_is_joined_and_cut(early, near, most):
 def test_near_windows_are_one_request_and_far_ones_are_not():
     ask = Asked()
     begins = np.array([5000, 0, 130, 5100])
-    taken(Windows(ask, Shape(40, 1 << 20, 1 << 20, False)), begins, begins + 100)
+    taken(TokenWindows(ask, WindowShape(40, 1 << 20, 1 << 20, False)), begins, begins + 100)
     assert ask.asked == [(0, 230), (5000, 200)]
 
 
@@ -60,13 +60,13 @@ def test_what_lies_between_is_read_only_up_to_a_limit():
     begins = np.arange(0, 10_000, 100)
     for waste, requests in ((20_000, 1), (8000, 100)):
         ask = Asked()
-        taken(Windows(ask, Shape(95, waste, 1 << 20, False)), begins, begins + 10)
+        taken(TokenWindows(ask, WindowShape(95, waste, 1 << 20, False)), begins, begins + 10)
         assert len(ask.asked) == requests
 
 
 def test_early_requests_begin_small_and_go_before_what_is_taken():
     ask = Asked()
-    windows = Windows(ask, Shape(0, 0, 1 << 20, True))
+    windows = TokenWindows(ask, WindowShape(0, 0, 1 << 20, True))
     begins = np.arange(0, 100_000, 100)
     windows.expect(begins, begins + 10)
     seen = []
@@ -79,7 +79,7 @@ def test_early_requests_begin_small_and_go_before_what_is_taken():
 
 def test_windows_without_bytes_ask_for_nothing():
     ask = Asked()
-    windows = Windows(ask, Shape(0, 0, 1 << 20, False))
+    windows = TokenWindows(ask, WindowShape(0, 0, 1 << 20, False))
     assert taken(windows, np.array([7, 900]), np.array([7, 900])) == [b"", b""]
     assert windows.take(np.zeros(0, np.int64), np.zeros(0, np.int64)) == []
     assert ask.asked == []
@@ -92,7 +92,7 @@ def test_what_was_asked_for_early_and_is_not_waited_for_is_left_out():
         futures.append(Future())
         return Fetched(futures[-1])
 
-    windows = Windows(ask, Shape(0, 0, 1 << 20, True))
+    windows = TokenWindows(ask, WindowShape(0, 0, 1 << 20, True))
     begins = np.arange(0, 1000, 100)
     windows.expect(begins, begins + 10)
     windows.take(begins[:1], begins[:1] + 10)

@@ -14,7 +14,7 @@ import cordee
 from cordee.core.errors import CorruptDataError, DataError
 from cordee.systems.data.node.read.mixture import Mix
 from cordee.systems.data.node.read.packed import PackedSource
-from cordee.systems.data.node.read.plain import FolderSource
+from cordee.systems.data.node.read.plain import PlainFolder
 
 from .conftest import make_samples
 
@@ -53,8 +53,8 @@ def make(request, packed, far_apart, folder) -> Any:
     return {
         "packed": lambda: PackedSource(packed, keys=True),
         "far apart": lambda: PackedSource(far_apart, ["a", "c"]),
-        "folder": lambda: FolderSource(folder, keys=True),
-        "mix": lambda: Mix({"one": PackedSource(packed), "two": FolderSource(folder)}, {"one": 1, "two": 2}),
+        "folder": lambda: PlainFolder(folder, keys=True),
+        "mix": lambda: Mix({"one": PackedSource(packed), "two": PlainFolder(folder)}, {"one": 1, "two": 2}),
     }[request.param]
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from cordee.faces.cli.check import command
 from cordee.systems.data import look_store
 from cordee.systems.data.look_store import look_in_store
-from cordee.systems.data.pack._base import Options
+from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.packing import pack, plan_of
 from cordee.systems.data.stores import Patience, open_store
 from cordee.testing.object_store import DisposableS3, FailingWay
@@ -25,7 +25,7 @@ def packed(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "files").mkdir()
     for number in range(9):
         (tmp_path / f"files/{number}.bin").write_bytes(bytes(30_000))
-    pack(plan_of(str(tmp_path / "files")), s3, Options(shard_bytes=70_000, name="x"))
+    pack(plan_of(str(tmp_path / "files")), s3, PackOptions(shard_bytes=70_000, name="x"))
     return s3
 
 

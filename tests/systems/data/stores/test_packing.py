@@ -13,7 +13,7 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.index import open_index
-from cordee.systems.data.pack._base import Options
+from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.index_only import index_shards
 from cordee.systems.data.pack.packing import pack, plan_of
 from cordee.systems.data.pack.unpack import unpack
@@ -21,12 +21,12 @@ from cordee.systems.data.pack.verify import verify
 from cordee.systems.data.stores import open_store
 from cordee.testing.object_store import DisposableS3, FailingWay
 
-OPTIONS = Options(shard_bytes=60_000, workers=2, name="x")
+OPTIONS = PackOptions(shard_bytes=60_000, workers=2, name="x")
 
 # Packs and is killed while its third shard is on its way to the store.
 KILLED = """
 import os, signal, sys
-from cordee.systems.data.pack._base import Options
+from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.index_only import index_shards
 from cordee.systems.data.pack.packing import pack, plan_of
 from cordee.systems.data.stores.s3 import S3Store
@@ -40,7 +40,7 @@ def killed(self, name, content):
     return write(self, name, content)
 
 S3Store.write = killed
-pack(plan_of(sys.argv[1]), sys.argv[2], Options(shard_bytes=60_000, name="x"))
+pack(plan_of(sys.argv[1]), sys.argv[2], PackOptions(shard_bytes=60_000, name="x"))
 """
 
 

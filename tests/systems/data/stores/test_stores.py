@@ -11,7 +11,7 @@ import pytest
 
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.read.remote import Objects
-from cordee.systems.data.stores import Patience, Store, open_store
+from cordee.systems.data.stores import ObjectStore, Patience, open_store
 from cordee.systems.data.stores.patience import Passing
 from cordee.systems.data.stores.refusals import understood
 from cordee.systems.data.stores.s3 import REQUEST_BYTES
@@ -21,7 +21,7 @@ IMPATIENT = Patience(total_s=3, tries=3, connect_s=1, stall_s=0.3, pause_s=0.01)
 
 
 @pytest.fixture(params=["folder", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return open_store(tmp_path / "store" if request.param == "folder" else request.getfixturevalue("s3"))
 
 
@@ -32,7 +32,7 @@ def way(server: DisposableS3, s3: str, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield way
 
 
-def test_what_is_written_is_listed_and_read_in_ranges(store: Store) -> None:
+def test_what_is_written_is_listed_and_read_in_ranges(store: ObjectStore) -> None:
     content = os.urandom(100_000)
     for name in ("b", "a/x", "a.b/é %41", "a/b/c"):
         stored = store.write(name, iter([content[:60_000], content[60_000:]]))
@@ -48,7 +48,7 @@ def test_what_is_written_is_listed_and_read_in_ranges(store: Store) -> None:
         store.read("b", 99_999, 2)
 
 
-def test_an_object_is_replaced_removed_and_may_be_gone_or_empty(store: Store) -> None:
+def test_an_object_is_replaced_removed_and_may_be_gone_or_empty(store: ObjectStore) -> None:
     first = store.write("x", iter([b"first"]))
     second = store.write("x", iter([b"again"]))
     assert first.version != second.version
@@ -66,7 +66,7 @@ def test_an_object_is_replaced_removed_and_may_be_gone_or_empty(store: Store) ->
     assert store.read("empty") == b""
 
 
-def test_a_file_of_many_requests_goes_there_and_back(store: Store, tmp_path: Path) -> None:
+def test_a_file_of_many_requests_goes_there_and_back(store: ObjectStore, tmp_path: Path) -> None:
     content = os.urandom(1 << 20) * 40
     (tmp_path / "large").write_bytes(content)
     with open(tmp_path / "large", "rb") as file:
@@ -74,7 +74,7 @@ def test_a_file_of_many_requests_goes_there_and_back(store: Store, tmp_path: Pat
     assert store.read("large") == content
 
 
-def test_content_that_fails_on_its_way_leaves_what_was_there(store: Store) -> None:
+def test_content_that_fails_on_its_way_leaves_what_was_there(store: ObjectStore) -> None:
     def failing() -> Iterator[bytes]:
         yield bytes(REQUEST_BYTES + 1)
         raise DataError("the source broke")
@@ -110,7 +110,7 @@ def test_what_passes_is_tried_again(s3: str, way: FailingWay, fault: str) -> Non
         assert store.write("y", [content, bytes(REQUEST_BYTES)]).bytes == len(content) + REQUEST_BYTES
 
 
-ASKED: dict[str, Callable[[Store], object]] = {
+ASKED: dict[str, Callable[[ObjectStore], object]] = {
     "list": lambda store: list(store.list()),
     "look at": lambda store: store.look("x"),
     "read 5 bytes at 7 of": lambda store: store.read("x", 7, 5),

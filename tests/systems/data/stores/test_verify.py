@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cordee.systems.data.cli.verify import command
-from cordee.systems.data.pack._base import Options
+from cordee.systems.data.pack._base import PackOptions
 from cordee.systems.data.pack.packing import pack, plan_of
 from cordee.systems.data.stores import open_store
 
@@ -20,7 +20,7 @@ def tokens(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The address of a folder with a token set."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "corpus.txt").write_text("\n".join(f"a line of {number} words" for number in range(5)))
-    pack(plan_of(str(tmp_path / "corpus.txt")), str(tmp_path / "out"), Options(name="corpus"), target="tokens")
+    pack(plan_of(str(tmp_path / "corpus.txt")), str(tmp_path / "out"), PackOptions(name="corpus"), target="tokens")
     store = open_store(s3)
     for name in ("corpus.bin", "corpus.idx", "corpus.json"):
         store.write(name, [(tmp_path / "out" / name).read_bytes()])
@@ -59,7 +59,7 @@ def test_a_packed_data_set_is_verified_as_one(tmp_path: Path, s3: str, monkeypat
     (tmp_path / "files").mkdir()
     for number in range(9):
         (tmp_path / f"files/{number}.bin").write_bytes(bytes(3000))
-    pack(plan_of(str(tmp_path / "files")), s3, Options(name="x"))
+    pack(plan_of(str(tmp_path / "files")), s3, PackOptions(name="x"))
     for address in (s3, f"{s3}/dataset.index"):
         code, said = verified(address)
         assert (code, said["ok"], said["samples"]) == (0, True, 9)

@@ -13,9 +13,9 @@ from cordee.systems.data.survey.advice import advise
 from cordee.systems.data.survey.chunks import chunks_of
 from cordee.systems.data.survey.findings import findings_of
 from cordee.systems.data.survey.forecast import forecast, shards_of
-from cordee.systems.data.survey.model import Folder, Format, SizeBin, Survey
+from cordee.systems.data.survey.model import Folder, SizeBin, Survey, SurveyedFormat
 from cordee.systems.data.survey.naming import quoted, shown
-from cordee.systems.data.survey.places import Machine, Place, Rate
+from cordee.systems.data.survey.places import Rate, ReadingNode, StoragePlace
 from cordee.systems.data.survey.purge import DAY_S, purge_of
 from cordee.systems.data.survey.quota import Quota
 
@@ -23,8 +23,8 @@ GB = 1_000_000_000
 NOW_S = 1_800_000_000.0
 
 
-def place(name: str, kind: str, path: str, *, opens: float = 1000.0, read: float = 1e9, **more: object) -> Place:
-    return Place(name, kind, path, Rate(opens, opens, "profile"), Rate(read, read, "profile"), **more)
+def place(name: str, kind: str, path: str, *, opens: float = 1000.0, read: float = 1e9, **more: object) -> StoragePlace:
+    return StoragePlace(name, kind, path, Rate(opens, opens, "profile"), Rate(read, read, "profile"), **more)
 
 
 MEMORY = place("memory", "memory", "/dev/shm")
@@ -32,14 +32,14 @@ NODE = place("nvme", "node", "/local", size_bytes=900 * GB)
 SCRATCH = place(
     "scratch", "shared", "/scratch", free_bytes=10**15, own_path="/scratch/me", declared=True, holds_data=True
 )
-MACHINE = Machine("alps", 512 * GB, (MEMORY, NODE, SCRATCH))
+MACHINE = ReadingNode("alps", 512 * GB, (MEMORY, NODE, SCRATCH))
 
 
 def survey_of(files: int, size: int, name: str = "image", path: str = "/scratch/me/set", **more: object) -> Survey:
     values = dict.fromkeys(
         ("depth", "links", "links_out", "names_more", "other_files", "empty_files", "sparse_files", "vanished"), 0
     )
-    formats = (Format(name, files, size, "content", examples=(f"{path}/a",)),)
+    formats = (SurveyedFormat(name, files, size, "content", examples=(f"{path}/a",)),)
     return Survey(
         **{
             **values,
@@ -125,9 +125,9 @@ def test_nothing_is_said_to_fit_where_there_are_no_files_or_none_could_be_seen()
 def test_the_packed_copy_goes_to_shared_storage_with_room():
     data = survey_of(10**6, 50 * GB, path="/home/me/set")
     home = place("here", "node", "/home", free_bytes=GB, holds_data=True)
-    machine = Machine("alps", None, (home, replace(SCRATCH, holds_data=False)))
+    machine = ReadingNode("alps", None, (home, replace(SCRATCH, holds_data=False)))
     assert advise(data, machine).command == "cordee data pack /home/me/set --to /scratch/me/set-packed"
-    full = Machine("alps", None, (home, replace(SCRATCH, holds_data=False, free_bytes=GB)))
+    full = ReadingNode("alps", None, (home, replace(SCRATCH, holds_data=False, free_bytes=GB)))
     assert advise(data, full).command == "cordee data pack /home/me/set --to /home/me/set-packed"
     common = survey_of(10**6, 50 * GB, path="/scratch/common/set")
     closed = replace(MACHINE, beside_writable=False)
@@ -168,7 +168,9 @@ def test_an_archive_is_packed_to_its_name_without_the_ending(path, name, target)
 
 def test_a_zarr_store_below_the_path_is_what_is_written_anew():
     stores = (
-        Format("zarr", 10_000, GB, "structure", examples=("/scratch/me/sets/a.zarr", "/scratch/me/sets/a.zarr/x")),
+        SurveyedFormat(
+            "zarr", 10_000, GB, "structure", examples=("/scratch/me/sets/a.zarr", "/scratch/me/sets/a.zarr/x")
+        ),
     )
     advice = advise(survey_of(10_000, GB, "zarr", path="/scratch/me/sets", formats=stores), MACHINE)
     assert advice.command == (
@@ -188,7 +190,7 @@ def test_an_epoch_costs_opens_and_bytes_and_packing_makes_few_of_many():
 
 def test_a_range_of_rates_is_a_range_of_times():
     scratch = replace(SCRATCH, opens=Rate(100.0, 1000.0, "assumed"), read=Rate(1e8, 1e9, "assumed"))
-    (only,) = forecast(1000, 10**9, Machine("alps", None, (scratch,)))
+    (only,) = forecast(1000, 10**9, ReadingNode("alps", None, (scratch,)))
     assert only.as_it_is.seconds == (2.0, 20.0)
     assert (only.opens_basis, only.read_basis) == ("assumed", "assumed")
 
@@ -208,7 +210,7 @@ def test_purges_are_told_by_when_files_were_last_used():
     assert purge_of(ages, NOW_S - 40.5 * DAY_S, NOW_S, 90 * DAY_S).soon_files == 0
 
 
-def rules(data: Survey, *quotas: Quota, machine: Machine = MACHINE, purge: object = None) -> list[tuple[str, str]]:
+def rules(data: Survey, *quotas: Quota, machine: ReadingNode = MACHINE, purge: object = None) -> list[tuple[str, str]]:
     return [(each.rule, each.severity) for each in findings_of(data, machine, quotas, purge)]
 
 

@@ -18,7 +18,7 @@ from cordee.systems.data.survey import scan as scanning
 from cordee.systems.data.survey import worker
 from cordee.systems.data.survey.scan import Scan
 from cordee.systems.data.survey.surveying import last_survey, survey
-from cordee.systems.data.survey.totals import State
+from cordee.systems.data.survey.totals import SurveyState
 
 # A scan that writes its state down after every folder: something to kill.
 SLOW = """
@@ -448,7 +448,7 @@ def test_one_that_was_interrupted_goes_on_and_leaves_the_last_whole_one_as_it_is
 def test_a_scan_that_goes_on_for_longer_can_be_resumed_from_its_beginning(tree, monkeypatch):
     make(tree, 10, 2)
     monkeypatch.setattr(scanning, "_ALONE_S", 0.0)
-    state = State(str(tree))
+    state = SurveyState(str(tree))
     kept = []
     monkeypatch.setattr(scanning.Scan, "_together", lambda scan: kept.append(state.read(state.under_way)))
     Scan(str(tree)).run()
@@ -457,7 +457,7 @@ def test_a_scan_that_goes_on_for_longer_can_be_resumed_from_its_beginning(tree, 
 
 def test_a_damaged_state_is_no_state(tree):
     survey(str(tree))
-    State(str(tree)).whole.write_text('{"schema": "cordee.data-sur')
+    SurveyState(str(tree)).whole.write_text('{"schema": "cordee.data-sur')
     assert last_survey(str(tree)) is None
     assert survey(str(tree)).files == 0
 
@@ -475,7 +475,7 @@ def test_a_survey_killed_at_any_moment_goes_on_and_counts_everything_once(tree):
     make(tree, 60, 3)
     os.link(tree / "class-0" / "part-0" / "0.jpg", tree / "linked")
     expected = survey(str(tree))
-    kept = State(str(tree))
+    kept = SurveyState(str(tree))
     state = kept.under_way
     kept.whole.unlink()
     resumed, seen = [], -1
@@ -539,7 +539,7 @@ def test_the_end_of_all_processes_is_an_error_and_what_is_left_is_kept(tree, mon
     monkeypatch.setattr(scanning, "WORKER", tree / "missing.py")
     with pytest.raises(DataError, match="have ended"):
         Scan(str(tree)).run()
-    state = State(str(tree))
+    state = SurveyState(str(tree))
     assert state.read(state.under_way)["todo"] == [[str(tree), 0, ""]]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cordee.core.errors import DocumentError
 from cordee.systems.environments.edf import resolve
-from cordee.systems.environments.node.document import Mount
+from cordee.systems.environments.node.document import ContainerMount
 
 EXAMPLES = Path(__file__).parent / "cscs"
 HOST = {
@@ -43,26 +43,26 @@ FIELDS = [
         EDF,
         'mounts = ["/capstor/scratch/cscs/amadonna:/capstor/scratch/cscs/amadonna"]',
         "mounts",
-        (Mount("/capstor/scratch/cscs/amadonna", "/capstor/scratch/cscs/amadonna"),),
+        (ContainerMount("/capstor/scratch/cscs/amadonna", "/capstor/scratch/cscs/amadonna"),),
     ),
     (
         EDF,
         'mounts = ["/capstor/scratch/cscs/${USER}:/capstor/scratch/cscs/${USER}"]',
         "mounts",
-        (Mount(SCRATCH, SCRATCH),),
+        (ContainerMount(SCRATCH, SCRATCH),),
     ),
-    (EDF, 'mounts = ["${SCRATCH}:${SCRATCH}"]', "mounts", (Mount(SCRATCH, SCRATCH),)),
+    (EDF, 'mounts = ["${SCRATCH}:${SCRATCH}"]', "mounts", (ContainerMount(SCRATCH, SCRATCH),)),
     (
         EDF,
         'mounts = ["${SCRATCH}/data.sqsh:/data:sqsh"]',
         "mounts",
-        (Mount(f"{SCRATCH}/data.sqsh", "/data", ("sqsh",)),),
+        (ContainerMount(f"{SCRATCH}/data.sqsh", "/data", ("sqsh",)),),
     ),
     (
         EDF,
         'mounts = ["${SCRATCH}:${SCRATCH}", "${SCRATCH}/data.sqsh:/data:sqsh"]',
         "mounts",
-        (Mount(SCRATCH, SCRATCH), Mount(f"{SCRATCH}/data.sqsh", "/data", ("sqsh",))),
+        (ContainerMount(SCRATCH, SCRATCH), ContainerMount(f"{SCRATCH}/data.sqsh", "/data", ("sqsh",))),
     ),
     (EDF, '[env]\nMY_RUN = "production"\nDEBUG = "false"', "env", {"MY_RUN": "production", "DEBUG": "false"}),
     (
@@ -123,12 +123,12 @@ FIELDS = [
         "image",
         "nvcr.io#nvidia/nvhpc:23.7-runtime-cuda11.8-ubuntu22.04",
     ),
-    (RUN, 'mounts = ["${SCRATCH}:/scratch"]', "mounts", (Mount(SCRATCH, "/scratch"),)),
+    (RUN, 'mounts = ["${SCRATCH}:/scratch"]', "mounts", (ContainerMount(SCRATCH, "/scratch"),)),
     (
         RUN,
         'mounts = ["${SCRATCH}:${SCRATCH}", "${HOME}/data:${HOME}/data"]',
         "mounts",
-        (Mount(SCRATCH, SCRATCH), Mount("/users/me/data", "/users/me/data")),
+        (ContainerMount(SCRATCH, SCRATCH), ContainerMount("/users/me/data", "/users/me/data")),
     ),
     (
         "docs/software/container-engine/sarus-suite/user-guide.md",
@@ -185,7 +185,7 @@ def test_the_examples_of_inheritance_resolve(bases, resolved, write, tmp_path):
     write("edf/ml_pytorch_env1.toml", '[env]\nNCCL_DEBUG = "INFO"')
     environment = resolved(f"base_environment = {bases}", {**HOST, "EDF_PATH": f"{tmp_path}/edf"}).environment
     assert environment.image == "library/ubuntu:24.04"
-    assert environment.mounts == (Mount(SCRATCH, SCRATCH),)
+    assert environment.mounts == (ContainerMount(SCRATCH, SCRATCH),)
     assert environment.env == ({"NCCL_DEBUG": "INFO"} if "ml_pytorch" in bases else {})
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from cordee.core.errors import DocumentError
 from cordee.systems.environments.edf.image import config_in
-from cordee.systems.environments.images import Store
+from cordee.systems.environments.images import ImageStore
 from cordee.systems.environments.node.document import ImageConfig
 from cordee.systems.environments.prepare import resolve_here
 from cordee.systems.environments.start import SiteWords, start
-from cordee.testing.oci import Entry, OciLayout
+from cordee.testing.oci import LayerEntry, OciLayout
 
 EDF = 'image = "oci:./layout"\nworkdir = "${BASE}"\nmounts = ["${HOME}"]\n[env]\nPATH = "${PATH}:/custom/bin"\n'
 
@@ -19,14 +19,14 @@ EDF = 'image = "oci:./layout"\nworkdir = "${BASE}"\nmounts = ["${HOME}"]\n[env]\
 def environ(tmp_path, monkeypatch):
     """Return the host's variables, in a folder with an EDF and a layout whose image sets PATH, HOME and BASE."""
     config = {"Env": ["PATH=/opt/bin", "HOME=/root", "BASE=/opt"], "WorkingDir": "/opt"}
-    OciLayout(tmp_path / "layout").add([[Entry("opt/file", b"x")]], config=config)
+    OciLayout(tmp_path / "layout").add([[LayerEntry("opt/file", b"x")]], config=config)
     (tmp_path / "env.toml").write_text(EDF)
     monkeypatch.chdir(tmp_path)
     return {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "EDF_IMAGESTORE": str(tmp_path / "store")}
 
 
 def test_an_archive_is_asked_without_being_imported(environ, tmp_path):
-    store = Store(tmp_path / "store")
+    store = ImageStore(tmp_path / "store")
     config = config_in(store)(f"oci:{tmp_path}/layout")
     assert config is not None
     assert config.env["PATH"] == "/opt/bin"
@@ -35,7 +35,7 @@ def test_an_archive_is_asked_without_being_imported(environ, tmp_path):
 
 @pytest.mark.parametrize("image", ["nowhere.io/x:1", "/none.sqsh", "oci:/none", ""])
 def test_an_image_that_is_not_here_says_nothing(image, tmp_path):
-    config = config_in(Store(tmp_path / "store"))(image)
+    config = config_in(ImageStore(tmp_path / "store"))(image)
     assert config == (None if image else ImageConfig())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cordee.core.errors import DocumentError
-from cordee.systems.environments.node.document import Mount
+from cordee.systems.environments.node.document import ContainerMount
 
 
 def chain_of(write, count: int) -> None:
@@ -23,7 +23,7 @@ def test_bases_are_laid_over_each_other_from_left_to_right_and_the_file_over_the
     )
     environment = found.environment
     assert (environment.image, environment.writable, environment.entrypoint) == ("two", False, False)
-    assert environment.mounts == tuple(Mount(path, path) for path in ("/one", "/both", "/two", "/own"))
+    assert environment.mounts == tuple(ContainerMount(path, path) for path in ("/one", "/both", "/two", "/own"))
     assert environment.env == {"A": "one", "B": "two", "C": "own"}
     assert [path.name for path in found.files] == ["one.toml", "two.toml", "env.toml"]
 
@@ -46,7 +46,7 @@ def test_a_file_inherited_twice_counts_where_it_stands_last(resolved, write):
     write("two.toml", 'image = "two"\nmounts = ["/two"]')
     environment = resolved('base_environment = ["./one.toml", "./two.toml", "./one.toml"]').environment
     assert environment.image == "one"
-    assert environment.mounts == (Mount("/one", "/one"), Mount("/two", "/two"))
+    assert environment.mounts == (ContainerMount("/one", "/one"), ContainerMount("/two", "/two"))
 
 
 def test_ten_levels_resolve(resolved, write):

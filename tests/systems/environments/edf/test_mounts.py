@@ -8,7 +8,7 @@ import pytest
 
 from cordee.systems.environments.edf.expand import ExpansionError
 from cordee.systems.environments.edf.mounts import MountError, mount_text, parse_mount
-from cordee.systems.environments.node.document import Mount
+from cordee.systems.environments.node.document import ContainerMount
 
 CWD = Path("/home/me")
 VARIABLES = {"HOME": "/users/me", "PAIR": "/a:/b:ro", "ODD": "/a:b"}
@@ -17,32 +17,32 @@ VARIABLES = {"HOME": "/users/me", "PAIR": "/a:/b:ro", "ODD": "/a:b"}
 @pytest.mark.parametrize(
     ("text", "mount"),
     [
-        ("/a:/b", Mount("/a", "/b")),
-        ("/capstor", Mount("/capstor", "/capstor")),
-        ("/capstor/", Mount("/capstor", "/capstor")),
-        ("/", Mount("/", "/")),
-        ("/a:/b:ro", Mount("/a", "/b", ("ro",))),
-        ("/a:/b:ro+private", Mount("/a", "/b", ("ro", "private"))),
-        ("/a:/b:ro,private", Mount("/a", "/b", ("ro", "private"))),
-        ("/a:/b:ro+ro", Mount("/a", "/b", ("ro",))),
-        ("/a:/b:", Mount("/a", "/b")),
-        ("/a.sqsh:/b:sqsh", Mount("/a.sqsh", "/b", ("sqsh",))),
-        ("./data:/data", Mount("/home/me/data", "/data")),
-        ("../data:./data", Mount("/home/data", "/home/me/data")),
-        (".", Mount("/home/me", "/home/me")),
-        ("./x.sqsh:/x:sqsh", Mount("/home/me/x.sqsh", "/x", ("sqsh",))),
-        ("${HOME}:${HOME}", Mount("/users/me", "/users/me")),
-        ("${HOME}", Mount("/users/me", "/users/me")),
-        ("${NONE:-/a}:/b", Mount("/a", "/b")),
-        ("${NONE:-/a}:${NONE:-/b}:ro", Mount("/a", "/b", ("ro",))),
-        ("${PAIR}", Mount("/a", "/b", ("ro",))),
-        ("${ODD}:/b", Mount("/a:b", "/b")),
-        (r"/a\:b:/c", Mount("/a:b", "/c")),
-        (r"/a\:b", Mount("/a:b", "/a:b")),
-        (r"/a\\:/c", Mount("/a\\", "/c")),
-        ("/a b:/c d", Mount("/a b", "/c d")),
-        ("/a/../b:/c/../d", Mount("/a/../b", "/d")),
-        ("//a//b/:/c/", Mount("/a/b", "/c")),
+        ("/a:/b", ContainerMount("/a", "/b")),
+        ("/capstor", ContainerMount("/capstor", "/capstor")),
+        ("/capstor/", ContainerMount("/capstor", "/capstor")),
+        ("/", ContainerMount("/", "/")),
+        ("/a:/b:ro", ContainerMount("/a", "/b", ("ro",))),
+        ("/a:/b:ro+private", ContainerMount("/a", "/b", ("ro", "private"))),
+        ("/a:/b:ro,private", ContainerMount("/a", "/b", ("ro", "private"))),
+        ("/a:/b:ro+ro", ContainerMount("/a", "/b", ("ro",))),
+        ("/a:/b:", ContainerMount("/a", "/b")),
+        ("/a.sqsh:/b:sqsh", ContainerMount("/a.sqsh", "/b", ("sqsh",))),
+        ("./data:/data", ContainerMount("/home/me/data", "/data")),
+        ("../data:./data", ContainerMount("/home/data", "/home/me/data")),
+        (".", ContainerMount("/home/me", "/home/me")),
+        ("./x.sqsh:/x:sqsh", ContainerMount("/home/me/x.sqsh", "/x", ("sqsh",))),
+        ("${HOME}:${HOME}", ContainerMount("/users/me", "/users/me")),
+        ("${HOME}", ContainerMount("/users/me", "/users/me")),
+        ("${NONE:-/a}:/b", ContainerMount("/a", "/b")),
+        ("${NONE:-/a}:${NONE:-/b}:ro", ContainerMount("/a", "/b", ("ro",))),
+        ("${PAIR}", ContainerMount("/a", "/b", ("ro",))),
+        ("${ODD}:/b", ContainerMount("/a:b", "/b")),
+        (r"/a\:b:/c", ContainerMount("/a:b", "/c")),
+        (r"/a\:b", ContainerMount("/a:b", "/a:b")),
+        (r"/a\\:/c", ContainerMount("/a\\", "/c")),
+        ("/a b:/c d", ContainerMount("/a b", "/c d")),
+        ("/a/../b:/c/../d", ContainerMount("/a/../b", "/d")),
+        ("//a//b/:/c/", ContainerMount("/a/b", "/c")),
         ("${NONE:-}", None),
         ("", None),
     ],
@@ -74,11 +74,12 @@ def test_what_is_no_mount_is_refused_with_what_to_write(text, complaint, hint):
 
 
 def test_unknown_flags_are_kept_by_a_lenient_reading():
-    assert parse_mount("/a:/b:ro+idmap", CWD, {}, lenient=True) == Mount("/a", "/b", ("ro", "idmap"))
+    assert parse_mount("/a:/b:ro+idmap", CWD, {}, lenient=True) == ContainerMount("/a", "/b", ("ro", "idmap"))
 
 
 @pytest.mark.parametrize(
-    "mount", [Mount("/a:b\\", "/$c", ("ro", "private")), Mount("/a", "/a"), Mount("/$HOME", "/x:y")]
+    "mount",
+    [ContainerMount("/a:b\\", "/$c", ("ro", "private")), ContainerMount("/a", "/a"), ContainerMount("/$HOME", "/x:y")],
 )
 def test_the_text_of_a_mount_is_understood_as_that_mount(mount):
     assert parse_mount(mount_text(mount), CWD, {}) == mount

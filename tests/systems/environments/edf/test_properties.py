@@ -18,7 +18,7 @@ from cordee.systems.environments.edf.expand import ExpansionError, expand
 from cordee.systems.environments.edf.fields import KEYS
 from cordee.systems.environments.edf.mounts import MountError, mount_text, parse_mount
 from cordee.systems.environments.edf.render import edf_text
-from cordee.systems.environments.node.document import Environment, Mount, environment_of
+from cordee.systems.environments.node.document import ContainerMount, Environment, environment_of
 
 NAMES = st.sampled_from(["A", "B", "HOME", "x_1", "LONG_NAME"])
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -80,7 +80,7 @@ def test_any_text_is_a_mount_of_absolute_paths_or_refused(text):
 @settings(deadline=None)
 @given(PATHS, PATHS, FLAGS)
 def test_a_mount_is_read_back_from_its_text(source, target, flags):
-    mount = parse_mount(mount_text(Mount(source, target, flags)), Path("/work"), {})
+    mount = parse_mount(mount_text(ContainerMount(source, target, flags)), Path("/work"), {})
     assert mount is not None
     assert parse_mount(mount_text(mount), Path("/elsewhere"), {"a": "b"}) == mount
 
@@ -93,7 +93,7 @@ def test_a_mount_is_read_back_from_its_text(source, target, flags):
     st.lists(st.tuples(PATHS, PATHS, FLAGS), max_size=3),
 )
 def test_what_resolve_prints_resolves_to_the_same_anywhere(env, annotations, devices, mounts):
-    made = [parse_mount(mount_text(Mount(*each)), Path("/work"), {}) for each in mounts]
+    made = [parse_mount(mount_text(ContainerMount(*each)), Path("/work"), {}) for each in mounts]
     environment = Environment(
         name="env",
         image="nvcr.io#nvidia/pytorch:24.01-py3",

@@ -8,7 +8,7 @@ import pytest
 
 from cordee.core.errors import DocumentError
 from cordee.systems.environments.edf import resolve
-from cordee.systems.environments.node.document import Environment, ImageConfig, Mount
+from cordee.systems.environments.node.document import ContainerMount, Environment, ImageConfig
 
 
 def faults(caught: pytest.ExceptionInfo[DocumentError]) -> list[tuple[int | None, str]]:
@@ -35,7 +35,7 @@ def test_every_field_is_carried_over(resolved, tmp_path):
         workdir=f"{tmp_path}/run",
         entrypoint=True,
         writable=False,
-        mounts=(Mount("/a", "/b", ("ro",)),),
+        mounts=(ContainerMount("/a", "/b", ("ro",)),),
         devices=("nvidia.com/gpu=all", "/dev/fuse"),
         env={"A": "1", "GONE": ""},
         annotations={"a.b": "c"},
@@ -79,7 +79,7 @@ def test_expansion_reaches_every_field(resolved):
         variables,
     ).environment
     assert (environment.image, environment.workdir, environment.devices) == ("/x/i.sqsh", "/x", ("nvidia.com/gpu=all",))
-    assert environment.mounts == (Mount("/x", "/y/x"),)
+    assert environment.mounts == (ContainerMount("/x", "/y/x"),)
     assert (environment.env, environment.annotations) == ({"A": "/x"}, {"a": "/x"})
 
 
@@ -99,7 +99,7 @@ def test_an_images_variables_go_before_the_hosts_inside_the_container(resolved):
     ).environment
     assert environment.env == {"PATH": "/opt/bin:/custom"}
     assert environment.workdir == "/root"
-    assert environment.mounts == (Mount("/users/me", "/users/me"),)
+    assert environment.mounts == (ContainerMount("/users/me", "/users/me"),)
 
 
 def test_mounts_and_devices_that_are_the_same_are_made_once(resolved):
@@ -107,7 +107,7 @@ def test_mounts_and_devices_that_are_the_same_are_made_once(resolved):
         'mounts = ["/a", "/a:/a", "${A}:/a", "/a:/a:ro"]\ndevices = ["d", "${D}", "e", "${NONE:-}"]',
         {"A": "/a/", "D": "d"},
     ).environment
-    assert environment.mounts == (Mount("/a", "/a"), Mount("/a", "/a", ("ro",)))
+    assert environment.mounts == (ContainerMount("/a", "/a"), ContainerMount("/a", "/a", ("ro",)))
     assert environment.devices == ("d", "e")
 
 
@@ -195,7 +195,7 @@ def test_tables_of_cordees_own_are_kept_as_they_are(resolved):
 def test_a_name_without_braces_is_left_as_it_is_with_a_warning(resolved):
     found = resolved('mounts = ["/data/$USER"]\n[env]\nX = "$HOME/x"')
     assert found.environment.env == {"X": "$HOME/x"}
-    assert found.environment.mounts == (Mount("/data/$USER", "/data/$USER"),)
+    assert found.environment.mounts == (ContainerMount("/data/$USER", "/data/$USER"),)
     assert {finding.line: finding.given for finding in found.findings} == {1: "$USER", 3: "$HOME"}
 
 

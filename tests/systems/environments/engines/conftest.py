@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cordee.systems.environments.node.engines import find_engine
-from cordee.systems.environments.node.engines._base import Launch
+from cordee.systems.environments.node.engines._base import EngineLaunch
 from cordee.systems.environments.node.engines.namespace import boot as namespace_boot
 from cordee.systems.environments.node.engines.podman import boot as podman_boot
 from cordee.testing.containers import AS_USER, ENV, environment_in
@@ -61,7 +61,7 @@ def run(images: Path, who: list[str]) -> Callable[..., subprocess.CompletedProce
     def run_it(
         *argv: str, kind: str = "folder", env: Mapping[str, str] = ENV, **fields: object
     ) -> subprocess.CompletedProcess[str]:
-        words = find_engine("namespace").argv(environment_in(images, kind, **fields), Launch(argv, env))
+        words = find_engine("namespace").argv(environment_in(images, kind, **fields), EngineLaunch(argv, env))
         return subprocess.run(
             [*who, *words], env=dict(env), capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
         )

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.node.document import Environment, Mount, Root
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment
 from cordee.systems.environments.node.engines import find_engine
-from cordee.systems.environments.node.engines._base import EXIT_ENGINE, Launch, enter_argv
+from cordee.systems.environments.node.engines._base import EXIT_ENGINE, EngineLaunch, enter_argv
 
 ODD = {"LINES_": "a\nb", "QUOTES": "\"'`$(x)\\", "EMPTY": "", "HOME": "/home/me"}
 
@@ -31,12 +31,14 @@ def apptainer(tmp_path, monkeypatch):
 
 @pytest.fixture
 def environment(tmp_path):
-    return Environment("e", str(tmp_path), root=Root("folder", str(tmp_path)))
+    return Environment("e", str(tmp_path), root=ContainerRoot("folder", str(tmp_path)))
 
 
 def test_a_command_gets_its_environment_workdir_and_exit_code(apptainer, environment, tmp_path):
     env = {**ODD, "PATH": "/usr/bin:/bin"}
-    argv = find_engine("apptainer").argv(environment, Launch(("sh", "-c", "pwd; env -0; exit 7"), env, str(tmp_path)))
+    argv = find_engine("apptainer").argv(
+        environment, EngineLaunch(("sh", "-c", "pwd; env -0; exit 7"), env, str(tmp_path))
+    )
     done = subprocess.run(argv, env=env, capture_output=True, text=True)
     folder, _, rest = done.stdout.partition("\n")
     got = dict(pair.split("=", 1) for pair in rest.split("\0") if pair)
@@ -53,7 +55,9 @@ def test_what_is_missing_is_named_and_another_engine_offered(environment, monkey
 
 
 def test_what_it_cannot_be_told_is_missing(apptainer, environment):
-    refused = Environment("e", "/i", root=environment.root, devices=("vendor.com/x=1",), mounts=(Mount("/", "/y"),))
+    refused = Environment(
+        "e", "/i", root=environment.root, devices=("vendor.com/x=1",), mounts=(ContainerMount("/", "/y"),)
+    )
     (missing,) = find_engine("apptainer").missing(refused)
     assert "vendor.com/x=1" in missing.text
     assert find_engine("apptainer").missing(environment) == []
@@ -78,7 +82,7 @@ def test_an_instance_is_held_entered_and_stopped_with_its_holder(apptainer, envi
 
 
 def test_an_instance_that_cannot_be_started_says_why(apptainer):
-    gone = Environment("e", "/no/such", root=Root("folder", "/no/such"))
+    gone = Environment("e", "/no/such", root=ContainerRoot("folder", "/no/such"))
     done = subprocess.run(
         find_engine("apptainer").hold(gone), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
     )

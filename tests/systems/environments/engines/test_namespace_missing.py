@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from cordee.systems.environments.node.engines import find_engine
-from cordee.systems.environments.node.engines._base import EXIT_ENGINE, Launch
+from cordee.systems.environments.node.engines._base import EXIT_ENGINE, EngineLaunch
 from cordee.testing.containers import ENV, environment_in, mounts, without_user_namespaces
 
 ASK = """
@@ -23,7 +23,7 @@ print(json.dumps(find_engine("namespace").missing(environment_of(json.loads(sys.
 
 def missing(prefix: list[str], environment, **variables: str) -> dict[str, list[str]]:
     """Return what another process finds to be missing, by capability."""
-    python, *_, source = find_engine("namespace").argv(environment, Launch(("true",), ENV))[:6]
+    python, *_, source = find_engine("namespace").argv(environment, EngineLaunch(("true",), ENV))[:6]
     done = subprocess.run(
         [*prefix, python, "-c", ASK, json.dumps(environment.document())],
         env={**ENV, "PYTHONPATH": source, **variables},
@@ -47,7 +47,7 @@ def test_switched_off_user_namespaces_are_named_with_another_engine(images, as_u
 
 
 def test_without_user_namespaces_a_start_ends_with_words(images, as_user):
-    words = find_engine("namespace").argv(environment_in(images), Launch(("echo", "started"), ENV))
+    words = find_engine("namespace").argv(environment_in(images), EngineLaunch(("echo", "started"), ENV))
     done = subprocess.run([*without_user_namespaces(), *words], env=ENV, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (EXIT_ENGINE, "")
     assert "max_user_namespaces is 0" in done.stderr
@@ -76,7 +76,7 @@ def test_a_user_without_fuse_is_told_so(images, monkeypatch):
 def test_root_without_its_rights_uses_a_user_namespace(images):
     weak = ["setpriv", "--bounding-set", "-sys_admin", "--inh-caps=-sys_admin"]
     for kind in ("folder", "squashfs"):
-        words = find_engine("namespace").argv(environment_in(images, kind), Launch(("id", "-u"), ENV))
+        words = find_engine("namespace").argv(environment_in(images, kind), EngineLaunch(("id", "-u"), ENV))
         done = subprocess.run([*weak, *words], env=ENV, capture_output=True, text=True)
         assert done.stdout == "0\n", done.stderr
 
@@ -86,7 +86,7 @@ def test_the_engine_runs_from_the_zip_of_the_node_side(images, place, as_user):
 
     write_node_zip(place / "node.zip")
     (place / "node.zip").chmod(0o644)
-    words = find_engine("namespace").argv(environment_in(images), Launch(("echo", "from zip"), ENV))
+    words = find_engine("namespace").argv(environment_in(images), EngineLaunch(("echo", "from zip"), ENV))
     done = subprocess.run(
         [*as_user, *words[:5], str(place / "node.zip"), *words[6:]], env=ENV, capture_output=True, text=True
     )

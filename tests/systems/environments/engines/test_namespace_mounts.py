@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.node.document import Environment, Root
+from cordee.systems.environments.node.document import ContainerRoot, Environment
 from cordee.systems.environments.node.engines import find_engine
-from cordee.systems.environments.node.engines._base import EXIT_ENGINE, Launch
+from cordee.systems.environments.node.engines._base import EXIT_ENGINE, EngineLaunch
 from cordee.testing.containers import ENV, left_behind, mounts
 from cordee.testing.images import squashfs_of
 
@@ -166,7 +166,7 @@ def hostile(images: Path, place: Path) -> Environment:
     for folder in ("proc", "sys", "dev"):
         shutil.rmtree(root / folder)
         (root / folder).symlink_to(place / "outside")
-    return Environment("test", str(root), root=Root("folder", str(root)))
+    return Environment("test", str(root), root=ContainerRoot("folder", str(root)))
 
 
 @pytest.mark.parametrize("target", ["/absolute/made/file", "/relative/made/file", "/opt/../absolute/x"])
@@ -174,7 +174,7 @@ def test_links_in_an_image_do_not_lead_out_of_it(images, who, place, target):
     found = hostile(images, place)
     (place / "source").write_text("text\n")
     asked = Environment("test", found.image, root=found.root, mounts=mounts(f"{place}/source:{target}"))
-    words = find_engine("namespace").argv(asked, Launch(("cat", target), ENV))
+    words = find_engine("namespace").argv(asked, EngineLaunch(("cat", target), ENV))
     done = subprocess.run([*who, *words], env=ENV, capture_output=True, text=True)
     assert list((place / "outside").iterdir()) == []
     assert not Path("/proc/self/mountinfo").read_text().count(place.name)
@@ -185,7 +185,10 @@ def test_links_in_a_circle_end_with_words(images, who, place):
     found = hostile(images, place)
     asked = Environment("test", found.image, root=found.root, mounts=mounts(f"{place}:/round/x"))
     done = subprocess.run(
-        [*who, *find_engine("namespace").argv(asked, Launch(("true",), ENV))], env=ENV, capture_output=True, text=True
+        [*who, *find_engine("namespace").argv(asked, EngineLaunch(("true",), ENV))],
+        env=ENV,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == EXIT_ENGINE
     assert "too many symbolic links" in done.stderr
@@ -203,9 +206,12 @@ def test_links_in_a_circle_end_with_words(images, who, place):
 def test_an_image_that_is_no_squashfs_is_told_by_what_it_is(run, place, who, content, words):
     (place / "image").write_bytes(content)
     (place / "image").chmod(0o644)
-    asked = Environment("test", str(place / "image"), root=Root("squashfs", str(place / "image")))
+    asked = Environment("test", str(place / "image"), root=ContainerRoot("squashfs", str(place / "image")))
     done = subprocess.run(
-        [*who, *find_engine("namespace").argv(asked, Launch(("true",), ENV))], env=ENV, capture_output=True, text=True
+        [*who, *find_engine("namespace").argv(asked, EngineLaunch(("true",), ENV))],
+        env=ENV,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == EXIT_ENGINE
     assert words in done.stderr
@@ -219,10 +225,10 @@ def test_a_squashfs_that_is_cut_off_or_damaged_is_refused_and_leaves_nothing(ima
     for name, content in (("cut", whole[: len(whole) // 2]), ("damaged", bytes(damaged))):
         (place / name).write_bytes(content)
         (place / name).chmod(0o644)
-        asked = Environment("test", str(place / name), root=Root("squashfs", str(place / name)))
+        asked = Environment("test", str(place / name), root=ContainerRoot("squashfs", str(place / name)))
         started = time.monotonic()
         done = subprocess.run(
-            [*who, *find_engine("namespace").argv(asked, Launch(("true",), ENV))],
+            [*who, *find_engine("namespace").argv(asked, EngineLaunch(("true",), ENV))],
             env=ENV,
             capture_output=True,
             text=True,
@@ -236,9 +242,9 @@ def test_a_squashfs_that_is_cut_off_or_damaged_is_refused_and_leaves_nothing(ima
 
 def test_an_image_folder_that_is_missing_or_a_file_is_named(run, who, place):
     for path in (place / "no", Path("/etc/hostname")):
-        asked = Environment("test", str(path), root=Root("folder", str(path)))
+        asked = Environment("test", str(path), root=ContainerRoot("folder", str(path)))
         done = subprocess.run(
-            [*who, *find_engine("namespace").argv(asked, Launch(("true",), ENV))],
+            [*who, *find_engine("namespace").argv(asked, EngineLaunch(("true",), ENV))],
             env=ENV,
             capture_output=True,
             text=True,

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.node.document import Environment, ImageConfig, Root
+from cordee.systems.environments.node.document import ContainerRoot, Environment, ImageConfig
 from cordee.systems.environments.node.engines import find_engine
-from cordee.systems.environments.node.engines._base import EXIT_ENGINE, EngineError, Launch
+from cordee.systems.environments.node.engines._base import EXIT_ENGINE, EngineError, EngineLaunch
 from cordee.testing.containers import ENV, UID, environment_in, left_behind, mounts
 
 KINDS = ["folder", "squashfs"]
@@ -87,7 +87,7 @@ def test_the_environment_arrives_exactly(run):
 def test_values_of_variables_are_on_no_command_line(images):
     secret = environment_in(images, env={"TOKEN": "very-secret"})
     engine = find_engine("namespace")
-    assert "very-secret" not in json.dumps(engine.argv(secret, Launch(("true",), secret.variables({}))))
+    assert "very-secret" not in json.dumps(engine.argv(secret, EngineLaunch(("true",), secret.variables({}))))
     assert "very-secret" not in json.dumps(engine.hold(secret))
 
 
@@ -131,7 +131,7 @@ def test_ignored_signals_are_as_any_parent_leaves_them(run):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGWINCH])
 def test_signals_are_forwarded_once(images, who, number):
     script = f"trap 'echo got; n=1' {number.name[3:]}; n=0; echo ready; while [ $n = 0 ]; do sleep 0.02; done; sleep 0.1; exit 9"
-    words = find_engine("namespace").argv(environment_in(images), Launch(("sh", "-c", script), ENV))
+    words = find_engine("namespace").argv(environment_in(images), EngineLaunch(("sh", "-c", script), ENV))
     with subprocess.Popen(
         [*who, *words], env=ENV, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -145,7 +145,7 @@ def test_on_a_terminal_an_interrupt_reaches_the_command_once_and_a_stop_the_call
     script = (
         "n=0; trap 'n=$((n+1))' INT; echo ready; while [ $n = 0 ]; do sleep 0.05; done; sleep 0.2; echo got $n; exit 9"
     )
-    words = find_engine("namespace").argv(environment_in(images), Launch(("sh", "-c", script), ENV))
+    words = find_engine("namespace").argv(environment_in(images), EngineLaunch(("sh", "-c", script), ENV))
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvpe([*who, *words][0], [*who, *words], ENV)
@@ -174,9 +174,9 @@ def test_on_a_terminal_an_interrupt_reaches_the_command_once_and_a_stop_the_call
 def test_nothing_is_left_when_a_process_of_the_engine_is_killed(images, who, place, kind, victim):
     image = place / "image"
     os.link(images / "root.sqsh", image) if kind == "squashfs" else image.symlink_to(images / "root")
-    found = Environment("test", str(image), root=Root(kind, str(image)), mounts=mounts(f"{place}:/there"))
+    found = Environment("test", str(image), root=ContainerRoot(kind, str(image)), mounts=mounts(f"{place}:/there"))
     script = ["sh", "-c", "sleep 1234 & echo ready; sleep 1234"]
-    words = find_engine("namespace").argv(found, Launch(tuple(script), ENV))
+    words = find_engine("namespace").argv(found, EngineLaunch(tuple(script), ENV))
     with subprocess.Popen([*who, *words], env=ENV, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -196,7 +196,7 @@ def _until(true, seconds: float = 30) -> None:
 
 def test_an_unknown_flag_of_a_mount_is_refused_by_name(images):
     with pytest.raises(EngineError) as caught:
-        find_engine("namespace").argv(environment_in(images, mounts=mounts("/tmp:/x:zz")), Launch(("true",), {}))
+        find_engine("namespace").argv(environment_in(images, mounts=mounts("/tmp:/x:zz")), EngineLaunch(("true",), {}))
     assert "zz" in caught.value.given
     assert "ro" in caught.value.allowed
 
@@ -204,15 +204,15 @@ def test_an_unknown_flag_of_a_mount_is_refused_by_name(images):
 def test_an_image_that_was_not_looked_up_and_a_command_that_nobody_names_are_refused(images):
     engine = find_engine("namespace")
     with pytest.raises(EngineError, match="not been looked up"):
-        engine.argv(Environment("x", "somewhere"), Launch(("true",), {}))
+        engine.argv(Environment("x", "somewhere"), EngineLaunch(("true",), {}))
     with pytest.raises(EngineError, match="no command"):
-        engine.argv(environment_in(images), Launch((), {}))
+        engine.argv(environment_in(images), EngineLaunch((), {}))
     named = environment_in(images, config=ImageConfig(command=("true",), entrypoint=("env",)), entrypoint=True)
-    assert engine.argv(named, Launch((), {}))[-3:] == ["--", "env", "true"]
+    assert engine.argv(named, EngineLaunch((), {}))[-3:] == ["--", "env", "true"]
 
 
 def test_the_engine_starts_without_the_rest_of_the_library(images):
-    words = find_engine("namespace").argv(environment_in(images), Launch(("true",), ENV))
+    words = find_engine("namespace").argv(environment_in(images), EngineLaunch(("true",), ENV))
     heavy = {"json", "re", "typing", "dataclasses", "enum", "ctypes", "signal", "subprocess", "cordee.core.errors"}
     boot = words[4].replace("main(sys.argv[2:])", "import os; os.write(1, ' '.join(sys.modules).encode())")
     with_run = f"{boot}\nimport cordee.systems.environments.node.engines.namespace.run\nos.write(1, ' '.join(sys.modules).encode())"

@@ -7,31 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.node.document import Environment, ImageConfig, Mount, Root
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment, ImageConfig
 from cordee.systems.environments.node.engines import find_engine
-from cordee.systems.environments.node.engines._base import Launch
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
-from cordee.systems.environments.node.engines.namespace.request import Request, request_of
+from cordee.systems.environments.node.engines._base import EngineLaunch
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
+from cordee.systems.environments.node.engines.namespace.request import ContainerRequest, request_of
 
 GOLDEN = Path(__file__).parent / "golden"
 ENVIRONMENTS = {
-    "host": Environment("host", mounts=(Mount("/scratch", "/scratch"),), root=Root("host")),
+    "host": Environment("host", mounts=(ContainerMount("/scratch", "/scratch"),), root=ContainerRoot("host")),
     "folder": Environment(
         "folder",
         "/images/root",
         workdir="/work place",
         entrypoint=True,
-        mounts=(Mount("/data", "/data", ("ro", "private")), Mount("/venv.sqsh", "/venv", ("sqsh",))),
+        mounts=(ContainerMount("/data", "/data", ("ro", "private")), ContainerMount("/venv.sqsh", "/venv", ("sqsh",))),
         devices=("nvidia.com/gpu=all", "/dev/fuse"),
         env={"TOKEN": "not to be seen"},
-        root=Root("folder", "/images/root"),
+        root=ContainerRoot("folder", "/images/root"),
         config=ImageConfig(entrypoint=("/entry.sh",), command=("serve",), workdir="/srv"),
     ),
     "squashfs": Environment(
         "squashfs",
         "/images/root.sqsh",
         writable=False,
-        root=Root("squashfs", "/images/root.sqsh"),
+        root=ContainerRoot("squashfs", "/images/root.sqsh"),
         config=ImageConfig(workdir="/srv"),
     ),
 }
@@ -41,23 +41,23 @@ ENVIRONMENTS = {
 def test_an_environment_becomes_the_words_that_were_expected(name):
     engine, found = find_engine("namespace"), ENVIRONMENTS[name]
     lines = []
-    for words in (engine.argv(found, Launch(("python", "-c", "print('a b')"), {"A": "b"})), engine.hold(found)):
+    for words in (engine.argv(found, EngineLaunch(("python", "-c", "print('a b')"), {"A": "b"})), engine.hold(found)):
         assert words[:4] == [sys.executable, "-I", "-S", "-c"]
         lines.append("\n".join(words[6:]))
     assert "\n\n".join(lines) + "\n" == (GOLDEN / f"namespace-{name}.txt").read_text()
 
 
 def test_words_are_read_as_they_were_written():
-    request = Request("folder", "/a b", writable=False)
+    request = ContainerRequest("folder", "/a b", writable=False)
     request.mounts = [("/x", "/y", ("ro", "private")), ("/--", "--", ())]
     request.devices = ["/dev/fuse"]
     request.workdir = "--"
     request.argv = ["--", "--root"]
     again = request_of(request.words())
-    assert all(getattr(again, name) == getattr(request, name) for name in Request.__slots__)
+    assert all(getattr(again, name) == getattr(request, name) for name in ContainerRequest.__slots__)
 
 
 @pytest.mark.parametrize("words", [["--root", "folder"], ["--nonsense"], ["--mount", "a", "b"]])
 def test_words_that_are_not_known_or_too_few_are_refused(words):
-    with pytest.raises(Refused):
+    with pytest.raises(EngineRefused):
         request_of(words)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.node.document import Mount
+from cordee.systems.environments.node.document import ContainerMount
 from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import EXIT_ENGINE
 from cordee.systems.environments.node.engines.podman import pause
@@ -79,7 +79,7 @@ class TestForReal:
 
     def test_a_file_that_is_no_squashfs_is_named(self, case, images, place):
         (place / "image.sqsh").write_bytes(b"hsqs" + bytes(92))
-        broken = Mount(str(place / "image.sqsh"), "/data", ("sqsh",))
+        broken = ContainerMount(str(place / "image.sqsh"), "/data", ("sqsh",))
         done = case.run("true", mounts=(broken,))
         assert done.returncode == EXIT_ENGINE
         assert "image.sqsh" in done.stderr

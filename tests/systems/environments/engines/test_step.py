@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cordee.systems.environments.node.document import Environment, Mount
+from cordee.systems.environments.node.document import ContainerMount, Environment
 from cordee.systems.environments.node.engines._base import EngineError
 from cordee.systems.environments.node.engines.step import EDF_OPTION, PYXIS_OPTIONS, UENV_OPTION, step_options
 
@@ -15,7 +15,7 @@ FULL = Environment(
     workdir="/work",
     entrypoint=True,
     writable=False,
-    mounts=(Mount("/capstor", "/capstor"), Mount("/data", "/in", ("ro", "private"))),
+    mounts=(ContainerMount("/capstor", "/capstor"), ContainerMount("/data", "/in", ("ro", "private"))),
     env={"TOKEN": "secret", "LEVEL": "3"},
 )
 
@@ -57,7 +57,7 @@ def test_what_an_option_cannot_say_is_named():
         step_options(PYXIS_OPTIONS, Environment("e", "x", devices=("/dev/fuse",), annotations={"a": "b"}))
 
 
-@pytest.mark.parametrize("mount", [Mount("/a.sqsh", "/b", ("sqsh",)), Mount("/a,b", "/c")])
+@pytest.mark.parametrize("mount", [ContainerMount("/a.sqsh", "/b", ("sqsh",)), ContainerMount("/a,b", "/c")])
 def test_a_mount_that_an_option_cannot_say_is_named(mount):
     with pytest.raises(EngineError) as caught:
         step_options(PYXIS_OPTIONS, Environment("e", "x", mounts=(mount,)))

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.node.document import Environment, ImageConfig, Mount, Root
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment, ImageConfig
 from cordee.systems.environments.node.engines import find_engine
-from cordee.systems.environments.node.engines._base import EngineError, Launch
+from cordee.systems.environments.node.engines._base import EngineError, EngineLaunch
 from cordee.systems.environments.node.engines.apptainer.words import enter_words, exec_words, start_words, stop_words
 from cordee.systems.environments.node.engines.podman.engine import asked_for
 from cordee.systems.environments.node.engines.podman.words import podman_words
 
 GOLDEN = Path(__file__).parent / "golden"
-PLAIN = Environment("plain", "/images/plain.sqsh", root=Root("squashfs", "/images/plain.sqsh"))
+PLAIN = Environment("plain", "/images/plain.sqsh", root=ContainerRoot("squashfs", "/images/plain.sqsh"))
 FULL = Environment(
     "full",
     "/images/root",
@@ -22,25 +22,32 @@ FULL = Environment(
     entrypoint=True,
     writable=False,
     mounts=(
-        Mount("/capstor/scratch", "/capstor/scratch"),
-        Mount("/store/my data", "/data", ("ro", "nosuid", "private")),
-        Mount("/store/set.sqsh", "/set", ("sqsh",)),
-        Mount("/home/me/file", "/etc/over"),
+        ContainerMount("/capstor/scratch", "/capstor/scratch"),
+        ContainerMount("/store/my data", "/data", ("ro", "nosuid", "private")),
+        ContainerMount("/store/set.sqsh", "/set", ("sqsh",)),
+        ContainerMount("/home/me/file", "/etc/over"),
     ),
     devices=("/dev/fuse",),
     env={"TOKEN": "secret"},
     annotations={"com.hooks.cxi.enabled": "true", "com.hooks.aws_ofi_nccl.variant": "cuda12"},
-    root=Root("folder", "/images/root"),
+    root=ContainerRoot("folder", "/images/root"),
     config=ImageConfig(entrypoint=("/entry", "--"), workdir="/opt"),
 )
 SIMPLE = Environment(
     "simple",
     "/images/root",
-    mounts=(Mount("/capstor", "/capstor"), Mount("/store", "/data", ("ro",)), Mount("/a.sqsh", "/set", ("sqsh",))),
-    root=Root("folder", "/images/root"),
+    mounts=(
+        ContainerMount("/capstor", "/capstor"),
+        ContainerMount("/store", "/data", ("ro",)),
+        ContainerMount("/a.sqsh", "/set", ("sqsh",)),
+    ),
+    root=ContainerRoot("folder", "/images/root"),
 )
 TWICE = Environment(
-    "twice", "/i", root=Root("folder", "/i"), mounts=(Mount("/a", "/x"), Mount("/b", "/x/"), Mount("/c", "/tmp"))
+    "twice",
+    "/i",
+    root=ContainerRoot("folder", "/i"),
+    mounts=(ContainerMount("/a", "/x"), ContainerMount("/b", "/x/"), ContainerMount("/c", "/tmp")),
 )
 
 
@@ -86,8 +93,10 @@ def test_apptainer_is_told(name, words):
 
 @pytest.mark.parametrize("engine", ["podman", "apptainer"])
 def test_the_command_goes_through_the_entrypoint_and_values_stay_off_the_command_line(engine):
-    environment = Environment("e", "/i", root=Root("folder", "/i"), entrypoint=True, config=FULL.config, env=FULL.env)
-    argv = find_engine(engine).argv(environment, Launch(("python", "train.py"), environment.variables({})))
+    environment = Environment(
+        "e", "/i", root=ContainerRoot("folder", "/i"), entrypoint=True, config=FULL.config, env=FULL.env
+    )
+    argv = find_engine(engine).argv(environment, EngineLaunch(("python", "train.py"), environment.variables({})))
     assert argv[-4:] == ["/entry", "--", "python", "train.py"]
     assert not any("secret" in word for word in [*argv, *find_engine(engine).hold(environment)])
 
@@ -96,24 +105,26 @@ def test_the_command_goes_through_the_entrypoint_and_values_stay_off_the_command
 @pytest.mark.parametrize(
     ("fields", "given"),
     [
-        ({"mounts": (Mount("/a", "/b", ("sparkling",)),)}, "/a:/b:sparkling"),
-        ({"mounts": (Mount("/a:b", "/c"),)}, "/a:b:/c"),
-        ({"root": Root("host"), "image": ""}, None),
+        ({"mounts": (ContainerMount("/a", "/b", ("sparkling",)),)}, "/a:/b:sparkling"),
+        ({"mounts": (ContainerMount("/a:b", "/c"),)}, "/a:b:/c"),
+        ({"root": ContainerRoot("host"), "image": ""}, None),
         ({"root": None}, "/i"),
         ({}, "/i"),
     ],
 )
 def test_what_an_engine_cannot_be_told_is_refused_by_name(engine, fields, given):
-    environment = Environment(**{"name": "e", "image": "/i", "root": Root("folder", "/i"), **fields})
+    environment = Environment(**{"name": "e", "image": "/i", "root": ContainerRoot("folder", "/i"), **fields})
     with pytest.raises(EngineError) as caught:
-        find_engine(engine).argv(environment, Launch(("true",) if fields else (), {}))
+        find_engine(engine).argv(environment, EngineLaunch(("true",) if fields else (), {}))
     assert str(caught.value.given or "").startswith(given or "")
     assert caught.value.next
 
 
 def test_a_device_that_apptainer_cannot_be_told_of_is_named():
     with pytest.raises(EngineError) as caught:
-        exec_words(Environment("e", "/i", root=Root("folder", "/i"), devices=("vendor.com/x=1",)), ("true",), "/")
+        exec_words(
+            Environment("e", "/i", root=ContainerRoot("folder", "/i"), devices=("vendor.com/x=1",)), ("true",), "/"
+        )
     assert caught.value.given == "vendor.com/x=1"
 
 

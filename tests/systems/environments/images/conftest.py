@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.images.layers import Merged, merge
+from cordee.systems.environments.images.layers import MergedLayers, merge
 from cordee.systems.environments.images.oci import open_image
-from cordee.systems.environments.images.store import Store
-from cordee.testing.oci import Entry, OciLayout
+from cordee.systems.environments.images.store import ImageStore
+from cordee.testing.oci import LayerEntry, OciLayout
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
+def store(tmp_path: Path) -> ImageStore:
+    return ImageStore(tmp_path / "store")
 
 
 @pytest.fixture
@@ -71,20 +71,22 @@ class Merge:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.count = folder, 0
-        self.found = Merged()
+        self.found = MergedLayers()
 
     @property
     def made(self) -> Path:
         """The file of the last merge."""
         return self.folder / f"{self.count}.squashfs"
 
-    def __call__(self, *layers: Iterable[Entry] | bytes, compression: str = "none") -> dict[str, str | bytes]:
+    def __call__(self, *layers: Iterable[LayerEntry] | bytes, compression: str = "none") -> dict[str, str | bytes]:
         """Return data and targets by path, without folders."""
         return {
             path: data for path, (mode, data) in self.whole(*layers, compression=compression).items() if mode[0] != "d"
         }
 
-    def whole(self, *layers: Iterable[Entry] | bytes, compression: str = "none") -> dict[str, tuple[str, str | bytes]]:
+    def whole(
+        self, *layers: Iterable[LayerEntry] | bytes, compression: str = "none"
+    ) -> dict[str, tuple[str, str | bytes]]:
         """Return mode and data of every path."""
         self.count += 1
         layout = OciLayout(self.folder / f"layout-{self.count}")

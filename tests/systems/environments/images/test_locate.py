@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.images import ImageError, Store, locate
-from cordee.systems.environments.node.document import Environment, Root
-from cordee.testing.oci import Entry, OciLayout
+from cordee.systems.environments.images import ImageError, ImageStore, locate
+from cordee.systems.environments.node.document import ContainerRoot, Environment
+from cordee.testing.oci import LayerEntry, OciLayout
 
 
 @pytest.fixture
@@ -30,25 +30,25 @@ def squashfs_of(folder: Path) -> Path:
     return path
 
 
-def test_no_image_is_the_root_of_the_host(store: Store) -> None:
-    assert locate(Environment("e"), store).root == Root("host")
+def test_no_image_is_the_root_of_the_host(store: ImageStore) -> None:
+    assert locate(Environment("e"), store).root == ContainerRoot("host")
 
 
-def test_a_folder_is_the_root_itself(store: Store, folder: Path) -> None:
-    assert locate(Environment("e", image=str(folder)), store).root == Root("folder", str(folder))
+def test_a_folder_is_the_root_itself(store: ImageStore, folder: Path) -> None:
+    assert locate(Environment("e", image=str(folder)), store).root == ContainerRoot("folder", str(folder))
 
 
-def test_a_squashfs_file_is_mounted_where_it_lies(store: Store, folder: Path) -> None:
+def test_a_squashfs_file_is_mounted_where_it_lies(store: ImageStore, folder: Path) -> None:
     path = squashfs_of(folder)
-    assert locate(Environment("e", image=str(path)), store).root == Root("squashfs", str(path))
+    assert locate(Environment("e", image=str(path)), store).root == ContainerRoot("squashfs", str(path))
 
 
-def test_a_path_that_is_not_there_is_said_to_be_missing(store: Store, tmp_path: Path) -> None:
+def test_a_path_that_is_not_there_is_said_to_be_missing(store: ImageStore, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="no such image file"):
         locate(Environment("e", image=str(tmp_path / "x.sqsh")), store)
 
 
-def test_a_squashfs_that_is_cut_off_is_said_to_be_so(store: Store, folder: Path) -> None:
+def test_a_squashfs_that_is_cut_off_is_said_to_be_so(store: ImageStore, folder: Path) -> None:
     path = squashfs_of(folder)
     path.write_bytes(path.read_bytes()[:-4096])
     with pytest.raises(ImageError, match=r"cut off: .* of .* are there"):
@@ -68,7 +68,7 @@ def test_a_squashfs_that_is_cut_off_is_said_to_be_so(store: Store, folder: Path)
     ],
 )
 def test_a_file_that_is_no_squashfs_is_named_by_what_it_is(
-    content: bytes, words: str, store: Store, tmp_path: Path
+    content: bytes, words: str, store: ImageStore, tmp_path: Path
 ) -> None:
     path = tmp_path / "x.sqsh"
     path.write_bytes(content)
@@ -76,19 +76,19 @@ def test_a_file_that_is_no_squashfs_is_named_by_what_it_is(
         locate(Environment("e", image=str(path)), store)
 
 
-def test_a_reference_that_is_not_in_the_store_says_how_to_get_it(store: Store) -> None:
+def test_a_reference_that_is_not_in_the_store_says_how_to_get_it(store: ImageStore) -> None:
     with pytest.raises(ImageError, match=r"cordee env pull docker.io/library/ubuntu:24.04"):
         locate(Environment("e", image="ubuntu:24.04"), store)
 
 
 @pytest.fixture
 def layout(layout: OciLayout) -> OciLayout:
-    layout.add([[Entry("a", b"1")]], config={"Env": ["A=1"], "WorkingDir": "/w"}, tag="one")
+    layout.add([[LayerEntry("a", b"1")]], config={"Env": ["A=1"], "WorkingDir": "/w"}, tag="one")
     return layout
 
 
 @pytest.mark.parametrize("text", ["oci:{}", "oci:{}:one", "{}"])
-def test_a_layout_is_imported_when_it_is_used_first(store: Store, layout: OciLayout, text: str) -> None:
+def test_a_layout_is_imported_when_it_is_used_first(store: ImageStore, layout: OciLayout, text: str) -> None:
     said: list[str] = []
     environment = Environment("e", image=text.format(layout.folder), env={"B": "2"})
     found = locate(environment, store, say=said.append)
@@ -102,27 +102,27 @@ def test_a_layout_is_imported_when_it_is_used_first(store: Store, layout: OciLay
 
 
 @pytest.mark.parametrize("text", ["oci-archive:{}", "oci-archive:{}:one", "{}"])
-def test_an_archive_is_known_by_what_is_in_it(store: Store, layout: OciLayout, tmp_path: Path, text: str) -> None:
+def test_an_archive_is_known_by_what_is_in_it(store: ImageStore, layout: OciLayout, tmp_path: Path, text: str) -> None:
     path = layout.archive(tmp_path / "image.tar")
     environment = Environment("e", image=text.format(path))
     first = locate(environment, store)
     assert first.config.env == {"A": "1"}
     (layout.folder / "index.json").unlink()
-    OciLayout(layout.folder).add([[Entry("a", b"2")]], tag="one")
+    OciLayout(layout.folder).add([[LayerEntry("a", b"2")]], tag="one")
     layout.archive(path)
     assert locate(environment, store).root != first.root
 
 
-def test_a_file_of_the_store_brings_its_configuration(store: Store, layout: OciLayout) -> None:
+def test_a_file_of_the_store_brings_its_configuration(store: ImageStore, layout: OciLayout) -> None:
     found = locate(Environment("e", image=f"oci:{layout.folder}"), store)
     assert found.root is not None
-    by_path = locate(Environment("e", image=found.root.path), Store(Path("/nowhere")))
+    by_path = locate(Environment("e", image=found.root.path), ImageStore(Path("/nowhere")))
     assert (by_path.root, by_path.config) == (found.root, found.config)
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: os.truncate(path, 100)], ids=["lost", "cut off"])
 def test_an_image_that_the_store_has_lost_is_imported_again(
-    store: Store, layout: OciLayout, harm: Callable[[Path], None]
+    store: ImageStore, layout: OciLayout, harm: Callable[[Path], None]
 ) -> None:
     environment = Environment("e", image=f"oci:{layout.folder}")
     found = locate(environment, store)
@@ -134,7 +134,7 @@ def test_an_image_that_the_store_has_lost_is_imported_again(
 
 
 def test_a_file_that_is_not_there_is_named_in_both_readings(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "image.sqsh").touch()
@@ -144,7 +144,7 @@ def test_a_file_that_is_not_there_is_named_in_both_readings(
         locate(Environment("e", image="image"), store)
 
 
-def test_what_is_no_image_at_all_is_refused(store: Store, tmp_path: Path) -> None:
+def test_what_is_no_image_at_all_is_refused(store: ImageStore, tmp_path: Path) -> None:
     (tmp_path / "image.tar").write_bytes(b"x" * 5000)
     for text in (str(tmp_path / "image.tar"), f"oci-archive:{tmp_path / 'image.tar'}", "/dev/null"):
         with pytest.raises(ImageError):
@@ -158,7 +158,7 @@ def program_for(machine: int) -> bytes:
 
 @pytest.mark.parametrize("squashed", [False, True])
 @pytest.mark.parametrize("program", ["usr/bin/bash", "bin/busybox"])
-def test_a_root_for_another_machine_is_refused(store: Store, folder: Path, squashed: bool, program: str) -> None:
+def test_a_root_for_another_machine_is_refused(store: ImageStore, folder: Path, squashed: bool, program: str) -> None:
     (folder / program).parent.mkdir(parents=True, exist_ok=True)
     (folder / program).write_bytes(program_for(0x16))
     image = squashfs_of(folder) if squashed else folder
@@ -167,13 +167,13 @@ def test_a_root_for_another_machine_is_refused(store: Store, folder: Path, squas
 
 
 @pytest.mark.parametrize("squashed", [False, True])
-def test_a_root_for_this_machine_is_taken(store: Store, folder: Path, squashed: bool) -> None:
+def test_a_root_for_this_machine_is_taken(store: ImageStore, folder: Path, squashed: bool) -> None:
     shutil.copy(Path("/bin/sh").resolve(), folder / "bin" / "dash")
     image = squashfs_of(folder) if squashed else folder
     assert locate(Environment("e", image=str(image)), store).root
 
 
-def test_a_link_out_of_a_root_is_not_followed_for_its_machine(store: Store, folder: Path, tmp_path: Path) -> None:
+def test_a_link_out_of_a_root_is_not_followed_for_its_machine(store: ImageStore, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(program_for(0x16))
     (folder / "bin" / "busybox").symlink_to(tmp_path / "elsewhere")
     assert locate(Environment("e", image=str(folder)), store).root

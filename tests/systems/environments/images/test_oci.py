@@ -16,12 +16,12 @@ import pytest
 from cordee.systems.environments.images.errors import ImageError
 from cordee.systems.environments.images.layers import merge
 from cordee.systems.environments.images.oci import OciImage, open_image, this_architecture
-from cordee.testing.oci import Entry, OciLayout, docker_archive
+from cordee.testing.oci import LayerEntry, OciLayout, docker_archive
 
 from .conftest import held
 
 DATA = os.urandom(100_000)
-LAYERS = [[Entry("a", DATA)], [Entry("b", b"2")]]
+LAYERS = [[LayerEntry("a", DATA)], [LayerEntry("b", b"2")]]
 CONFIG = {"Env": ["PATH=/bin", "EMPTY=", "E=a=b"], "Entrypoint": ["/entry"], "Cmd": ["sh", "-l"], "WorkingDir": "/w"}
 
 
@@ -102,7 +102,7 @@ def test_an_image_for_windows_is_refused(layout: OciLayout) -> None:
 
 
 def test_one_of_several_images_is_chosen_by_its_tag(layout: OciLayout) -> None:
-    first, second = layout.add([[Entry("1")]], tag="one"), layout.add([[Entry("2")]], tag="example.com/x:two")
+    first, second = layout.add([[LayerEntry("1")]], tag="one"), layout.add([[LayerEntry("2")]], tag="example.com/x:two")
     assert open_image(layout.folder, tag="one").digest == first
     assert open_image(layout.folder, tag="two").digest == second
     with pytest.raises(ImageError, match=r"(?s)several images in it.*example.com/x:two, one"):

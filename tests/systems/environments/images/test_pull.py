@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.systems.environments.images import ImageError, Store, locate
+from cordee.systems.environments.images import ImageError, ImageStore, locate
 from cordee.systems.environments.images.credentials import write_auth_file
 from cordee.systems.environments.images.garbage import collect, removable
 from cordee.systems.environments.images.oci import this_architecture
@@ -21,7 +21,7 @@ from cordee.systems.environments.images.pull import Pulled, pull_image
 from cordee.systems.environments.images.reference import RegistryReference, read_reference
 from cordee.systems.environments.images.registry_client import TRIES
 from cordee.systems.environments.node.document import Environment
-from cordee.testing.oci import Entry, OciLayout
+from cordee.testing.oci import LayerEntry, OciLayout
 from cordee.testing.registry import LoopbackRegistry
 
 from .conftest import wait_for_no_process
@@ -39,13 +39,13 @@ def _no_logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def registry(layout: OciLayout) -> Iterator[LoopbackRegistry]:
-    layout.add([[Entry("a", os.urandom(200_000))], [Entry("b", b"2")]], tag="1", config={"Env": ["A=1"]})
+    layout.add([[LayerEntry("a", os.urandom(200_000))], [LayerEntry("b", b"2")]], tag="1", config={"Env": ["A=1"]})
     with LoopbackRegistry(layout.folder) as registry:
         yield registry
 
 
 @pytest.fixture
-def pull(registry: LoopbackRegistry, store: Store) -> Pull:
+def pull(registry: LoopbackRegistry, store: ImageStore) -> Pull:
     def call(text: str, **more: object) -> Pulled:
         reference = read_reference(text.replace("HOST", registry.host))
         assert isinstance(reference, RegistryReference)
@@ -54,7 +54,7 @@ def pull(registry: LoopbackRegistry, store: Store) -> Pull:
     return call
 
 
-def test_an_image_is_fetched_and_its_name_pinned(pull: Pull, store: Store, registry: LoopbackRegistry) -> None:
+def test_an_image_is_fetched_and_its_name_pinned(pull: Pull, store: ImageStore, registry: LoopbackRegistry) -> None:
     pulled = pull("HOST#team/x:1")
     assert (pulled.fetched, pulled.before, pulled.changed) == (True, None, False)
     assert pulled.image.config.env == {"A": "1"}
@@ -74,27 +74,27 @@ def test_what_is_in_the_store_is_not_fetched_again(pull: Pull, registry: Loopbac
 
 
 def test_a_tag_keeps_its_image_until_it_is_pulled_again(
-    pull: Pull, layout: OciLayout, store: Store, registry: LoopbackRegistry
+    pull: Pull, layout: OciLayout, store: ImageStore, registry: LoopbackRegistry
 ) -> None:
     first = pull("HOST/x:1").image.digest
     environment = Environment("e", image=f"{registry.host}/x:1")
     index = layout.folder / "index.json"
     index.unlink()
-    moved = OciLayout(layout.folder).add([[Entry("new", b"3")]], tag="1")
+    moved = OciLayout(layout.folder).add([[LayerEntry("new", b"3")]], tag="1")
     assert locate(environment, store, pull=True).config.digest == first
     pulled = pull("HOST/x:1")
     assert (pulled.before, pulled.image.digest, pulled.changed) == (first, moved, True)
     assert locate(environment, store).config.digest == moved
 
 
-def test_an_image_is_found_by_its_digest(pull: Pull, store: Store, registry: LoopbackRegistry) -> None:
+def test_an_image_is_found_by_its_digest(pull: Pull, store: ImageStore, registry: LoopbackRegistry) -> None:
     digest = pull("HOST/x:1").image.digest
     image = f"{registry.host}/x@{digest}"
     assert locate(Environment("e", image=image), store).config.digest == digest
     assert pull(f"HOST/x@{digest}").image.digest == digest
 
 
-def test_locate_fetches_what_is_not_there_only_when_told(store: Store, registry: LoopbackRegistry) -> None:
+def test_locate_fetches_what_is_not_there_only_when_told(store: ImageStore, registry: LoopbackRegistry) -> None:
     environment = Environment("e", image=f"{registry.host}/x:1")
     with pytest.raises(ImageError, match=rf"cordee env pull {registry.host}/x:1"):
         locate(environment, store)
@@ -103,13 +103,13 @@ def test_locate_fetches_what_is_not_there_only_when_told(store: Store, registry:
 
 
 def test_the_image_for_this_machine_is_taken_from_an_index(pull: Pull, layout: OciLayout) -> None:
-    layout.add([[Entry("other")]], architecture="s390x", platform=True, tag="s390x")
-    own = layout.add([[Entry("own")]], architecture=this_architecture(), platform=True)
+    layout.add([[LayerEntry("other")]], architecture="s390x", platform=True, tag="s390x")
+    own = layout.add([[LayerEntry("own")]], architecture=this_architecture(), platform=True)
     assert pull("HOST/x:index").image.digest == own
 
 
 def test_an_image_that_docker_pushed_keeps_its_digest(pull: Pull, layout: OciLayout) -> None:
-    digest = layout.add([[Entry("a", b"docker's")]], tag="docker", docker=True, config={"Cmd": ["sh"]})
+    digest = layout.add([[LayerEntry("a", b"docker's")]], tag="docker", docker=True, config={"Cmd": ["sh"]})
     image = pull("HOST/x:docker").image
     assert (image.digest, image.config.command) == (digest, ("sh",))
 
@@ -117,8 +117,8 @@ def test_an_image_that_docker_pushed_keeps_its_digest(pull: Pull, layout: OciLay
 def test_an_index_without_this_machine_names_those_it_has(pull: Pull, layout: OciLayout) -> None:
     layout.folder.joinpath("index.json").unlink()
     other = OciLayout(layout.folder)
-    other.add([[Entry("a")]], architecture="s390x", platform=True)
-    other.add([[Entry("b")]], architecture="riscv64", platform=True)
+    other.add([[LayerEntry("a")]], architecture="s390x", platform=True)
+    other.add([[LayerEntry("b")]], architecture="riscv64", platform=True)
     with pytest.raises(ImageError, match=r"(?s)not for this machine.*linux/riscv64, linux/s390x"):
         pull("HOST/x:index")
 
@@ -130,7 +130,7 @@ def test_passing_failures_are_tried_again(pull: Pull, registry: LoopbackRegistry
     assert any("trying again in 1 s" in text for text in said)
 
 
-def test_a_registry_that_keeps_failing_is_given_up(pull: Pull, registry: LoopbackRegistry, store: Store) -> None:
+def test_a_registry_that_keeps_failing_is_given_up(pull: Pull, registry: LoopbackRegistry, store: ImageStore) -> None:
     registry.failures = 100
     said: list[str] = []
     with pytest.raises(ImageError, match=r"did not give the image: .*503"):
@@ -172,7 +172,7 @@ def test_a_registry_that_does_not_exist_is_told_from_an_image_that_does_not(pull
 
 
 def test_a_pull_that_is_killed_fetches_no_more_and_leaves_a_sound_store(
-    pull: Pull, registry: LoopbackRegistry, store: Store
+    pull: Pull, registry: LoopbackRegistry, store: ImageStore
 ) -> None:
     registry.answering.clear()
     child = os.fork()
@@ -191,7 +191,9 @@ def test_a_pull_that_is_killed_fetches_no_more_and_leaves_a_sound_store(
     assert [*store.listing(store.temporary_folder), *store.listing(store.locks_folder)] == []
 
 
-def test_two_pulls_at_once_fetch_once(pull: Pull, registry: LoopbackRegistry, store: Store, tmp_path: Path) -> None:
+def test_two_pulls_at_once_fetch_once(
+    pull: Pull, registry: LoopbackRegistry, store: ImageStore, tmp_path: Path
+) -> None:
     registry.answering.clear()
     children = []
     for number in range(2):

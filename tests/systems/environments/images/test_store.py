@@ -21,8 +21,8 @@ from cordee.systems.environments.images.importing import import_image
 from cordee.systems.environments.images.lock import FolderLock, identity, is_gone
 from cordee.systems.environments.images.oci import open_image
 from cordee.systems.environments.images.records import StoredImage, verify
-from cordee.systems.environments.images.store import Store, own_store, store_folder
-from cordee.testing.oci import Entry, OciLayout
+from cordee.systems.environments.images.store import ImageStore, own_store, store_folder
+from cordee.testing.oci import LayerEntry, OciLayout
 
 from .conftest import wait_for_no_process
 
@@ -32,11 +32,13 @@ DAY_S = 86400.0
 @pytest.fixture
 def layout(layout: OciLayout) -> OciLayout:
     data = os.urandom(200_000)
-    layout.add([[Entry("a", data)], [Entry("b", b"2")]], config={"Env": ["A=1"], "Cmd": ["sh"], "WorkingDir": "/w"})
+    layout.add(
+        [[LayerEntry("a", data)], [LayerEntry("b", b"2")]], config={"Env": ["A=1"], "Cmd": ["sh"], "WorkingDir": "/w"}
+    )
     return layout
 
 
-def imported(store: Store, layout: OciLayout, **more: Any) -> StoredImage:
+def imported(store: ImageStore, layout: OciLayout, **more: Any) -> StoredImage:
     return import_image(open_image(layout.folder), store, origin="here", **more)
 
 
@@ -45,11 +47,11 @@ def unused_for(image: StoredImage, days: float) -> None:
     os.utime(image.path.parent / "image.json", (then, then))
 
 
-def debris(store: Store) -> list[str]:
+def debris(store: ImageStore) -> list[str]:
     return [str(path) for place in (store.temporary_folder, store.locks_folder) for path in store.listing(place)]
 
 
-def test_an_image_is_kept_with_what_it_says_of_itself(store: Store, layout: OciLayout) -> None:
+def test_an_image_is_kept_with_what_it_says_of_itself(store: ImageStore, layout: OciLayout) -> None:
     image = imported(store, layout)
     assert (image.config.env, image.config.command, image.config.workdir) == ({"A": "1"}, ("sh",), "/w")
     assert image.digest == open_image(layout.folder).digest
@@ -61,13 +63,13 @@ def test_an_image_is_kept_with_what_it_says_of_itself(store: Store, layout: OciL
     assert debris(store) == []
 
 
-def test_an_image_that_is_there_is_not_imported_again(store: Store, layout: OciLayout) -> None:
+def test_an_image_that_is_there_is_not_imported_again(store: ImageStore, layout: OciLayout) -> None:
     first, said = imported(store, layout), []
     assert imported(store, layout, say=said.append).path == first.path
     assert said == []
 
 
-def test_a_name_stays_with_its_digest_until_it_is_pinned_anew(store: Store) -> None:
+def test_a_name_stays_with_its_digest_until_it_is_pinned_anew(store: ImageStore) -> None:
     assert store.pin("x:1", "sha256:aa") is None
     before = store.pin("x:1", "sha256:bb")
     assert before is not None
@@ -94,7 +96,7 @@ def test_a_relative_path_is_no_store(given: str) -> None:
         own_store({"EDF_IMAGESTORE": given})
 
 
-def test_an_image_that_is_damaged_later_is_found_and_replaced(store: Store, layout: OciLayout) -> None:
+def test_an_image_that_is_damaged_later_is_found_and_replaced(store: ImageStore, layout: OciLayout) -> None:
     image = imported(store, layout)
     with image.path.open("r+b") as file:
         file.seek(500)
@@ -145,7 +147,7 @@ class Killed:
         sys.addaudithook(hook)
 
 
-def test_an_import_may_be_killed_at_any_moment(store: Store, layout: OciLayout) -> None:
+def test_an_import_may_be_killed_at_any_moment(store: ImageStore, layout: OciLayout) -> None:
     killed = Killed(lambda: imported(store, layout), store.folder)
     moments = 0
     while killed(moments + 1):  # each begins with what the one before has left, its lock too
@@ -163,7 +165,7 @@ def test_an_import_may_be_killed_at_any_moment(store: Store, layout: OciLayout) 
     assert store.images() == [image]
 
 
-def test_a_removal_may_be_killed_at_any_moment(store: Store, layout: OciLayout) -> None:
+def test_a_removal_may_be_killed_at_any_moment(store: ImageStore, layout: OciLayout) -> None:
     image = imported(store, layout)
     store.pin("x:1", image.digest)
     moments = 0
@@ -176,7 +178,7 @@ def test_a_removal_may_be_killed_at_any_moment(store: Store, layout: OciLayout) 
     assert store.images() == []
 
 
-def test_two_imports_at_once_make_one_image(store: Store, layout: OciLayout, tmp_path: Path) -> None:
+def test_two_imports_at_once_make_one_image(store: ImageStore, layout: OciLayout, tmp_path: Path) -> None:
     start, children = tmp_path / "start", []
     for number in range(4):
         child = os.fork()
@@ -203,13 +205,13 @@ def test_two_imports_at_once_make_one_image(store: Store, layout: OciLayout, tmp
 def test_a_full_store_is_said_to_be_full_and_holds_no_debris(layout: OciLayout, tmp_path: Path) -> None:
     place = tmp_path / "small"
     place.mkdir()
-    layout.add([[Entry("big", os.urandom(3_000_000))]], tag="big")
+    layout.add([[LayerEntry("big", os.urandom(3_000_000))]], tag="big")
     script = (
         "import sys, pathlib\n"
-        "from cordee.systems.environments.images import Store, StoreError\n"
+        "from cordee.systems.environments.images import ImageStore, StoreError\n"
         "from cordee.systems.environments.images.importing import import_image\n"
         "from cordee.systems.environments.images.oci import open_image\n"
-        "store = Store(pathlib.Path(sys.argv[1]))\n"
+        "store = ImageStore(pathlib.Path(sys.argv[1]))\n"
         "try: import_image(open_image(pathlib.Path(sys.argv[2]), tag='big'), store, origin='here')\n"
         "except StoreError as error: print(error)\n"
         "print([str(path) for path in store.folder.glob('*/*')])\n"
@@ -226,7 +228,7 @@ def test_a_full_store_is_said_to_be_full_and_holds_no_debris(layout: OciLayout, 
 def test_a_store_that_cannot_be_written_is_named(layout: OciLayout, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Exception, match=r"(?s)the image store cannot be used.*EDF_IMAGESTORE"):
-        imported(Store(tmp_path / "file" / "store"), layout)
+        imported(ImageStore(tmp_path / "file" / "store"), layout)
 
 
 # Locks.
@@ -290,7 +292,7 @@ def test_a_process_is_told_from_another_with_its_number() -> None:
 # Garbage.
 
 
-def test_what_nothing_names_any_more_goes_when_it_is_not_in_use(store: Store, layout: OciLayout) -> None:
+def test_what_nothing_names_any_more_goes_when_it_is_not_in_use(store: ImageStore, layout: OciLayout) -> None:
     image = imported(store, layout)
     assert removable(store) == []
     unused_for(image, days=8)
@@ -303,7 +305,7 @@ def test_what_nothing_names_any_more_goes_when_it_is_not_in_use(store: Store, la
     assert (store.images(), store.names()) == ([], [])
 
 
-def test_what_another_machine_makes_is_left_alone_for_two_days(store: Store, layout: OciLayout) -> None:
+def test_what_another_machine_makes_is_left_alone_for_two_days(store: ImageStore, layout: OciLayout) -> None:
     imported(store, layout)
     made = store.temporary_folder / "elsewhere-0-0-77-1234-abcdefgh"
     made.mkdir()
@@ -316,7 +318,7 @@ def test_what_another_machine_makes_is_left_alone_for_two_days(store: Store, lay
     assert [each.path for each in removable(store)] == [made]
 
 
-def test_what_other_tools_keep_in_the_same_folder_is_left_alone(store: Store, layout: OciLayout) -> None:
+def test_what_other_tools_keep_in_the_same_folder_is_left_alone(store: ImageStore, layout: OciLayout) -> None:
     imported(store, layout)
     for place in (store.images_folder, store.temporary_folder, store.locks_folder):
         other = place / "overlay-images"
@@ -329,7 +331,7 @@ def test_what_other_tools_keep_in_the_same_folder_is_left_alone(store: Store, la
     assert len(store.images()) == 1
 
 
-def test_an_image_whose_record_is_torn_is_cleared_away_in_time(store: Store, layout: OciLayout) -> None:
+def test_an_image_whose_record_is_torn_is_cleared_away_in_time(store: ImageStore, layout: OciLayout) -> None:
     image = imported(store, layout)
     folder = image.path.parent
     (folder / "image.json").write_text("{")
@@ -340,12 +342,12 @@ def test_an_image_whose_record_is_torn_is_cleared_away_in_time(store: Store, lay
     assert not folder.exists()
 
 
-def test_what_this_process_makes_is_left_alone(store: Store) -> None:
+def test_what_this_process_makes_is_left_alone(store: ImageStore) -> None:
     with store.temporary():
         assert removable(store) == []
 
 
-def test_an_image_in_use_is_removed_only_by_force(store: Store, layout: OciLayout) -> None:
+def test_an_image_in_use_is_removed_only_by_force(store: ImageStore, layout: OciLayout) -> None:
     image = imported(store, layout)
     store.pin("x:1", image.digest)
     with pytest.raises(ImageError, match=r"was used .* ago, so a job may run in it"):
@@ -354,7 +356,7 @@ def test_an_image_in_use_is_removed_only_by_force(store: Store, layout: OciLayou
     assert (store.images(), store.names()) == ([], [])
 
 
-def test_a_name_goes_alone_when_the_image_has_another(store: Store, layout: OciLayout) -> None:
+def test_a_name_goes_alone_when_the_image_has_another(store: ImageStore, layout: OciLayout) -> None:
     image = imported(store, layout)
     store.pin("x:1", image.digest)
     store.pin("x:2", image.digest)
@@ -363,7 +365,7 @@ def test_a_name_goes_alone_when_the_image_has_another(store: Store, layout: OciL
     assert store.find(image.digest)
 
 
-def test_an_image_is_removed_by_the_beginning_of_its_digest(store: Store, layout: OciLayout) -> None:
+def test_an_image_is_removed_by_the_beginning_of_its_digest(store: ImageStore, layout: OciLayout) -> None:
     image = imported(store, layout)
     unused_for(image, days=8)
     with pytest.raises(ImageError, match="no such image in the store"):

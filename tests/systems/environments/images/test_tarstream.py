@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from cordee.systems.environments.images.tarstream import TarFault, TarReader
-from cordee.testing.oci import Entry, folder, hard_link, link, tar_of
+from cordee.testing.oci import LayerEntry, folder, hard_link, link, tar_of
 
 ENTRIES = [
     folder("d"),
-    Entry("d/a", b"1" * 700, mode=0o4755, more={"mtime": 1_700_000_000}),
+    LayerEntry("d/a", b"1" * 700, mode=0o4755, more={"mtime": 1_700_000_000}),
     link("l", "t" * 200),
     hard_link("h", "d/a"),
-    Entry("p" * 120 + "/" + "q" * 120, b"long"),
-    Entry("pipe", kind=tarfile.FIFOTYPE),
-    Entry("empty"),
+    LayerEntry("p" * 120 + "/" + "q" * 120, b"long"),
+    LayerEntry("pipe", kind=tarfile.FIFOTYPE),
+    LayerEntry("empty"),
 ]
 
 
@@ -89,12 +89,12 @@ def test_sparse_files_of_every_form_are_read(form: list[str], tmp_path: Path) ->
 
 
 def test_numbers_that_need_more_than_octal_are_read() -> None:
-    data = tar_of([Entry("a", b"1", more={"mtime": -5, "uid": 3_000_000_000})], tarfile.GNU_FORMAT)
+    data = tar_of([LayerEntry("a", b"1", more={"mtime": -5, "uid": 3_000_000_000})], tarfile.GNU_FORMAT)
     assert [member[3] for member in members(data)] == [-5]
 
 
 def test_an_archive_without_its_end_marker_is_whole_when_its_files_are() -> None:
-    data = tar_of([Entry("a", b"1")])[:1024]
+    data = tar_of([LayerEntry("a", b"1")])[:1024]
     assert [member[0] for member in members(data)] == ["a"]
 
 
@@ -121,7 +121,7 @@ def test_global_headers_hold_for_all_that_follow() -> None:
 )
 def test_extended_headers_that_lie_are_faults(headers: dict[str, str]) -> None:
     with pytest.raises(TarFault):
-        members(tar_of([Entry("a", b"x" * 600, more={"pax_headers": headers}), Entry("b", b"2")]))
+        members(tar_of([LayerEntry("a", b"x" * 600, more={"pax_headers": headers}), LayerEntry("b", b"2")]))
 
 
 def test_any_damage_is_a_fault_or_other_entries_and_never_anything_else() -> None:

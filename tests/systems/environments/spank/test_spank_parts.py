@@ -14,21 +14,21 @@ import pytest
 
 from cordee.core.errors import DocumentError, UsageError
 from cordee.systems.environments import spank_install, spank_render
-from cordee.systems.environments.node.document import Environment, ImageConfig, Mount, Root
+from cordee.systems.environments.node.document import ContainerMount, ContainerRoot, Environment, ImageConfig
 from cordee.systems.environments.node.spank.carried import LONGEST, carried, carry
 from cordee.systems.environments.node.spank.hold import asked_for
 
 
 def made(**changes) -> Environment:
-    mounts = (Mount("/a b", "/c:d", ("ro",)),)
+    mounts = (ContainerMount("/a b", "/c:d", ("ro",)),)
     env = {"QUOTES": "a \"b\" 'c'\nd=e", "BYTES": "\udcff", "EMPTY": ""}
-    return Environment("name", image="/i", mounts=mounts, env=env, root=Root("folder", "/i"), **changes)
+    return Environment("name", image="/i", mounts=mounts, env=env, root=ContainerRoot("folder", "/i"), **changes)
 
 
-def random_mounts(count: int, letters: int) -> tuple[Mount, ...]:
+def random_mounts(count: int, letters: int) -> tuple[ContainerMount, ...]:
     dice = random.Random(1)
     names = ["".join(dice.choices(string.ascii_letters, k=letters)) for _ in range(count)]
-    return tuple(Mount(f"/store/{name}", f"/data/{name}") for name in names)
+    return tuple(ContainerMount(f"/store/{name}", f"/data/{name}") for name in names)
 
 
 def test_an_environment_is_the_same_after_its_journey():
@@ -39,14 +39,14 @@ def test_an_environment_is_the_same_after_its_journey():
 
 
 def test_a_thousand_mounts_that_do_not_compress_can_be_carried():
-    environment = Environment("m", root=Root("host"), mounts=random_mounts(1000, 200))
+    environment = Environment("m", root=ContainerRoot("host"), mounts=random_mounts(1000, 200))
     assert carried(carry(environment)) == environment
 
 
 def test_what_is_too_large_to_be_carried_is_refused_with_its_size(tmp_path):
     mounts = random_mounts(1000, 2000)
     with pytest.raises(ValueError, match=f"more than {LONGEST}"):
-        carry(Environment("m", root=Root("host"), mounts=mounts))
+        carry(Environment("m", root=ContainerRoot("host"), mounts=mounts))
     names = ["one", "two", "all"]
     for part, name in enumerate(names[:2]):
         listed = [f"{each.source}:/data" for each in mounts[part * 500 : part * 500 + 500]]
@@ -70,14 +70,14 @@ def test_an_image_says_nothing_of_where_a_task_stands_in_its_job():
 
 def test_a_batch_scripts_folder_is_seen_inside_a_container_and_the_host_has_it_anyway():
     request = {"document": carry(made()), "script": "/spool/job1/slurm_script"}
-    assert asked_for(request).mounts[-1] == Mount("/spool/job1", "/spool/job1", ("ro",))
-    host = Environment("h", root=Root("host"))
+    assert asked_for(request).mounts[-1] == ContainerMount("/spool/job1", "/spool/job1", ("ro",))
+    host = Environment("h", root=ContainerRoot("host"))
     assert asked_for({**request, "document": carry(host)}) == host
 
 
 def test_what_a_site_shows_is_seen_inside_where_a_node_has_it_and_the_edf_does_not_cover_it(tmp_path):
     request = {"document": carry(made()), "bind": f"{tmp_path}:/no/such/path:/c:/c:d"}
-    assert asked_for(request).mounts == (Mount(str(tmp_path), str(tmp_path)), *made().mounts)
+    assert asked_for(request).mounts == (ContainerMount(str(tmp_path), str(tmp_path)), *made().mounts)
 
 
 def test_rendering_says_every_fault_with_its_line(tmp_path, monkeypatch, capsys):
@@ -96,7 +96,7 @@ def test_a_variable_stands_for_the_lenient_mode(tmp_path, monkeypatch, capsys):
     assert spank_render.main(["./env.toml"]) == 2
     assert "--lenient is CORDEE_EDF_LENIENT=1" in capsys.readouterr().err
     variables = {"HOME": str(tmp_path), "CORDEE_EDF_LENIENT": "1"}
-    assert carried(spank_render.render("./env.toml", cwd=tmp_path, variables=variables)).root == Root("host")
+    assert carried(spank_render.render("./env.toml", cwd=tmp_path, variables=variables)).root == ContainerRoot("host")
     assert "of_the_site" in capsys.readouterr().err
 
 

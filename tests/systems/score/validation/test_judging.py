@@ -11,13 +11,13 @@ import pytest
 from cordee.core.errors import UsageError
 from cordee.faces.cli import main
 from cordee.systems.score.validation import conduct
-from cordee.systems.score.validation.judge import Judgement, confusion, write_document
+from cordee.systems.score.validation.judge import WorkloadJudgement, confusion, write_document
 from cordee.systems.score.validation.table import verdict
-from cordee.systems.score.validation.truths import CPU_TRUTHS, GPU_TRUTHS, HELD_OUT, TUNED, Truth, truths
+from cordee.systems.score.validation.truths import CPU_TRUTHS, GPU_TRUTHS, HELD_OUT, TUNED, LabelledWorkload, truths
 from cordee.testing import saturation_scenarios as levels
 from cordee.testing.recordings import STARTED_AT
-from cordee.testing.saturation_scenarios import Phase, Scenario
-from cordee.testing.saturation_traces import Noise, write_scenario
+from cordee.testing.saturation_scenarios import Scenario, StepPhase
+from cordee.testing.saturation_traces import MadeNoise, write_scenario
 
 START_S, SECONDS = 6.0, 26.0
 CALM, REST = levels.CALM, levels.REST
@@ -34,40 +34,42 @@ def held(share: float, warps: int) -> levels.Levels:
     return {"graphics": 1.0, "sm": share, "occupancy": share * warps / 64, "fp32": 0.01}
 
 
-def bursts(duty: float) -> tuple[Phase, ...]:
-    return (Phase(duty, levels.GEMM, CALM), Phase(1 - duty, REST, CALM))
+def bursts(duty: float) -> tuple[StepPhase, ...]:
+    return (StepPhase(duty, levels.GEMM, CALM), StepPhase(1 - duty, REST, CALM))
 
 
 # What each workload is predicted to look like, and what it would tell of itself.
-PREDICTED: dict[str, tuple[tuple[Phase, ...], dict[str, float]]] = {
-    "gemm-bf16": ((Phase(1, levels.GEMM, CALM),), {}),
-    "triad": ((Phase(1, levels.ELEMENTWISE, CALM),), {}),
+PREDICTED: dict[str, tuple[tuple[StepPhase, ...], dict[str, float]]] = {
+    "gemm-bf16": ((StepPhase(1, levels.GEMM, CALM),), {}),
+    "triad": ((StepPhase(1, levels.ELEMENTWISE, CALM),), {}),
     **{
-        name: ((Phase(1, held(share, 1), CALM),), {"sm_ratio": share, "occupancy_ratio": share / 64})
+        name: ((StepPhase(1, held(share, 1), CALM),), {"sm_ratio": share, "occupancy_ratio": share / 64})
         for name, share in (("spin-one-sm", 1 / 132), ("spin-quarter", 0.25), ("spin-half", 0.5), ("spin-all", 1.0))
     },
     **{
-        f"warps-{warps}": ((Phase(1, held(1.0, warps), CALM),), {"sm_ratio": 1.0, "occupancy_ratio": warps / 64})
+        f"warps-{warps}": ((StepPhase(1, held(1.0, warps), CALM),), {"sm_ratio": 1.0, "occupancy_ratio": warps / 64})
         for warps in (8, 16, 32, 64)
     },
     **{f"duty-{round(100 * duty)}": (bursts(duty), {"duty": duty}) for duty in (0.25, 0.5, 0.75)},
-    "host-to-device": ((Phase(1, levels.COPY_IN, CALM),), {"bytes_per_second": 5.0e10}),
-    "tiny-kernels": ((Phase(1, levels.TINY, levels.LAUNCHING),), {}),
-    "loader-decoding": ((Phase(0.3, levels.GEMM, levels.DECODING), Phase(0.7, REST, levels.DECODING)), {}),
-    "loader-sleeping": ((Phase(0.08, levels.GEMM, CALM), Phase(0.92, REST, levels.ASLEEP)), {}),
-    "loader-sleeping-logged": ((Phase(0.08, levels.GEMM, CALM), Phase(0.92, REST, levels.ASLEEP)), {}),
-    "fma-fp64": ((Phase(1, levels.FP64, CALM),), {}),
-    "fma-fp32": ((Phase(1, levels.FP32, CALM),), {}),
-    "checkpoint": ((Phase(1, REST, levels.WRITING),), {"bytes_per_second": 1.4e9}),
-    "pointer-chase": ((Phase(1, levels.CHASE, CALM),), {}),
+    "host-to-device": ((StepPhase(1, levels.COPY_IN, CALM),), {"bytes_per_second": 5.0e10}),
+    "tiny-kernels": ((StepPhase(1, levels.TINY, levels.LAUNCHING),), {}),
+    "loader-decoding": ((StepPhase(0.3, levels.GEMM, levels.DECODING), StepPhase(0.7, REST, levels.DECODING)), {}),
+    "loader-sleeping": ((StepPhase(0.08, levels.GEMM, CALM), StepPhase(0.92, REST, levels.ASLEEP)), {}),
+    "loader-sleeping-logged": ((StepPhase(0.08, levels.GEMM, CALM), StepPhase(0.92, REST, levels.ASLEEP)), {}),
+    "fma-fp64": ((StepPhase(1, levels.FP64, CALM),), {}),
+    "fma-fp32": ((StepPhase(1, levels.FP32, CALM),), {}),
+    "checkpoint": ((StepPhase(1, REST, levels.WRITING),), {"bytes_per_second": 1.4e9}),
+    "pointer-chase": ((StepPhase(1, levels.CHASE, CALM),), {}),
 }
 
 
-def recorded(folder: Path, truth: Truth, phases: tuple[Phase, ...], told: dict[str, float]) -> Judgement:
+def recorded(
+    folder: Path, truth: LabelledWorkload, phases: tuple[StepPhase, ...], told: dict[str, float]
+) -> WorkloadJudgement:
     """Judge a made recording of a workload: it starts for 6 s, which are not labelled, and works for 20 s."""
     waits = truth.name.endswith("-logged")
     made = Scenario(truth.name, truth.classes, truth.half, phases, step_s=0.5, gpus=1, waits_logged=waits)
-    noise = Noise(level=0.01, devices=0.0, gaps=0.0, start_s=START_S, variety=0.0)
+    noise = MadeNoise(level=0.01, devices=0.0, gaps=0.0, start_s=START_S, variety=0.0)
     write_scenario(made, folder, seconds=SECONDS, cadence_s=0.5, noise=noise)
     marks = {"began": STARTED_AT + START_S + 0.5, "ended": STARTED_AT + SECONDS, "told": told}
     write_document(folder, truth, marks, {"machine": "synthetic"})
@@ -84,10 +86,10 @@ def test_a_workload_that_looks_as_predicted_is_judged_right(truth, tmp_path):
 def test_a_missed_band_and_a_wrong_class_are_told_apart(tmp_path):
     (gemm,) = truths("gpu", "gemm-bf16")
     slow = {**levels.GEMM, "tensor": 0.62}
-    judgement = recorded(tmp_path / "slow", gemm, (Phase(1, slow, CALM),), {})
+    judgement = recorded(tmp_path / "slow", gemm, (StepPhase(1, slow, CALM),), {})
     assert (judgement.status, judgement.class_right) == ("fail", True)
     assert [one.band.quantity for one in judgement.bands if one.status == "fail"] == ["gpu_tensor_ratio"]
-    wrong = recorded(tmp_path / "wrong", gemm, (Phase(1, levels.ELEMENTWISE, CALM),), {})
+    wrong = recorded(tmp_path / "wrong", gemm, (StepPhase(1, levels.ELEMENTWISE, CALM),), {})
     assert (wrong.status, wrong.found, wrong.class_right) == ("fail", "memory", False)
     assert confusion([judgement, wrong]) == {"compute": {"compute": 1, "memory": 1}}
     assert verdict([judgement, wrong]) == "fail"
@@ -95,7 +97,7 @@ def test_a_missed_band_and_a_wrong_class_are_told_apart(tmp_path):
 
 def test_what_was_not_measured_or_told_is_unknown_and_never_passes(tmp_path):
     (copies,) = truths("gpu", "host-to-device")
-    judgement = recorded(tmp_path / "r", copies, (Phase(1, levels.COPY_IN, CALM),), {})
+    judgement = recorded(tmp_path / "r", copies, (StepPhase(1, levels.COPY_IN, CALM),), {})
     assert judgement.status == "unknown"
     assert judgement.bands[0].text == "the workload did not tell bytes_per_second"
     assert verdict([judgement]) == "unknown"
@@ -104,7 +106,7 @@ def test_what_was_not_measured_or_told_is_unknown_and_never_passes(tmp_path):
 def test_the_band_of_a_link_is_asked_of_the_models_that_have_it(tmp_path):
     (copies,) = truths("gpu", "host-to-device")
     half = {**levels.COPY_IN, "pcie_in": 2.6e10}
-    slow = recorded(tmp_path / "r", copies, (Phase(1, half, CALM),), {"bytes_per_second": 2.5e10})
+    slow = recorded(tmp_path / "r", copies, (StepPhase(1, half, CALM),), {"bytes_per_second": 2.5e10})
     assert [one.status for one in slow.bands] == ["pass", "fail"]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cordee.core.errors import UsageError
-from cordee.runs.plan import Vet
+from cordee.runs.plan import RunVet
 from cordee.systems.vetting.node import checks
 from cordee.systems.vetting.node.checks import CHECKS, Check, load_check, run_checks
 from cordee.systems.vetting.node.checks._base import Context, Parameter, Result
@@ -22,7 +22,7 @@ from cordee.systems.vetting.node.judge.verdict import verdict
 from cordee.systems.vetting.node.preparation import checks_for
 
 SOURCE = str(Path(checks.__file__).parents[5])
-VET = Vet(min_memory_bytes=1 << 20, min_disk_bytes=1 << 20)
+VET = RunVet(min_memory_bytes=1 << 20, min_disk_bytes=1 << 20)
 
 
 class Stuck(Check):

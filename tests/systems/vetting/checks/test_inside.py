@@ -14,7 +14,7 @@ import pytest
 
 import cordee
 from cordee.systems.environments.edf import resolve
-from cordee.systems.environments.images import Store, locate
+from cordee.systems.environments.images import ImageStore, locate
 from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import enter_argv
 from cordee.systems.vetting.node.checks import run_checks
@@ -53,7 +53,7 @@ def ask(tmp_path: Path) -> Iterator[Any]:
         .replace("mounts = [", f'mounts = ["{job}", "{source}", ')
     )
     resolved = resolve("./env.toml", cwd=tmp_path, variables={}).environment
-    environment = locate(resolved, Store(tmp_path / "store"))
+    environment = locate(resolved, ImageStore(tmp_path / "store"))
     engine = find_engine("namespace")
     holder = subprocess.Popen(engine.hold(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout is not None

@@ -20,7 +20,7 @@ import pytest
 from cordee.core.errors import CordeeError, DocumentError, UsageError
 from cordee.core.web.tokens import find_token, read_tokens
 from cordee.systems.vetting.fleet.history import history_files
-from cordee.systems.vetting.fleet.index import Index
+from cordee.systems.vetting.fleet.index import FleetIndex
 from cordee.systems.vetting.fleet.mirror import fetch
 from cordee.systems.vetting.fleet.views import list_vettings
 from cordee.systems.vetting.node.judge.history import encode, lines_of
@@ -229,7 +229,7 @@ def test_nodes_write_to_it_and_operators_read_from_it(server, tmp_path):
         write(slow("n1", job), target)
     reader = str(secret(tmp_path / "r", READ))
     for count in (3, 4):
-        index = Index(fetch(url, reader))
+        index = FleetIndex(fetch(url, reader))
         index.refresh()
         assert len(list_vettings(index, 0)) == count
         write(slow("n1", "4"), target)

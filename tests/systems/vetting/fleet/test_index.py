@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cordee.core.errors import UsageError
 from cordee.systems.vetting.fleet.baseline import fleet_baseline
 from cordee.systems.vetting.fleet.history import history_files, parse_vetting, read_vetting
-from cordee.systems.vetting.fleet.index import Index
+from cordee.systems.vetting.fleet.index import FleetIndex
 from cordee.systems.vetting.fleet.retention import COLUMNS, as_csv, as_json_lines, export_rows, old_files, remove_files
 from cordee.systems.vetting.fleet.views import list_vettings, node_history
 from cordee.systems.vetting.node.judge.history import encode, lines_of
@@ -41,7 +41,7 @@ def test_a_foreign_file_is_no_vetting(folder, remember, content):
     remember(slow("n1", "1"))
     (path,) = history_files(folder)
     (path.parent / "foreign.jsonl").write_bytes(content)
-    index = Index(folder)
+    index = FleetIndex(folder)
     assert index.refresh() == 2
     assert len(list_vettings(index, 0)) == 1
 
@@ -61,7 +61,7 @@ def test_a_damaged_file_is_read_in_part_or_refused(data):
 
 
 def test_an_index_takes_in_only_what_is_new(folder, remember):
-    index = Index(folder)
+    index = FleetIndex(folder)
     assert index.refresh() == 0
     remember(slow("n1", "1"), slow("n1", "2"))
     assert index.refresh() == 2
@@ -73,7 +73,7 @@ def test_an_index_takes_in_only_what_is_new(folder, remember):
 
 def test_a_file_that_is_gone_is_forgotten(folder, remember):
     remember(slow("n1", "1"), slow("n1", "2"))
-    index = Index(folder)
+    index = FleetIndex(folder)
     index.refresh()
     next(history_files(folder)).unlink()
     index.refresh()
@@ -85,7 +85,7 @@ def test_a_vetting_that_lies_there_twice_counts_once(folder, remember):
     remember(slow("n1", "1"))
     (path,) = history_files(folder)
     (path.parent / "copy.jsonl").write_bytes(path.read_bytes())
-    index = Index(folder)
+    index = FleetIndex(folder)
     index.refresh()
     assert len(list_vettings(index, 0)) == 1
     path.unlink()
@@ -96,7 +96,7 @@ def test_a_vetting_that_lies_there_twice_counts_once(folder, remember):
 @pytest.mark.parametrize("damage", [b"", b"garbage" * 1000])
 def test_an_index_that_is_damaged_or_old_is_made_anew(folder, remember, damage):
     remember(slow("n1", "1"))
-    index = Index(folder)
+    index = FleetIndex(folder)
     index.refresh()
     index.path.write_bytes(damage)
     for suffix in ("-wal", "-shm"):
@@ -108,8 +108,8 @@ def test_an_index_that_is_damaged_or_old_is_made_anew(folder, remember, damage):
 def test_several_processes_may_refresh_at_once(folder, remember):
     remember(*[slow(f"n{number}", str(number)) for number in range(40)])
     program = (
-        "import sys; from cordee.systems.vetting.fleet.index import Index; from cordee.systems.vetting.fleet.views import list_vettings\n"
-        f"index = Index({str(folder)!r}); index.refresh(); print(len(list_vettings(index, 0)))"
+        "import sys; from cordee.systems.vetting.fleet.index import FleetIndex; from cordee.systems.vetting.fleet.views import list_vettings\n"
+        f"index = FleetIndex({str(folder)!r}); index.refresh(); print(len(list_vettings(index, 0)))"
     )
     children = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [child.communicate()[0].strip() for child in children] == ["40"] * 3
@@ -117,7 +117,7 @@ def test_several_processes_may_refresh_at_once(folder, remember):
 
 def test_the_history_of_a_node_shows_what_was_not_well_or_one_checks_values(folder, remember):
     remember(clean("n1", "1", checks=("gpu.gemm",), days_ago=0.1), slow("n1", "2"))
-    index = Index(folder)
+    index = FleetIndex(folder)
     index.refresh()
     assert [[each["rule"] for each in row["results"]] for row in node_history(index, "n1", 0)] == [[], ["pair.slow"]]
     (row,) = node_history(index, "n1", 0, ["gpu.gemm"])
@@ -131,7 +131,7 @@ def test_old_vettings_are_found_and_removed(folder, remember):
     old = old_files(folder, 90 * DAY)
     assert len(old) == 2
     remove_files(old)
-    index = Index(folder)
+    index = FleetIndex(folder)
     index.refresh()
     assert [row["job"] for row in list_vettings(index, 0)] == ["3", "4"]
     assert len(list(folder.iterdir())) == 2
@@ -140,7 +140,7 @@ def test_old_vettings_are_found_and_removed(folder, remember):
 def test_results_are_exported_as_rows(folder, remember):
     bad = vetting("=cmd()", days_ago=0.1, nodes={"n1": ("bad", [result("host.memory", "fail", '=SUM("x"),\n2')])})
     remember(bad, slow("n2", "2"))
-    index = Index(folder)
+    index = FleetIndex(folder)
     index.refresh()
     rows = list(csv.DictReader(io.StringIO("".join(as_csv(export_rows(index, 0))))))
     assert list(rows[0]) == list(COLUMNS)
@@ -158,7 +158,7 @@ def gemm(node, value, model="H100", job="1"):
 
 def test_the_baseline_is_the_75th_percentile_of_nodes(folder, remember):
     remember(*[gemm(f"n{number}", 100.0 + number) for number in range(5)], *[gemm("n0", 100.0)] * 20)
-    index = Index(folder)
+    index = FleetIndex(folder)
     index.refresh()
     found, left_out = fleet_baseline(index, 0)
     assert found["gpu.gemm"] == {"value": 103.0, "n": 5, "median": 102.0, "unit": "TFLOP/s", "model": "H100"}
@@ -169,7 +169,7 @@ def test_a_baseline_never_mixes_gpu_models_or_rests_on_few_nodes(folder, remembe
     remember(
         *[gemm(f"n{number}", 100.0) for number in range(5)], *[gemm(f"a{number}", 50.0, "A100") for number in range(3)]
     )
-    index = Index(folder)
+    index = FleetIndex(folder)
     index.refresh()
     found, left_out = fleet_baseline(index, 0)
     assert found == {}

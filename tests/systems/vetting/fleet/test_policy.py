@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from cordee.job.fleet_site import OffenderPolicy
 from cordee.systems.vetting.fleet.audit import Deed, settled
-from cordee.systems.vetting.fleet.cluster import NodeState, parse_nodes, parse_reservations
-from cordee.systems.vetting.fleet.observations import Clean, Fault, NodeRecord
+from cordee.systems.vetting.fleet.cluster import SlurmNode, parse_nodes, parse_reservations
+from cordee.systems.vetting.fleet.observations import Clean, NodeFault, NodeRecord
 from cordee.systems.vetting.fleet.policy import convictions, propose, room_left
 from cordee.systems.vetting.fleet.proposals import Proposal, reason_of
-from cordee.systems.vetting.fleet.situation import Situation
+from cordee.systems.vetting.fleet.situation import FleetSituation
 from cordee.systems.vetting.fleet.views import rank_offenders
 
 NOW = 1_800_000_000.0
@@ -26,17 +26,19 @@ REASON = "cordee: node_problem pair.slow job 2 2027-01-14"
 ALL = frozenset(["reset_gpu", "reboot", "diagnose", "ticket", "vet"])
 
 
-def fault(job: str = "1", *, rule: str = "pair.slow", days: float = 1.0, partners: str = "ab", **more: Any) -> Fault:
+def fault(
+    job: str = "1", *, rule: str = "pair.slow", days: float = 1.0, partners: str = "ab", **more: Any
+) -> NodeFault:
     given: dict[str, Any] = {
         "check": "pair.bandwidth", "kind": "soft", "scope": "node", "action": "exclude", "evidence": "11 GB/s",
         "relative": True, **more,
     }  # fmt: skip
-    return Fault(
+    return NodeFault(
         NOW - days * DAY, f"v{job}-{days}", job, job, "training", "n1", rule=rule, partners=frozenset(partners), **given
     )
 
 
-def hard(job: str = "1", **more: Any) -> Fault:
+def hard(job: str = "1", **more: Any) -> NodeFault:
     given = {"rule": "xid.79", "kind": "hard", "check": "gpu.xid", "action": "drain", "relative": False}
     return fault(job, **{**given, **more})
 
@@ -45,8 +47,8 @@ def clean(days: float, *checks: str) -> Clean:
     return Clean(NOW - days * DAY, f"clean-{days}", frozenset(checks or ["pair.bandwidth"]))
 
 
-def record(*seen: Fault | Clean, node: str = "n1") -> NodeRecord:
-    faults = sorted((each for each in seen if isinstance(each, Fault)), key=lambda each: each.at)
+def record(*seen: NodeFault | Clean, node: str = "n1") -> NodeRecord:
+    faults = sorted((each for each in seen if isinstance(each, NodeFault)), key=lambda each: each.at)
     well = sorted((each for each in seen if isinstance(each, Clean)), key=lambda each: each.at)
     return NodeRecord(node, len(seen), [replace(each, node=node) for each in faults], well)
 
@@ -58,8 +60,8 @@ def deed(action: str, days: float, *, phase: str = "done", reason: str = REASON,
 
 def state(
     name: str = "n1", words: str = "IDLE", reason: str = "", partitions: tuple[str, ...] = ("normal",)
-) -> NodeState:
-    return NodeState(name, frozenset(words.split("+")), reason, partitions)
+) -> SlurmNode:
+    return SlurmNode(name, frozenset(words.split("+")), reason, partitions)
 
 
 DRAINED = state(words="IDLE+DRAIN", reason=REASON)
@@ -73,9 +75,9 @@ def decide(
     commands: frozenset[str] = frozenset(),
 ) -> list[Proposal]:
     known = [records] if isinstance(records, NodeRecord) else list(records)
-    states = [nodes] if isinstance(nodes, NodeState) else list(nodes or [state()])
+    states = [nodes] if isinstance(nodes, SlurmNode) else list(nodes or [state()])
     return propose(
-        Situation(
+        FleetSituation(
             {each.node: each for each in known},
             {each.name: each for each in states},
             list(deeds),
@@ -422,7 +424,7 @@ def test_whatever_the_history_holds_the_limits_are_kept(seen, words, reasons, tr
 def test_room_is_counted_for_each_partition():
     nodes = {f"n{number}": state(f"n{number}", partitions=("normal",)) for number in range(60)}
     nodes["d1"] = state("d1", partitions=("debug",))
-    assert room_left(Situation({}, nodes, [deed("drain", 0.5)], POLICY, now=NOW)) == {"normal": 2, "debug": 1}
+    assert room_left(FleetSituation({}, nodes, [deed("drain", 0.5)], POLICY, now=NOW)) == {"normal": 2, "debug": 1}
 
 
 RECORDED = (
@@ -435,10 +437,10 @@ RECORDED = (
 
 
 def test_slurms_nodes_are_read():
-    nodes: dict[str, NodeState] = parse_nodes(RECORDED)
+    nodes: dict[str, SlurmNode] = parse_nodes(RECORDED)
     assert nodes["n1"].reason == "cordee: node_problem gpu.hot job 123 2026-11-21"
     assert (nodes["n1"].partitions, nodes["n1"].drained) == (("normal", "debug"), True)
-    facts: list[Callable[[NodeState], bool]] = [
+    facts: list[Callable[[SlurmNode], bool]] = [
         lambda node: node.drained, lambda node: node.down, lambda node: node.working, lambda node: node.maintenance,
         lambda node: node.reserved,
     ]  # fmt: skip

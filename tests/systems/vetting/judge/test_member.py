@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from cordee.systems.vetting.node.judge.node_link import Member, Question, within
+from cordee.systems.vetting.node.judge.node_link import Question, VettedNode, within
 from cordee.wire.messages import FreePorts, Port
 
 
@@ -34,7 +34,7 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_that_to_a_later_one()
                 ports = (1,)
             return True
 
-        member = Member("n", send, "127.0.0.1")
+        member = VettedNode("n", send, "127.0.0.1")
         first = await member.free_port()
         asked[0] = Port("of somebody else", "127.0.0.1", 1)
         return first, await member.free_port()
@@ -44,7 +44,7 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_that_to_a_later_one()
 
 def test_a_node_that_is_gone_is_said_at_once() -> None:
     async def ask() -> Any:
-        member = Member("n", lambda message: False, "127.0.0.1")
+        member = VettedNode("n", lambda message: False, "127.0.0.1")
         return await member.free_port(), await member.clock(), await member.check([{"check": "host.load"}], 60.0)
 
     port, clock, results = asyncio.run(ask())

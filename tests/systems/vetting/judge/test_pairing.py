@@ -15,7 +15,7 @@ import pytest
 from cordee.systems.vetting.node.checks import Result
 from cordee.systems.vetting.node.judge import pairing
 from cordee.systems.vetting.node.judge.conduct import Conductor
-from cordee.systems.vetting.node.judge.node_link import Member, Question
+from cordee.systems.vetting.node.judge.node_link import Question, VettedNode
 from cordee.systems.vetting.node.judge.pairing import run_pairs
 from cordee.systems.vetting.node.judge.pairs import PairOutcome, PairTest
 from cordee.systems.vetting.node.judge.verdict import decide
@@ -68,7 +68,7 @@ class Network:
             task.cancel()
         return outcome
 
-    def _member(self, name: str) -> Member:
+    def _member(self, name: str) -> VettedNode:
         def send(question: Question) -> bool:
             if name in self._gone:
                 return False
@@ -76,7 +76,7 @@ class Network:
                 self._spawn(self._answer(member, question))
             return True
 
-        member = Member(name, send, HOST)
+        member = VettedNode(name, send, HOST)
         return member
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -84,7 +84,7 @@ class Network:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, member: Member, question: Question) -> None:
+    async def _answer(self, member: VettedNode, question: Question) -> None:
         if isinstance(question, Port):
             member.message(FreePorts(question.id, (pick_port(HOST),), ""), b"")
             return
@@ -222,9 +222,9 @@ def test_a_node_that_is_busy_in_one_round_is_met_again(answer: str, monkeypatch:
 
 async def _meet_busy(busy: list[str], answer: str) -> PairOutcome:
     """Have four nodes say that they measured each other; those that are busy do not in their first meeting."""
-    members: dict[str, Member] = {}
+    members: dict[str, VettedNode] = {}
 
-    def node(name: str) -> Member:
+    def node(name: str) -> VettedNode:
         def send(question: Question) -> bool:
             if not isinstance(question, Checks):
                 port = isinstance(question, Port)
@@ -243,7 +243,7 @@ async def _meet_busy(busy: list[str], answer: str) -> PairOutcome:
             members[name].message(ChecksDone(question.id, 0, None, "exited", ""), b"")
             return True
 
-        return Member(name, send, HOST)
+        return VettedNode(name, send, HOST)
 
     members.update({f"n{index}": node(f"n{index}") for index in range(4)})
     return await run_pairs(members, {**SETTINGS, "seconds": 0.1}, {}, None, 60.0, seed="seed")
@@ -292,6 +292,6 @@ def test_a_slow_node_is_left_out_of_an_allocation_unless_its_host_is_busy(load, 
         node: [{**Result("host.load", load if node == "n3" else "pass", value=3.0).document(), "required": False}]
         for node in names
     }
-    members = {node: Member(node, lambda message: True, HOST) for node in names}
+    members = {node: VettedNode(node, lambda message: True, HOST) for node in names}
     document = asyncio.run(conductor.conclude(members, reports))
     assert (document["verdict"], document["exclude"]) == outcome

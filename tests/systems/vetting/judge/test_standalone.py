@@ -16,10 +16,10 @@ import pytest
 from cordee import wire
 from cordee.core.errors import CordeeError, UsageError
 from cordee.machine import process_tree as processes
-from cordee.systems.vetting.node.standalone.membership import World
+from cordee.systems.vetting.node.standalone.membership import VettingRoster
 from cordee.systems.vetting.node.standalone.results import code_of, usable_nodes, write_results
-from cordee.systems.vetting.node.standalone.shared_folder import Meeting
-from cordee.testing.vetting_tasks import Tasks, wait_for
+from cordee.systems.vetting.node.standalone.shared_folder import SharedFolder
+from cordee.testing.vetting_tasks import VettingTasks, wait_for
 
 
 def document(verdict: str = "exclude", exclude: tuple[str, ...] = ("n2",), **verdicts: str) -> dict:
@@ -47,21 +47,21 @@ def test_a_slurm_step_says_who_a_task_is():
         "SLURM_LOCALID": "0",
         "SLURMD_NODENAME": "m9",
     }
-    world = World.here(step)
+    world = VettingRoster.here(step)
     assert (world.identity, world.node, world.tasks, world.candidate) == ("7.2", "m9", (5, 1, 1, 1), None)
-    assert World.here({**step, "SLURM_NODEID": "2"}).candidate == 2
-    assert World.here({**step, "SLURM_NODEID": "0", "SLURM_LOCALID": "4"}).candidate is None
-    assert World.here({**step, "SLURM_RESTART_COUNT": "1"}).identity == "7-r1.2"
+    assert VettingRoster.here({**step, "SLURM_NODEID": "2"}).candidate == 2
+    assert VettingRoster.here({**step, "SLURM_NODEID": "0", "SLURM_LOCALID": "4"}).candidate is None
+    assert VettingRoster.here({**step, "SLURM_RESTART_COUNT": "1"}).identity == "7-r1.2"
 
 
 def test_a_batch_script_without_srun_vets_its_own_node_and_says_so():
-    world = World.here({"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", "SLURM_JOB_NUM_NODES": "4"})
+    world = VettingRoster.here({"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", "SLURM_JOB_NUM_NODES": "4"})
     assert world.nodes == ("n1",)
     assert "put srun before" in world.remark
 
 
 def test_without_slurm_there_is_one_process():
-    world = World.here({})
+    world = VettingRoster.here({})
     assert (world.nodes, world.alone) == (("local-0",), True)
 
 
@@ -82,16 +82,16 @@ def test_without_slurm_there_is_one_process():
 )
 def test_variables_that_contradict_each_other_are_refused(change):
     given = {"CORDEE_VET_ID": "v", "CORDEE_VET_NODES": "s[1-2]", "CORDEE_VET_NODE": "s1"}
-    assert World.here(given).tasks == (1, 1)
+    assert VettingRoster.here(given).tasks == (1, 1)
     with pytest.raises(UsageError):
-        World.here(given | change)
+        VettingRoster.here(given | change)
 
 
 # Where tasks meet
 
 
 def test_an_epoch_is_claimed_once_and_a_decision_is_made_once(tmp_path):
-    one, other = Meeting(tmp_path, "v"), Meeting(tmp_path, "v")
+    one, other = SharedFolder(tmp_path, "v"), SharedFolder(tmp_path, "v")
     one.open()
     assert one.root.stat().st_mode & 0o777 == 0o700
     assert (one.claim(1), other.claim(1), other.claim(2), one.epoch()) == (True, False, True, 2)
@@ -102,14 +102,14 @@ def test_an_epoch_is_claimed_once_and_a_decision_is_made_once(tmp_path):
 
 
 def test_a_decision_from_before_does_not_count(tmp_path):
-    meeting = Meeting(tmp_path, "v")
+    meeting = SharedFolder(tmp_path, "v")
     meeting.open()
     meeting.decide(3)
     assert meeting.decision(since=(meeting.root / "decision").stat().st_mtime + 1) is None
 
 
 def test_a_rendezvous_that_others_may_read_is_not_trusted(tmp_path):
-    meeting = Meeting(tmp_path, "v")
+    meeting = SharedFolder(tmp_path, "v")
     meeting.open()
     place = meeting.root / "rendezvous.json"
     wire.write_rendezvous(place, "127.0.0.1", 20000, 1, wire.new_token())
@@ -121,7 +121,7 @@ def test_a_rendezvous_that_others_may_read_is_not_trusted(tmp_path):
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CordeeError) as error:
-        Meeting(tmp_path / "file", "v").open()
+        SharedFolder(tmp_path / "file", "v").open()
     assert "--dir" in str(error.value)
 
 
@@ -149,7 +149,7 @@ def test_after_an_abort_only_nodes_that_were_found_well_can_be_used():
 
 
 def test_all_tasks_end_with_the_verdict_and_one_of_them_tells_it(tmp_path):
-    with Tasks(tmp_path, 3, 2) as tasks:
+    with VettingTasks(tmp_path, 3, 2) as tasks:
         assert set(tasks.end().values()) == {0}
     printed = {key: said[0] for key, said in tasks.said.items() if said[0]}
     assert list(printed) == [(1, 0)]
@@ -160,7 +160,7 @@ def test_all_tasks_end_with_the_verdict_and_one_of_them_tells_it(tmp_path):
 
 
 def test_only_the_task_that_conducts_imports_what_reads_a_protocol(tmp_path):
-    with Tasks(tmp_path, 2, 2) as tasks:
+    with VettingTasks(tmp_path, 2, 2) as tasks:
         tasks.end()
     heavy = {key: said[1].split("heavy:")[1].split() for key, said in tasks.said.items()}
     assert heavy == {(1, 0): ["pydantic", "yaml"], (1, 1): [], (2, 0): [], (2, 1): []}
@@ -168,7 +168,7 @@ def test_only_the_task_that_conducts_imports_what_reads_a_protocol(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_tenth_of_the_nodes_dead_or_silent_is_named_and_left_out(tmp_path, number):
-    with Tasks(tmp_path, 20, gate=True, deadline_s=20.0) as tasks:
+    with VettingTasks(tmp_path, 20, gate=True, deadline_s=20.0) as tasks:
         tasks.wait_at_the_gate()
         for node in (7, 13):
             tasks.send(node, number)
@@ -181,13 +181,13 @@ def test_a_tenth_of_the_nodes_dead_or_silent_is_named_and_left_out(tmp_path, num
 
 
 def test_a_node_that_never_comes_is_named(tmp_path):
-    with Tasks(tmp_path, 4, deadline_s=12.0, absent=((3, 0),)) as tasks:
+    with VettingTasks(tmp_path, 4, deadline_s=12.0, absent=((3, 0),)) as tasks:
         assert set(tasks.end().values()) == {3}
     assert tasks.document["exclude"] == ["s3"]
 
 
 def test_a_task_that_never_comes_makes_its_node_unknown(tmp_path):
-    with Tasks(tmp_path, 4, 2, deadline_s=12.0, absent=((3, 1),)) as tasks:
+    with VettingTasks(tmp_path, 4, 2, deadline_s=12.0, absent=((3, 1),)) as tasks:
         assert set(tasks.end().values()) == {3}
     assert tasks.document["exclude"] == ["s3"]
     assert tasks.results(3)["ranks"]["status"] == "unknown"
@@ -195,7 +195,7 @@ def test_a_task_that_never_comes_makes_its_node_unknown(tmp_path):
 
 
 def test_a_task_that_hangs_makes_its_node_unknown(tmp_path):
-    with Tasks(tmp_path, 4, 2, gate=True) as tasks:
+    with VettingTasks(tmp_path, 4, 2, gate=True) as tasks:
         tasks.wait_at_the_gate()
         tasks.send(3, signal.SIGSTOP, task=1)
         tasks.let_go()
@@ -211,7 +211,7 @@ def test_a_task_that_says_what_nobody_understands_is_given_up_and_the_others_are
         connection.send({"t": "checks_done", "id": "c", "code": "0"})
         await connection.wait_closed()
 
-    with Tasks(tmp_path, 3, 2, gate=True, absent=((2, 1),)) as tasks:
+    with VettingTasks(tmp_path, 3, 2, gate=True, absent=((2, 1),)) as tasks:
         tasks.wait_at_the_gate()
         asyncio.run(asyncio.wait_for(say_nonsense(), 30.0))
         tasks.let_go()
@@ -223,7 +223,7 @@ def test_a_task_that_says_what_nobody_understands_is_given_up_and_the_others_are
 
 
 def test_what_was_stuck_is_said_with_its_stack(tmp_path):
-    with Tasks(tmp_path, 1, gate=True, deadline_s=8.0) as tasks:
+    with VettingTasks(tmp_path, 1, gate=True, deadline_s=8.0) as tasks:
         assert set(tasks.end().values()) == {4}
     gate = tasks.results(1)["gate"]
     assert (gate["status"], gate["cause"]) == ("unknown", "timeout")
@@ -232,10 +232,10 @@ def test_what_was_stuck_is_said_with_its_stack(tmp_path):
 
 
 def test_the_next_node_conducts_when_the_first_dies_and_no_check_runs_twice(tmp_path):
-    with Tasks(tmp_path, 4, gate=True) as tasks:
+    with VettingTasks(tmp_path, 4, gate=True) as tasks:
         tasks.wait_at_the_gate()
         tasks.send(1, signal.SIGKILL)
-        wait_for(lambda: Meeting(tmp_path, "v").epoch() == 2)
+        wait_for(lambda: SharedFolder(tmp_path, "v").epoch() == 2)
         tasks.let_go()
         codes = tasks.end()
     assert [codes[node, 0] for node in (2, 3, 4)] == [3, 3, 3]
@@ -247,11 +247,11 @@ def test_the_next_node_conducts_when_the_first_dies_and_no_check_runs_twice(tmp_
 
 @pytest.mark.campaign
 def test_the_third_node_conducts_when_two_have_died(tmp_path):
-    with Tasks(tmp_path, 8, gate=True) as tasks:
+    with VettingTasks(tmp_path, 8, gate=True) as tasks:
         tasks.wait_at_the_gate()
         for node in (1, 2):
             tasks.send(node, signal.SIGKILL)
-        wait_for(lambda: Meeting(tmp_path, "v").epoch() == 2)
+        wait_for(lambda: SharedFolder(tmp_path, "v").epoch() == 2)
         tasks.let_go()
         codes = tasks.end()
     assert {codes[node, 0] for node in range(3, 9)} == {3}
@@ -259,10 +259,10 @@ def test_the_third_node_conducts_when_two_have_died(tmp_path):
 
 
 def test_a_conductor_that_hung_for_a_while_ends_with_the_others_verdict(tmp_path):
-    with Tasks(tmp_path, 4, gate=True) as tasks:
+    with VettingTasks(tmp_path, 4, gate=True) as tasks:
         tasks.wait_at_the_gate()
         tasks.send(1, signal.SIGSTOP)
-        wait_for(lambda: Meeting(tmp_path, "v").epoch() == 2)
+        wait_for(lambda: SharedFolder(tmp_path, "v").epoch() == 2)
         tasks.let_go()
         assert set(tasks.end((1, 0)).values()) == {3}
         tasks.send(1, signal.SIGCONT)
@@ -272,15 +272,15 @@ def test_a_conductor_that_hung_for_a_while_ends_with_the_others_verdict(tmp_path
 
 @pytest.mark.campaign
 def test_the_next_node_conducts_when_the_first_never_comes(tmp_path):
-    with Tasks(tmp_path, 4, deadline_s=12.0, absent=((1, 0),)) as tasks:
+    with VettingTasks(tmp_path, 4, deadline_s=12.0, absent=((1, 0),)) as tasks:
         assert set(tasks.end().values()) == {3}
     assert tasks.document["exclude"] == ["s1"]
 
 
 def test_a_node_that_is_cut_off_does_not_take_the_others_away(tmp_path):
-    with Tasks(tmp_path, 4, gate=True) as tasks:
+    with VettingTasks(tmp_path, 4, gate=True) as tasks:
         tasks.wait_at_the_gate()
-        meeting = Meeting(tmp_path, "v")
+        meeting = SharedFolder(tmp_path, "v")
         assert meeting.claim(2)
         wait_for(lambda: meeting.epoch() == 3)
         tasks.let_go()
@@ -288,7 +288,7 @@ def test_a_node_that_is_cut_off_does_not_take_the_others_away(tmp_path):
 
 
 def test_a_wrong_protocol_ends_all_tasks_and_is_said_once(tmp_path):
-    with Tasks(tmp_path, 3, checks=None) as tasks:
+    with VettingTasks(tmp_path, 3, checks=None) as tasks:
         assert set(tasks.end().values()) == {2}
     said = [key for key, (_, words) in tasks.said.items() if "protocol.yaml:3: a check is mistyped" in words]
     assert said == [(1, 0)]
@@ -298,7 +298,7 @@ def test_a_wrong_protocol_ends_all_tasks_and_is_said_once(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_vetting_that_is_told_to_end_leaves_nothing(tmp_path, number):
     identity = f"told-to-end-{number}"
-    with Tasks(tmp_path, 3, gate=True, identity=identity) as tasks:
+    with VettingTasks(tmp_path, 3, gate=True, identity=identity) as tasks:
         tasks.wait_at_the_gate()
         for node in (2, 3, 1):
             tasks.send(node, number)
@@ -309,7 +309,7 @@ def test_a_vetting_that_is_told_to_end_leaves_nothing(tmp_path, number):
 
 
 def test_what_an_earlier_vetting_of_the_same_name_left_does_no_harm(tmp_path):
-    meeting = Meeting(tmp_path, "v")
+    meeting = SharedFolder(tmp_path, "v")
     meeting.open()
     meeting.claim(1)
     meeting.decide(4)
@@ -320,14 +320,14 @@ def test_what_an_earlier_vetting_of_the_same_name_left_does_no_harm(tmp_path):
     wire.write_rendezvous(meeting.root / "rendezvous.json", "127.0.0.1", port, 1, wire.new_token())
     write_results(tmp_path, document(), "v")
     os.utime(tmp_path / "vet.env", (1, 1))
-    with Tasks(tmp_path, 3) as tasks:
+    with VettingTasks(tmp_path, 3) as tasks:
         assert set(tasks.end().values()) == {0}
     assert tasks.document["protocol"] == "host"
     assert not meeting.root.exists()
 
 
 def test_two_vettings_in_one_folder_do_not_mix(tmp_path):
-    with Tasks(tmp_path, 2, gate=True) as one, Tasks(tmp_path, 3, gate=True, identity="w") as other:
+    with VettingTasks(tmp_path, 2, gate=True) as one, VettingTasks(tmp_path, 3, gate=True, identity="w") as other:
         wait_for(lambda: all((tmp_path / f"came-s{node}").exists() for node in (1, 2, 3)))
         one.let_go()
         assert set(one.end().values()) | set(other.end().values()) == {0}
@@ -337,7 +337,7 @@ def test_two_vettings_in_one_folder_do_not_mix(tmp_path):
 
 
 def test_too_few_nodes_end_in_abort(tmp_path):
-    with Tasks(tmp_path, 4, deadline_s=8.0, absent=((4, 0),), min_nodes=4) as tasks:
+    with VettingTasks(tmp_path, 4, deadline_s=8.0, absent=((4, 0),), min_nodes=4) as tasks:
         assert set(tasks.end().values()) == {4}
     assert tasks.document["verdict"] == "abort"
 
@@ -345,8 +345,8 @@ def test_too_few_nodes_end_in_abort(tmp_path):
 def test_a_task_that_finds_nobody_ends_with_words(tmp_path):
     program = (
         "import sys\n"
-        "from cordee.systems.vetting.node.standalone import Options, take_part\n"
-        f"sys.exit(take_part(Options(dict, {str(tmp_path)!r}, deadline_s=1.0)))"
+        "from cordee.systems.vetting.node.standalone import VetOptions, take_part\n"
+        f"sys.exit(take_part(VetOptions(dict, {str(tmp_path)!r}, deadline_s=1.0)))"
     )
     given = {"CORDEE_VET_ID": "v", "CORDEE_VET_NODES": "s[1-9]", "CORDEE_VET_NODE": "s9"}
     done = subprocess.run(
@@ -358,7 +358,7 @@ def test_a_task_that_finds_nobody_ends_with_words(tmp_path):
 
 
 def test_one_process_needs_no_meeting(tmp_path):
-    with Tasks(tmp_path, 1) as tasks:
+    with VettingTasks(tmp_path, 1) as tasks:
         assert tasks.end() == {(1, 0): 0}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["exclude.txt", "nodes.txt", "vet.env", "vet.json"]
 
@@ -389,9 +389,9 @@ def test_a_protocol_that_cannot_be_read_in_time_keeps_nobody(tmp_path):
     program = (
         "import sys, time\n"
         "from cordee.core.errors import CordeeError\n"
-        "from cordee.systems.vetting.node.standalone import Options, take_part\n"
+        "from cordee.systems.vetting.node.standalone import VetOptions, take_part\n"
         "try:\n"
-        f"    take_part(Options(lambda: time.sleep(600), {str(tmp_path)!r}, deadline_s=1.0))\n"
+        f"    take_part(VetOptions(lambda: time.sleep(600), {str(tmp_path)!r}, deadline_s=1.0))\n"
         "except CordeeError as error:\n"
         "    sys.exit(f'{error.exit_code} {error.text}')\n"
     )

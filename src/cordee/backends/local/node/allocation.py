@@ -15,7 +15,7 @@ from cordee.control.keeping import keeper_record, machine_nodes, start_keeper
 from cordee.control.supervisor.starting import MemoryHeart
 from cordee.core.errors import CordeeError
 from cordee.runs.folder import RunFolder, say, write_atomically
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 
 _KEEPER_PAUSE_S = 1.0
 
@@ -23,7 +23,7 @@ _KEEPER_PAUSE_S = 1.0
 class LocalAllocation(Allocation):
     """One machine: the nodes are processes under a keeper, which restarts what dies."""
 
-    def __init__(self, folder: RunFolder, plan: Plan) -> None:
+    def __init__(self, folder: RunFolder, plan: RunPlan) -> None:
         super().__init__(folder, plan)
         self._keeper: Optional[dict[str, Any]] = None
         self._next_keeper = 0.0

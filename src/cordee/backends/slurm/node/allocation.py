@@ -17,7 +17,7 @@ from cordee.control.supervisor.starting import PipeHeart
 from cordee.core.errors import CordeeError
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder
-from cordee.runs.plan import Plan
+from cordee.runs.plan import RunPlan
 from cordee.runs.state import RunState
 
 AGENT_SRUN = (
@@ -53,9 +53,9 @@ class SlurmAllocation(Allocation):
         CordeeError: this process runs in no Slurm job.
     """
 
-    def __init__(self, folder: RunFolder, plan: Plan) -> None:
+    def __init__(self, folder: RunFolder, plan: RunPlan) -> None:
         super().__init__(folder, plan)
-        here = allocation.Allocation.here()
+        here = allocation.JobStart.here()
         if here is None:
             raise CordeeError("a supervisor for Slurm was started outside of a job", given="no SLURM_JOB_ID")
         self._here = here

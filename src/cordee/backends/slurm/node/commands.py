@@ -155,7 +155,7 @@ def job_record(job: str, *, timeout_s: float = _COMMAND_S) -> Optional[dict[str,
     return records[0] if records else None
 
 
-class Job(NamedTuple):
+class QueuedJob(NamedTuple):
     """One line of squeue: `state` as Slurm spells it (`PENDING`), `reason` why it waits, `comment` given at submission."""
 
     id: str
@@ -169,7 +169,7 @@ class Job(NamedTuple):
         return self.state not in ENDED_STATES and self.state != "COMPLETING"
 
 
-def my_jobs(*, timeout_s: float = _COMMAND_S) -> list[Job]:
+def my_jobs(*, timeout_s: float = _COMMAND_S) -> list[QueuedJob]:
     """Return this user's jobs that the controller still knows, ended ones included, in one question.
 
     Raises:
@@ -177,7 +177,7 @@ def my_jobs(*, timeout_s: float = _COMMAND_S) -> list[Job]:
     """
     argv = ["squeue", "--noheader", f"--user={os.geteuid()}", "--states=all", "--format=%i|%T|%r|%k"]
     lines = run_command(argv, timeout_s=timeout_s).splitlines()
-    return [Job(*(field.strip() for field in line.split("|", 3))) for line in lines if line.count("|") >= 3]
+    return [QueuedJob(*(field.strip() for field in line.split("|", 3))) for line in lines if line.count("|") >= 3]
 
 
 def submission_environment(script: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -7,18 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from cordee.backends.slurm.node.commands import expand_nodes, fold_nodes
-from cordee.control.agent.world import World
+from cordee.control.agent.world import AttemptWorld
 from cordee.core.errors import CordeeError
 
 _COUNT = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
-def rank_environment(base: Mapping[str, str], world: World, rank: int, cpus_per_rank: Optional[int]) -> dict[str, str]:
+def rank_environment(
+    base: Mapping[str, str], world: AttemptWorld, rank: int, cpus_per_rank: Optional[int]
+) -> dict[str, str]:
     """Return what a rank finds beside the variables of Cordée: nothing where its agent is in no job."""
     return slurm_environment(base, world, rank, cpus_per_rank) if "SLURM_JOB_ID" in base else {}
 
 
-def slurm_environment(base: Mapping[str, str], world: World, rank: int, cpus_per_rank: Optional[int]) -> dict[str, str]:
+def slurm_environment(
+    base: Mapping[str, str], world: AttemptWorld, rank: int, cpus_per_rank: Optional[int]
+) -> dict[str, str]:
     """Return Slurm's variables for one rank, over those of the agent.
 
     They describe the nodes of this attempt, not those of the job: a script that reads SLURM_JOB_NODELIST must not meet a

@@ -68,7 +68,7 @@ class SetupLine:
 
 
 @dataclass
-class Body:
+class ScriptBody:
     """The commands of a script.
 
     Attributes:
@@ -91,9 +91,9 @@ class Body:
         self.left.append(Left(command.line, command.text, why))
 
 
-def read_body(text: str, variables: Variables, nodes: int) -> Body:
+def read_body(text: str, variables: Variables, nodes: int) -> ScriptBody:
     """Return the commands of a script; `variables` holds what Slurm would set and learns what the script sets."""
-    body = Body(variables, nodes)
+    body = ScriptBody(variables, nodes)
     for chain in chains(read_commands(text)):
         if all(command.after == "&&" for command in chain[:-1]) and kind_of(chain[0].words) != "condition":
             for command in chain:
@@ -145,7 +145,7 @@ def kind_of(words: Iterable[str]) -> str:
     return "script" if kind == "other" and ("/" in rest[0] or name.endswith(".sh")) else kind
 
 
-def _add(body: Body, command: Command) -> None:
+def _add(body: ScriptBody, command: Command) -> None:
     if command.compound:
         chained = re.search(r"\bsbatch\b|scontrol\s+requeue|\btrap\b", command.text)
         body.leave(command, CONTINUES if chained else _COMPOUND)
@@ -177,7 +177,7 @@ def _add(body: Body, command: Command) -> None:
         body.leave(given, {"print": PRINTS, "continue": CONTINUES}.get(kind, after))
 
 
-def _add_joined(body: Body, chain: list[Command]) -> None:
+def _add_joined(body: ScriptBody, chain: list[Command]) -> None:
     """Add commands joined by `|` or `||`: a set-up line stays whole, a command loses what keeps its output."""
     text = " ".join(f"{command.text} {command.after}".strip() for command in chain)
     first, kind = chain[0], kind_of(_filled(body, chain[0]).words)
@@ -196,7 +196,7 @@ def _add_joined(body: Body, chain: list[Command]) -> None:
         body.leave(replace(first, text=text), why)
 
 
-def _filled(body: Body, command: Command) -> Command:
+def _filled(body: ScriptBody, command: Command) -> Command:
     """Return a command with the known variables filled in; a value of several words becomes several words."""
     keep_names = kind_of(command.words) == "set"
     filled = command.words if keep_names else tuple(body.variables.fill(word) for word in command.words)
@@ -208,7 +208,7 @@ def _filled(body: Body, command: Command) -> Command:
     return replace(command, words=words, text=" ".join(words) + redirects)
 
 
-def _assign_all(body: Body, command: Command) -> None:
+def _assign_all(body: ScriptBody, command: Command) -> None:
     exported = command.words[0] in ("export", "declare")
     for word in command.words[1:] if exported else command.words:
         found = assignment(word)
@@ -220,7 +220,7 @@ def _assign_all(body: Body, command: Command) -> None:
             body.setup = [replace(line, name="" if line.name == word else line.name) for line in body.setup]
 
 
-def _assign(body: Body, command: Command, name: str, append: bool, source: str, *, exported: bool) -> None:
+def _assign(body: ScriptBody, command: Command, name: str, append: bool, source: str, *, exported: bool) -> None:
     variables = body.variables
     if source.startswith("("):
         _assign_array(body, command, name, append, source)
@@ -259,7 +259,7 @@ def _assign(body: Body, command: Command, name: str, append: bool, source: str, 
         body.setup.append(SetupLine(f"export {name}{plus}={filled}", "" if exported else name))
 
 
-def _assign_array(body: Body, command: Command, name: str, append: bool, source: str) -> None:
+def _assign_array(body: ScriptBody, command: Command, name: str, append: bool, source: str) -> None:
     variables = body.variables
     words = variables.fill(array_words(source))
     if _FIRST_NODE.search(source) or words in variables.alias.values():
@@ -276,7 +276,7 @@ def _of_ranks(variables: Variables, filled: str) -> bool:
     return bool(names and re.search(rf"\$\{{?({names}|MASTER_PORT)\b", filled))
 
 
-def _keep(body: Body, name: str, text: str) -> None:
+def _keep(body: ScriptBody, name: str, text: str) -> None:
     """Export a literal: in [env], or as a set-up line where order matters."""
     if (
         name.endswith("PATH")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cordee.backends.slurm.sbatch.body import Body, read_body
+from cordee.backends.slurm.sbatch.body import ScriptBody, read_body
 from cordee.backends.slurm.sbatch.directives import read_directives
-from cordee.backends.slurm.sbatch.launch import Launch, command_of, dropped_options, read_launch
-from cordee.backends.slurm.sbatch.layout import Asked, exported, need_keys, read_layout, stop_keys, with_step
+from cordee.backends.slurm.sbatch.launch import ScriptLaunch, command_of, dropped_options, read_launch
+from cordee.backends.slurm.sbatch.layout import AskedLayout, exported, need_keys, read_layout, stop_keys, with_step
 from cordee.backends.slurm.sbatch.left import Left
 from cordee.backends.slurm.sbatch.options import last_values
 from cordee.backends.slurm.sbatch.shell import Command
@@ -126,7 +126,7 @@ def _refused(file: str, text: str, line: int, allowed: str) -> DocumentError:
     return fault_error(text, "bad-script", file=file, line=line, given=file, allowed=allowed, next=what)
 
 
-def _mpi(launch: Launch, left: list[Left]) -> str | None:
+def _mpi(launch: ScriptLaunch, left: list[Left]) -> str | None:
     """Return srun's kind of MPI for a program that srun starts; one that only a shell can name is left out."""
     if not launch.is_mpi or launch.mpi is None:
         return None
@@ -136,7 +136,7 @@ def _mpi(launch: Launch, left: list[Left]) -> str | None:
     return None
 
 
-def _environment(asked: Asked, launch: Launch | None, variables: Variables, left: list[Left]) -> str | None:
+def _environment(asked: AskedLayout, launch: ScriptLaunch | None, variables: Variables, left: list[Left]) -> str | None:
     """Return the EDF that srun, else sbatch, was told; one that only a shell can name is left out."""
     given = last_values([*asked.values.values(), *(launch.srun if launch else [])]).get("environment")
     if given is None or not given.value:
@@ -155,7 +155,7 @@ def _choose(launches: list[Command]) -> Command | None:
     return launches[max(ranked)[2]] if ranked else None
 
 
-def _used(body: Body, launch: Launch | None) -> list[str]:
+def _used(body: ScriptBody, launch: ScriptLaunch | None) -> list[str]:
     """Return the set-up lines, without variables that nothing refers to."""
     kept: list[str] = []
     behind = [*(launch.words if launch else []), *body.before]
@@ -166,7 +166,7 @@ def _used(body: Body, launch: Launch | None) -> list[str]:
     return kept
 
 
-def _unset(launch: Launch | None, setup: list[str]) -> list[Left]:
+def _unset(launch: ScriptLaunch | None, setup: list[str]) -> list[Left]:
     command = launch.source if launch else ""
     line = launch.line if launch else 1
     names = dict.fromkeys(match[1] for match in _UNSET.finditer("\n".join([*setup, command])))

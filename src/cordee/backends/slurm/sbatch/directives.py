@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cordee.backends.slurm.sbatch.left import Left
-from cordee.backends.slurm.sbatch.options import SBATCH_OPTIONS, Given, parse_options
+from cordee.backends.slurm.sbatch.options import SBATCH_OPTIONS, GivenOption, parse_options
 
 UNKNOWN = "not an option of sbatch itself; where a plug-in of the site has it, add it to [slurm] options"
 _MARK = "#SBATCH"
@@ -17,7 +17,7 @@ _SEPARATORS = (["hetjob"], ["packjob"])
 class Directives:
     """What the `#SBATCH` lines say: all options in order, and what sbatch or Cordée passes over."""
 
-    given: list[Given] = field(default_factory=list)
+    given: list[GivenOption] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
 
 

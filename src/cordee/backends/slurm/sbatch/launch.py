@@ -18,7 +18,7 @@ from cordee.backends.slurm.sbatch.options import (
     OF_THE_JOB,
     OF_THE_STEP,
     SRUN_OPTIONS,
-    Given,
+    GivenOption,
     last_values,
     long_form,
     option_table,
@@ -72,7 +72,7 @@ _LAUNCHERS = {
 
 
 @dataclass
-class Launch:
+class ScriptLaunch:
     """What starts the training.
 
     Attributes:
@@ -88,7 +88,7 @@ class Launch:
     line: int
     words: list[str]
     through: str = "shell"
-    srun: list[Given] = field(default_factory=list)
+    srun: list[GivenOption] = field(default_factory=list)
     ranks: str = ""
     all_ranks: str = ""
     is_mpi: bool = False
@@ -108,9 +108,9 @@ class Launch:
         return " ".join(self.words)
 
 
-def read_launch(command: Command, variables: Variables) -> Launch:
+def read_launch(command: Command, variables: Variables) -> ScriptLaunch:
     """Return how a command starts the training."""
-    launch = Launch(command.line, list(command.words))
+    launch = ScriptLaunch(command.line, list(command.words))
     if command.redirects:
         launch.leave(" ".join(command.redirects), "the ranks' output is kept in the run's folder: `cordee logs RUN`")
     arguments = [word for word in launch.words if word in ('"$@"', "$@", "$*")]
@@ -128,7 +128,7 @@ def read_launch(command: Command, variables: Variables) -> Launch:
     return launch
 
 
-def _peel(launch: Launch, variables: Variables) -> None:
+def _peel(launch: ScriptLaunch, variables: Variables) -> None:
     """Take off what stands around the program: variables, `time`, srun, mpirun, `bash -c`."""
     while launch.words:
         _own_variables(launch)
@@ -158,7 +158,7 @@ def _peel(launch: Launch, variables: Variables) -> None:
             return
 
 
-def _own_variables(launch: Launch) -> None:
+def _own_variables(launch: ScriptLaunch) -> None:
     """Take off the variables in front of the program: those that Cordée sets are listed, literal ones are kept in `env`."""
     while launch.words and (found := assignment(launch.words[0])):
         text = plain_text(found[2])
@@ -184,12 +184,12 @@ def _holds_options(words: list[str]) -> bool:
     return kind_of(parse_options(words[1:], SRUN_OPTIONS, 0)[1]) in ("launch", "script")
 
 
-def _unquoted(one: Given) -> Given:
+def _unquoted(one: GivenOption) -> GivenOption:
     value = None if one.value is None else (plain_text(one.value) or one.value)
-    return Given(one.option, value, one.text, one.line)
+    return GivenOption(one.option, value, one.text, one.line)
 
 
-def _mpirun(launch: Launch) -> None:
+def _mpirun(launch: ScriptLaunch) -> None:
     words = launch.words[1:]
     left = []
     while words and words[0].startswith("-"):
@@ -212,7 +212,7 @@ def _mpirun(launch: Launch) -> None:
     launch.words = words
 
 
-def _inner(launch: Launch, variables: Variables) -> None:
+def _inner(launch: ScriptLaunch, variables: Variables) -> None:
     """Read the script of `bash -c`: its one command in place of the shell where nothing else of it matters."""
     text = unquoted(launch.words[2])
     body = read_body(text, Variables(dict(variables.known), dict(variables.arrays), dict(variables.alias)), nodes=2)
@@ -227,7 +227,7 @@ def _inner(launch: Launch, variables: Variables) -> None:
         _keep_shell(launch, text, variables, body.variables)
 
 
-def _keep_shell(launch: Launch, text: str, outer: Variables, inner: Variables) -> None:
+def _keep_shell(launch: ScriptLaunch, text: str, outer: Variables, inner: Variables) -> None:
     """Keep a script of `bash -c` as it is, without the variables for which Cordée has a value of its own."""
     alias = dict(outer.alias)
     for command in read_commands(text):
@@ -265,7 +265,7 @@ def _is_own(word: str, inner: Variables) -> bool:
     )
 
 
-def _launcher(launch: Launch) -> None:
+def _launcher(launch: ScriptLaunch) -> None:
     """Take off torchrun and deepspeed; accelerate stays, one for each node."""
     for index, word in enumerate(launch.words):
         name = PurePath(word).name
@@ -298,7 +298,7 @@ def _torch_module(words: list[str]) -> str:
     return ""
 
 
-def _unwrap(launch: Launch, prefix: list[str], python: str, rest: list[str], launcher: str) -> None:
+def _unwrap(launch: ScriptLaunch, prefix: list[str], python: str, rest: list[str], launcher: str) -> None:
     table = _LAUNCHERS["deepspeed" if launcher == "deepspeed" else "torchrun"]
     given, program = parse_options(rest, table, launch.line)
     values = {name.replace("_", "-"): _unquoted(one).value for name, one in last_values(given).items()}
@@ -317,7 +317,7 @@ def _unwrap(launch: Launch, prefix: list[str], python: str, rest: list[str], lau
         launch.leave(launcher, _LOCAL_RANK)
 
 
-def command_of(launch: Launch, before: list[str]) -> str | list[str]:
+def command_of(launch: ScriptLaunch, before: list[str]) -> str | list[str]:
     """Return `run`: a text where no shell is needed, else a shell that becomes the program.
 
     Args:
@@ -334,7 +334,7 @@ def command_of(launch: Launch, before: list[str]) -> str | list[str]:
     return ["bash", "-c", " && ".join([*before, f'{exec_}{launch.source} "$@"']), "bash"]
 
 
-def dropped_options(launch: Launch, within: bool) -> list[str]:
+def dropped_options(launch: ScriptLaunch, within: bool) -> list[str]:
     """Return the options of srun that the whole job can have, and note the others that are not carried over, those of one
     kind together.
 

@@ -74,7 +74,7 @@ _RENAMED = {"tasks-per-node": "ntasks-per-node"}
 
 
 @dataclass(frozen=True)
-class Option:
+class SbatchOption:
     """One option: `takes` is "" (no value), "=" (a value) or "?" (a value only behind "=")."""
 
     name: str
@@ -84,10 +84,10 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenOption:
     """An option as it was given; `value` is None without one, `option` is None for a name that nobody knows."""
 
-    option: Option | None
+    option: SbatchOption | None
     value: str | None
     text: str
     line: int
@@ -97,13 +97,13 @@ class Given:
         return self.option.name if self.option else ""
 
 
-def option_table(fates: Mapping[str, str]) -> dict[str, Option]:
+def option_table(fates: Mapping[str, str]) -> dict[str, SbatchOption]:
     table = {}
     for fate, names in fates.items():
         for entry in names.split():
             name, _, short = entry.rstrip("=?").partition("/")
             takes = entry[len(entry.rstrip("=?")) :]
-            option = Option(_RENAMED.get(name, name), short, takes, fate)
+            option = SbatchOption(_RENAMED.get(name, name), short, takes, fate)
             table[name] = option
             if short:
                 table[short] = option
@@ -114,12 +114,14 @@ SBATCH_OPTIONS = option_table(_SBATCH)
 SRUN_OPTIONS = {**SBATCH_OPTIONS, **option_table(_SRUN)}
 
 
-def parse_options(words: Sequence[str], table: Mapping[str, Option], line: int) -> tuple[list[Given], list[str]]:
+def parse_options(
+    words: Sequence[str], table: Mapping[str, SbatchOption], line: int
+) -> tuple[list[GivenOption], list[str]]:
     """Return the options at the beginning of `words` as getopt_long reads them, and the words from the first other one.
 
     Long names may be shortened while they stay unique. An unknown option takes no value.
     """
-    given: list[Given] = []
+    given: list[GivenOption] = []
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] != "-":
         word = rest.pop(0)
@@ -132,42 +134,42 @@ def parse_options(words: Sequence[str], table: Mapping[str, Option], line: int) 
             if option is not None and option.takes == "=" and not equals and rest:
                 taken = rest.pop(0)
                 word += f" {taken}"
-            given.append(Given(option, taken, word, line))
+            given.append(GivenOption(option, taken, word, line))
         else:
             given += _bundle(word[1:], rest, table, line)
     return given, rest
 
 
-def _long(name: str, table: Mapping[str, Option]) -> Option | None:
+def _long(name: str, table: Mapping[str, SbatchOption]) -> SbatchOption | None:
     if name in table and len(name) > 1:
         return table[name]
     found = {option.name: option for known, option in table.items() if len(known) > 1 and known.startswith(name)}
     return next(iter(found.values())) if len(found) == 1 and name else None
 
 
-def _bundle(letters: str, rest: list[str], table: Mapping[str, Option], line: int) -> list[Given]:
+def _bundle(letters: str, rest: list[str], table: Mapping[str, SbatchOption], line: int) -> list[GivenOption]:
     """Return the options of one word such as `-lu` or `-N4`; a value may be the next of `rest`, which it is taken from."""
-    given: list[Given] = []
+    given: list[GivenOption] = []
     while letters:
         letter, letters = letters[0], letters[1:]
         option, value, text = table.get(letter), None, f"-{letter}"
         if option is None:
-            return [*given, Given(None, None, f"-{letter}{letters}", line)]
+            return [*given, GivenOption(None, None, f"-{letter}{letters}", line)]
         if option.takes and letters:
             value, letters, text = letters, "", f"-{letter}{letters}"
         elif option.takes == "=" and rest:
             value = rest.pop(0)
             text += f" {value}"
-        given.append(Given(option, value, text, line))
+        given.append(GivenOption(option, value, text, line))
     return given
 
 
-def last_values(given: Sequence[Given]) -> dict[str, Given]:
+def last_values(given: Sequence[GivenOption]) -> dict[str, GivenOption]:
     """Return the option that counts for each name: the last one."""
     return {one.name: one for one in given if one.option is not None}
 
 
-def long_form(one: Given) -> str:
+def long_form(one: GivenOption) -> str:
     """Return a known option as `--name=value`, in quotes where sbatch needs them."""
     if one.value is None:
         return f"--{one.name}"

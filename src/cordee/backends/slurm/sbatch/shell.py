@@ -28,7 +28,7 @@ _ENDS = (";", "&", "\n")
 
 
 @dataclass(frozen=True)
-class Token:
+class ShellToken:
     """A word with its quotes, an operator, a redirection with its target, or the end of a line ("\\n")."""
 
     kind: str
@@ -60,7 +60,7 @@ class Command:
 
 def read_commands(text: str) -> list[Command]:
     """Return the commands of a script at its outermost level, in order."""
-    tokens = [*_tokens(text), Token("op", "\n", text.count("\n") + 1, len(text), len(text))]
+    tokens = [*_tokens(text), ShellToken("op", "\n", text.count("\n") + 1, len(text), len(text))]
     commands: list[Command] = []
     position = 0
     while position < len(tokens):
@@ -93,7 +93,7 @@ def chains(commands: list[Command]) -> Iterator[list[Command]]:
         yield [*chain[:-1], replace(chain[-1], after="")]
 
 
-def _compound_end(tokens: list[Token], first: int) -> int | None:
+def _compound_end(tokens: list[ShellToken], first: int) -> int | None:
     """Return the index behind the compound command that begins at `first`; None for a simple one."""
     texts = [token.text for token in tokens[first : first + 3]]
     function = texts[0] == "function" or texts[1:3] == ["(", ")"]
@@ -123,7 +123,7 @@ def _compound_end(tokens: list[Token], first: int) -> int | None:
     return len(tokens) - 1
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def _tokens(text: str) -> Iterator[ShellToken]:
     position, line = 0, 1
     waiting: list[str] = []
     while position < len(text):
@@ -135,7 +135,7 @@ def _tokens(text: str) -> Iterator[Token]:
             position = _line_end(text, position)
         elif letter == "\n":
             position += 1
-            yield Token("op", "\n", line, start, position)
+            yield ShellToken("op", "\n", line, start, position)
             for mark in waiting:
                 position = _document_end(text, position, mark)
             waiting = []
@@ -145,13 +145,13 @@ def _tokens(text: str) -> Iterator[Token]:
             position = word_end(text, gap.end() if gap else position)
             if redirect.group().lstrip("0123456789") in ("<<", "<<-"):
                 waiting.append(re.sub(r"[\\'\"]", "", text[redirect.end() : position].strip()))
-            yield Token("redirect", text[start:position], line, start, position)
+            yield ShellToken("redirect", text[start:position], line, start, position)
         elif operator := _OPERATOR.match(text, position):
             position = operator.end()
-            yield Token("op", operator.group(), line, start, position)
+            yield ShellToken("op", operator.group(), line, start, position)
         else:
             position = word_end(text, position)
-            yield Token("word", text[start:position].replace("\\\n", ""), line, start, position)
+            yield ShellToken("word", text[start:position].replace("\\\n", ""), line, start, position)
         line += text.count("\n", start, position)
 
 

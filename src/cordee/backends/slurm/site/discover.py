@@ -33,7 +33,7 @@ _UNKNOWN = {
 
 
 @dataclass(frozen=True)
-class Draft:
+class ProfileDraft:
     """A drafted profile.
 
     Attributes:
@@ -89,7 +89,7 @@ class Draft:
             ) from error
 
 
-def discover(name: str | None = None, environ: Mapping[str, str] = os.environ) -> Draft:
+def discover(name: str | None = None, environ: Mapping[str, str] = os.environ) -> ProfileDraft:
     """Return a profile of the Slurm that answers here, asked anew.
 
     Args:
@@ -114,7 +114,7 @@ def discover(name: str | None = None, environ: Mapping[str, str] = os.environ) -
     found = ClusterProfile.model_validate(values)
     text = draft_text(found, facts, unenforced, [finding.text for finding in findings])
     profile = ClusterProfile.model_validate(tomllib.loads(text))
-    return Draft(chosen, text, profile, facts, findings, profile_folders(environ)[-1] / f"{chosen}.toml")
+    return ProfileDraft(chosen, text, profile, facts, findings, profile_folders(environ)[-1] / f"{chosen}.toml")
 
 
 def _facts(answers: Answers, config: dict[str, str], environ: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cordee.job.profile import ClusterProfile, NodeGroup, Partition
+from cordee.job.profile import ClusterProfile, NodeGroupTable, PartitionTable
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 _FAST = ("hsn", "ib", "ens", "bond", "en")
@@ -93,7 +93,7 @@ def _remarks(facts: dict[str, Any]) -> list[str]:
     return [f"# {name + ':':20} {value}" for name, value in rows if value]
 
 
-def _partition(name: str, partition: Partition, facts: dict[str, Any]) -> Iterator[str]:
+def _partition(name: str, partition: PartitionTable, facts: dict[str, Any]) -> Iterator[str]:
     yield f"[partitions.{_key(name)}]"
     total, up = partition.nodes, partition.up
     mode = facts["partition_preempt_modes"].get(name)
@@ -109,7 +109,7 @@ def _partition(name: str, partition: Partition, facts: dict[str, Any]) -> Iterat
         yield from _group(name, group)
 
 
-def _group(name: str, group: NodeGroup) -> Iterator[str]:
+def _group(name: str, group: NodeGroupTable) -> Iterator[str]:
     yield f"[[partitions.{_key(name)}.groups]]"
     yield from _values(group.model_dump(exclude_none=True, exclude={"up"}))
 

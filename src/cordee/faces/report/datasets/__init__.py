@@ -10,14 +10,14 @@ from typing import Any
 from cordee.core import registry
 from cordee.core.parts import load
 from cordee.faces.report.datasets import code
-from cordee.faces.report.datasets._model import DataSet, Field
+from cordee.faces.report.datasets._model import DataField, ReportDataSet
 from cordee.faces.report.datasets.sources import metric_sources
 from cordee.faces.report.datasets.words import EVENTS, EVERY_EVENT, TAKEN_OVER, WORDS, unit_of
 from cordee.telemetry.shown.kept_data import KeptData
 
 SCHEMA = "cordee.catalogue/1"
 
-__all__ = ["SCHEMA", "DataSet", "Field", "catalogue_document", "datasets"]
+__all__ = ["SCHEMA", "ReportDataSet", "DataField", "catalogue_document", "datasets"]
 
 
 def catalogue_document() -> dict[str, Any]:
@@ -26,7 +26,7 @@ def catalogue_document() -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def datasets() -> tuple[DataSet, ...]:
+def datasets() -> tuple[ReportDataSet, ...]:
     """Return every data set: what is measured, what happened, what was concluded from it; takes a second, once."""
     return (
         *_samples(),
@@ -41,13 +41,13 @@ def datasets() -> tuple[DataSet, ...]:
     )
 
 
-def _samples() -> list[DataSet]:
+def _samples() -> list[ReportDataSet]:
     from cordee.telemetry.node.catalogue import GROUPS
 
     about = {"gpu": "GPUs or their instances, by UUID", "node": "nodes, by name", "rank": "ranks, by global number"}
     sources = metric_sources()
     return [
-        DataSet(
+        ReportDataSet(
             f"samples/{group}",
             f"Samples of {about.get(group, group).partition(',')[0]}",
             "telemetry/",
@@ -56,7 +56,7 @@ def _samples() -> list[DataSet]:
             "One value for each device and sample, once a second unless the job says otherwise (a group of another interval"
             f" is called `{group}-0.1s`); a node lists those metrics that it can measure, facts say why others are missing.",
             tuple(
-                Field(metric.name, metric.unit, "float32", ", ".join(sources[metric.name]), metric.meaning)
+                DataField(metric.name, metric.unit, "float32", ", ".join(sources[metric.name]), metric.meaning)
                 for metric in metrics
             ),
         )
@@ -64,7 +64,7 @@ def _samples() -> list[DataSet]:
     ]
 
 
-def _facts() -> list[DataSet]:
+def _facts() -> list[ReportDataSet]:
     from cordee.control.agent import rank_layout as placing
     from cordee.control.agent.rank_facts import RankFacts
     from cordee.telemetry.node.record.sampler import NodeRecorder
@@ -76,7 +76,7 @@ def _facts() -> list[DataSet]:
         "rank": _keys_of([RankFacts.begin, NodeRecorder._rank_facts, placing._fact]),
     }
     return [
-        DataSet(
+        ReportDataSet(
             f"facts/{group}",
             f"Facts of {group}s",
             "telemetry/",
@@ -89,9 +89,9 @@ def _facts() -> list[DataSet]:
     ]
 
 
-def _logged() -> list[DataSet]:
+def _logged() -> list[ReportDataSet]:
     from cordee.runs.logframes import Frame
-    from cordee.telemetry.store.model import Event
+    from cordee.telemetry.store.model import LoggedEvent
 
     own = ", ".join(f"`{name}`" for name in code.own_events())
     words = {
@@ -100,7 +100,7 @@ def _logged() -> list[DataSet]:
         "values": "name to number; what was logged",
     }
     return [
-        DataSet(
+        ReportDataSet(
             "events",
             "What ranks log",
             "telemetry/",
@@ -108,9 +108,9 @@ def _logged() -> list[DataSet]:
             '`run.events()`, `run.series("loss")`, `run.to_pandas("events")`; `/api/runs/RUN/logged`',
             "What the training gave to `cordee.log`, or to a writer that Cordée listens to. Names are the training's own;"
             + (f" those of Cordée itself are {own}." if own else " those that begin with `cordee/` are Cordée's."),
-            tuple(_of_class(Event, "cordee.log", words)),
+            tuple(_of_class(LoggedEvent, "cordee.log", words)),
         ),
-        DataSet(
+        ReportDataSet(
             "logs",
             "What ranks print",
             "logs/<node>-<segment>.log",
@@ -134,19 +134,19 @@ def _logged() -> list[DataSet]:
     ]
 
 
-def _journal() -> list[DataSet]:
+def _journal() -> list[ReportDataSet]:
     rows = [
-        Field(name, unit_of(name, "str" if name == "time" else ""), "", "every line", words)
+        DataField(name, unit_of(name, "str" if name == "time" else ""), "", "every line", words)
         for name, words in EVERY_EVENT.items()
     ]
     for event, fields in code.journal_events().items():
-        rows.append(Field(event, "", "event", "", EVENTS[event]))
+        rows.append(DataField(event, "", "event", "", EVENTS[event]))
         rows += [
-            Field(f"{event}.{name}", unit_of(name), "", "", _words(name))
+            DataField(f"{event}.{name}", unit_of(name), "", "", _words(name))
             for name in dict.fromkeys([*fields, *TAKEN_OVER.get(event, ())])
         ]
     return [
-        DataSet(
+        ReportDataSet(
             "journal",
             "The journal",
             "journal/<writer>.jsonl",
@@ -158,7 +158,7 @@ def _journal() -> list[DataSet]:
     ]
 
 
-def _state() -> list[DataSet]:
+def _state() -> list[ReportDataSet]:
     from cordee.core.findings import Finding
     from cordee.faces.report.run_document import run_document
     from cordee.runs.state import NodeState, Phase, RankState, RunState, SegmentState
@@ -168,7 +168,7 @@ def _state() -> list[DataSet]:
     for above, of in parts.items():
         rows += [_below(above, field) for field in _of_class(of, "the journal")]
     return [
-        DataSet(
+        ReportDataSet(
             "state",
             "A run's state",
             "journal/",
@@ -177,7 +177,7 @@ def _state() -> list[DataSet]:
             "Where a run is now, and how it came there; nodes and ranks are those of the newest segment and attempt.",
             tuple(rows),
         ),
-        DataSet(
+        ReportDataSet(
             "run",
             "The run document",
             "what commands print",
@@ -192,7 +192,7 @@ def _state() -> list[DataSet]:
                 )
             ),
         ),
-        DataSet(
+        ReportDataSet(
             "findings",
             "Findings",
             "journal/, documents of commands",
@@ -204,18 +204,18 @@ def _state() -> list[DataSet]:
     ]
 
 
-def _of_systems() -> list[DataSet]:
+def _of_systems() -> list[ReportDataSet]:
     return [_kept(one) for system in registry.all_systems() if system.data_sets for one in load(system.data_sets)()]
 
 
-def _kept(one: KeptData) -> DataSet:
+def _kept(one: KeptData) -> ReportDataSet:
     said = {name: words for of in one.said for name, words in code.docstring_fields(of).items()}
     rows = {field.name: field for field in _of_class(one.parts[""], one.source)} if "" in one.parts else {}
     rows |= {field.name: field for field in _named(_keys_of(one.documents), said, one.source)}
     for above, of in one.parts.items():
         for field in _of_class(of, one.sources.get(above, one.source)):
             rows.setdefault(above + field.name, _below(above, field))
-    return DataSet(one.name, one.title, one.where, one.form, one.read, one.meaning, tuple(rows.values()))
+    return ReportDataSet(one.name, one.title, one.where, one.form, one.read, one.meaning, tuple(rows.values()))
 
 
 def _view_documents() -> list[Callable[..., Any]]:
@@ -223,14 +223,14 @@ def _view_documents() -> list[Callable[..., Any]]:
     return [load(system.views).document for system in registry.all_systems() if system.views]
 
 
-def _report() -> list[DataSet]:
+def _report() -> list[ReportDataSet]:
     from cordee.faces.report.document import report_document
 
     sections = [
         kind.key for system in registry.all_systems() if system.report for kind in load(system.report) if kind.key
     ]
     return [
-        DataSet(
+        ReportDataSet(
             "report",
             "The report",
             "report/report.json",
@@ -242,7 +242,7 @@ def _report() -> list[DataSet]:
     ]
 
 
-def _views() -> list[DataSet]:
+def _views() -> list[ReportDataSet]:
     from cordee.telemetry.store.views import Bands, Heat, Lines
 
     about = {
@@ -251,7 +251,7 @@ def _views() -> list[DataSet]:
         "lines": (Lines, "A metric of a few devices over time."),
     }
     return [
-        DataSet(
+        ReportDataSet(
             f"views/{name}",
             f"Views: {name}",
             "what is computed from samples",
@@ -264,14 +264,14 @@ def _views() -> list[DataSet]:
     ]
 
 
-def _files() -> list[DataSet]:
+def _files() -> list[ReportDataSet]:
     from cordee.job.plan.model import Plan
     from cordee.telemetry.node.recording import RecordedRank, Recorder
 
     recorders = _of_class(Recorder, "the sampler")
     recorders += [_below("ranks[].", field) for field in _of_class(RecordedRank, "the sampler")]
     return [
-        DataSet(
+        ReportDataSet(
             "plan",
             "The plan",
             "plan.json",
@@ -280,7 +280,7 @@ def _files() -> list[DataSet]:
             "What is run, where and with what: the only thing that the back end and the node side read.",
             tuple(_of_class(Plan, "the job document, the cluster's profile")),
         ),
-        DataSet(
+        ReportDataSet(
             "recorders",
             "Recorders of a recording",
             "recorders/<n>.json",
@@ -296,20 +296,20 @@ def _keys_of(functions: Sequence[Callable[..., Any]]) -> list[str]:
     return list(dict.fromkeys(key for function in functions for key in code.document_keys(function)))
 
 
-def _named(keys: Iterable[str], said: dict[str, str] | None = None, source: str = "") -> list[Field]:
+def _named(keys: Iterable[str], said: dict[str, str] | None = None, source: str = "") -> list[DataField]:
     """Return fields of which the code tells the names alone."""
-    return [Field(key, unit_of(key), "", source, (said or {}).get(key) or _words(key)) for key in keys]
+    return [DataField(key, unit_of(key), "", source, (said or {}).get(key) or _words(key)) for key in keys]
 
 
-def _of_class(of: type, source: str, words: dict[str, str] | None = None) -> list[Field]:
+def _of_class(of: type, source: str, words: dict[str, str] | None = None) -> list[DataField]:
     return [
-        Field(name, unit_of(name, kind), kind, source, said or (words or {}).get(name) or _words(name))
+        DataField(name, unit_of(name, kind), kind, source, said or (words or {}).get(name) or _words(name))
         for name, (kind, said) in code.class_fields(of).items()
     ]
 
 
-def _below(above: str, field: Field) -> Field:
-    return Field(above + field.name, field.unit, field.kind, field.source, field.meaning)
+def _below(above: str, field: DataField) -> DataField:
+    return DataField(above + field.name, field.unit, field.kind, field.source, field.meaning)
 
 
 def _words(name: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Field:
+class DataField:
     """One field of a data set.
 
     Attributes:
@@ -25,7 +25,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class DataSet:
+class ReportDataSet:
     """One data set.
 
     Attributes:
@@ -44,4 +44,4 @@ class DataSet:
     form: str
     read: str
     meaning: str
-    fields: tuple[Field, ...]
+    fields: tuple[DataField, ...]

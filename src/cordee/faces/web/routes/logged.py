@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from cordee.core.errors import CordeeError, UsageError
-from cordee.faces.web.answers import Format, document_answer, run_document_answer, table_answer
+from cordee.faces.web.answers import AnswerFormat, document_answer, run_document_answer, table_answer
 from cordee.faces.web.logged import curve, list_logged
-from cordee.faces.web.models import Comparison, Logged, LoggedView
+from cordee.faces.web.models import LoggedModel, LoggedView, RunComparison
 from cordee.faces.web.openapi import TABLE
 from cordee.faces.web.server import server_of
 from cordee.faces.web.settings import differences
-from cordee.faces.web.tables import Table
+from cordee.faces.web.tables import NumberTable
 
 router = APIRouter(prefix="/api", tags=["logged"])
 
@@ -22,7 +22,7 @@ By = Annotated[Literal["step", "time"], Query(description="What x is.")]
 Points = Annotated[int, Query(ge=1, le=20_000, description="At most so many points.")]
 
 
-@router.get("/runs/{run}/logged", response_model=Logged)
+@router.get("/runs/{run}/logged", response_model=LoggedModel)
 def logged(request: Request, run: str) -> Response:
     """Return the names under which ranks logged something, with how many ranks and steps and the newest value."""
     reading = server_of(request).shelf.reading(run)
@@ -42,20 +42,20 @@ def logged_curve(
     by: By = "step",
     rank: Annotated[int | None, Query(ge=0, le=(1 << 31) - 1, description="Only this rank.")] = None,
     points: Points = 2000,
-    format: Annotated[Format | None, Query(description="frame, json or arrow.")] = None,
+    format: Annotated[AnswerFormat | None, Query(description="frame, json or arrow.")] = None,
 ) -> Response:
     """Return a logged metric over steps or time: mean, least and greatest over ranks, and how many logged it."""
     reading = server_of(request).shelf.reading(run)
 
-    def make() -> Table:
+    def make() -> NumberTable:
         with reading.run() as opened:
             columns = curve(opened, name, by=by, rank=rank, points=points)
-        return Table(columns, {"name": name, "by": by, "rank": rank})
+        return NumberTable(columns, {"name": name, "by": by, "rank": rank})
 
     return table_answer(request, reading, format, make)
 
 
-@router.get("/compare", response_model=Comparison)
+@router.get("/compare", response_model=RunComparison)
 def compare(
     request: Request,
     runs: Annotated[str, Query(max_length=5000, description="Ids, separated by commas.", examples=["a,b"])],

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from cordee.core.errors import UsageError
 from cordee.core.web.parameters import Start, Stop
-from cordee.faces.web.answers import Format, run_document_answer, table_answer
+from cordee.faces.web.answers import AnswerFormat, run_document_answer, table_answer
 from cordee.faces.web.devices import describe_devices
 from cordee.faces.web.models import BandsView, Devices, Groups, HeatView, LinesView
 from cordee.faces.web.openapi import TABLE
 from cordee.faces.web.server import server_of
-from cordee.faces.web.tables import Table
+from cordee.faces.web.tables import NumberTable
 from cordee.telemetry.node.catalogue import METRICS
 from cordee.telemetry.store import views
 from cordee.telemetry.store.reader import Run
@@ -27,7 +27,9 @@ GroupName = Annotated[str, Query(max_length=200, description="A group: gpu, node
 MetricName = Annotated[str, Query(max_length=500, description="A metric of it.", examples=["memory_rss_bytes"])]
 Columns = Annotated[int, Query(ge=1, le=4000, description="At most so many columns.")]
 Points = Annotated[int, Query(ge=1, le=5000, description="At most so many points.")]
-Form = Annotated[Format | None, Query(description="frame, json or arrow; default: by the header Accept, else json.")]
+Form = Annotated[
+    AnswerFormat | None, Query(description="frame, json or arrow; default: by the header Accept, else json.")
+]
 Statistic = Annotated[Literal["mean", "min", "max", "count"], Query(description="Of the samples in a cell.")]
 
 
@@ -73,7 +75,7 @@ def heat(
     """Return one metric of all devices over time: `values` f32 [row, column], NaN where nothing was measured."""
     reading = server_of(request).shelf.reading(run)
 
-    def make() -> Table:
+    def make() -> NumberTable:
         with reading.run() as opened:
             return _table(views.heat(opened, group, metric, start, stop, columns, rows, statistic), ("times", "values"))
 
@@ -95,7 +97,7 @@ def bands(
     reading = server_of(request).shelf.reading(run)
     names = ("times", "count", "mean", "min", "p5", "p25", "p50", "p75", "p95", "max")
 
-    def make() -> Table:
+    def make() -> NumberTable:
         with reading.run() as opened:
             return _table(views.bands(opened, group, metric, start, stop, points), names)
 
@@ -120,7 +122,7 @@ def lines(
         raise UsageError("lines are of a few devices", given=len(wanted), allowed=f"1 to {_MOST_DEVICES}")
     reading = server_of(request).shelf.reading(run)
 
-    def make() -> Table:
+    def make() -> NumberTable:
         with reading.run() as opened:
             return _table(
                 views.lines(opened, group, metric, wanted, start, stop, points), ("times", "mean", "low", "high")
@@ -129,7 +131,7 @@ def lines(
     return table_answer(request, reading, format, make)
 
 
-def _table(seen: Any, arrays: tuple[str, ...]) -> Table:
+def _table(seen: Any, arrays: tuple[str, ...]) -> NumberTable:
     """Return a view as a table: these of its attributes as arrays, the others as facts.
 
     Raises:
@@ -141,7 +143,7 @@ def _table(seen: Any, arrays: tuple[str, ...]) -> Table:
             "this view is too large", given=f"{size} values", allowed=_MOST_VALUES, next="ask for fewer rows or columns"
         )
     facts = {field.name: getattr(seen, field.name) for field in fields(seen) if field.name not in arrays}
-    return Table({name: getattr(seen, name) for name in arrays}, facts)
+    return NumberTable({name: getattr(seen, name) for name in arrays}, facts)
 
 
 def _described(name: str, about: dict[str, Any]) -> dict[str, Any]:

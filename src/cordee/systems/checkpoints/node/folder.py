@@ -31,7 +31,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 @dataclass
-class Known:
+class KnownCheckpoints:
     """What earlier looks at a checkpoint folder have found, so that what is unchanged is not looked into again.
 
     Attributes:
@@ -78,7 +78,7 @@ def newest_complete(
     ignore: Optional[Mapping[str, int]] = None,
     problems: Optional[list[str]] = None,
     accept: Optional[Callable[[Checkpoint], bool]] = None,
-    known: Optional[Known] = None,
+    known: Optional[KnownCheckpoints] = None,
     *,
     thorough: bool = True,
 ) -> Optional[Checkpoint]:
@@ -90,7 +90,7 @@ def newest_complete(
         thorough: look at the size of each file, one question a file; otherwise a list of names is enough, unless it was
             looked into thoroughly before and not whole.
     """
-    known = known or Known()
+    known = known or KnownCheckpoints()
     known.operations = 0
     for found in _newest_first(path, pattern, problems, known):
         if (ignore and ignore.get(found.name) == found.mtime_ns) or (accept is not None and not accept(found)):
@@ -168,11 +168,13 @@ def candidates(
     problems: Optional[list[str]] = None,
 ) -> list[Checkpoint]:
     """Return what `find_checkpoints` would look into, in its order: entries by name, whole or not."""
-    found = list(_newest_first(path, pattern, problems, Known()))
+    found = list(_newest_first(path, pattern, problems, KnownCheckpoints()))
     return [one for one in reversed(found) if not ignore or ignore.get(one.name) != one.mtime_ns]
 
 
-def _newest_first(path: Path, pattern: str, problems: Optional[list[str]], known: Known) -> Iterator[Checkpoint]:
+def _newest_first(
+    path: Path, pattern: str, problems: Optional[list[str]], known: KnownCheckpoints
+) -> Iterator[Checkpoint]:
     """Yield what matches, the newest first; what is not asked for costs nothing but its name in a listing."""
     root = os.path.abspath(path)
     last_part = pattern.rstrip("/").rpartition("/")[2]
@@ -193,7 +195,9 @@ def _newest_first(path: Path, pattern: str, problems: Optional[list[str]], known
         yield from sorted(there, key=attrgetter("mtime_ns"), reverse=True)
 
 
-def _matches(root: str, parts: list[str], below: str, problems: Optional[list[str]], known: Known) -> Iterator[str]:
+def _matches(
+    root: str, parts: list[str], below: str, problems: Optional[list[str]], known: KnownCheckpoints
+) -> Iterator[str]:
     """Yield the names below `root` that match the pattern's parts."""
     if not parts:
         return
@@ -239,9 +243,9 @@ def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def _is_complete(
-    found: Checkpoint, problems: Optional[list[str]], known: Optional[Known] = None, *, thorough: bool = True
+    found: Checkpoint, problems: Optional[list[str]], known: Optional[KnownCheckpoints] = None, *, thorough: bool = True
 ) -> bool:
-    known = known or Known()
+    known = known or KnownCheckpoints()
     known.operations += 1
     try:
         is_folder = os.path.isdir(found.path)
@@ -253,7 +257,7 @@ def _is_complete(
     return reason is None
 
 
-def _folder_fault(path: str, known: Known, *, thorough: bool) -> Optional[str]:
+def _folder_fault(path: str, known: KnownCheckpoints, *, thorough: bool) -> Optional[str]:
     """Return why a folder is no complete checkpoint, or None."""
     names = frozenset(os.listdir(path))
     known.operations += 2  # the listing, and what is read of it
@@ -278,7 +282,7 @@ def _folder_fault(path: str, known: Known, *, thorough: bool) -> Optional[str]:
     return None
 
 
-def _file_fault(path: str, known: Known) -> Optional[str]:
+def _file_fault(path: str, known: KnownCheckpoints) -> Optional[str]:
     """Return why a file is no complete checkpoint, or None; formats that tell their length are looked at."""
     known.operations += 2
     status = os.stat(path)

@@ -19,7 +19,7 @@ from cordee.runs.checkpoint import BEAT_S, Checkpoint, CheckpointFinder
 from cordee.runs.folder import write_atomically
 from cordee.runs.plan import Checkpoints
 from cordee.systems.checkpoints.node.folder import (
-    Known,
+    KnownCheckpoints,
     Path,
     candidates,
     checkpoint_at,
@@ -99,7 +99,7 @@ class RunCheckpoints(CheckpointFinder):
         self._silent_s = BEAT_S + orphan_s + kill_s + _MARGIN_S
         self._file = os.path.join(owners_folder(self._path), f"{run}.json")
         self._spare = os.path.join(control, "checkpoint-owner.json")
-        self._known = Known()
+        self._known = KnownCheckpoints()
         self._asked = 0
         self._owners: dict[str, tuple[int, Optional[str]]] = {}
         self._training = False

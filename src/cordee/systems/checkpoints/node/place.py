@@ -15,7 +15,7 @@ from cordee.systems.checkpoints.node.folder import MANIFEST, find_checkpoints, r
 _OLD = ".old"
 
 
-class Place:
+class CheckpointPlace:
     """The folder as the training of this process sees it: that of a run (CORDEE_RUN_ID), or one outside a run.
 
     Of a training's ranks the first alone changes anything there.

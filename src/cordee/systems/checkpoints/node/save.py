@@ -19,7 +19,7 @@ from cordee.core.errors import CheckpointError
 from cordee.runs.checkpoint import Checkpoint
 from cordee.systems.checkpoints.node import random_state, reading, timing
 from cordee.systems.checkpoints.node.folder import MANIFEST, SCHEMA, read_manifest
-from cordee.systems.checkpoints.node.place import Place
+from cordee.systems.checkpoints.node.place import CheckpointPlace
 from cordee.systems.checkpoints.node.sums import crc32_of, verify, written_sums
 
 Path = Union[str, "os.PathLike[str]"]
@@ -76,7 +76,7 @@ class Checkpointer:
         self._folder, self._keep = folder, keep
         self._every_s, self._every_steps = every_s, every_steps
         self._saved_at = time.monotonic()
-        self._place = Place(folder)
+        self._place = CheckpointPlace(folder)
 
     def newest(self) -> Optional[Checkpoint]:
         """Return the checkpoint that `restore` would load, None when there is none."""

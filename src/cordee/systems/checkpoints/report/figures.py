@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cordee.core.draw.charts import Across, Line, line_chart
+from cordee.core.draw.charts import Across, ChartLine, line_chart
 from cordee.systems.checkpoints.pace.words import save_text
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def storage_charts(view: StorageView, started_at: float | None) -> list[tuple[st
     curves = [(name[0].upper() + name[1:] if " per " in name else name, times, values, "number"), *_writes(view)]
     charts = []
     for title, at, values, kind in curves:
-        line = Line(title, [first, *(at - origin).tolist()], [float("nan"), *values.tolist()])
+        line = ChartLine(title, [first, *(at - origin).tolist()], [float("nan"), *values.tolist()])
         svg = line_chart(
             f"{title}; checkpoint writes shaded",
             [line],

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from cordee.core.findings import Finding
 from cordee.core.units import format_size
-from cordee.systems.data.bench.pieces import Pieces
-from cordee.systems.data.bench.requests import Metadata, Requests
-from cordee.systems.data.bench.rounds import State
+from cordee.systems.data.bench.pieces import SampleSpans
+from cordee.systems.data.bench.requests import Metadata, SampleRequests
+from cordee.systems.data.bench.rounds import CacheState
 from cordee.systems.data.bench.settings import Settings
 from cordee.systems.data.node.read.limits import file_system
 
@@ -28,10 +28,10 @@ _LONG_FIRST_S = 10.0
 
 def advise(
     settings: Settings,
-    state: State,
-    requests: Requests,
+    state: CacheState,
+    requests: SampleRequests,
     metadata: Metadata,
-    pieces: Pieces | None,
+    pieces: SampleSpans | None,
     warm_samples_per_s: float | None = None,
     without_workers: float | None = None,
 ) -> list[Finding]:
@@ -73,7 +73,7 @@ def recommended_bytes(path: str) -> int:
     return RECOMMENDED_SHARED_BYTES if is_shared(path) and "://" not in path else RECOMMENDED_LOCAL_BYTES
 
 
-def _need(settings: Settings, state: State) -> Iterator[Finding]:
+def _need(settings: Settings, state: CacheState) -> Iterator[Finding]:
     need = settings.need_samples_per_s
     if need is None:
         return
@@ -87,7 +87,7 @@ def _need(settings: Settings, state: State) -> Iterator[Finding]:
         yield Finding(text, "info" if ratio >= 1.5 else "warn", "data.need", evidence=evidence)
 
 
-def _metadata(settings: Settings, metadata: Metadata, pieces: Pieces | None) -> Iterator[Finding]:
+def _metadata(settings: Settings, metadata: Metadata, pieces: SampleSpans | None) -> Iterator[Finding]:
     each = metadata.per_sample
     if each is None or each < 1:
         return
@@ -104,7 +104,7 @@ def _metadata(settings: Settings, metadata: Metadata, pieces: Pieces | None) -> 
     )
 
 
-def _requests(settings: Settings, requests: Requests, pieces: Pieces | None) -> Iterator[Finding]:
+def _requests(settings: Settings, requests: SampleRequests, pieces: SampleSpans | None) -> Iterator[Finding]:
     size, wanted = requests.mean_bytes, recommended_bytes(settings.target)
     if size is None or size >= wanted:
         return
@@ -123,7 +123,7 @@ def _requests(settings: Settings, requests: Requests, pieces: Pieces | None) -> 
     )
 
 
-def _larger(settings: Settings, pieces: Pieces | None, shared: bool) -> str:
+def _larger(settings: Settings, pieces: SampleSpans | None, shared: bool) -> str:
     """Return how requests become larger."""
     if "://" in settings.target and not settings.function:
         return "copy the data set to the job's own storage before it is read for many epochs"
@@ -142,7 +142,7 @@ def _larger(settings: Settings, pieces: Pieces | None, shared: bool) -> str:
     return "fewer threads or workers and a longer read-ahead merge requests; on a local disk this is seldom worth it"
 
 
-def _processor(settings: Settings, state: State) -> Iterator[Finding]:
+def _processor(settings: Settings, state: CacheState) -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0))
     low = state.share_of_limit is None or state.share_of_limit < _LOW_SHARE
     if not low or state.cores < 0.8 * min(cores, max(1, state.processes - 1)):
@@ -171,7 +171,7 @@ def _workers(settings: Settings, warm_samples_per_s: float | None, without: floa
     )
 
 
-def _first_batch(state: State) -> Iterator[Finding]:
+def _first_batch(state: CacheState) -> Iterator[Finding]:
     if state.first_batch_s > _LONG_FIRST_S:
         yield Finding(
             f"the first batch took {state.first_batch_s:.0f} s: every restart pays for it",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cordee.systems.data.bench.pieces import Pieces
+from cordee.systems.data.bench.pieces import SampleSpans
 
 _DIRECT_BLOCK = 8 << 20
 _DIRECT_MOST_BYTES = 1 << 30
@@ -30,7 +30,7 @@ class Read(NamedTuple):
     cpu_s: float
 
 
-def read_bare(pieces: Pieces, samples: np.ndarray, most_s: float = 600.0) -> Read:
+def read_bare(pieces: SampleSpans, samples: np.ndarray, most_s: float = 600.0) -> Read:
     """Read the bytes of samples in the given order, one `pread` each; files of one sample are opened and closed for it.
 
     Args:
@@ -58,7 +58,7 @@ def read_bare(pieces: Pieces, samples: np.ndarray, most_s: float = 600.0) -> Rea
     return Read(done, int(pieces.payload[samples[:done]].sum()), seconds, _cpu_s() - cpu_s)
 
 
-def _read_files(pieces: Pieces, samples: np.ndarray, most_s: float) -> Read:
+def _read_files(pieces: SampleSpans, samples: np.ndarray, most_s: float) -> Read:
     paths = [pieces.files[at] for at in pieces.file[samples].tolist()]
     spans = pieces.span[samples].tolist()
     done, cpu_s, began = 0, _cpu_s(), time.perf_counter()
@@ -74,7 +74,7 @@ def _read_files(pieces: Pieces, samples: np.ndarray, most_s: float) -> Read:
 
 
 @contextlib.contextmanager
-def _opened(pieces: Pieces, samples: np.ndarray) -> Iterator[np.ndarray]:
+def _opened(pieces: SampleSpans, samples: np.ndarray) -> Iterator[np.ndarray]:
     """Open the files that samples lie in; gives int64[files] of descriptors."""
     found = np.full(len(pieces.files), -1, np.int64)
     try:
@@ -86,7 +86,7 @@ def _opened(pieces: Pieces, samples: np.ndarray) -> Iterator[np.ndarray]:
             os.close(fd)
 
 
-def fitting(pieces: Pieces, order: np.ndarray, most_bytes: int) -> np.ndarray:
+def fitting(pieces: SampleSpans, order: np.ndarray, most_bytes: int) -> np.ndarray:
     """Return the beginning of an order that holds at most so many bytes, at least one sample.
 
     What it touches of packed files must be open at once: the process's own limit of files is respected.
@@ -118,7 +118,7 @@ def drop(files: Sequence[str], *, written: bool = False) -> None:
             os.close(fd)
 
 
-def cached_share(pieces: Pieces, samples: np.ndarray) -> float | None:
+def cached_share(pieces: SampleSpans, samples: np.ndarray) -> float | None:
     """Return the share (0-1) of probed bytes that lie in the page cache; None where the file system does not tell.
 
     A read that must not wait (RWF_NOWAIT) fails where the byte is not there.

@@ -53,14 +53,14 @@ def main() -> None:
         sys.exit(1)
 
 
-def make_loader(request: dict[str, Any]) -> Loader:
+def make_loader(request: dict[str, Any]) -> MeasuredLoader:
     """Return the loader that a request describes: `function` of the user's, or Cordée's own for `target`."""
     if request.get("function"):
-        return Loader(_foreign(request), request["batch"])
+        return MeasuredLoader(_foreign(request), request["batch"])
     return _Own(request)
 
 
-class Loader:
+class MeasuredLoader:
     """Iterates over batches and measures.
 
     Args:
@@ -130,7 +130,7 @@ class Loader:
         return None
 
 
-class _Own(Loader):
+class _Own(MeasuredLoader):
     """Cordée's own loader, from the beginning of an epoch each time."""
 
     def __init__(self, request: dict[str, Any]) -> None:

@@ -17,10 +17,10 @@ from cordee.core.units import utc_text
 from cordee.machine.memory import MemorySource
 from cordee.systems.data.bench import bare
 from cordee.systems.data.bench.advice import advise, is_shared
-from cordee.systems.data.bench.pieces import Pieces, find_pieces
+from cordee.systems.data.bench.pieces import SampleSpans, find_pieces
 from cordee.systems.data.bench.remote import LoaderProcess
-from cordee.systems.data.bench.requests import Metadata, Requests, look
-from cordee.systems.data.bench.rounds import State, can_be_cold, play_rounds, sample_rate
+from cordee.systems.data.bench.requests import Metadata, SampleRequests, look
+from cordee.systems.data.bench.rounds import CacheState, can_be_cold, play_rounds, sample_rate
 from cordee.systems.data.bench.settings import Settings
 from cordee.systems.data.node.read.limits import file_system, write_limits
 from cordee.systems.data.node.read.locating import located
@@ -33,7 +33,7 @@ _MOST_BYTES = 4 << 30
 
 
 @dataclass(frozen=True)
-class Result:
+class BenchResult:
     """A measurement.
 
     Attributes:
@@ -48,19 +48,19 @@ class Result:
     host: str
     measured: float
     main: str
-    states: dict[str, State]
-    requests: Requests
+    states: dict[str, CacheState]
+    requests: SampleRequests
     metadata: Metadata
     copy_bytes_per_s: float
     without_workers: float | None
-    pieces: Pieces | None
+    pieces: SampleSpans | None
     ready_s: float
     notes: tuple[str, ...]
     findings: tuple[Finding, ...]
     kept: str | None
 
     @property
-    def state(self) -> State:
+    def state(self) -> CacheState:
         """The main one."""
         return self.states[self.main]
 
@@ -105,7 +105,7 @@ class Result:
         return None if need is None else self.state.samples_per_s >= need
 
 
-def measure(settings: Settings, *, keep: bool = True) -> Result:
+def measure(settings: Settings, *, keep: bool = True) -> BenchResult:
     """Measure a loader alone, and what storage gives in the same run.
 
     Args:
@@ -142,7 +142,7 @@ def measure(settings: Settings, *, keep: bool = True) -> Result:
     found = advise(settings, states[main], requests, metadata, pieces, warm, without)
     identity = loader.identity or (pieces.identity if pieces else "")
     kept = _keep(identity, store or os.path.realpath(settings.target), states, measured) if keep else None
-    return Result(
+    return BenchResult(
         settings=settings,
         host=socket.gethostname(),
         measured=measured,
@@ -171,7 +171,7 @@ def _store(settings: Settings) -> str:
     return ""
 
 
-def _as_read(pieces: Pieces | None, loader: LoaderProcess) -> Pieces | None:
+def _as_read(pieces: SampleSpans | None, loader: LoaderProcess) -> SampleSpans | None:
     """Return the pieces as Cordée's loader takes them: its name for the data set; files that belong together are one sample."""
     if pieces is None or loader.identity is None or not loader.size:
         return pieces
@@ -179,13 +179,13 @@ def _as_read(pieces: Pieces | None, loader: LoaderProcess) -> Pieces | None:
     return replace(pieces, identity=loader.identity, per_sample=grouped)
 
 
-def _places(settings: Settings, pieces: Pieces | None) -> list[str]:
+def _places(settings: Settings, pieces: SampleSpans | None) -> list[str]:
     """Return where the data set's files lie: shards may lie apart from their index."""
     shards = {os.path.dirname(path) for path in pieces.files} if pieces and pieces.kind == "packed" else set()
     return [settings.target, *sorted(shards)]
 
 
-def _order(pieces: Pieces, settings: Settings) -> np.ndarray:
+def _order(pieces: SampleSpans, settings: Settings) -> np.ndarray:
     at = np.arange(pieces.samples, dtype=np.int64)
     return np.asarray(shuffled(at, pieces.samples, settings.seed, 0)) if settings.shuffle else at
 
@@ -195,7 +195,7 @@ def _available_bytes() -> int:
     return reading.available_bytes if reading is not None else _MOST_BYTES
 
 
-def _states(settings: Settings, pieces: Pieces | None, chosen: np.ndarray, notes: list[str]) -> list[str]:
+def _states(settings: Settings, pieces: SampleSpans | None, chosen: np.ndarray, notes: list[str]) -> list[str]:
     """Return the states to measure: cold last, as it empties the cache."""
     if pieces is None:
         if settings.cache != "auto":
@@ -216,7 +216,7 @@ def _states(settings: Settings, pieces: Pieces | None, chosen: np.ndarray, notes
     return ["warm"]
 
 
-def _main(states: dict[str, State], pieces: Pieces | None, available: int) -> str:
+def _main(states: dict[str, CacheState], pieces: SampleSpans | None, available: int) -> str:
     if len(states) == 1 or pieces is None:
         return next(iter(states))
     return "warm" if pieces.whole and pieces.bytes <= available // 2 else "cold"
@@ -232,7 +232,7 @@ def _without_workers(settings: Settings, samples: int) -> float | None:
     return sample_rate(played)
 
 
-def _keep(identity: str, place: str, states: dict[str, State], measured: float) -> str | None:
+def _keep(identity: str, place: str, states: dict[str, CacheState], measured: float) -> str | None:
     """Keep the limits; a folder that cannot be written costs nothing but the comparison."""
     limits = {name: state.limit_bytes_per_s for name, state in states.items() if state.limit_bytes_per_s}
     if not identity or not limits:
@@ -242,7 +242,7 @@ def _keep(identity: str, place: str, states: dict[str, State], measured: float) 
     return None
 
 
-def _described(pieces: Pieces) -> dict[str, Any]:
+def _described(pieces: SampleSpans) -> dict[str, Any]:
     return {
         "kind": pieces.kind,
         "identity": pieces.identity,

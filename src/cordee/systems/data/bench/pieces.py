@@ -12,7 +12,7 @@ import numpy as np
 from cordee.core.errors import DataError
 from cordee.systems.data.node.read.token_index import TokenIndex, find_token_set
 from cordee.systems.data.node.read.token_store import open_token_index
-from cordee.systems.data.node.shards.index import INDEX_NAME, Index, open_index
+from cordee.systems.data.node.shards.index import INDEX_NAME, ShardIndex, open_index
 
 # More files than this are not listed: a sample of them says as much.
 MOST_FILES = 200_000
@@ -20,7 +20,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Pieces:
+class SampleSpans:
     """One span of bytes for each sample.
 
     Attributes:
@@ -56,7 +56,7 @@ class Pieces:
         return int(self.payload.sum())
 
 
-def find_pieces(path: str, fields: Sequence[str] = (), length: int = 0) -> Pieces:
+def find_pieces(path: str, fields: Sequence[str] = (), length: int = 0) -> SampleSpans:
     """Return the pieces of what lies at a path: a packed data set, a token set, a folder of files, or one large file.
 
     Args:
@@ -73,13 +73,13 @@ def find_pieces(path: str, fields: Sequence[str] = (), length: int = 0) -> Piece
     return _checked(_blocks(path) if os.path.isfile(path) else _folder(path))
 
 
-def _checked(pieces: Pieces) -> Pieces:
+def _checked(pieces: SampleSpans) -> SampleSpans:
     if not pieces.samples or not pieces.bytes:
         raise DataError("the data set is empty: there is nothing to measure", given=pieces.path)
     return pieces
 
 
-def _packed(index: Index, fields: Sequence[str]) -> Pieces:
+def _packed(index: ShardIndex, fields: Sequence[str]) -> SampleSpans:
     unknown = [field for field in fields if field not in index.fields]
     if unknown:
         raise DataError("the data set has no such field", given=", ".join(unknown), allowed=list(index.fields))
@@ -90,7 +90,7 @@ def _packed(index: Index, fields: Sequence[str]) -> Pieces:
     begin = np.where(there, offset, np.iinfo(np.int64).max).min(axis=1, initial=np.iinfo(np.int64).max)
     end = np.where(there, offset + length, 0).max(axis=1, initial=0)
     begin = np.minimum(begin, end)
-    return Pieces(
+    return SampleSpans(
         path=index.path,
         kind="packed",
         identity=index.id,
@@ -102,7 +102,7 @@ def _packed(index: Index, fields: Sequence[str]) -> Pieces:
     )
 
 
-def _folder(path: str) -> Pieces:
+def _folder(path: str) -> SampleSpans:
     if not os.path.isdir(path):
         raise DataError(
             "there is no data set", given=path, allowed="a packed data set, a folder of files, or one large file"
@@ -118,7 +118,7 @@ def _folder(path: str) -> Pieces:
         sizes.append(entry.stat(follow_symlinks=False).st_size)
     span = np.array(sizes, np.int64)
     at = np.arange(len(files))
-    return Pieces(path, "files", _identity(path), files, at, np.zeros(len(files), np.int64), span, span, whole)
+    return SampleSpans(path, "files", _identity(path), files, at, np.zeros(len(files), np.int64), span, span, whole)
 
 
 def _walk(path: str) -> Iterator[os.DirEntry[str]]:
@@ -135,21 +135,21 @@ def _walk(path: str) -> Iterator[os.DirEntry[str]]:
         yield from (entry for entry in entries if entry.is_file(follow_symlinks=False))
 
 
-def _tokens(index: TokenIndex, length: int) -> Pieces:
+def _tokens(index: TokenIndex, length: int) -> SampleSpans:
     if not length:
         return _blocks(index.bin_path)
     count = max(0, index.tokens - 1) // length
     offset = np.arange(count, dtype=np.int64) * length * index.item_bytes
     span = np.full(count, (length + 1) * index.item_bytes, np.int64)
     at = np.zeros(count, np.int64)
-    return Pieces(index.path, "tokens", _identity(index.path), [index.bin_path], at, offset, span, span)
+    return SampleSpans(index.path, "tokens", _identity(index.path), [index.bin_path], at, offset, span, span)
 
 
-def _blocks(path: str) -> Pieces:
+def _blocks(path: str) -> SampleSpans:
     size = Path(path).stat().st_size
     offset = np.arange(0, size, _BLOCK_BYTES, dtype=np.int64)
     span = np.minimum(_BLOCK_BYTES, size - offset)
-    return Pieces(path, "blocks", _identity(path), [path], np.zeros(len(offset), np.int64), offset, span, span)
+    return SampleSpans(path, "blocks", _identity(path), [path], np.zeros(len(offset), np.int64), offset, span, span)
 
 
 def _identity(path: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from cordee.core.errors import DataError
 from cordee.systems.data.bench.darshan import preload, read_log
 from cordee.systems.data.bench.remote import LoaderProcess
-from cordee.systems.data.bench.rounds import State
+from cordee.systems.data.bench.rounds import CacheState
 from cordee.systems.data.bench.settings import Settings
 from cordee.systems.data.bench.trace import front, read_trace
 
@@ -21,7 +21,7 @@ _START_S = 600.0
 
 
 @dataclass(frozen=True)
-class Requests:
+class SampleRequests:
     """Requests that read samples.
 
     Attributes:
@@ -53,7 +53,7 @@ class Metadata:
     calls: dict[str, int]
 
 
-def look(settings: Settings, state: State, places: Sequence[str]) -> tuple[Requests, Metadata]:
+def look(settings: Settings, state: CacheState, places: Sequence[str]) -> tuple[SampleRequests, Metadata]:
     """Return what a loader asks of storage, from the best source that there is.
 
     Args:
@@ -68,7 +68,7 @@ def look(settings: Settings, state: State, places: Sequence[str]) -> tuple[Reque
     return _own(state) or requests or _averages(state), metadata or _opens(state, why)
 
 
-def _traced(settings: Settings, places: Sequence[str]) -> tuple[Requests | None, Metadata | None, str]:
+def _traced(settings: Settings, places: Sequence[str]) -> tuple[SampleRequests | None, Metadata | None, str]:
     """Run the loader shortly under strace; return what it showed, or why there is nothing."""
     with tempfile.TemporaryDirectory(prefix="cordee-bench-") as folder:
         output = Path(folder) / "calls"
@@ -87,14 +87,14 @@ def _traced(settings: Settings, places: Sequence[str]) -> tuple[Requests | None,
     if found.sizes:
         sizes = Counter(1 << max(0, size - 1).bit_length() for size in found.sizes)
         mean = sum(found.sizes) / len(found.sizes)
-        return Requests(source, len(found.sizes) / samples, mean, dict(sorted(sizes.items()))), metadata, ""
+        return SampleRequests(source, len(found.sizes) / samples, mean, dict(sorted(sizes.items()))), metadata, ""
     if found.mapped:
         told = "the files are mapped into memory: strace sees no requests"
-        return Requests(told, None, None, None), metadata, ""
+        return SampleRequests(told, None, None, None), metadata, ""
     return None, metadata, ""
 
 
-def _counted(settings: Settings, places: Sequence[str], why: str) -> tuple[Requests | None, Metadata | None, str]:
+def _counted(settings: Settings, places: Sequence[str], why: str) -> tuple[SampleRequests | None, Metadata | None, str]:
     """Run the loader shortly under Darshan; return what it counted, or why there is nothing."""
     with tempfile.TemporaryDirectory(prefix="cordee-bench-") as folder:
         output = Path(folder) / "loader.darshan"
@@ -113,7 +113,7 @@ def _counted(settings: Settings, places: Sequence[str], why: str) -> tuple[Reque
     if not found.reads:
         return None, metadata, ""
     sizes = dict(sorted(found.histogram.items(), key=lambda one: one[0] or float("inf")))
-    return Requests(source, found.reads / samples, found.bytes / found.reads, sizes), metadata, ""
+    return SampleRequests(source, found.reads / samples, found.bytes / found.reads, sizes), metadata, ""
 
 
 def _short_run(settings: Settings, command: Sequence[str], variables: dict[str, str] | None = None) -> int:
@@ -123,23 +123,23 @@ def _short_run(settings: Settings, command: Sequence[str], variables: dict[str, 
     return int(sum(played["samples"]))
 
 
-def _own(state: State) -> Requests | None:
+def _own(state: CacheState) -> SampleRequests | None:
     counts = state.counts
     if counts is None or not counts["requests"]:
         return None
     histogram = {1 << power: number for power, number in enumerate(counts["sizes"]) if number}
     each = counts["requests"] / state.samples
-    return Requests("counted by Cordée's reader", each, counts["bytes"] / counts["requests"], histogram)
+    return SampleRequests("counted by Cordée's reader", each, counts["bytes"] / counts["requests"], histogram)
 
 
-def _averages(state: State) -> Requests:
+def _averages(state: CacheState) -> SampleRequests:
     if state.bytes_per_read is None:
-        return Requests("not known: neither strace nor /proc/PID/io tells", None, None, None)
+        return SampleRequests("not known: neither strace nor /proc/PID/io tells", None, None, None)
     told = "/proc: averages over all reading of the processes, pipes between workers included"
-    return Requests(told, state.reads_per_sample, state.bytes_per_read, None)
+    return SampleRequests(told, state.reads_per_sample, state.bytes_per_read, None)
 
 
-def _opens(state: State, why: str) -> Metadata:
+def _opens(state: CacheState, why: str) -> Metadata:
     if state.counts is None:
         return Metadata(f"not known: {why}", None, {})
     opens = state.counts["opens"]

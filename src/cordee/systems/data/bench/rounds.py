@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cordee.systems.data.bench import bare
-from cordee.systems.data.bench.pieces import Pieces
+from cordee.systems.data.bench.pieces import SampleSpans
 from cordee.systems.data.bench.remote import LoaderProcess
 from cordee.systems.data.bench.settings import Settings
 from cordee.systems.data.bench.store import store_rate
@@ -20,7 +20,7 @@ _WARMING = 10
 
 
 @dataclass(frozen=True)
-class State:
+class CacheState:
     """What rounds in one state of the page cache have shown; rates are medians over rounds.
 
     Attributes:
@@ -62,8 +62,13 @@ class State:
 
 
 def play_rounds(
-    loader: LoaderProcess, settings: Settings, cache: str, pieces: Pieces | None, chosen: np.ndarray, store: str = ""
-) -> State:
+    loader: LoaderProcess,
+    settings: Settings,
+    cache: str,
+    pieces: SampleSpans | None,
+    chosen: np.ndarray,
+    store: str = "",
+) -> CacheState:
     """Play pairs of rounds in one state, the loader and the bare loop in turns first.
 
     Args:
@@ -100,14 +105,14 @@ def play_rounds(
     return _state(cache, played, bares, [rate for rate in directs if rate], pieces, chosen, cached)
 
 
-def _as_pieces(round_: dict[str, Any], pieces: Pieces, chosen: np.ndarray) -> int:
+def _as_pieces(round_: dict[str, Any], pieces: SampleSpans, chosen: np.ndarray) -> int:
     """Return how many pieces hold as much as a round gave."""
     if pieces.kind != "blocks":
         return int(sum(round_["samples"]) * pieces.per_sample)
     return max(1, int(sum(round_["bytes"]) / pieces.span[chosen].mean()))
 
 
-def can_be_cold(pieces: Pieces, chosen: np.ndarray) -> bool:
+def can_be_cold(pieces: SampleSpans, chosen: np.ndarray) -> bool:
     """Return whether the kernel forgets these files when asked: not in memory file systems, nor while others map them."""
     files = [pieces.files[at] for at in np.unique(pieces.file[chosen]).tolist()]
     for written in (False, True):
@@ -123,10 +128,10 @@ def _state(
     played: list[dict[str, Any]],
     bares: list[bare.Read],
     directs: list[float],
-    pieces: Pieces | None,
+    pieces: SampleSpans | None,
     chosen: np.ndarray,
     cached: float | None,
-) -> State:
+) -> CacheState:
     samples = sum(sum(round_["samples"]) for round_ in played)
     seconds = sum(sum(round_["waits_s"]) for round_ in played)
     rates = [_rate(round_, "samples") for round_ in played]
@@ -147,7 +152,7 @@ def _state(
     reads, read_bytes, device = (_total(used[key]) for key in ("reads", "read_bytes", "device_bytes"))
     cpu_s = sum(used["cpu_s"])
     later = [wait for round_ in played for wait in _later(round_)]
-    return State(
+    return CacheState(
         cache=cache,
         rounds=len(played),
         samples=samples,

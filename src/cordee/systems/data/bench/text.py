@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from cordee.core.units import format_duration, format_size
-from cordee.systems.data.bench.measure import Result
-from cordee.systems.data.bench.rounds import State
+from cordee.systems.data.bench.measure import BenchResult
+from cordee.systems.data.bench.rounds import CacheState
 
 _BAR = 40
 
 
-def render(result: Result) -> str:
+def render(result: BenchResult) -> str:
     """Return the lines of a measurement: rates beside the limit, latency, cost, requests, advice."""
     lines = [_title(result), ""]
     for name in sorted(result.states, key=lambda name: name != result.main):
@@ -29,7 +29,7 @@ def render(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _title(result: Result) -> str:
+def _title(result: BenchResult) -> str:
     settings, pieces = result.settings, result.pieces
     loader = settings.function or "cordee.dataset"
     held = (
@@ -40,7 +40,7 @@ def _title(result: Result) -> str:
     return f"{loader} on {settings.target}{held}"
 
 
-def _state(state: State, *, main: bool) -> list[str]:
+def _state(state: CacheState, *, main: bool) -> list[str]:
     where = {"warm": "from the page cache", "cold": "from storage", "remote": "from the object store"}[state.cache]
     rate = f"{state.samples_per_s:.0f} samples/s"
     if state.bytes_per_s is not None:
@@ -60,7 +60,7 @@ def _state(state: State, *, main: bool) -> list[str]:
     return lines
 
 
-def _limit(state: State) -> str:
+def _limit(state: CacheState) -> str:
     if state.limit_bytes_per_s is None:
         return "not measured"
     parts = []
@@ -72,7 +72,7 @@ def _limit(state: State) -> str:
     return f"{format_size(state.limit_bytes_per_s)}/s ({', '.join(parts)})"
 
 
-def _requests(result: Result) -> list[str]:
+def _requests(result: BenchResult) -> list[str]:
     requests, metadata = result.requests, result.metadata
     mean = "" if requests.mean_bytes is None else f"{format_size(requests.mean_bytes)} on average, "
     each = "" if requests.per_sample is None else f"{requests.per_sample:.2f} a sample "

@@ -30,7 +30,7 @@ _UNFINISHED = "<unfinished ...>"
 
 
 @dataclass
-class Trace:
+class SystemCalls:
     """What a loader asked of the system between the markers.
 
     Attributes:
@@ -54,14 +54,14 @@ def front(output: Path) -> list[str] | None:
     return [found, "-f", "-y", "-qq", "-s", "1", *only, "-o", str(output)]
 
 
-def read_trace(lines: Iterable[str], places: Sequence[str]) -> Trace:
+def read_trace(lines: Iterable[str], places: Sequence[str]) -> SystemCalls:
     """Return what strace wrote between two markers.
 
     Args:
         lines: of its output, in the order of time.
         places: paths of the data set: calls for other files (code, pipes between workers) are not counted.
     """
-    found, inside = Trace(), False
+    found, inside = SystemCalls(), False
     roots = {form for place in places for form in (os.path.realpath(place), os.path.abspath(place))}
     about = re.compile('[<"](?:' + "|".join(re.escape(root) for root in sorted(roots)) + ')[/>"]')
     begun: dict[str, tuple[str, str]] = {}
@@ -92,7 +92,7 @@ def _whole(line: str, begun: dict[str, tuple[str, str]]) -> tuple[str, str] | No
     return call["name"], call["rest"]
 
 
-def _count(found: Trace, name: str, rest: str, about: re.Pattern[str]) -> None:
+def _count(found: SystemCalls, name: str, rest: str, about: re.Pattern[str]) -> None:
     """Count one call if it is about the data set."""
     if "RWF_NOWAIT" in rest:  # asks whether something is in memory, and storage nothing
         return

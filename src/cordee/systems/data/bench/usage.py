@@ -9,7 +9,7 @@ from typing import NamedTuple
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-class Usage(NamedTuple):
+class TreeUsage(NamedTuple):
     """Totals of a tree of processes; `None` where the kernel does not say.
 
     Attributes:
@@ -25,13 +25,13 @@ class Usage(NamedTuple):
     device_bytes: int | None
     processes: int
 
-    def since(self, before: Usage) -> Usage:
+    def since(self, before: TreeUsage) -> TreeUsage:
         """Return what was used after `before`."""
 
         def less(now: int | None, then: int | None) -> int | None:
             return None if now is None or then is None else max(0, now - then)
 
-        return Usage(
+        return TreeUsage(
             self.cpu_s - before.cpu_s,
             less(self.reads, before.reads),
             less(self.read_bytes, before.read_bytes),
@@ -40,7 +40,7 @@ class Usage(NamedTuple):
         )
 
 
-def usage_of(pid: int, proc: Path = Path("/proc")) -> Usage:
+def usage_of(pid: int, proc: Path = Path("/proc")) -> TreeUsage:
     """Return the totals of a process and its descendants."""
     ticks, reads, read_bytes, device_bytes, seen = 0, 0, 0, 0, 0
     told = True
@@ -61,8 +61,8 @@ def usage_of(pid: int, proc: Path = Path("/proc")) -> Usage:
             told = False
     cpu_s = ticks / _TICKS_PER_S
     if not told:
-        return Usage(cpu_s, None, None, None, seen)
-    return Usage(cpu_s, reads, read_bytes, device_bytes, seen)
+        return TreeUsage(cpu_s, None, None, None, seen)
+    return TreeUsage(cpu_s, reads, read_bytes, device_bytes, seen)
 
 
 def _tree(pid: int, proc: Path) -> list[int]:

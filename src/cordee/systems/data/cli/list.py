@@ -10,7 +10,7 @@ from cordee.core.terminal.output import print_json
 from cordee.job.terminal.options import cluster_name, json_option
 
 if TYPE_CHECKING:
-    from cordee.systems.data.shared import Found
+    from cordee.systems.data.shared import SharedDataSet
 
 
 @click.command()
@@ -41,7 +41,7 @@ def command(cluster: str | None, as_json: bool) -> None:
                 click.echo(f"{'':20} {label}{text}")
 
 
-def _held(one: Found) -> str:
+def _held(one: SharedDataSet) -> str:
     from cordee.core.units import format_size
 
     parts = [one.kind]
@@ -52,7 +52,7 @@ def _held(one: Found) -> str:
     return ", ".join(parts)
 
 
-def _right(one: Found) -> str:
+def _right(one: SharedDataSet) -> str:
     """Return what stands between this user and the data set; nothing where it can be read."""
     if one.readable or one.readable is None:
         return ""

@@ -14,7 +14,7 @@ from cordee.job.terminal.options import json_option
 from cordee.systems.data.cli.named import catalogue_option, place_of
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Packed, Plan
+    from cordee.systems.data.pack._base import PackPlan, PackResult
 
 SCHEMA = "cordee.systems.data.pack/1"
 _MOST_WORKERS = 4
@@ -95,13 +95,13 @@ def command(source: str, to: str | None, target: str, cluster: str | None, as_js
     if to is None:
         raise UsageError("where to pack to is missing", next="add --to PLACE")
     from cordee.systems.data.cli.telling import progress
-    from cordee.systems.data.pack._base import Options
+    from cordee.systems.data.pack._base import PackOptions
     from cordee.systems.data.pack.packing import pack, plan_of
 
     origin_options = {key: given[key] for key in ("follow", "files_column", "label_column")}
     names = {key: given[key] for key in ("split", "labels", "shuffle", "include", "exclude")}
     plan = plan_of(source, **names, origin_options={**origin_options, "work": to, "as_files": target == "squashfs"})
-    options = Options(
+    options = PackOptions(
         shard_bytes=_shard_bytes(given["shard_size"]),
         workers=_workers(given["workers"]),
         skip_unreadable=given["skip_unreadable"],
@@ -135,7 +135,7 @@ def _shard_bytes(given: str) -> int:
     return size
 
 
-def _document(source: str, target: str, plan: Plan, packed: Packed) -> dict[str, Any]:
+def _document(source: str, target: str, plan: PackPlan, packed: PackResult) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "source": source,
@@ -157,7 +157,7 @@ def _document(source: str, target: str, plan: Plan, packed: Packed) -> dict[str,
     }
 
 
-def _show(plan: Plan, packed: Packed) -> None:
+def _show(plan: PackPlan, packed: PackResult) -> None:
     from cordee.core.units import format_duration, format_size, utc_text
 
     rate = f", {format_size(packed.bytes / packed.seconds)}/s" if packed.seconds and not packed.resumed_shards else ""

@@ -44,7 +44,7 @@ class RankLoad:
 
 
 @dataclass(frozen=True)
-class Limit:
+class StorageLimit:
     """What storage can give: bytes per second, for each host or for all together; `source` says who says so."""
 
     bytes_per_s: float
@@ -72,7 +72,7 @@ class Load:
     epoch: int | None
     position: int | None
     requests: list[tuple[int, int]]
-    limit: Limit | None
+    limit: StorageLimit | None
     hosts: int
     told: list[Told] = field(repr=False, default_factory=list)
 
@@ -179,13 +179,13 @@ def make_load(
     )
 
 
-def _limit(told: Sequence[float], planned: Mapping[str, object] | None) -> Limit | None:
+def _limit(told: Sequence[float], planned: Mapping[str, object] | None) -> StorageLimit | None:
     if told:
-        return Limit(float(np.median(told)), True, MEASURED)
+        return StorageLimit(float(np.median(told)), True, MEASURED)
     for key, each_host in (("node_bandwidth_bytes_per_s", True), ("bandwidth_bytes_per_s", False)):
         declared = planned.get(key) if planned else None
         if isinstance(declared, (int, float)) and declared > 0:
-            return Limit(float(declared), each_host, DECLARED)
+            return StorageLimit(float(declared), each_host, DECLARED)
     return None
 
 

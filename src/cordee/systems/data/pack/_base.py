@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from cordee.systems.data.node.shards.entries import Entry, Listing, Sample
+from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 
 # Bytes at once where something is read or written in pieces.
 CHUNK_BYTES = 4 << 20
 
 
-class Origin(ABC):
+class SampleOrigin(ABC):
     """Where samples come from: a folder, an archive, a table, objects of a store.
 
     `listing` is called once, before anything else. `chunks` is called by several workers at once: by threads of this process
@@ -44,7 +44,7 @@ class Origin(ABC):
             DataError: the origin cannot be listed, with the path and the reason.
         """
 
-    def chunks(self, entry: Entry) -> Iterator[bytes]:
+    def chunks(self, entry: PackedEntry) -> Iterator[bytes]:
         """Yield the bytes of an entry without a path, some megabytes at a time.
 
         Raises:
@@ -66,16 +66,16 @@ class Origin(ABC):
 class Unreadable(Exception):
     """An entry that cannot be packed: it cannot be read, or changes while it is read. Caught by whoever packs."""
 
-    def __init__(self, entry: Entry, reason: str) -> None:
+    def __init__(self, entry: PackedEntry, reason: str) -> None:
         super().__init__(reason)
         self.entry = entry
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[Unreadable], tuple[Entry, str]]:
+    def __reduce__(self) -> tuple[type[Unreadable], tuple[PackedEntry, str]]:
         return type(self), (self.entry, self.reason)
 
 
-class Plan:
+class PackPlan:
     """Samples in the order in which they are packed, and what a target must know of their origin.
 
     Attributes:
@@ -88,7 +88,7 @@ class Plan:
         fingerprint: changes when the origin, the order or the names do.
     """
 
-    def __init__(self, origin: Origin, listing: Listing, samples: list[Sample], classes: Sequence[str]) -> None:
+    def __init__(self, origin: SampleOrigin, listing: Listing, samples: list[Sample], classes: Sequence[str]) -> None:
         self.origin = origin
         self.name = origin.name
         self.classes = tuple(classes)
@@ -123,7 +123,7 @@ class Plan:
         """Yield samples `start` to `stop` (not included)."""
         return islice(self._samples, start, stop)
 
-    def path_of(self, entry: Entry) -> bytes | None:
+    def path_of(self, entry: PackedEntry) -> bytes | None:
         """Return the local file that holds an entry's bytes, at `entry.offset`; None: ask `origin.chunks`."""
         if entry.path is not None:
             return entry.path
@@ -131,7 +131,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Options:
+class PackOptions:
     """How to pack, whatever the target.
 
     Attributes:
@@ -156,7 +156,7 @@ class Options:
 
 
 @dataclass
-class Packed:
+class PackResult:
     """What was made: for the report and `--json`.
 
     Attributes:
@@ -185,7 +185,7 @@ class Target(ABC):
     """What a plan is written to. Nothing under its final name is ever incomplete, whenever the process is killed."""
 
     @abstractmethod
-    def pack(self, plan: Plan, to: str, options: Options, tell: Tell) -> Packed:
+    def pack(self, plan: PackPlan, to: str, options: PackOptions, tell: Tell) -> PackResult:
         """Write all samples of the plan, in its order; goes on where an earlier call with the same plan ended.
 
         Raises:
@@ -194,7 +194,7 @@ class Target(ABC):
         """
 
 
-class Place(ABC):
+class PackTarget(ABC):
     """Where whole files of a data set go: a folder, or a store. Called by several workers at once.
 
     Attributes:

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import UsageError
 from cordee.systems.data.node.shards.index import INDEX_NAME
-from cordee.systems.data.pack._base import Packed, Place
+from cordee.systems.data.pack._base import PackResult, PackTarget
 from cordee.systems.data.pack.indexes import open_index_at, read_beside
-from cordee.systems.data.pack.state import State, differences, write_whole
+from cordee.systems.data.pack.state import PackState, differences, write_whole
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 RECORD = "packed.json"
 _SCHEMA = "cordee.packed/1"
 ANEW = "--restart throws it away and packs anew"
 
 
-def keep_record(about: dict[str, Any], state: State, place: Place) -> None:
+def keep_record(about: dict[str, Any], state: PackState, place: PackTarget) -> None:
     """Put what the data set is made of where its index will be."""
     record = state.folder / RECORD
     write_whole(record, written_record(about))
     place.take(str(record), RECORD)
 
 
-def finished(plan: Plan, to: str, about: dict[str, Any], sizes: dict[str, int]) -> Packed:
+def finished(plan: PackPlan, to: str, about: dict[str, Any], sizes: dict[str, int]) -> PackResult:
     """Return what lies at `to`, where that is what packing the plan would make.
 
     Args:
@@ -49,7 +49,7 @@ def finished(plan: Plan, to: str, about: dict[str, Any], sizes: dict[str, int]) 
                 allowed=f"{shard.bytes} bytes",
                 next=f"copy the shard there again, or {ANEW}",
             )
-    return Packed(
+    return PackResult(
         path=to,
         index=f"{to.rstrip('/')}/{INDEX_NAME}",
         shards=len(index.shards),

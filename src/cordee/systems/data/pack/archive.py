@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from cordee.core.errors import CorruptDataError, DataError
-from cordee.systems.data.node.shards.entries import Entry, Listing
+from cordee.systems.data.node.shards.entries import Listing, PackedEntry
 from cordee.systems.data.node.shards.members import Damaged, members
-from cordee.systems.data.pack._base import CHUNK_BYTES, Origin
+from cordee.systems.data.pack._base import CHUNK_BYTES, SampleOrigin
 from cordee.systems.data.pack.places import work_folder
 from cordee.systems.data.pack.shard_file import open_shard
 from cordee.systems.data.pack.writing import writing_to
@@ -31,7 +31,7 @@ _REPLACED = "replaced by a later member of the same name"
 _UNSAFE = "leads out of the archive"
 
 
-class _Archive(Origin):
+class _Archive(SampleOrigin):
     """What all archives share: one file, which must stay as it is."""
 
     def __init__(self, path: str) -> None:
@@ -59,7 +59,7 @@ class _Archive(Origin):
             next="get it again, or unpack what can be read by hand",
         )
 
-    def _listing(self, found: dict[bytes, Entry], left_out: dict[str, list[str]], folders: set[bytes]) -> Listing:
+    def _listing(self, found: dict[bytes, PackedEntry], left_out: dict[str, list[str]], folders: set[bytes]) -> Listing:
         """Return the listing of members by name; folders that hold nothing are kept."""
         for name in found:
             while name:
@@ -86,7 +86,7 @@ class TarOrigin(_Archive):
             CorruptDataError: the archive is damaged or cut off.
         """
         path = self._plain()
-        found: dict[bytes, Entry] = {}
+        found: dict[bytes, PackedEntry] = {}
         left_out: dict[str, list[str]] = {}
         folders: set[bytes] = set()
         shard = open_shard(path)
@@ -109,7 +109,7 @@ class TarOrigin(_Archive):
                         continue
                     if name in found:
                         left_out.setdefault(_REPLACED, []).append(_text(name))
-                    found[name] = Entry(name, member.length, os.fsencode(path), member.offset)
+                    found[name] = PackedEntry(name, member.length, os.fsencode(path), member.offset)
         except Damaged as fault:
             raise self._damaged(str(fault)) from None
         finally:
@@ -166,7 +166,7 @@ class ZipOrigin(_Archive):
         Raises:
             CorruptDataError: the archive is damaged. DataError: it is encrypted.
         """
-        found: dict[bytes, Entry] = {}
+        found: dict[bytes, PackedEntry] = {}
         left_out: dict[str, list[str]] = {}
         folders: set[bytes] = set()
         try:
@@ -188,11 +188,11 @@ class ZipOrigin(_Archive):
             else:
                 if name in found:
                     left_out.setdefault(_REPLACED, []).append(_text(name))
-                found[name] = Entry(name, info.file_size, None, number)
+                found[name] = PackedEntry(name, info.file_size, None, number)
         folders.discard(b"")
         return self._listing(found, left_out, folders)
 
-    def chunks(self, entry: Entry) -> Iterator[bytes]:
+    def chunks(self, entry: PackedEntry) -> Iterator[bytes]:
         """Yield a member's bytes; zip's own check sum is compared at its end."""
         archive = self._archive()
         try:
@@ -255,7 +255,7 @@ def _decompressed(path: str) -> Any:
             return igzip.open(path)
 
 
-def open_origin(address: str, options: dict[str, Any]) -> Origin:
+def open_origin(address: str, options: dict[str, Any]) -> SampleOrigin:
     """Return the origin of an archive; option `work`: where the result goes, beside which a compressed tar is spooled."""
     if address.lower().endswith(".zip"):
         return ZipOrigin(address)

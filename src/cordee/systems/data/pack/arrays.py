@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.shards.entries import Entry, Listing, Sample
+from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 from cordee.systems.data.node.shards.grouping import in_order
-from cordee.systems.data.pack._base import Origin
+from cordee.systems.data.pack._base import SampleOrigin
 from cordee.systems.data.pack.array_files import LABELS, ArrayFile, open_arrays
 from cordee.systems.data.pack.rows import fields_of
 
@@ -19,7 +19,7 @@ from cordee.systems.data.pack.rows import fields_of
 _BLOCK_BYTES = 32 << 20
 
 
-class ArraysOrigin(Origin):
+class ArraysOrigin(SampleOrigin):
     """Each row of each array is an entry `GROUP/ROW.ARRAY.npy`; an array of integers called `label` is the class.
 
     Attributes:
@@ -72,14 +72,14 @@ class ArraysOrigin(Origin):
             for row in range(self.file.samples):
                 key = f"{prefix}{row:0{digits}}"
                 entries = tuple(
-                    Entry(f"{key}.{field}".encode(), size, offset=number * self.file.samples + row)
+                    PackedEntry(f"{key}.{field}".encode(), size, offset=number * self.file.samples + row)
                     for field, size, number in members
                 )
                 rows.append(Sample(key.encode(), None if values is None else values[row], called, entries, False))
         listing.samples = in_order(rows)
         return listing
 
-    def chunks(self, entry: Entry) -> Iterator[bytes]:
+    def chunks(self, entry: PackedEntry) -> Iterator[bytes]:
         number, row = divmod(entry.offset, self.file.samples)
         _, array, head = self._fields[number]
         kept = getattr(self._local, "blocks", None)
@@ -123,6 +123,6 @@ def _npy_head(shape: tuple[int, ...], dtype: Any) -> bytes:
     return head.getvalue()
 
 
-def open_origin(address: str, options: dict[str, Any]) -> Origin:
+def open_origin(address: str, options: dict[str, Any]) -> SampleOrigin:
     """Return the origin of a file of arrays."""
     return ArraysOrigin(address)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy
 
 
-class Columns:
+class ShardColumns:
     """The samples of one shard in their order: call `field` for each field of a sample, then `sample`."""
 
     def __init__(self) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from cordee.core.errors import DataError, UsageError
-from cordee.systems.data.node.shards.entries import Entry, Listing, Sample
+from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 from cordee.systems.data.node.shards.folder import UNREADABLE
 from cordee.systems.data.node.shards.grouping import in_order
 from cordee.systems.data.node.shards.naming import by_folder, choose_split, key_and_field
-from cordee.systems.data.pack._base import Origin
+from cordee.systems.data.pack._base import SampleOrigin
 from cordee.systems.data.pack.rows import numbered
 
 _PATHS = (
@@ -32,7 +32,7 @@ _PATHS = (
 _LABELS = ("label", "class", "category", "target")
 
 
-class TableOrigin(Origin):
+class TableOrigin(SampleOrigin):
     """Rows of a table: a column of paths (below the table's folder, or absolute), a column of classes, the rest as JSON.
 
     Rows that name one file are a sample each: `KEY`, `KEY~2`, `KEY~3`.
@@ -61,7 +61,7 @@ class TableOrigin(Origin):
         files = self._column(columns, self._files, _PATHS, "paths", needed=True)
         label = self._column(columns, self._label, _LABELS, "classes", needed=bool(self._label))
         rest = [column for column in columns if column not in (files, label)]
-        listed: list[tuple[Entry, dict[str, str]]] = []
+        listed: list[tuple[PackedEntry, dict[str, str]]] = []
         for number, row in rows:
             if not row.get(files):
                 raise DataError(
@@ -79,7 +79,7 @@ class TableOrigin(Origin):
             if rest:
                 text = json.dumps({column: row[column] for column in rest}, ensure_ascii=False).encode()
                 fields.append("json" if field != "json" else "row.json")
-                entries.append(Entry(b"%b.%b" % (key, fields[-1].encode()), len(text), None, len(self._more)))
+                entries.append(PackedEntry(b"%b.%b" % (key, fields[-1].encode()), len(text), None, len(self._more)))
                 self._more.append(text)
             renamed = entry.name.lower() != key.lower() + b"." + os.fsencode(field)
             of_class = numbers.get(row[label]) if label is not None else None
@@ -91,11 +91,11 @@ class TableOrigin(Origin):
         found.fingerprint = digest.hexdigest()
         return found
 
-    def chunks(self, entry: Entry) -> Iterator[bytes]:
+    def chunks(self, entry: PackedEntry) -> Iterator[bytes]:
         """Yield what the table itself says of a row."""
         yield self._more[entry.offset]
 
-    def _entry(self, given: str, found: Listing) -> Entry | None:
+    def _entry(self, given: str, found: Listing) -> PackedEntry | None:
         path = os.path.normpath(os.path.join(self._folder, given))
         name = os.path.relpath(path, self._folder)
         if name.startswith(".."):
@@ -106,7 +106,7 @@ class TableOrigin(Origin):
             found.left_out.setdefault(UNREADABLE, []).append(f"{given}: {error.strerror}")
             return None
         key = name.encode("utf-8", "surrogateescape")
-        return Entry(key, about.st_size, os.fsencode(path), 0, about.st_mtime_ns)
+        return PackedEntry(key, about.st_size, os.fsencode(path), 0, about.st_mtime_ns)
 
     def _rows(self) -> tuple[Sequence[str], Iterator[tuple[int, dict[str, str]]]]:
         try:
@@ -154,13 +154,13 @@ class TableOrigin(Origin):
 class _Names:
     """Keys of rows: the name of each row's file; where others have the same key it gets `~2`, `~3`, in the rows' order."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[PackedEntry]) -> None:
         files = {entry.name: entry for entry in entries}
         self._at_first_dot = choose_split(by_folder(files.values())) == "first"
         self._keys = {key_and_field(name, self._at_first_dot)[0] for name in files}
         self._taken: dict[bytes, int] = {}
 
-    def of(self, entry: Entry) -> tuple[bytes, str]:
+    def of(self, entry: PackedEntry) -> tuple[bytes, str]:
         """Return the key of the next row that names a file, and the file's field."""
         key, field = key_and_field(entry.name, self._at_first_dot)
         free, number = key, self._taken.get(key, 0)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cordee.machine.opening import regular
-from cordee.systems.data.node.shards.entries import Entry, Sample
+from cordee.systems.data.node.shards.entries import PackedEntry, Sample
 from cordee.systems.data.pack._base import CHUNK_BYTES, Unreadable
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 LARGEST_BYTES = 1 << 30
 _LINES = (b".jsonl", b".ndjson")
@@ -21,7 +21,7 @@ _FIELD = "text"
 _FIELDS = (_FIELD, "text.txt")
 
 
-def documents(plan: Plan, sample: Sample) -> Iterator[bytes]:
+def documents(plan: PackPlan, sample: Sample) -> Iterator[bytes]:
     """Yield the text of each document of a sample, as UTF-8.
 
     A sample with a field `text` (a Parquet row, a line of a table) is that document; else every file is one, and every line
@@ -38,7 +38,7 @@ def documents(plan: Plan, sample: Sample) -> Iterator[bytes]:
             yield _whole(plan, entry)
 
 
-def _whole(plan: Plan, entry: Entry) -> bytes:
+def _whole(plan: PackPlan, entry: PackedEntry) -> bytes:
     if entry.length > LARGEST_BYTES:
         raise Unreadable(entry, "a document of more than 1 GiB; cut it, or make lines of JSON of it")
     data = b"".join(_chunks(plan, entry))
@@ -49,7 +49,7 @@ def _whole(plan: Plan, entry: Entry) -> bytes:
     return data
 
 
-def _of_lines(plan: Plan, entry: Entry) -> Iterator[bytes]:
+def _of_lines(plan: PackPlan, entry: PackedEntry) -> Iterator[bytes]:
     for number, line in enumerate(_lines(plan, entry), start=1):
         if not line.strip():
             continue
@@ -60,7 +60,7 @@ def _of_lines(plan: Plan, entry: Entry) -> Iterator[bytes]:
             raise Unreadable(entry, f"line {number} is no JSON object with a text in `{_FIELD}`") from None
 
 
-def _lines(plan: Plan, entry: Entry) -> Iterator[bytes]:
+def _lines(plan: PackPlan, entry: PackedEntry) -> Iterator[bytes]:
     rest = b""
     for chunk in _chunks(plan, entry):
         first, *others = (rest + chunk).split(b"\n")
@@ -76,7 +76,7 @@ def _lines(plan: Plan, entry: Entry) -> Iterator[bytes]:
         yield rest
 
 
-def _chunks(plan: Plan, entry: Entry) -> Iterator[bytes]:
+def _chunks(plan: PackPlan, entry: PackedEntry) -> Iterator[bytes]:
     """Yield an entry's bytes; a local file must still be what was listed when its last byte is read."""
     path = plan.path_of(entry)
     if path is None:

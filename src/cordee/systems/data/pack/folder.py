@@ -7,10 +7,10 @@ from typing import Any
 
 from cordee.systems.data.node.shards.entries import Listing
 from cordee.systems.data.node.shards.folder import list_folder
-from cordee.systems.data.pack._base import Origin
+from cordee.systems.data.pack._base import SampleOrigin
 
 
-class FolderOrigin(Origin):
+class FolderOrigin(SampleOrigin):
     """All regular files below a folder.
 
     Args:

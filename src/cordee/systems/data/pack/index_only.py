@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
-from cordee.systems.data.node.shards.index import INDEX_NAME, Index, Shard, write_index
-from cordee.systems.data.node.shards.members import Damaged, Member, corrupt, members
-from cordee.systems.data.pack._base import Packed, Place, Tell
-from cordee.systems.data.pack.columns import Columns
+from cordee.systems.data.node.shards.index import INDEX_NAME, Shard, ShardIndex, write_index
+from cordee.systems.data.node.shards.members import Damaged, TarMember, corrupt, members
+from cordee.systems.data.pack._base import PackResult, PackTarget, Tell
+from cordee.systems.data.pack.columns import ShardColumns
 from cordee.systems.data.pack.indexes import open_index_at
 from cordee.systems.data.pack.merge import write_merged
 from cordee.systems.data.pack.places import open_place, work_folder
 from cordee.systems.data.pack.shard_file import TAR, ShardFile, field_crc, open_shard
-from cordee.systems.data.pack.state import State
+from cordee.systems.data.pack.state import PackState
 from cordee.systems.data.pack.workers import Jobs, run_all
 from cordee.systems.data.pack.writing import writing_to
 from cordee.systems.data.stores import Stored, open_store
@@ -32,7 +32,7 @@ _FEW = 20
 class Indexed:
     """What an index was made of; `duplicates`: keys that occur more than once, the first of them by name."""
 
-    packed: Packed
+    packed: PackResult
     duplicates: int = 0
     duplicate_keys: list[str] = field(default_factory=list)
 
@@ -80,7 +80,7 @@ def _indexed_already(source: str, target: str, shards: list[Stored], crc: bool) 
         raise UsageError(text, given=address, next="`cordee data verify` compares them; remove it to make it anew")
     if crc and "crc32" not in index.columns:
         raise UsageError("there is an index without check sums already", given=address, next="remove it first")
-    packed = Packed(
+    packed = PackResult(
         path=source,
         index=address,
         shards=len(shards),
@@ -98,7 +98,7 @@ def _indexed_already(source: str, target: str, shards: list[Stored], crc: bool) 
 def _index(
     source: str,
     target: str,
-    place: Place,
+    place: PackTarget,
     shards: list[Stored],
     about: dict[str, Any],
     name: str,
@@ -106,7 +106,7 @@ def _index(
     crc: bool,
     tell: Tell | None,
 ) -> Indexed:
-    state = State(work_folder(target), about, restart=False)
+    state = PackState(work_folder(target), about, restart=False)
     try:
         sizes = {stored.name: stored.bytes for stored in shards}
         todo = [number for number in range(len(shards)) if not state.whole(number, sizes)]
@@ -137,7 +137,7 @@ def _fingerprint(shards: list[Stored]) -> str:
 
 
 class _Indexing:
-    def __init__(self, source: str, shards: list[Stored], state: State, crc: bool) -> None:
+    def __init__(self, source: str, shards: list[Stored], state: PackState, crc: bool) -> None:
         self._source = source
         self._shards, self._state, self._crc = shards, state, crc
 
@@ -168,13 +168,13 @@ class _Walk:
     def __init__(self, path: str, crc: bool) -> None:
         self.left_out: list[str] = []
         self.path, self._crc = path, crc
-        self._found = Columns()
+        self._found = ShardColumns()
         self._fields: dict[str, int] = {}
         self._key: bytes | None = None
         self._in_sample: set[str] = set()
         self._label: int | None = None
 
-    def columns(self) -> tuple[Columns, list[str]]:
+    def columns(self) -> tuple[ShardColumns, list[str]]:
         """Return what the shard holds and the names of the fields.
 
         Raises:
@@ -189,7 +189,7 @@ class _Walk:
         self._end_sample()
         return self._found, list(self._fields)
 
-    def _add(self, shard: ShardFile, member: Member) -> None:
+    def _add(self, shard: ShardFile, member: TarMember) -> None:
         match = _NAME.fullmatch(member.name)
         if member.kind != "file" or match is None:
             if member.kind != "folder":
@@ -227,7 +227,7 @@ def _number(text: bytes) -> int | None:
     return int(text) if len(text) < 19 and text.lstrip(b"-").isdigit() else None
 
 
-def _merged(state: State, shards: int, target: str, source: str, place: Place, name: str) -> Indexed:
+def _merged(state: PackState, shards: int, target: str, source: str, place: PackTarget, name: str) -> Indexed:
     parts = [part for part in map(state.open_part, range(shards)) if part is not None]
     if len(parts) < shards:
         raise CorruptDataError("the index of a shard is damaged", given=str(state.folder), next="repeat the command")
@@ -237,7 +237,7 @@ def _merged(state: State, shards: int, target: str, source: str, place: Place, n
     place.take(merged, INDEX_NAME)
     left_out = [text for number in range(shards) for text in state.left_out(number)]
     duplicates = _duplicates(parts)
-    packed = Packed(
+    packed = PackResult(
         path=source,
         index=f"{target}/{INDEX_NAME}",
         shards=shards,
@@ -250,7 +250,7 @@ def _merged(state: State, shards: int, target: str, source: str, place: Place, n
     return Indexed(packed, len(duplicates), duplicates[:_FEW])
 
 
-def _duplicates(parts: list[Index]) -> list[str]:
+def _duplicates(parts: list[ShardIndex]) -> list[str]:
     seen: set[bytes] = set()
     twice: dict[bytes, None] = {}
     for part in parts:

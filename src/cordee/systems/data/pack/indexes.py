@@ -6,10 +6,10 @@ import os
 
 from cordee.core.errors import UsageError
 from cordee.machine.opening import regular
-from cordee.systems.data.node.shards.index import INDEX_NAME, MAGIC, Index, open_index
+from cordee.systems.data.node.shards.index import INDEX_NAME, MAGIC, ShardIndex, open_index
 
 
-def open_index_at(address: str) -> Index:
+def open_index_at(address: str) -> ShardIndex:
     """Open the index of a folder, of an index's own path, or of an address in a store, which is copied here first.
 
     Raises:
@@ -45,7 +45,7 @@ def _begins_as_index(path: str) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def read_beside(index: Index, name: str) -> bytes | None:
+def read_beside(index: ShardIndex, name: str) -> bytes | None:
     """Return a small file that lies beside the shards of a data set; None: there is none."""
     from cordee.systems.data.stores import open_store
 

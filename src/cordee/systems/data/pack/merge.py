@@ -6,19 +6,19 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import CorruptDataError
-from cordee.systems.data.node.shards.index import INDEX_NAME, NO_LABEL, Index, write_index
-from cordee.systems.data.pack._base import Packed, Place
+from cordee.systems.data.node.shards.index import INDEX_NAME, NO_LABEL, ShardIndex, write_index
+from cordee.systems.data.pack._base import PackResult, PackTarget
 
 if TYPE_CHECKING:
     import numpy
 
-    from cordee.systems.data.pack._base import Plan
-    from cordee.systems.data.pack.state import State
+    from cordee.systems.data.pack._base import PackPlan
+    from cordee.systems.data.pack.state import PackState
 
 LEFT_OUT_NAME = "left-out.json"
 
 
-def merge_parts(plan: Plan, state: State, shards: int, to: str, name: str, place: Place) -> Packed:
+def merge_parts(plan: PackPlan, state: PackState, shards: int, to: str, name: str, place: PackTarget) -> PackResult:
     """Write the data set's index from those of its shards, and beside it a report of what was left out.
 
     Raises:
@@ -43,7 +43,7 @@ def merge_parts(plan: Plan, state: State, shards: int, to: str, name: str, place
     merged = state.folder / INDEX_NAME
     identity = write_merged(str(merged), parts, name, plan.classes)
     place.take(str(merged), INDEX_NAME)
-    return Packed(
+    return PackResult(
         path=to,
         index=f"{to.rstrip('/')}/{INDEX_NAME}",
         shards=shards,
@@ -55,7 +55,7 @@ def merge_parts(plan: Plan, state: State, shards: int, to: str, name: str, place
     )
 
 
-def write_merged(path: str, parts: list[Index], name: str, classes: tuple[str, ...], root: str = ".") -> str:
+def write_merged(path: str, parts: list[ShardIndex], name: str, classes: tuple[str, ...], root: str = ".") -> str:
     """Write one index of several, each of one shard; return its id. Fields become those of all parts together."""
     import numpy
 
@@ -79,7 +79,7 @@ def write_merged(path: str, parts: list[Index], name: str, classes: tuple[str, .
     return write_index(path, name=name, fields=fields, classes=classes, shards=shards, columns=columns, root=root)
 
 
-def _spread(part: Index, kind: str, fields: tuple[str, ...]) -> numpy.ndarray[Any, Any]:
+def _spread(part: ShardIndex, kind: str, fields: tuple[str, ...]) -> numpy.ndarray[Any, Any]:
     """Return a column of a part with a column for every field of the data set."""
     import numpy
 

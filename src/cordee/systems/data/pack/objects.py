@@ -10,10 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.shards.entries import Entry, Listing
-from cordee.systems.data.pack._base import CHUNK_BYTES, Origin, Place
+from cordee.systems.data.node.shards.entries import Listing, PackedEntry
+from cordee.systems.data.pack._base import CHUNK_BYTES, PackTarget, SampleOrigin
 from cordee.systems.data.pack.shard_file import ShardFile
-from cordee.systems.data.stores import Store, Stored, open_store
+from cordee.systems.data.stores import ObjectStore, Stored, open_store
 
 # Small objects are asked for ahead of their turn, so that an answer's delay is waited for once for many of them.
 _SMALL_BYTES = 1 << 20
@@ -23,7 +23,7 @@ _AT_ONCE = 32
 _GAP = 4
 
 
-class ObjectsOrigin(Origin):
+class ObjectsOrigin(SampleOrigin):
     """Every object below an address is an entry; one that is replaced after it was listed is not packed."""
 
     threads = True
@@ -36,18 +36,18 @@ class ObjectsOrigin(Origin):
         self._worker = threading.local()
 
     def listing(self) -> Listing:
-        entries: list[Entry] = []
+        entries: list[PackedEntry] = []
         seen = hashlib.sha256()
         for stored in self._store.list():
             name = os.fsencode(stored.name)
-            entries.append(Entry(name, stored.bytes, offset=len(entries)))
+            entries.append(PackedEntry(name, stored.bytes, offset=len(entries)))
             self._objects.append(stored)
             seen.update(b"%d %s %s\0" % (stored.bytes, stored.version.encode(), name))
         if not entries:
             raise DataError("there are no objects", given=self._store.address, next="check the bucket and the prefix")
         return Listing(entries=entries, fingerprint=seen.hexdigest())
 
-    def chunks(self, entry: Entry) -> Iterator[bytes]:
+    def chunks(self, entry: PackedEntry) -> Iterator[bytes]:
         if entry.length <= _SMALL_BYTES:
             yield self._ahead(entry.offset).result()
             return
@@ -79,13 +79,13 @@ class ObjectsOrigin(Origin):
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-class ObjectsPlace(Place):
+class ObjectsPlace(PackTarget):
     """A prefix of a store that a data set is written to, file by file; each appears whole or not at all."""
 
     threads = True
 
     def __init__(self, address: str) -> None:
-        self._store: Store = open_store(address)
+        self._store: ObjectStore = open_store(address)
 
     def sizes(self) -> dict[str, int]:
         return {stored.name: stored.bytes for stored in self._store.list()}
@@ -99,12 +99,12 @@ class ObjectsPlace(Place):
         self._store.delete(name)
 
 
-def open_origin(address: str, options: dict[str, Any]) -> Origin:
+def open_origin(address: str, options: dict[str, Any]) -> SampleOrigin:
     """Return the origin of `s3://bucket/prefix`."""
     return ObjectsOrigin(address)
 
 
-def open_place(address: str) -> Place:
+def open_place(address: str) -> PackTarget:
     """Return the place of `s3://bucket/prefix`."""
     return ObjectsPlace(address)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cordee.core.errors import DataError, UsageError
-from cordee.systems.data.pack._base import Options, Packed, Plan, Tell
+from cordee.systems.data.pack._base import PackOptions, PackPlan, PackResult, Tell
 from cordee.systems.data.pack.plan import make_plan
 from cordee.systems.data.pack.table import open_origin, open_target
 from cordee.systems.data.pack.unreadable import refuse_listed
@@ -23,7 +23,7 @@ def plan_of(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     origin_options: Mapping[str, Any] | None = None,
-) -> Plan:
+) -> PackPlan:
     """Return what packing `source` would pack: see `make_plan`.
 
     Args:
@@ -57,7 +57,9 @@ def plan_of(
         ) from None
 
 
-def pack(plan: Plan, to: str, options: Options, *, target: str = "webdataset", tell: Tell | None = None) -> Packed:
+def pack(
+    plan: PackPlan, to: str, options: PackOptions, *, target: str = "webdataset", tell: Tell | None = None
+) -> PackResult:
     """Write a plan to a place in a format; goes on where an earlier call ended.
 
     Raises:

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from cordee.core.errors import CorruptDataError, UsageError
-from cordee.systems.data.node.shards.entries import Entry, Listing, Sample
+from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 from cordee.systems.data.node.shards.grouping import in_order
-from cordee.systems.data.pack._base import Origin
-from cordee.systems.data.pack.parquet_columns import Columns
+from cordee.systems.data.pack._base import SampleOrigin
+from cordee.systems.data.pack.parquet_columns import ParquetColumns
 from cordee.systems.data.pack.rows import numbered
 
 ARROW_ENDINGS = (".arrow", ".feather")
@@ -32,7 +32,7 @@ class _Group(NamedTuple):
     group: int
 
 
-class ParquetOrigin(Origin):
+class ParquetOrigin(SampleOrigin):
     """Rows of Parquet or Arrow files, in their order.
 
     Args:
@@ -62,7 +62,7 @@ class ParquetOrigin(Origin):
         said: list[Any] = []
         for number, path in enumerate(self._paths):
             file = self._open(path)
-            columns = Columns(file.schema_arrow, self._label_column, path)
+            columns = ParquetColumns(file.schema_arrow, self._label_column, path)
             if number == 0:
                 self._columns = columns
             elif columns.kinds != self._columns.kinds or columns.label != self._columns.label:
@@ -85,7 +85,7 @@ class ParquetOrigin(Origin):
         ]
         return Listing(samples=in_order(rows), classes=classes, fingerprint=repr([self._label_column, *self._stamps]))
 
-    def chunks(self, entry: Entry) -> Iterator[bytes]:
+    def chunks(self, entry: PackedEntry) -> Iterator[bytes]:
         """Yield one cell; the row group that holds it stays in memory until another one is needed."""
         row, cell = divmod(entry.offset, _MOST_CELLS)
         yield self._cells(row)[cell][1]
@@ -153,7 +153,7 @@ def _sample(row: int, cells: list[tuple[str, bytes]]) -> Sample:
     key = b"%09d" % row
     fields = tuple(field for field, _ in cells)
     entries = tuple(
-        Entry(key + b"." + field.encode(), len(data), None, row * _MOST_CELLS + cell)
+        PackedEntry(key + b"." + field.encode(), len(data), None, row * _MOST_CELLS + cell)
         for cell, (field, data) in enumerate(cells)
     )
     return Sample(key, None, fields, entries, False)

@@ -32,7 +32,7 @@ _AS_TEXT = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, u
 _JSON = "json"
 
 
-class Columns:
+class ParquetColumns:
     """The columns of one schema.
 
     Args:

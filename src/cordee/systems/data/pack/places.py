@@ -8,14 +8,14 @@ from importlib import import_module
 from pathlib import Path
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.pack._base import Place
+from cordee.systems.data.pack._base import PackTarget
 
 # By the beginning of an address: the module's `open_place(address) -> Place`.
 PLACES: dict[str, str] = {"s3://": "cordee.systems.data.pack.objects"}
 WORK = ".packing"
 
 
-class FolderPlace(Place):
+class FolderPlace(PackTarget):
     """A local folder; shards are made on the same file system and renamed."""
 
     def __init__(self, folder: str) -> None:
@@ -39,7 +39,7 @@ class FolderPlace(Place):
         (self._folder / name).unlink(missing_ok=True)
 
 
-def open_place(address: str) -> Place:
+def open_place(address: str) -> PackTarget:
     """Return the place of a path or address.
 
     Raises:
@@ -49,7 +49,7 @@ def open_place(address: str) -> Place:
         return FolderPlace(address)
     for beginning, module in PLACES.items():
         if address.startswith(beginning):
-            place: Place = import_module(module).open_place(address)
+            place: PackTarget = import_module(module).open_place(address)
             return place
     raise UsageError("nothing is packed to such an address", given=address, allowed=["a folder", *PLACES])
 

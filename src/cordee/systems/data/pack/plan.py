@@ -11,7 +11,7 @@ from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.entries import Listing, Sample
 from cordee.systems.data.node.shards.grouping import choose, grouped, leave_out_litter
 from cordee.systems.data.node.shards.index import INDEX_NAME
-from cordee.systems.data.pack._base import Origin, Plan
+from cordee.systems.data.pack._base import PackPlan, SampleOrigin
 from cordee.systems.data.pack.tables import rows_of
 
 _INDEX = INDEX_NAME.encode()
@@ -20,7 +20,7 @@ LABELS = ("auto", "folders", "none")
 
 
 def make_plan(
-    origin: Origin,
+    origin: SampleOrigin,
     *,
     split: str = "auto",
     labels: str = "auto",
@@ -28,7 +28,7 @@ def make_plan(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
-) -> Plan:
+) -> PackPlan:
     """Return the plan of everything that an origin holds.
 
     Args:
@@ -48,14 +48,14 @@ def make_plan(
 
 
 def _make_plan(
-    origin: Origin,
+    origin: SampleOrigin,
     split: str,
     labels: str,
     shuffle: int | None,
     include: Sequence[str],
     exclude: Sequence[str],
     options: Mapping[str, Any],
-) -> Plan:
+) -> PackPlan:
     check_choice(split, SPLITS, "way to split names")
     check_choice(labels, LABELS, "way to label")
     listing = origin.listing()
@@ -86,7 +86,7 @@ def _make_plan(
         raise UsageError("this can only be packed in its own order", given=f"--shuffle {shuffle}", next="leave it out")
     if shuffle is not None:
         samples = _shuffled(samples, shuffle)
-    plan = Plan(origin, listing, samples, classes)
+    plan = PackPlan(origin, listing, samples, classes)
     plan.notes += notes + more
     return plan
 

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     import numpy
 
     from cordee.systems.data.node.shards.entries import Sample
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 _LONG_KEY = 64
 
 
-def cut(plan: Plan, shard_bytes: int) -> list[tuple[int, int]]:
+def cut(plan: PackPlan, shard_bytes: int) -> list[tuple[int, int]]:
     """Return (first, last + 1) of each shard's samples: shards of about equal size, none larger than asked for.
 
     A sample that is larger than a shard should be gets one of its own.
@@ -39,7 +39,7 @@ def cut(plan: Plan, shard_bytes: int) -> list[tuple[int, int]]:
     return found
 
 
-def _sizes(plan: Plan) -> numpy.ndarray[Any, Any]:
+def _sizes(plan: PackPlan) -> numpy.ndarray[Any, Any]:
     """Return what each sample takes in a shard."""
     import numpy
 

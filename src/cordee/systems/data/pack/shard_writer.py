@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from isal.isal_zlib import crc32
 
-from cordee.systems.data.node.shards.entries import Entry, Sample
+from cordee.systems.data.node.shards.entries import PackedEntry, Sample
 from cordee.systems.data.node.shards.members import BLOCK, END, folder_header, header, label_member
 from cordee.systems.data.pack._base import Unreadable
-from cordee.systems.data.pack.columns import Columns
+from cordee.systems.data.pack.columns import ShardColumns
 from cordee.systems.data.pack.output import Output
 
 if TYPE_CHECKING:
     import numpy
 
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 _BUFFER_BYTES = 1 << 20
 _ZEROS = bytes(BLOCK)
@@ -48,7 +48,9 @@ class ShardWriter:
         Unreadable: a file cannot be read. OSError: the shard cannot be written.
     """
 
-    def __init__(self, descriptor: int, plan: Plan, skip_unreadable: bool, tell: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, descriptor: int, plan: PackPlan, skip_unreadable: bool, tell: Callable[[int, int], None]
+    ) -> None:
         self.left_out: list[str] = []
         self._descriptor, self._plan, self._skip, self._tell = descriptor, plan, skip_unreadable, tell
         self._root = plan.origin.root + b"/" if plan.origin.root is not None else None
@@ -59,7 +61,7 @@ class ShardWriter:
         self._base = 0  # where the buffer begins in the shard
         self._told = (0, 0)
         self._shared: tuple[bytes | None, int] = (None, -1)
-        self._columns = Columns()
+        self._columns = ShardColumns()
 
     def folders(self, names: Iterable[bytes]) -> None:
         """Write folders that hold nothing."""
@@ -190,7 +192,9 @@ class ShardWriter:
         """Write the label as readers of WebDataset know it: a field `cls`, not in the index, which has a column for it."""
         self._put(label_member(key, label))
 
-    def _stream(self, entry: Entry, path: bytes | None, member: bytes, original: bytes | None) -> tuple[int, int, int]:
+    def _stream(
+        self, entry: PackedEntry, path: bytes | None, member: bytes, original: bytes | None
+    ) -> tuple[int, int, int]:
         """Write header and bytes of anything, however large; return where the bytes begin and end, and their check sum.
 
         A file that changes under the reading is read again.
@@ -208,7 +212,7 @@ class ShardWriter:
         raise Unreadable(entry, "changes while it is read")
 
     def _try_stream(
-        self, entry: Entry, path: bytes | None, member: bytes, original: bytes | None
+        self, entry: PackedEntry, path: bytes | None, member: bytes, original: bytes | None
     ) -> tuple[int, int, int] | None:
         if path is None:
             self._put(header(member, entry.length, original))
@@ -268,7 +272,7 @@ class ShardWriter:
             position += got
         return crc, position - offset
 
-    def _copy_chunks(self, entry: Entry) -> int:
+    def _copy_chunks(self, entry: PackedEntry) -> int:
         crc, got = 0, 0
         chunks = self._plan.origin.chunks(entry)
         while True:

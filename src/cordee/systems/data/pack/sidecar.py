@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.pack._base import Packed
+from cordee.systems.data.pack._base import PackResult
 from cordee.systems.data.pack.already_packed import ANEW, known_record, refuse_other, written_record
 from cordee.systems.data.pack.state import write_whole
 
@@ -26,7 +26,7 @@ class Beside:
         self._path, self._about = path, about
         self._record = Path(path + ".packed.json")
 
-    def packed(self) -> Packed:
+    def packed(self) -> PackResult:
         """Return what lies there, where it is what would be packed.
 
         Raises:
@@ -42,7 +42,7 @@ class Beside:
                 allowed=f"{known['extent']['bytes']} bytes in {known['extent']['files']} files",
                 next=f"copy it there again, or {ANEW}",
             )
-        return Packed(
+        return PackResult(
             path=self._path,
             index=None,
             shards=1,
@@ -59,7 +59,7 @@ class Beside:
         """Remove the record: what lies there will be replaced."""
         self._record.unlink(missing_ok=True)
 
-    def keep(self, packed: Packed) -> Packed:
+    def keep(self, packed: PackResult) -> PackResult:
         """Write down what was made, and return it."""
         made = {"samples": packed.samples, "bytes": packed.bytes, "left_out": packed.left_out}
         write_whole(self._record, written_record({**self._about, **made, "extent": _extent(self._path)}))

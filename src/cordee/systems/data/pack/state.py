@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
-from cordee.systems.data.node.shards.index import Index, open_index
+from cordee.systems.data.node.shards.index import ShardIndex, open_index
 
 _SCHEMA = "cordee.packing/1"
 _LOCK_WAIT_S = 5.0
 
 
-class State:
+class PackState:
     """The folder of one packing; only one process at a time has it open.
 
     Args:
@@ -73,7 +73,7 @@ class State:
         part = self.open_part(shard)
         return part is not None and sizes.get(part.shards[0].name) == part.shards[0].bytes
 
-    def open_part(self, shard: int) -> Index | None:
+    def open_part(self, shard: int) -> ShardIndex | None:
         """Return the index of a whole shard; None where there is none that can be used."""
         if not self.part(shard).exists():
             return None

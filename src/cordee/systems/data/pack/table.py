@@ -9,7 +9,7 @@ from typing import Any
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.shards.containers import GZIP_TFRECORD, TFRECORD
 from cordee.systems.data.node.shards.containers import kind_of as container_kind
-from cordee.systems.data.pack._base import Origin, Target
+from cordee.systems.data.pack._base import SampleOrigin, Target
 from cordee.systems.data.pack.array_files import kind_of
 
 # By how an address or path ends, or begins where it holds `://`: the module's `open_origin(address, options) -> Origin`.
@@ -51,7 +51,7 @@ TARGETS = {
 }
 
 
-def open_origin(address: str, options: dict[str, Any]) -> Origin:
+def open_origin(address: str, options: dict[str, Any]) -> SampleOrigin:
     """Return the origin of a path or address, by what lies there and how it ends.
 
     Raises:
@@ -71,7 +71,7 @@ def open_origin(address: str, options: dict[str, Any]) -> Origin:
         if "://" in address or os.path.exists(address):
             raise UsageError("this cannot be packed", given=address, allowed=allowed)
         raise DataError("there is nothing to pack", given=address, allowed=allowed, next="check the path")
-    origin: Origin = import_module(module).open_origin(address, options)
+    origin: SampleOrigin = import_module(module).open_origin(address, options)
     return origin
 
 

@@ -7,11 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.shards.containers import ROWS, TFRECORD, Held, advice, as_they_are, held, splits_among
+from cordee.systems.data.node.shards.containers import (
+    ROWS,
+    TFRECORD,
+    ContainerFiles,
+    advice,
+    as_they_are,
+    held,
+    splits_among,
+)
 from cordee.systems.data.node.shards.entries import Listing
 from cordee.systems.data.node.shards.grouping import NOT_ASKED_FOR, chosen
 from cordee.systems.data.node.shards.index import INDEX_NAME
-from cordee.systems.data.pack._base import Origin
+from cordee.systems.data.pack._base import SampleOrigin
 from cordee.systems.data.pack.parquet import ParquetOrigin
 from cordee.systems.data.pack.tfrecords import TFRecordsOrigin
 
@@ -22,13 +30,13 @@ _BESIDE = "beside the tables, no rows"
 class Rows(NamedTuple):
     """The origin of the rows; what of the folder is left out, by kind; whether the patterns chose among files already."""
 
-    origin: Origin
+    origin: SampleOrigin
     left_out: dict[str, list[str]]
     files_chosen: bool
 
 
 def rows_of(
-    origin: Origin,
+    origin: SampleOrigin,
     listing: Listing,
     include: Sequence[str],
     exclude: Sequence[str],
@@ -62,7 +70,7 @@ def rows_of(
     ((kind, files),) = found.kinds.items()
     _refuse_splits(origin, files, bool(include) and files_chosen)
     paths = [os.fsdecode(origin.root + b"/" + name) for name in files]
-    rows: Origin
+    rows: SampleOrigin
     if kind == TFRECORD:
         rows = TFRecordsOrigin(paths, origin.name)
     else:
@@ -75,11 +83,11 @@ def rows_of(
     return Rows(rows, left_out, files_chosen)
 
 
-def _is_one_table(found: Held) -> bool:
+def _is_one_table(found: ContainerFiles) -> bool:
     return len(found.kinds) == 1 and not found.others and next(iter(found.kinds)) in ROWS
 
 
-def _refused(origin: Origin, found: Held) -> UsageError:
+def _refused(origin: SampleOrigin, found: ContainerFiles) -> UsageError:
     folder = os.fsdecode(origin.root) if origin.root is not None else origin.name
     return UsageError(
         "files that each hold many samples would be packed as one sample each",
@@ -91,7 +99,7 @@ def _refused(origin: Origin, found: Held) -> UsageError:
     )
 
 
-def _refuse_splits(origin: Origin, files: Sequence[bytes], were_named: bool) -> None:
+def _refuse_splits(origin: SampleOrigin, files: Sequence[bytes], were_named: bool) -> None:
     """Refuse to join what belongs apart: rows have numbers for names, and nobody could tell them apart again."""
     splits = splits_among(files)
     if len(splits) > 1 and not were_named:

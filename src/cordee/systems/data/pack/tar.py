@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING
 from cordee.core.errors import DataError, UsageError
 from cordee.core.units import format_size
 from cordee.systems.data.node.shards.index import INDEX_NAME, Shard, write_index
-from cordee.systems.data.pack._base import Options, Packed, Place, Target, Tell, Unreadable
+from cordee.systems.data.pack._base import PackOptions, PackResult, PackTarget, Target, Tell, Unreadable
 from cordee.systems.data.pack.already_packed import finished, keep_record
 from cordee.systems.data.pack.merge import merge_parts
 from cordee.systems.data.pack.places import open_place, refuse_file, work_folder
 from cordee.systems.data.pack.shard_split import cut
 from cordee.systems.data.pack.shard_writer import ShardWriter
-from cordee.systems.data.pack.state import State
+from cordee.systems.data.pack.state import PackState
 from cordee.systems.data.pack.unreadable import refuse_unreadable
 from cordee.systems.data.pack.workers import Jobs, run_all
 from cordee.systems.data.pack.writing import writing_to
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 _ELSEWHERE = "choose another place with --to"
 
@@ -45,20 +45,26 @@ class ShardsTarget(Target):
     kind: str
     made: re.Pattern[str]
 
-    def cut(self, plan: Plan, options: Options) -> list[tuple[int, int]]:
+    def cut(self, plan: PackPlan, options: PackOptions) -> list[tuple[int, int]]:
         """Return (first, last + 1) of each shard's samples."""
         raise NotImplementedError
 
     def packing(
-        self, plan: Plan, shards: list[tuple[int, int]], name: str, place: Place, state: State, options: Options
+        self,
+        plan: PackPlan,
+        shards: list[tuple[int, int]],
+        name: str,
+        place: PackTarget,
+        state: PackState,
+        options: PackOptions,
     ) -> Packing:
         """Return what the workers do."""
         raise NotImplementedError
 
-    def finish(self, plan: Plan, shards: list[tuple[int, int]], place: Place, state: State) -> None:
+    def finish(self, plan: PackPlan, shards: list[tuple[int, int]], place: PackTarget, state: PackState) -> None:
         """Put what describes all shards in its place; the index follows."""
 
-    def pack(self, plan: Plan, to: str, options: Options, tell: Tell) -> Packed:
+    def pack(self, plan: PackPlan, to: str, options: PackOptions, tell: Tell) -> PackResult:
         if options.chunk not in ("", "samples"):
             raise UsageError(
                 "samples of this format stand one by one, not in chunks",
@@ -68,7 +74,7 @@ class ShardsTarget(Target):
         with writing_to(to):
             return self._pack(plan, to, options, tell)
 
-    def _pack(self, plan: Plan, to: str, options: Options, tell: Tell) -> Packed:
+    def _pack(self, plan: PackPlan, to: str, options: PackOptions, tell: Tell) -> PackResult:
         began = time.monotonic()
         place = open_place(to)
         name = options.name or plan.name
@@ -80,7 +86,7 @@ class ShardsTarget(Target):
         }
         if _is_finished(place, to, options, self.made):
             return finished(plan, to, about, place.sizes())
-        state = State(work_folder(to), about, options.restart)
+        state = PackState(work_folder(to), about, options.restart)
         try:
             if INDEX_NAME in place.sizes():  # killed when all was done, before this state was removed
                 state.remove()
@@ -117,7 +123,13 @@ class Packing:
     """What every worker of one packing does."""
 
     def __init__(
-        self, plan: Plan, shards: list[tuple[int, int]], name: str, place: Place, state: State, options: Options
+        self,
+        plan: PackPlan,
+        shards: list[tuple[int, int]],
+        name: str,
+        place: PackTarget,
+        state: PackState,
+        options: PackOptions,
     ) -> None:
         self.plan, self.shards, self.name = plan, shards, name
         self.place, self.state, self.options = place, state, options
@@ -180,11 +192,17 @@ class TarTarget(ShardsTarget):
     kind = "webdataset"
     made = re.compile(r".*-\d{6}\.tar", re.DOTALL)
 
-    def cut(self, plan: Plan, options: Options) -> list[tuple[int, int]]:
+    def cut(self, plan: PackPlan, options: PackOptions) -> list[tuple[int, int]]:
         return cut(plan, options.shard_bytes)
 
     def packing(
-        self, plan: Plan, shards: list[tuple[int, int]], name: str, place: Place, state: State, options: Options
+        self,
+        plan: PackPlan,
+        shards: list[tuple[int, int]],
+        name: str,
+        place: PackTarget,
+        state: PackState,
+        options: PackOptions,
     ) -> Packing:
         return Packing(plan, shards, name, place, state, options)
 
@@ -192,7 +210,7 @@ class TarTarget(ShardsTarget):
 TARGET = TarTarget()
 
 
-def _is_finished(place: Place, to: str, options: Options, made: re.Pattern[str]) -> bool:
+def _is_finished(place: PackTarget, to: str, options: PackOptions, made: re.Pattern[str]) -> bool:
     """Say whether a packed data set is there; empty the place of it where that was asked for.
 
     Raises:
@@ -211,12 +229,12 @@ def _is_finished(place: Place, to: str, options: Options, made: re.Pattern[str])
     return INDEX_NAME in there and not begun and not options.restart
 
 
-def _done_before(state: State, shards: list[int]) -> tuple[int, int]:
+def _done_before(state: PackState, shards: list[int]) -> tuple[int, int]:
     parts = [part for part in map(state.open_part, shards) if part is not None]
     return sum(part.samples for part in parts), sum(part.bytes for part in parts)
 
 
-def _check_space(plan: Plan, to: str, shards: list[tuple[int, int]], todo: list[int]) -> None:
+def _check_space(plan: PackPlan, to: str, shards: list[tuple[int, int]], todo: list[int]) -> None:
     """Refuse to begin where the result cannot fit."""
     if not todo or "://" in to:
         return

@@ -6,11 +6,11 @@ import os
 from typing import Any
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.shards.entries import Entry, Listing
-from cordee.systems.data.pack._base import Origin
+from cordee.systems.data.node.shards.entries import Listing, PackedEntry
+from cordee.systems.data.pack._base import SampleOrigin
 
 
-class TextFileOrigin(Origin):
+class TextFileOrigin(SampleOrigin):
     """A single file.
 
     Args:
@@ -28,7 +28,7 @@ class TextFileOrigin(Origin):
         except OSError as error:
             raise DataError(f"the file cannot be read: {error.strerror}", given=self._path) from None
         path = os.fsencode(self._path)
-        return Listing([Entry(os.path.basename(path), about.st_size, path, 0, about.st_mtime_ns)])
+        return Listing([PackedEntry(os.path.basename(path), about.st_size, path, 0, about.st_mtime_ns)])
 
 
 def open_origin(address: str, options: dict[str, Any]) -> TextFileOrigin:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cordee.core.errors import CorruptDataError, DataError
 from cordee.machine.opening import regular
-from cordee.systems.data.node.shards.entries import Entry, Listing, Sample
+from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 from cordee.systems.data.node.shards.grouping import in_order
-from cordee.systems.data.pack._base import Origin
+from cordee.systems.data.pack._base import SampleOrigin
 from cordee.systems.data.pack.rows import fields_of, key_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class _Part(NamedTuple):
     is_array: bool
 
 
-class TFRecordsOrigin(Origin):
+class TFRecordsOrigin(SampleOrigin):
     """The records of some files, in their order.
 
     Args:
@@ -84,13 +84,13 @@ class TFRecordsOrigin(Origin):
             listing.left_out["records that hold no bytes and no numbers"] = [f"{len(found) - len(rows)} records"]
         return listing
 
-    def _entry(self, key: bytes, field: str, number: int, part: _Part) -> Entry:
+    def _entry(self, key: bytes, field: str, number: int, part: _Part) -> PackedEntry:
         name = key + b"." + field.encode()
         if part.is_array:
-            return Entry(name, part.length, offset=part.offset * len(self._paths) + number)
-        return Entry(name, part.length, os.fsencode(self._paths[number]), part.offset)
+            return PackedEntry(name, part.length, offset=part.offset * len(self._paths) + number)
+        return PackedEntry(name, part.length, os.fsencode(self._paths[number]), part.offset)
 
-    def chunks(self, entry: Entry) -> Iterator[bytes]:
+    def chunks(self, entry: PackedEntry) -> Iterator[bytes]:
         begin, number = divmod(entry.offset, len(self._paths))
         path = self._paths[number]
         with open(path, "rb", opener=regular) as file:
@@ -242,7 +242,7 @@ def _damaged(path: str, at: int) -> CorruptDataError:
     )
 
 
-def open_origin(address: str, options: dict[str, Any]) -> Origin:
+def open_origin(address: str, options: dict[str, Any]) -> SampleOrigin:
     """Return the origin of a TFRecord file."""
     return TFRecordsOrigin([address], os.path.splitext(os.path.basename(address))[0])
 

@@ -16,11 +16,11 @@ from typing import IO, TYPE_CHECKING, Any
 from cordee.core.errors import DataError, UsageError
 from cordee.systems.data.node.read.token_index import read_token_index, write_token_index
 from cordee.systems.data.node.read.token_store import open_token_index
-from cordee.systems.data.pack._base import CHUNK_BYTES, Options, Packed, Target, Tell, Unreadable
+from cordee.systems.data.pack._base import CHUNK_BYTES, PackOptions, PackResult, Target, Tell, Unreadable
 from cordee.systems.data.pack.already_packed import refuse_other
 from cordee.systems.data.pack.documents import documents
 from cordee.systems.data.pack.places import refuse_file, work_folder
-from cordee.systems.data.pack.state import State, write_whole
+from cordee.systems.data.pack.state import PackState, write_whole
 from cordee.systems.data.pack.tokenizers import Tokenizer, open_tokenizer
 from cordee.systems.data.pack.unreadable import refuse_unreadable
 from cordee.systems.data.pack.workers import Jobs, run_all
@@ -29,7 +29,7 @@ from cordee.systems.data.pack.writing import writing_to
 if TYPE_CHECKING:
     import numpy
 
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
     Array = numpy.ndarray[Any, Any]
 
@@ -41,11 +41,11 @@ _HELD_TOKENS = 1 << 20
 class TokenTarget(Target):
     """Packs text to a token set in a folder."""
 
-    def pack(self, plan: Plan, to: str, options: Options, tell: Tell) -> Packed:
+    def pack(self, plan: PackPlan, to: str, options: PackOptions, tell: Tell) -> PackResult:
         with writing_to(to):
             return self._pack(plan, to, options, tell)
 
-    def _pack(self, plan: Plan, to: str, options: Options, tell: Tell) -> Packed:
+    def _pack(self, plan: PackPlan, to: str, options: PackOptions, tell: Tell) -> PackResult:
         began = time.monotonic()
         name, tokenizer = options.name or plan.name, open_tokenizer(options.tokenizer)
         folder = Path(to)
@@ -58,7 +58,7 @@ class TokenTarget(Target):
         }
         if _is_finished(folder, name, to, options):
             return _finished(folder / name, about, plan)
-        state = State(work_folder(to), about, options.restart)
+        state = PackState(work_folder(to), about, options.restart)
         try:
             packing = _Packing(plan, tokenizer, state, about)
             todo = [number for number in range(len(packing.parts)) if not packing.part(number).exists()]
@@ -113,7 +113,7 @@ def known_about(text: bytes) -> dict[str, Any]:
 class _Packing:
     """What every worker of one packing does, and what becomes of the parts."""
 
-    def __init__(self, plan: Plan, tokenizer: Tokenizer, state: State, about: dict[str, Any]) -> None:
+    def __init__(self, plan: PackPlan, tokenizer: Tokenizer, state: PackState, about: dict[str, Any]) -> None:
         self._plan, self._tokenizer, self._state, self._about = plan, tokenizer, state, about
         self.parts = _cut(plan)
 
@@ -132,7 +132,7 @@ class _Packing:
         while (number := jobs.take()) is not None:
             self._write(number, add)
 
-    def assemble(self, path: Path) -> Packed:
+    def assemble(self, path: Path) -> PackResult:
         """Make one set of the parts; the index gives it its name."""
         import numpy
         from isal import isal_zlib
@@ -153,7 +153,7 @@ class _Packing:
         left_out = [name for number in range(len(self.parts)) for name in self._state.left_out(number)]
         tokens = int(lengths.sum())
         size = tokens * numpy.dtype(self._tokenizer.dtype).itemsize
-        return Packed(
+        return PackResult(
             path=str(path.parent),
             index=f"{path}.idx",
             shards=1,
@@ -253,7 +253,7 @@ class _Writer:
         self._held, self._count = [], 0
 
 
-def _cut(plan: Plan) -> list[tuple[int, int]]:
+def _cut(plan: PackPlan) -> list[tuple[int, int]]:
     """Return the samples of each part, `(first, one after the last)`, of about 64 MiB of text each."""
     ends = accumulate(sum(entry.length for entry in sample.entries) for sample in plan.samples())
     parts, begin, limit = [], 0, _PART_BYTES
@@ -266,7 +266,7 @@ def _cut(plan: Plan) -> list[tuple[int, int]]:
     return parts
 
 
-def _is_finished(folder: Path, name: str, to: str, options: Options) -> bool:
+def _is_finished(folder: Path, name: str, to: str, options: PackOptions) -> bool:
     """Say whether a token set is there; remove it where that was asked for."""
     if "://" in to:
         raise UsageError("tokens are packed into a folder", given=to, next="pack them here and copy both files there")
@@ -278,12 +278,12 @@ def _is_finished(folder: Path, name: str, to: str, options: Options) -> bool:
     return whole[0].exists()
 
 
-def _finished(path: Path, about: dict[str, Any], plan: Plan) -> Packed:
+def _finished(path: Path, about: dict[str, Any], plan: PackPlan) -> PackResult:
     """Return what a token set holds that is there already, where it is what packing the plan would make."""
     known = read_about(str(path))
     refuse_other(known.get("made_of", {}), about, f"{path}.idx")
     index = open_token_index(str(path))
-    return Packed(
+    return PackResult(
         path=str(path.parent),
         index=f"{path}.idx",
         shards=1,

@@ -12,8 +12,8 @@ from isal.isal_zlib import crc32
 
 from cordee.core.errors import UsageError
 from cordee.systems.data.node.shards.grouping import matches
-from cordee.systems.data.node.shards.index import Index
-from cordee.systems.data.node.shards.members import Damaged, Member, corrupt, members
+from cordee.systems.data.node.shards.index import ShardIndex
+from cordee.systems.data.node.shards.members import Damaged, TarMember, corrupt, members
 from cordee.systems.data.pack._base import CHUNK_BYTES, Tell
 from cordee.systems.data.pack.formats.names import members_of
 from cordee.systems.data.pack.indexes import open_index_at
@@ -78,7 +78,7 @@ def unpack(path: str, to: str, *, only: Sequence[str] = (), workers: int = 1, te
 
 
 class _Unpacking:
-    def __init__(self, index: Index, target: Path, only: Sequence[str]) -> None:
+    def __init__(self, index: ShardIndex, target: Path, only: Sequence[str]) -> None:
         import numpy
 
         self._index, self._target, self._only = index, os.fsencode(target), tuple(only)
@@ -105,7 +105,7 @@ class _Unpacking:
             add(self._index.shards[number].samples, 0)
         return found
 
-    def _members(self, shard: ShardFile, number: int) -> Iterator[Member]:
+    def _members(self, shard: ShardFile, number: int) -> Iterator[TarMember]:
         if shard.path.endswith(TAR):
             return members(shard.read, shard.size)
         return members_of(self._index, number, range(self._starts[number], self._stops[number]))
@@ -120,7 +120,7 @@ class _Unpacking:
             return dict.fromkeys(offsets)
         return dict(zip(offsets, columns["crc32"][part][there].tolist(), strict=True))
 
-    def _member(self, shard: ShardFile, member: Member, crcs: dict[int, int | None], found: Unpacked) -> None:
+    def _member(self, shard: ShardFile, member: TarMember, crcs: dict[int, int | None], found: Unpacked) -> None:
         name = member.original or member.name
         text = name.decode("utf-8", "surrogateescape")
         is_folder = member.kind == "folder"
@@ -147,7 +147,7 @@ class _Unpacking:
             os.makedirs(folder, exist_ok=True)
             self._made.add(folder)
 
-    def _write(self, shard: ShardFile, member: Member, place: bytes, expected: int | None) -> bool:
+    def _write(self, shard: ShardFile, member: TarMember, place: bytes, expected: int | None) -> bool:
         crc, position, end = 0, member.offset, member.offset + member.length
         descriptor = os.open(place, _CREATE, 0o666)
         try:

@@ -10,12 +10,12 @@ from cordee.systems.data.node.shards.folder import UNREADABLE
 from cordee.systems.data.pack._base import Unreadable
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 _SHOWN = 20
 
 
-def refuse_listed(plan: Plan) -> None:
+def refuse_listed(plan: PackPlan) -> None:
     """Refuse a plan whose origin already had folders or files that could not be looked at.
 
     Raises:
@@ -26,7 +26,7 @@ def refuse_listed(plan: Plan) -> None:
         raise _error(found)
 
 
-def refuse_unreadable(plan: Plan, first: Unreadable) -> NoReturn:
+def refuse_unreadable(plan: PackPlan, first: Unreadable) -> NoReturn:
     """Raise the error about everything that cannot be opened, and `first`.
 
     Raises:

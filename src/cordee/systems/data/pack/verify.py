@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from cordee.core.errors import CorruptDataError, DataError
 from cordee.systems.data.node.read.packed_check import compare_bytes
-from cordee.systems.data.node.shards.index import Index
-from cordee.systems.data.node.shards.members import Damaged, Member, member_at, padded
+from cordee.systems.data.node.shards.index import ShardIndex
+from cordee.systems.data.node.shards.members import Damaged, TarMember, member_at, padded
 from cordee.systems.data.pack._base import CHUNK_BYTES, Tell
 from cordee.systems.data.pack.indexes import open_index_at
 from cordee.systems.data.pack.shard_file import TAR, ShardFile, field_crc, open_shard
@@ -30,7 +30,7 @@ class Damage:
 
 
 @dataclass
-class Verified:
+class PackVerified:
     """What was looked at; `damaged` is empty when all is as it was packed. `checked`: whether contents were, too."""
 
     path: str
@@ -58,7 +58,7 @@ class _Row(NamedTuple):
     field: int
 
 
-def verify(path: str, *, quick: bool = False, workers: int = 1, tell: Tell | None = None) -> Verified:
+def verify(path: str, *, quick: bool = False, workers: int = 1, tell: Tell | None = None) -> PackVerified:
     """Compare a packed data set with its index.
 
     Args:
@@ -73,7 +73,7 @@ def verify(path: str, *, quick: bool = False, workers: int = 1, tell: Tell | Non
     found = run_all(
         range(len(index.shards)), work.work, workers, "://" in index.root, tell or (lambda samples, size: None)
     )
-    return Verified(
+    return PackVerified(
         path=path,
         id=index.id,
         shards=len(index.shards),
@@ -90,7 +90,7 @@ def verify(path: str, *, quick: bool = False, workers: int = 1, tell: Tell | Non
 class _Verifying:
     """What every worker does: one shard after the other."""
 
-    def __init__(self, index: Index, quick: bool) -> None:
+    def __init__(self, index: ShardIndex, quick: bool) -> None:
         import numpy
 
         self._index, self._quick = index, quick
@@ -186,7 +186,7 @@ class _Verifying:
             return None if row.offset + row.length <= shard.size else "it is cut off"
         return None if field_crc(shard, row.offset, row.length) == row.crc else "its bytes are damaged"
 
-    def _member(self, shard: ShardFile, position: int, row: _Row) -> Member | None:
+    def _member(self, shard: ShardFile, position: int, row: _Row) -> TarMember | None:
         """Return the member whose bytes should begin at the row's offset, past those that the index does not know."""
         member = None
         while position < row.offset:

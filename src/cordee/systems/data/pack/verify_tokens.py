@@ -9,7 +9,7 @@ from cordee.core.errors import CorruptDataError
 from cordee.systems.data.node.read.token_store import open_token_index
 from cordee.systems.data.pack._base import CHUNK_BYTES
 from cordee.systems.data.pack.tokens import known_about
-from cordee.systems.data.stores import Store, open_store
+from cordee.systems.data.stores import ObjectStore, open_store
 
 if TYPE_CHECKING:
     from cordee.systems.data.stores import Stored
@@ -49,7 +49,7 @@ def verify_tokens(path: str) -> dict[str, Any]:
     return {"tokens": index.tokens, "documents": index.documents, "bytes": size, "checked": bool(about)}
 
 
-def _chunks(store: Store, stored: Stored | None, name: str, size: int) -> Iterator[bytes]:
+def _chunks(store: ObjectStore, stored: Stored | None, name: str, size: int) -> Iterator[bytes]:
     """Give the bytes of one version of a file."""
     for begin in range(0, size, CHUNK_BYTES):
         yield store.read(name, begin, min(CHUNK_BYTES, size - begin), stored.version if stored else "")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cordee.core.draw.axes import nice_ticks, tick_text
-from cordee.core.draw.charts import BOTTOM, HEIGHT, TOP, Across, Line, framed, line_chart, text_of
+from cordee.core.draw.charts import BOTTOM, HEIGHT, TOP, Across, ChartLine, framed, line_chart, text_of
 from cordee.core.findings import Finding
 from cordee.core.units import format_size
 from cordee.systems.data.loading.words import power_text
@@ -60,9 +60,9 @@ def loading_charts(view: LoadingView, started_at: float | None) -> list[tuple[st
 
 def _waits(load: Load, curve: Curves, origin: float) -> str:
     times = (curve.times - origin).tolist()
-    lines = [Line("mean over the ranks", times, (1000 * curve.wait_per_step_s).tolist())]
+    lines = [ChartLine("mean over the ranks", times, (1000 * curve.wait_per_step_s).tolist())]
     if len(load.ranks) > 1:
-        lines.append(Line("the rank that waited most", times, (1000 * curve.wait_per_step_most_s).tolist()))
+        lines.append(ChartLine("the rank that waited most", times, (1000 * curve.wait_per_step_most_s).tolist()))
     title = f"{load.name}: wait for data in a step, in milliseconds"
     return line_chart(title, lines, x_label="s", zero=True)
 

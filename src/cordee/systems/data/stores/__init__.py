@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.stores._base import Store, Stored
+from cordee.systems.data.stores._base import ObjectStore, Stored
 from cordee.systems.data.stores.patience import Patience
 
-__all__ = ["Patience", "Store", "Stored", "is_remote", "open_store"]
+__all__ = ["Patience", "ObjectStore", "Stored", "is_remote", "open_store"]
 
 
 def is_remote(address: str | os.PathLike[str]) -> bool:
@@ -16,7 +16,7 @@ def is_remote(address: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(address)
 
 
-def open_store(address: str | os.PathLike[str], patience: Patience | None = None) -> Store:
+def open_store(address: str | os.PathLike[str], patience: Patience | None = None) -> ObjectStore:
     """Open a folder, or `s3://bucket[/prefix]`; asks nothing yet.
 
     Credentials, region and endpoint of S3 come from the usual AWS_* variables.

@@ -15,7 +15,7 @@ class Stored(NamedTuple):
     version: str
 
 
-class Store(ABC):
+class ObjectStore(ABC):
     """Objects below one address. Any of its methods may run in several threads at once.
 
     Everything raises DataError when storage refuses or does not answer in time: with the request, how long and how often

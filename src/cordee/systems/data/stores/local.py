@@ -9,13 +9,13 @@ from typing import IO
 
 from cordee.core.errors import DataError
 from cordee.machine.opening import regular
-from cordee.systems.data.stores._base import Store, Stored
+from cordee.systems.data.stores._base import ObjectStore, Stored
 
 _PIECE_BYTES = 8 << 20
 PARTIAL = ".partial"
 
 
-class LocalStore(Store):
+class LocalStore(ObjectStore):
     """The files below a folder; links to files are what they point to, links to folders below it are not entered."""
 
     def __init__(self, path: str) -> None:

@@ -28,13 +28,13 @@ _WORDS = {
 }
 
 
-class NotThere(DataError):
+class NoSuchObject(DataError):
     """The object, or the bucket, does not exist; `given` is its address."""
 
 
-def not_there(address: str) -> NotThere:
+def not_there(address: str) -> NoSuchObject:
     """Return the error for an object that is not in the store."""
-    return NotThere("there is no such object", given=address, next="list what is there: `cordee data survey`")
+    return NoSuchObject("there is no such object", given=address, next="list what is there: `cordee data survey`")
 
 
 def understood(error: Exception, address: str, bucket: str) -> Passing | DataError:
@@ -45,7 +45,7 @@ def understood(error: Exception, address: str, bucket: str) -> Passing | DataErr
     status, code = _STATUS.search(text), _CODE.search(text)
     name = f" {code[1]}" if code else ""
     if code and code[1] == "NoSuchBucket":
-        return NotThere(
+        return NoSuchObject(
             "there is no such bucket", given=f"s3://{bucket}", next="check its name, and the store in AWS_ENDPOINT_URL"
         )
     if isinstance(error, FileNotFoundError):

@@ -10,7 +10,7 @@ from typing import IO, Any, TypeVar
 from cordee.core.errors import DataError
 from cordee.systems.data.node.read.store_access import anonymous, http_allowed
 from cordee.systems.data.stores import refusals
-from cordee.systems.data.stores._base import Store, Stored
+from cordee.systems.data.stores._base import ObjectStore, Stored
 from cordee.systems.data.stores.local import ended_early, pieces_of
 from cordee.systems.data.stores.patience import Patience, gave_up
 
@@ -21,7 +21,7 @@ _PARTS_AT_ONCE = 4
 _T = TypeVar("_T")
 
 
-class S3Store(Store):
+class S3Store(ObjectStore):
     """Objects below `s3://bucket/prefix`; path-style addresses, as the servers of centres want them."""
 
     def __init__(self, address: str, patience: Patience) -> None:
@@ -80,7 +80,7 @@ class S3Store(Store):
     def look(self, name: str) -> Stored | None:
         try:
             return self._ask("look at", name, lambda: _stored(self._reading.head(name)))
-        except refusals.NotThere as error:
+        except refusals.NoSuchObject as error:
             if error.given == self.path(name):
                 return None
             raise
@@ -129,7 +129,7 @@ class S3Store(Store):
     def delete(self, name: str) -> None:
         try:
             self._ask("remove", name, lambda: self._reading.delete(name))
-        except refusals.NotThere as error:
+        except refusals.NoSuchObject as error:
             if error.given != self.path(name):
                 raise
 

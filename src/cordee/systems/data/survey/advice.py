@@ -10,7 +10,7 @@ from cordee.core.units import format_size
 from cordee.systems.data.survey.forecast import packed_bytes, shards_of
 from cordee.systems.data.survey.model import Survey
 from cordee.systems.data.survey.naming import quoted
-from cordee.systems.data.survey.places import Machine, Place
+from cordee.systems.data.survey.places import ReadingNode, StoragePlace
 
 # What centres ask for: up to about 10 GB in memory, up to about 100 GB on the node's own disk, else the shared file
 # system in large reads; and never so much memory that the training has none.
@@ -29,7 +29,7 @@ NOTHING = "nothing: read where it is"
 
 
 @dataclass(frozen=True)
-class Advice:
+class ReadingAdvice:
     """Where to read a data set from, why, and what to do for it.
 
     `tier` is the place's name and `kind` memory, node or shared. `command` None: there is nothing to do, `action` says so.
@@ -48,7 +48,7 @@ class Advice:
         return dict(vars(self))
 
 
-def advise(survey: Survey, machine: Machine) -> Advice:
+def advise(survey: Survey, machine: ReadingNode) -> ReadingAdvice:
     """Return where a node of this machine should read the data from, and the command that prepares it."""
     small = many_small_files(survey)
     size = packed_bytes(survey.files, survey.named_bytes) if small else survey.named_bytes
@@ -57,7 +57,7 @@ def advise(survey: Survey, machine: Machine) -> Advice:
         reason = ""
     first, command = _command(survey, machine, size, small)
     partial = "" if survey.complete else "not all of it could be looked at, so it may be more"
-    return Advice(
+    return ReadingAdvice(
         tier=place.name,
         kind=place.kind,
         path=place.path,
@@ -79,7 +79,7 @@ def _many_files(survey: Survey) -> bool:
     return survey.files >= MANY_FILES and (survey.mean_bytes < SMALL_BYTES or survey.files >= VERY_MANY_FILES)
 
 
-def _place_for(size: int, machine: Machine) -> tuple[Place, str]:
+def _place_for(size: int, machine: ReadingNode) -> tuple[StoragePlace, str]:
     """Return the nearest place that takes so many bytes, and why it and none nearer."""
     passed: list[str] = []
     for kind in ("memory", "node"):
@@ -96,7 +96,7 @@ def _place_for(size: int, machine: Machine) -> tuple[Place, str]:
     return place, "; ".join([where, *passed])
 
 
-def _hindrance(size: int, place: Place, machine: Machine) -> str | None:
+def _hindrance(size: int, place: StoragePlace, machine: ReadingNode) -> str | None:
     """Return why a place cannot take so many bytes; None: it can."""
     limit = MEMORY_BYTES if place.kind == "memory" else NODE_BYTES
     if size > limit:
@@ -115,7 +115,7 @@ def _hindrance(size: int, place: Place, machine: Machine) -> str | None:
     return None
 
 
-def _fits(size: int, place: Place, machine: Machine) -> str:
+def _fits(size: int, place: StoragePlace, machine: ReadingNode) -> str:
     if place.kind == "memory" and machine.memory_bytes:
         return f"{format_size(size)} fit into the memory of a node, which has {format_size(machine.memory_bytes)}"
     if place.holds_data:
@@ -123,14 +123,14 @@ def _fits(size: int, place: Place, machine: Machine) -> str:
     return f"{format_size(size)} fit onto {_called(place)}, where {format_size(place.room_bytes or 0)} are free"
 
 
-def _called(place: Place) -> str:
+def _called(place: StoragePlace) -> str:
     if place.kind == "memory":
         return "memory"
     kind = {"node": "the node's own disk", "shared": "the shared file system"}[place.kind]
     return f"{kind} ({place.path})"
 
 
-def _command(survey: Survey, machine: Machine, size: int, small: bool) -> tuple[str, str | None]:
+def _command(survey: Survey, machine: ReadingNode, size: int, small: bool) -> tuple[str, str | None]:
     """Return what is to be said of the form in which the data is, and the command that makes it better, if any."""
     path = quoted(survey.path)
     pack = f"cordee data pack {path} --to {quoted(_target(survey, machine, size))}"
@@ -184,7 +184,7 @@ def _zarr_store(survey: Survey) -> str:
     return examples[0] if examples and "://" not in survey.path else survey.path
 
 
-def _target(survey: Survey, machine: Machine, size: int) -> str:
+def _target(survey: Survey, machine: ReadingNode, size: int) -> str:
     """Return where a packed copy goes: beside the data, or to a shared place of the profile that has room for it.
 
     Where nothing is known to be writable with room, it is beside the data, and packing says what is wrong.
@@ -208,5 +208,5 @@ def _beside(survey: Survey) -> str:
     return f"{path}-packed"
 
 
-def _has_room(place: Place, size: int) -> bool:
+def _has_room(place: StoragePlace, size: int) -> bool:
     return place.free_bytes is None or place.free_bytes > size

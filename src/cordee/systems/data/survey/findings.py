@@ -9,7 +9,7 @@ from cordee.core.units import format_duration, format_size
 from cordee.systems.data.survey.advice import many_small_files
 from cordee.systems.data.survey.model import Survey
 from cordee.systems.data.survey.naming import counted, quoted, shown
-from cordee.systems.data.survey.places import Machine
+from cordee.systems.data.survey.places import ReadingNode
 from cordee.systems.data.survey.purge import Purge, time_text
 from cordee.systems.data.survey.quota import Quota
 
@@ -17,7 +17,9 @@ MANY_ENTRIES = 10_000
 _NEARLY = 0.9
 
 
-def findings_of(survey: Survey, machine: Machine, quotas: Sequence[Quota], purge: Purge | None) -> tuple[Finding, ...]:
+def findings_of(
+    survey: Survey, machine: ReadingNode, quotas: Sequence[Quota], purge: Purge | None
+) -> tuple[Finding, ...]:
     """Return the findings on what was found, the worst first."""
     found = [
         *_of_what_was_missed(survey),
@@ -73,7 +75,7 @@ def _of_what_was_missed(survey: Survey) -> list[Finding]:
     return found
 
 
-def _of_limits(survey: Survey, machine: Machine, quotas: Sequence[Quota]) -> list[Finding]:
+def _of_limits(survey: Survey, machine: ReadingNode, quotas: Sequence[Quota]) -> list[Finding]:
     found = []
     for quota in quotas:
         for what, used, limit in (

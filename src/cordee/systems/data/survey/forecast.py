@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cordee.systems.data.survey.places import Machine, Place
+from cordee.systems.data.survey.places import ReadingNode, StoragePlace
 
 SHARD_BYTES = 512_000_000
 # open, fstat and close: what a reader of one file asks the metadata server for.
@@ -48,7 +48,7 @@ def packed_bytes(files: int, size_bytes: int) -> int:
     return size_bytes + files * TAR_BYTES_PER_FILE
 
 
-def forecast(files: int, size_bytes: int, machine: Machine) -> tuple[TierForecast, ...]:
+def forecast(files: int, size_bytes: int, machine: ReadingNode) -> tuple[TierForecast, ...]:
     """Return the forecast of every place of a machine.
 
     Args:
@@ -70,7 +70,7 @@ def forecast(files: int, size_bytes: int, machine: Machine) -> tuple[TierForecas
     )
 
 
-def _epoch(opens: int, size_bytes: int, place: Place) -> Epoch:
+def _epoch(opens: int, size_bytes: int, place: StoragePlace) -> Epoch:
     return Epoch(
         opens=opens,
         metadata_operations=OPERATIONS_PER_FILE * opens,

@@ -11,7 +11,7 @@ from typing import Any
 from cordee.core.errors import DataError
 from cordee.systems.data.node.shards.index import MAGIC as INDEX_MAGIC
 from cordee.systems.data.survey.magic import FIRST_BYTES, format_of, holds_samples, open_quietly, read_first
-from cordee.systems.data.survey.model import Format
+from cordee.systems.data.survey.model import SurveyedFormat
 from cordee.systems.data.survey.worker import Part
 
 MOST_SAMPLES = 64
@@ -45,7 +45,7 @@ _TAR_BYTES = 1 << 20
 Read = Callable[[str, int], bytes]
 
 
-def formats(part: Part, read: Read = read_first) -> tuple[Format, ...]:
+def formats(part: Part, read: Read = read_first) -> tuple[SurveyedFormat, ...]:
     """Return the formats of what was counted, the largest first.
 
     Args:
@@ -69,7 +69,7 @@ def formats(part: Part, read: Read = read_first) -> tuple[Format, ...]:
         kept[4] += _examples(suffix, part)
     _pair_megatron(part, found)
     listed = [
-        Format(name, files, size, how, largest, tuple(paths[:4]))
+        SurveyedFormat(name, files, size, how, largest, tuple(paths[:4]))
         for name, (files, size, largest, how, paths) in found.items()
     ]
     return tuple(sorted(listed, key=lambda each: (-each.bytes, -each.files, each.name)))

@@ -21,7 +21,7 @@ class SizeBin:
 
 
 @dataclass(frozen=True)
-class Format:
+class SurveyedFormat:
     """Files of one format; `by` says how it was told: `content` of samples, `structure` of folders, or only the `name`."""
 
     name: str
@@ -85,7 +85,7 @@ class Survey:
     not_crossed_count: int
     not_crossed: tuple[str, ...]
     sizes: tuple[SizeBin, ...]
-    formats: tuple[Format, ...]
+    formats: tuple[SurveyedFormat, ...]
     largest_folders: tuple[Folder, ...]
     file_system: str
     began_s: float

@@ -60,7 +60,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Place:
+class StoragePlace:
     """A place for data. What is not known is None; `holds_data` marks the one in which the surveyed data lies.
 
     `own_path` is the folder there in which this person may write.
@@ -88,7 +88,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Machine:
+class ReadingNode:
     """The node that shall train, and the places it can read from; `elsewhere`: it is not this machine.
 
     `beside_writable` is whether something may be put beside the data.
@@ -96,19 +96,19 @@ class Machine:
 
     cluster: str
     memory_bytes: int | None
-    places: tuple[Place, ...]
+    places: tuple[StoragePlace, ...]
     elsewhere: bool = False
     beside_writable: bool = True
 
     @property
-    def data_place(self) -> Place:
+    def data_place(self) -> StoragePlace:
         return next(place for place in self.places if place.holds_data)
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def machine_of(profile: ClusterProfile, path: str, samples: Sequence[str] = ()) -> Machine:
+def machine_of(profile: ClusterProfile, path: str, samples: Sequence[str] = ()) -> ReadingNode:
     """Return what a node of the cluster is for data at `path`: memory and places, with what is free now.
 
     Args:
@@ -129,7 +129,7 @@ def machine_of(profile: ClusterProfile, path: str, samples: Sequence[str] = ()) 
     if holder.opens.basis == ASSUMED and samples:
         opens, read = measure(samples)
         filled = [_with_measured(place, opens, read) if place.path == holder.path else place for place in filled]
-    return Machine(
+    return ReadingNode(
         cluster=profile.name,
         memory_bytes=_node_memory(profile),
         elsewhere=elsewhere,
@@ -150,14 +150,14 @@ def fill_in(path: str, environ: Mapping[str, str] = os.environ) -> str:
     return os.path.realpath(os.path.expandvars(os.path.expanduser(path)))
 
 
-def _declared(name: str, tier: StorageTier) -> Place:
+def _declared(name: str, tier: StorageTier) -> StoragePlace:
     kind: Kind = tier.kind
     opens = Rate(tier.opens_per_s, tier.opens_per_s, PROFILE) if tier.opens_per_s else _assumed_opens(kind)
     per_node = tier.node_bandwidth or (tier.bandwidth if kind != "shared" else None)
     read = Rate(per_node, per_node, PROFILE) if per_node else _assumed_read(kind)
     if not per_node and tier.bandwidth:
         read = Rate(min(read.low, tier.bandwidth), min(read.high, tier.bandwidth), ASSUMED)
-    return Place(
+    return StoragePlace(
         name=name,
         kind=kind,
         path=fill_in(tier.path),
@@ -171,7 +171,7 @@ def _declared(name: str, tier: StorageTier) -> Place:
     )
 
 
-def _of_this_machine(declared: list[Place], path: str, mounts: list[Mount]) -> list[Place]:
+def _of_this_machine(declared: list[StoragePlace], path: str, mounts: list[Mount]) -> list[StoragePlace]:
     """Return the memory and the disk of this machine, where the profile names none of their kind.
 
     The disk is that of the temporary folder, or as a whole where the data lies on the same.
@@ -188,13 +188,13 @@ def _of_this_machine(declared: list[Place], path: str, mounts: list[Mount]) -> l
     return found
 
 
-def _holder(places: list[Place], path: str) -> Place | None:
+def _holder(places: list[StoragePlace], path: str) -> StoragePlace | None:
     """Return the place with the longest path above the data."""
     above = [place for place in places if (path + "/").startswith(place.path.rstrip("/") + "/")]
     return max(above, key=lambda place: len(place.path), default=None)
 
 
-def _undeclared(path: str, mounts: list[Mount]) -> Place:
+def _undeclared(path: str, mounts: list[Mount]) -> StoragePlace:
     if "://" in path:
         return _plain_place("store", "shared", path)
     mount = mount_of(path, mounts)
@@ -202,8 +202,8 @@ def _undeclared(path: str, mounts: list[Mount]) -> Place:
     return _plain_place("here", kind, mount.point if mount else path)
 
 
-def _plain_place(name: str, kind: Kind, path: str) -> Place:
-    return Place(name=name, kind=kind, path=path, opens=_assumed_opens(kind), read=_assumed_read(kind))
+def _plain_place(name: str, kind: Kind, path: str) -> StoragePlace:
+    return StoragePlace(name=name, kind=kind, path=path, opens=_assumed_opens(kind), read=_assumed_read(kind))
 
 
 def _assumed_opens(kind: Kind) -> Rate:
@@ -231,7 +231,7 @@ def _question(path: str) -> Callable[[], list[Any]]:
     return ask
 
 
-def _with_free(place: Place, answer: list[Any] | None) -> Place:
+def _with_free(place: StoragePlace, answer: list[Any] | None) -> StoragePlace:
     if answer is None:
         return place
     size, free, files, free_files, own_path = answer
@@ -244,7 +244,7 @@ def _with_free(place: Place, answer: list[Any] | None) -> Place:
     )
 
 
-def _with_measured(place: Place, opens: float | None, read: float | None) -> Place:
+def _with_measured(place: StoragePlace, opens: float | None, read: float | None) -> StoragePlace:
     """Return a place with what was measured in the place of what was assumed."""
     if opens and place.opens.basis == ASSUMED:
         place = replace(place, opens=Rate(opens, opens, MEASURED))

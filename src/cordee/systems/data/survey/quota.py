@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cordee.systems.data.survey.places import Place
+from cordee.systems.data.survey.places import StoragePlace
 
 _PATIENCE_S = 10.0
 _BLOCK_BYTES = 1024
@@ -32,7 +32,7 @@ class Quota:
         return asdict(self)
 
 
-def quotas(place: Place, path: str, file_system: tuple[str, str]) -> tuple[Quota, ...]:
+def quotas(place: StoragePlace, path: str, file_system: tuple[str, str]) -> tuple[Quota, ...]:
     """Return what is known of quotas: of the profile, and of the tool that the file system has where it is installed.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any
 
 from cordee.core.errors import DataError, UsageError
 from cordee.machine.mounts import mount_of, read_mounts
-from cordee.systems.data.survey.totals import State, Totals
+from cordee.systems.data.survey.totals import SurveyState, Totals
 from cordee.systems.data.survey.worker import Folder, Looker, Part
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -52,7 +52,7 @@ class Scan:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._progress = progress or (lambda totals: None)
-        self._state = State(path, environ)
+        self._state = SurveyState(path, environ)
         self._most_workers = min(MOST_WORKERS, workers or MOST_WORKERS)
         self._cores = min(self._most_workers, len(os.sched_getaffinity(0)))
         kept = self._state.read(self._state.under_way) if resume else None

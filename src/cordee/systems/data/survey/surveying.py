@@ -13,32 +13,32 @@ from cordee.core.errors import DataError, UsageError
 from cordee.core.findings import Finding
 from cordee.job.profile import ClusterProfile
 from cordee.systems.data.stores import is_remote
-from cordee.systems.data.survey.advice import Advice, advise
+from cordee.systems.data.survey.advice import ReadingAdvice, advise
 from cordee.systems.data.survey.chunks import hdf5_chunks, zarr_chunks
 from cordee.systems.data.survey.findings import findings_of
 from cordee.systems.data.survey.forecast import TierForecast, forecast
 from cordee.systems.data.survey.formats import formats
-from cordee.systems.data.survey.model import Chunks, Folder, Format, SizeBin, Survey
+from cordee.systems.data.survey.model import Chunks, Folder, SizeBin, Survey, SurveyedFormat
 from cordee.systems.data.survey.objects import survey_store
-from cordee.systems.data.survey.places import Machine, machine_of
+from cordee.systems.data.survey.places import ReadingNode, machine_of
 from cordee.systems.data.survey.purge import WARNING_DAYS, Purge, purge_of
 from cordee.systems.data.survey.quota import Quota, quotas
 from cordee.systems.data.survey.scan import Scan, file_system
-from cordee.systems.data.survey.totals import State, Totals
+from cordee.systems.data.survey.totals import SurveyState, Totals
 from cordee.systems.data.survey.worker import Part
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedSurvey:
     """A survey and all that follows from it for one cluster."""
 
     survey: Survey
-    machine: Machine
+    machine: ReadingNode
     forecast: tuple[TierForecast, ...]
     quotas: tuple[Quota, ...]
     purge: Purge | None
     findings: tuple[Finding, ...]
-    advice: Advice
+    advice: ReadingAdvice
 
     def document(self) -> dict[str, Any]:
         """Return what `cordee data survey --json` prints."""
@@ -103,7 +103,7 @@ def last_survey(path: str, environ: Mapping[str, str] = os.environ) -> Survey | 
     if is_remote(path):
         return None
     top = _real(path)
-    state = State(top, environ)
+    state = SurveyState(top, environ)
     kept = state.read(state.whole)
     return None if kept is None else _survey_of(top, Totals(kept["counted"]).part, kept["options"]["now_s"], kept=True)
 
@@ -175,7 +175,7 @@ def _survey_of(
     )
 
 
-def _chunks(told: Sequence[Format], counted: Part) -> tuple[list[Chunks], str | None]:
+def _chunks(told: Sequence[SurveyedFormat], counted: Part) -> tuple[list[Chunks], str | None]:
     """Return how arrays lie in the samples of HDF5 files and in Zarr stores, and why some are not known."""
     found, unknown = zarr_chunks(counted["marked"].get("zarr", {"paths": []})["paths"]), None
     for path in next((each.examples for each in told if each.name == "hdf5"), ()):
@@ -184,7 +184,7 @@ def _chunks(told: Sequence[Format], counted: Part) -> tuple[list[Chunks], str | 
     return found, unknown
 
 
-def judge(found: Survey, profile: ClusterProfile, within_days: int = WARNING_DAYS) -> Judged:
+def judge(found: Survey, profile: ClusterProfile, within_days: int = WARNING_DAYS) -> JudgedSurvey:
     """Return what follows from a survey for a cluster: forecast, quotas, purge, findings and advice.
 
     Args:
@@ -193,7 +193,7 @@ def judge(found: Survey, profile: ClusterProfile, within_days: int = WARNING_DAY
     machine = machine_of(profile, found.path, found.samples)
     limits = quotas(machine.data_place, found.path, file_system(found.path))
     purge = purge_of(found.ages, found.oldest_s, found.began_s, machine.data_place.purge_s, within_days)
-    return Judged(
+    return JudgedSurvey(
         survey=found,
         machine=machine,
         forecast=forecast(found.files, found.named_bytes, machine),

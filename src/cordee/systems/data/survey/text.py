@@ -7,14 +7,14 @@ from cordee.systems.data.survey.forecast import Epoch
 from cordee.systems.data.survey.naming import counted, shown
 from cordee.systems.data.survey.places import ASSUMED, MEASURED
 from cordee.systems.data.survey.purge import time_text
-from cordee.systems.data.survey.surveying import Judged
+from cordee.systems.data.survey.surveying import JudgedSurvey
 
 _STEPS = (4096, 65536, 1 << 20, 16 << 20, 256 << 20)
 _MOST_FORMATS = 6
 _BASES = {ASSUMED: "assumed", MEASURED: "measured here, one reader", "profile": "as the profile says"}
 
 
-def lines_of(judged: Judged) -> list[str]:
+def lines_of(judged: JudgedSurvey) -> list[str]:
     """Return the lines; names in them may hold anything that a file name can."""
     found = judged.survey
     lines = [f"{shown(found.path)}: {counted(found.files, 'file')}, {format_size(found.bytes)}{_allocated(judged)}"]
@@ -43,7 +43,7 @@ def lines_of(judged: Judged) -> list[str]:
     return lines
 
 
-def _allocated(judged: Judged) -> str:
+def _allocated(judged: JudgedSurvey) -> str:
     found = judged.survey
     mean = f", {format_size(found.mean_bytes)} each" if found.files else ""
     if found.allocated_bytes is None:
@@ -51,11 +51,11 @@ def _allocated(judged: Judged) -> str:
     return f" ({format_size(found.allocated_bytes)} allocated){mean}"
 
 
-def _most_entries(judged: Judged) -> int:
+def _most_entries(judged: JudgedSurvey) -> int:
     return max((folder.entries for folder in judged.survey.largest_folders), default=0)
 
 
-def _formats(judged: Judged) -> list[str]:
+def _formats(judged: JudgedSurvey) -> list[str]:
     lines = []
     for each in judged.survey.formats[:_MOST_FORMATS]:
         how = "" if each.by == "content" else f", by {each.by}"
@@ -67,7 +67,7 @@ def _formats(judged: Judged) -> list[str]:
     return lines
 
 
-def _sizes(judged: Judged) -> list[str]:
+def _sizes(judged: JudgedSurvey) -> list[str]:
     parts, below = [], 0
     for step in (*_STEPS, None):
         count = sum(each.files for each in judged.survey.sizes if step is None or each.below_bytes <= step) - below
@@ -81,7 +81,7 @@ def _binary(size: int) -> str:
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
-def _tiers(judged: Judged) -> list[str]:
+def _tiers(judged: JudgedSurvey) -> list[str]:
     lines = ["one epoch of one node, from  opens as it is / packed       time as it is             packed"]
     for each in judged.forecast:
         name = f"{each.tier} ({shown(each.path)})"
@@ -100,7 +100,7 @@ def _time(epoch: Epoch) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _quotas(judged: Judged) -> list[str]:
+def _quotas(judged: JudgedSurvey) -> list[str]:
     found = []
     for quota in judged.quotas:
         parts = []

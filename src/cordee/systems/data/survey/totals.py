@@ -92,7 +92,7 @@ class Totals:
             self._links[inode] = rest - 1
 
 
-class State:
+class SurveyState:
     """What is kept of the surveys of one path: `whole`, the last that came to its end, and `under_way`, one that did not.
 
     Args:

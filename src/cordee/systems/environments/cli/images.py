@@ -13,7 +13,7 @@ from cordee.systems.environments.cli.store import open_store, say, store_options
 
 if TYPE_CHECKING:
     from cordee.systems.environments.images.records import StoredImage
-    from cordee.systems.environments.images.store import Store
+    from cordee.systems.environments.images.store import ImageStore
 
 IMAGES_SCHEMA = "cordee.images/1"
 
@@ -40,7 +40,7 @@ def command(verify: bool, store: str | None, cluster: str | None, as_json: bool)
         sys.exit(1)
 
 
-def _document(store: Store, image: StoredImage, check: bool) -> dict[str, Any]:
+def _document(store: ImageStore, image: StoredImage, check: bool) -> dict[str, Any]:
     from cordee.systems.environments.images.errors import ImageError
     from cordee.systems.environments.images.records import verify
 
@@ -55,7 +55,7 @@ def _document(store: Store, image: StoredImage, check: bool) -> dict[str, Any]:
     return {"names": names, **image.document(), "damage": damage}
 
 
-def _table(store: Store, images: list[dict[str, Any]]) -> None:
+def _table(store: ImageStore, images: list[dict[str, Any]]) -> None:
     from cordee.core.units import format_size
 
     say(f"{len(images)} images in {store.folder}, {format_size(sum(image['size_bytes'] for image in images))}")

@@ -12,7 +12,7 @@ from cordee.core.terminal.output import print_json
 from cordee.job.terminal.options import json_option
 
 if TYPE_CHECKING:
-    from cordee.systems.environments.venv_image.packing import Packed
+    from cordee.systems.environments.venv_image.packing import PackedVenv
 
 PACK_SCHEMA = "cordee.pack/1"
 
@@ -64,7 +64,7 @@ def command(
     raise click.exceptions.Exit(EXIT_BAD if failed else EXIT_DONE)
 
 
-def _document(packed: Packed, compression: str) -> dict[str, Any]:
+def _document(packed: PackedVenv, compression: str) -> dict[str, Any]:
     return {
         "schema": PACK_SCHEMA,
         "file": packed.file,
@@ -87,7 +87,7 @@ def _document(packed: Packed, compression: str) -> dict[str, Any]:
     }
 
 
-def _show(packed: Packed) -> None:
+def _show(packed: PackedVenv) -> None:
     from cordee.core.units import format_duration, format_size
 
     before = f"{packed.files:,} files of {format_size(packed.bytes)}"
@@ -104,7 +104,7 @@ def _show(packed: Packed) -> None:
         click.echo(line)
 
 
-def _show_verified(packed: Packed) -> None:
+def _show_verified(packed: PackedVenv) -> None:
     said = packed.verified
     assert said is not None
     if not said.tried:
@@ -119,7 +119,7 @@ def _show_verified(packed: Packed) -> None:
             click.echo(f"error: `import {name}` works in the folder, not in the pack: {error}", err=True)
 
 
-def edf_lines(packed: Packed) -> list[str]:
+def edf_lines(packed: PackedVenv) -> list[str]:
     """Return the lines of an EDF that activate the pack."""
     import json
 

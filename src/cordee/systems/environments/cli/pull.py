@@ -12,7 +12,7 @@ from cordee.job.terminal.options import json_option
 from cordee.systems.environments.cli.store import open_store, say, store_options
 
 if TYPE_CHECKING:
-    from cordee.systems.environments.images import Store
+    from cordee.systems.environments.images import ImageStore
 
 PULL_SCHEMA = "cordee.pull/1"
 
@@ -56,7 +56,7 @@ def _image_of(given: str, cluster: str | None) -> str:
     return image
 
 
-def _pull(store: Store, image: str) -> dict[str, Any]:
+def _pull(store: ImageStore, image: str) -> dict[str, Any]:
     from cordee.systems.environments.images.locate import import_local, is_archive, missing_path
     from cordee.systems.environments.images.pull import pull_image
     from cordee.systems.environments.images.reference import RegistryReference, read_reference

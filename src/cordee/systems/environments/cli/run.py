@@ -13,7 +13,7 @@ from cordee.job.terminal.options import cluster_name
 from cordee.systems.environments.cli.options import edf_arguments
 
 if TYPE_CHECKING:
-    from cordee.systems.environments.start import Start
+    from cordee.systems.environments.start import StartCommand
 
 START_SCHEMA = "cordee.env.run/1"
 
@@ -83,7 +83,7 @@ def command(file: str, argv: tuple[str, ...], as_json: bool, **options: Any) -> 
         raise click.exceptions.Exit(EXIT_ENGINE) from error
 
 
-def _ready(file: str, argv: tuple[str, ...], cluster: str | None, verbose: bool, **options: Any) -> Start:
+def _ready(file: str, argv: tuple[str, ...], cluster: str | None, verbose: bool, **options: Any) -> StartCommand:
     from cordee.systems.environments.node.choose import said
     from cordee.systems.environments.start import start
 
@@ -99,7 +99,7 @@ def _ready(file: str, argv: tuple[str, ...], cluster: str | None, verbose: bool,
     return ready
 
 
-def _show(ready: Start) -> None:
+def _show(ready: StartCommand) -> None:
     from cordee.core.terminal.output import print_json
 
     passed_over = [

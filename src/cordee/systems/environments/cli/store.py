@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from cordee.systems.environments.images import Store
+    from cordee.systems.environments.images import ImageStore
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,13 +30,13 @@ def store_options(function: F) -> F:
     return function
 
 
-def open_store(store: str | None, cluster: str | None) -> Store:
+def open_store(store: str | None, cluster: str | None) -> ImageStore:
     """Return the store that the flags, the variables or the profile name."""
     from cordee.job.terminal.options import cluster_name
-    from cordee.systems.environments.images import Store
+    from cordee.systems.environments.images import ImageStore
     from cordee.systems.environments.prepare import site_of, store_of
 
-    kept = Store(Path(store).absolute()) if store else store_of(site_of(cluster_name(cluster)))
+    kept = ImageStore(Path(store).absolute()) if store else store_of(site_of(cluster_name(cluster)))
     kept.require()
     return kept
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cordee.systems.environments.edf.origins import Origin
+from cordee.systems.environments.edf.origins import EdfOrigin
 from cordee.systems.environments.edf.resolve import Resolved, resolve
 from cordee.systems.environments.edf.search import search_folders
 
-__all__ = ["Origin", "Resolved", "resolve", "search_folders"]
+__all__ = ["EdfOrigin", "Resolved", "resolve", "search_folders"]

@@ -10,10 +10,10 @@ from cordee.core.documents.faults import dotted
 from cordee.core.documents.toml_lines import Keys
 from cordee.core.findings import Finding
 from cordee.systems.environments.edf.expand import ExpansionError, bare_names, expand
-from cordee.systems.environments.edf.fields import DEFAULTS, Given, fault
-from cordee.systems.environments.edf.merge import Merged
+from cordee.systems.environments.edf.fields import DEFAULTS, GivenValue, fault
+from cordee.systems.environments.edf.merge import MergedEdf
 from cordee.systems.environments.edf.mounts import PATHS, MountError, absolute, parse_mount, path_hint
-from cordee.systems.environments.node.document import Environment, ImageConfig, Mount
+from cordee.systems.environments.node.document import ContainerMount, Environment, ImageConfig
 
 ConfigOf = Callable[[str], ImageConfig | None]
 
@@ -22,11 +22,11 @@ class Making:
     """Expands what the files say, and collects what is wrong with it."""
 
     def __init__(
-        self, merged: Merged, cwd: Path, variables: Mapping[str, str], lenient: bool, findings: list[Finding]
+        self, merged: MergedEdf, cwd: Path, variables: Mapping[str, str], lenient: bool, findings: list[Finding]
     ) -> None:
         self.merged, self.cwd, self.variables, self.lenient = merged, cwd, variables, lenient
         self.findings = list(findings)
-        self.given: dict[Keys, list[Given]] = {}
+        self.given: dict[Keys, list[GivenValue]] = {}
         self.image_unknown = False
 
     def environment(self, name: str, config_of: ConfigOf | None) -> Environment:
@@ -94,8 +94,8 @@ class Making:
             self._refuse(given, "is no path", "bad-value", given=workdir, allowed=PATHS, next=path_hint(workdir))
         return absolute(workdir, self.cwd)
 
-    def _mounts(self) -> tuple[Mount, ...]:
-        found: dict[Mount, list[Given]] = {}
+    def _mounts(self) -> tuple[ContainerMount, ...]:
+        found: dict[ContainerMount, list[GivenValue]] = {}
         for given in self.merged.lists["mounts"]:
             self._look_for_bare_names(given)
             try:
@@ -112,7 +112,7 @@ class Making:
         return tuple(found)
 
     def _devices(self) -> tuple[str, ...]:
-        found: dict[str, list[Given]] = {}
+        found: dict[str, list[GivenValue]] = {}
         for given in self.merged.lists["devices"]:
             device = self._expanded(given, self.variables)
             if device:
@@ -127,7 +127,7 @@ class Making:
             if value is not None:
                 yield name, value
 
-    def _expanded(self, given: Given, variables: Mapping[str, str]) -> str | None:
+    def _expanded(self, given: GivenValue, variables: Mapping[str, str]) -> str | None:
         self._look_for_bare_names(given)
         try:
             value = expand(given.value, variables)
@@ -136,19 +136,19 @@ class Making:
             return None
         return value if self._is_text(given, value) else None
 
-    def _look_for_bare_names(self, given: Given) -> None:
+    def _look_for_bare_names(self, given: GivenValue) -> None:
         for name in dict.fromkeys(bare_names(given.value)):
             if name in self.variables:
                 self.findings.append(_not_expanded(given, name))
 
-    def _is_text(self, given: Given, value: str) -> bool:
+    def _is_text(self, given: GivenValue, value: str) -> bool:
         """Return whether a value holds no bytes of a variable that are no text: neither JSON nor TOML could carry them."""
         if value.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in value):
             return True
         self._refuse(given, "holds bytes that are not UTF-8", "bad-value", next="correct the variable it refers to")
         return False
 
-    def _refuse_reference(self, given: Given, error: ExpansionError) -> None:
+    def _refuse_reference(self, given: GivenValue, error: ExpansionError) -> None:
         hint = error.next
         name = error.given[2:-1]
         if error.rule == "undefined-variable" and self.image_unknown and given.keys[0] in ("env", "workdir"):
@@ -159,11 +159,11 @@ class Making:
             hint = f"entries of [env] cannot refer to each other: write the value of {name} out, or export it before"
         self._refuse(given, error.text, error.rule, given=error.given, allowed=error.allowed, next=hint)
 
-    def _refuse(self, where: Given, complaint: str, rule: str, **details: Any) -> None:
+    def _refuse(self, where: GivenValue, complaint: str, rule: str, **details: Any) -> None:
         self.findings.append(fault(where.edf, where.keys, complaint, rule, **details))
 
 
-def _not_expanded(given: Given, name: str) -> Finding:
+def _not_expanded(given: GivenValue, name: str) -> Finding:
     return Finding(
         f"{dotted(given.keys)} holds ${name}, which is left as it is",
         "warn",

@@ -12,9 +12,9 @@ from cordee.core.documents.toml_lines import Keys
 from cordee.core.errors import UsageError
 from cordee.core.words import did_you_mean
 from cordee.systems.environments.edf.expand import names_in
-from cordee.systems.environments.edf.origins import DEFAULT, EDF, HOST, IMAGE, Origin, chain
+from cordee.systems.environments.edf.origins import DEFAULT, EDF, HOST, IMAGE, EdfOrigin, chain
 from cordee.systems.environments.edf.resolve import Resolved
-from cordee.systems.environments.node.document import ImageConfig, Mount
+from cordee.systems.environments.node.document import ContainerMount, ImageConfig
 
 SCHEMA = "cordee.environment-explain/1"
 _INSIDE = ("env", "workdir")
@@ -33,12 +33,12 @@ class Explained:
 
     key: str
     value: Any
-    origin: Origin
+    origin: EdfOrigin
     uses: tuple[tuple[str, str, str], ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return the JSON document."""
-        value = asdict(self.value) if isinstance(self.value, Mount) else self.value
+        value = asdict(self.value) if isinstance(self.value, ContainerMount) else self.value
         uses = [{"name": name, "kind": kind, "value": text} for name, kind, text in self.uses]
         return {"key": self.key, "value": value, **_given(self.origin.document()), "uses": uses}
 
@@ -64,7 +64,7 @@ def explain_key(key: str, resolved: Resolved, config: ImageConfig, host: Mapping
     found = [each for each in values if each.key == key or each.key.startswith((f"{key}.", f"{key}["))]
     name = key.removeprefix("env.")
     if not found and key.startswith("env.") and name in host:
-        return [Explained(key, host[name], Origin(HOST, host[name]))]
+        return [Explained(key, host[name], EdfOrigin(HOST, host[name]))]
     if not found:
         known = [each.key for each in values]
         groups = dict.fromkeys(re.split(r"[.\[]", each)[0] for each in known)
@@ -79,16 +79,16 @@ def _values(resolved: Resolved, config: ImageConfig, host: Mapping[str, str]) ->
     environment = resolved.environment
     inside = [(config.env, IMAGE), (host, HOST)]
 
-    def explained(keys: Keys, value: Any, instead: Origin | None = None) -> Explained:
+    def explained(keys: Keys, value: Any, instead: EdfOrigin | None = None) -> Explained:
         given = resolved.given.get(keys, [])
-        origin = chain(given, instead) or Origin(DEFAULT, value)
+        origin = chain(given, instead) or EdfOrigin(DEFAULT, value)
         text = given[0].value if given else ""
         places = inside if keys[0] in _INSIDE else inside[1:]
         return Explained(dotted(keys), value, origin, tuple(_uses(text, places)))
 
     defaults = resolved.origins
     yield explained(("image",), environment.image, _default(defaults["image",]))
-    image_workdir = Origin(IMAGE, config.workdir) if config.workdir else Origin(DEFAULT, None)
+    image_workdir = EdfOrigin(IMAGE, config.workdir) if config.workdir else EdfOrigin(DEFAULT, None)
     if environment.workdir is None:  # an empty one in an EDF means the image's, too
         yield Explained("workdir", config.workdir, image_workdir)
     else:
@@ -99,17 +99,17 @@ def _values(resolved: Resolved, config: ImageConfig, host: Mapping[str, str]) ->
         for index, entry in enumerate(entries):
             yield explained((key, index), entry)
     for name in dict.fromkeys([*environment.env, *config.env]):
-        of_host = Origin(HOST, host[name]) if name in host else None
-        below = Origin(IMAGE, config.env[name], instead=of_host) if name in config.env else of_host
+        of_host = EdfOrigin(HOST, host[name]) if name in host else None
+        below = EdfOrigin(IMAGE, config.env[name], instead=of_host) if name in config.env else of_host
         yield explained(("env", name), environment.env.get(name, config.env.get(name)), below)
     for name, value in environment.annotations.items():
         yield explained(("annotations", name), value)
     for key, argv in (("entrypoint", config.entrypoint), ("command", config.command)):
         if argv:
-            yield Explained(f"image.{key}", list(argv), Origin(IMAGE, list(argv)))
+            yield Explained(f"image.{key}", list(argv), EdfOrigin(IMAGE, list(argv)))
 
 
-def _default(origin: Origin) -> Origin:
+def _default(origin: EdfOrigin) -> EdfOrigin:
     return list(origin.all())[-1]
 
 
@@ -136,7 +136,7 @@ def explained_text(values: list[Explained]) -> str:
 
 
 def _shown(each: Explained) -> str:
-    if isinstance(each.value, Mount):
+    if isinstance(each.value, ContainerMount):
         return ":".join(
             [each.value.source, each.value.target, *(["+".join(each.value.flags)] if each.value.flags else [])]
         )
@@ -153,7 +153,7 @@ def _plain(value: Any) -> str:
     )
 
 
-def _where(origin: Origin) -> str:
+def _where(origin: EdfOrigin) -> str:
     names = {IMAGE: "the image", HOST: "the host", DEFAULT: "the default"}
     place = f"{origin.file}:{origin.line}" if origin.kind == EDF else names[origin.kind]
     return f"{place}: {_plain(origin.value)}"

@@ -34,7 +34,7 @@ class Edf:
         return find_line(self.text, keys)
 
 
-class Given(NamedTuple):
+class GivenValue(NamedTuple):
     """A value as one file gives it, before expansion, and the path of keys where it stands."""
 
     edf: Edf
@@ -90,9 +90,11 @@ def read_values(path: Path, text: str, document: Mapping[str, Any], lenient: boo
     return edf, findings
 
 
-def annotations_of(edf: Edf) -> Iterator[tuple[str, Given]]:
+def annotations_of(edf: Edf) -> Iterator[tuple[str, GivenValue]]:
     """Yield (dotted key, value as text) of every annotation of a file, nested or dotted."""
-    yield from ((key, Given(edf, keys, _as_text(value))) for key, keys, value in _leaves(edf.values["annotations"]))
+    yield from (
+        (key, GivenValue(edf, keys, _as_text(value))) for key, keys, value in _leaves(edf.values["annotations"])
+    )
 
 
 def bases_of(edf: Edf) -> list[tuple[str, Keys]]:

@@ -11,7 +11,7 @@ from cordee.systems.environments.images.errors import ImageError, StoreError
 from cordee.systems.environments.images.locate import is_archive, locate
 from cordee.systems.environments.images.oci import OciImage, open_image
 from cordee.systems.environments.images.reference import LocalPath, read_reference
-from cordee.systems.environments.images.store import Store
+from cordee.systems.environments.images.store import ImageStore
 from cordee.systems.environments.node.document import Environment, ImageConfig
 
 
@@ -44,7 +44,7 @@ def open_archive(image: str) -> OciImage | None:
     return open_image(path, tag=source.tag) if (path.is_file() or path.is_dir()) and is_archive(source) else None
 
 
-def config_in(store: Store) -> Callable[[str], ImageConfig | None]:
+def config_in(store: ImageStore) -> Callable[[str], ImageConfig | None]:
     """Return what says what an image says of itself, None where it is not on this machine; nothing is fetched or imported."""
 
     def config_of(image: str) -> ImageConfig | None:
@@ -55,7 +55,7 @@ def config_in(store: Store) -> Callable[[str], ImageConfig | None]:
     return config_of
 
 
-def located_if_here(environment: Environment, store: Store) -> Environment:
+def located_if_here(environment: Environment, store: ImageStore) -> Environment:
     """Return the environment with `config` and, where its image can be used as it is, `root`; the same where it is not here."""
     try:
         archive = open_archive(environment.image)

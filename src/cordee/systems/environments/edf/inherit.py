@@ -34,7 +34,7 @@ class Lineage:
 
 
 @dataclass
-class Reader:
+class EdfReader:
     """Reads EDFs, each file once, and collects what is wrong with them."""
 
     cwd: Path

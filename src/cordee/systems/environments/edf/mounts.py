@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cordee.core.words import did_you_mean
 from cordee.systems.environments.edf.expand import expand
-from cordee.systems.environments.node.document import SQUASHFS_FLAG, Mount
+from cordee.systems.environments.node.document import SQUASHFS_FLAG, ContainerMount
 
 FORMS = "SOURCE, SOURCE:TARGET or SOURCE:TARGET:FLAGS, flags joined by +"
 PATHS = "a path that begins with / or ./"
@@ -28,7 +28,7 @@ class MountError(Exception):
         self.text, self.given, self.allowed, self.next = text, given, allowed, next
 
 
-def parse_mount(text: str, cwd: Path, variables: Mapping[str, str], lenient: bool = False) -> Mount | None:
+def parse_mount(text: str, cwd: Path, variables: Mapping[str, str], lenient: bool = False) -> ContainerMount | None:
     r"""Return the mount that a text of an EDF stands for, None when nothing is left of it after expansion.
 
     Colons separate, except within `${...}` and after a backslash. A variable may hold a whole mount.
@@ -53,10 +53,10 @@ def parse_mount(text: str, cwd: Path, variables: Mapping[str, str], lenient: boo
         raise MountError(f"has {len(parts)} parts", text, FORMS, r"write \: for a colon that belongs to a path")
     source = _absolute(parts[0], cwd, "source", text)
     target = os.path.normpath(_absolute(parts[1], cwd, "target", text) if len(parts) > 1 else source)
-    return Mount(source, target, _flags(parts[2], text, lenient) if len(parts) > 2 else ())
+    return ContainerMount(source, target, _flags(parts[2], text, lenient) if len(parts) > 2 else ())
 
 
-def mount_text(mount: Mount) -> str:
+def mount_text(mount: ContainerMount) -> str:
     """Return the text by which an EDF says this mount."""
     parts = [mount.source, mount.target] if mount.flags or mount.target != mount.source else [mount.source]
     texts = [part.replace("\\", "\\\\").replace(":", "\\:").replace("$", "$$") for part in parts]

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cordee.systems.environments.edf.fields import Given
+from cordee.systems.environments.edf.fields import GivenValue
 
 EDF, IMAGE, HOST, DEFAULT = "edf", "image", "host", "default"
 
 
 @dataclass(frozen=True)
-class Origin:
+class EdfOrigin:
     """Where one value came from.
 
     Attributes:
@@ -26,11 +26,11 @@ class Origin:
     value: Any
     file: str | None = None
     line: int | None = None
-    instead: Origin | None = None
+    instead: EdfOrigin | None = None
 
-    def all(self) -> Iterator[Origin]:
+    def all(self) -> Iterator[EdfOrigin]:
         """Yield this and, in their order, what would hold without those before."""
-        origin: Origin | None = self
+        origin: EdfOrigin | None = self
         while origin is not None:
             yield origin
             origin = origin.instead
@@ -44,7 +44,7 @@ class Origin:
         return f"{self.file}:{self.line}" if self.file else self.kind
 
 
-def chain(given: list[Given], instead: Origin | None = None) -> Origin | None:
+def chain(given: list[GivenValue], instead: EdfOrigin | None = None) -> EdfOrigin | None:
     """Return the origin of a value that these files give, the one that holds first.
 
     Args:
@@ -52,5 +52,5 @@ def chain(given: list[Given], instead: Origin | None = None) -> Origin | None:
         instead: what holds where none of them says anything.
     """
     for each in reversed(given):
-        instead = Origin(EDF, each.value, str(each.edf.path), each.edf.line(each.keys), instead)
+        instead = EdfOrigin(EDF, each.value, str(each.edf.path), each.edf.line(each.keys), instead)
     return instead

@@ -12,10 +12,10 @@ from cordee.core.documents.faults import document_error
 from cordee.core.documents.toml_lines import Keys
 from cordee.core.findings import Finding
 from cordee.systems.environments.edf.build import ConfigOf, Making
-from cordee.systems.environments.edf.fields import DEFAULTS, Given
-from cordee.systems.environments.edf.inherit import Reader
+from cordee.systems.environments.edf.fields import DEFAULTS, GivenValue
+from cordee.systems.environments.edf.inherit import EdfReader
 from cordee.systems.environments.edf.merge import merge
-from cordee.systems.environments.edf.origins import DEFAULT, Origin, chain
+from cordee.systems.environments.edf.origins import DEFAULT, EdfOrigin, chain
 from cordee.systems.environments.edf.search import find_edf, no_such_edf, search_folders
 from cordee.systems.environments.node.document import Environment
 
@@ -38,7 +38,7 @@ class Resolved:
     additions: Mapping[str, Any]
     unknown: Mapping[str, Any]
     findings: tuple[Finding, ...]
-    given: Mapping[Keys, list[Given]]
+    given: Mapping[Keys, list[GivenValue]]
 
     def refusals(self) -> list[Finding]:
         """Return an error for each table that asks for something which Cordée does not do yet: without it, what runs would
@@ -59,12 +59,12 @@ class Resolved:
         ]
 
     @cached_property
-    def origins(self) -> dict[Keys, Origin]:
+    def origins(self) -> dict[Keys, EdfOrigin]:
         """Where every value came from, by its path of keys: `("image",)`, `("mounts", 0)`, `("env", "PATH")`,
         `("annotations", "com.hooks.cxi.enabled")`. Values that no file gives are of the kind `default`.
         """
-        defaults: dict[Keys, Origin] = {(key,): Origin(DEFAULT, value) for key, value in DEFAULTS.items()}
-        found: dict[Keys, Origin] = dict(defaults)
+        defaults: dict[Keys, EdfOrigin] = {(key,): EdfOrigin(DEFAULT, value) for key, value in DEFAULTS.items()}
+        found: dict[Keys, EdfOrigin] = dict(defaults)
         for keys, given in self.given.items():
             origin = chain(given, defaults.get(keys))
             if origin is not None:
@@ -100,7 +100,7 @@ def resolve(
     path = find_edf(name_or_path, cwd, folders)
     if path is None:
         raise document_error([no_such_edf(name_or_path, cwd, folders, None, None)])
-    reader = Reader(cwd, variables, folders, lenient)
+    reader = EdfReader(cwd, variables, folders, lenient)
     lineage = reader.read(path)
     merged = merge(lineage)
     made = Making(merged, cwd, variables, lenient, reader.findings)
@@ -109,6 +109,6 @@ def resolve(
         raise document_error([finding for finding in made.findings if finding.severity == "error"])
     files = tuple(edf.path for edf in lineage.weakest_first)
     additions = {name: told[0].value for name, told in merged.additions.items()}
-    given: dict[Keys, list[Given]] = {**made.given}
+    given: dict[Keys, list[GivenValue]] = {**made.given}
     given.update({(name,): told for name, told in merged.additions.items()})
     return Resolved(environment, files, additions, merged.unknown, tuple(made.findings), given)

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 from cordee.core.units import format_size
 from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.model import Reader
-from cordee.systems.environments.images.sources import Source
+from cordee.systems.environments.images.model import ByteReader
+from cordee.systems.environments.images.sources import ImageSource
 from cordee.systems.environments.images.zstd import ZSTD_MAGIC, ZstdError, open_zstd
 
 _CHUNK_BYTES = 1 << 20
@@ -80,7 +80,7 @@ class VerifiedReader:
         return ImageError(f"{self._name} {text}", given=self._given, next="copy, download or save the image again")
 
 
-def open_blob(source: Source, digest: str, expected_bytes: int | None, what: str) -> VerifiedReader:
+def open_blob(source: ImageSource, digest: str, expected_bytes: int | None, what: str) -> VerifiedReader:
     """Return the reader of a blob of an OCI layout; `what` is it in the image (`layer 2 of 3`).
 
     Raises:
@@ -179,7 +179,7 @@ class LayerStream:
 class _Pushed:
     """A reader whose first bytes have been looked at."""
 
-    def __init__(self, first: bytes, rest: Reader) -> None:
+    def __init__(self, first: bytes, rest: ByteReader) -> None:
         self._first, self._rest = first, rest
 
     def read(self, size: int = -1, /) -> bytes:
@@ -194,7 +194,7 @@ class _Pushed:
 class _Gunzip:
     """Decompresses gzip, of several parts too; `gzip.GzipFile` takes twice as long."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
         self._part: Any = None
         self._waiting = b""

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from cordee.core.findings import Finding
-from cordee.systems.environments.node.document import Environment, ImageConfig, Root
+from cordee.systems.environments.node.document import ContainerRoot, Environment, ImageConfig
 
 RC, ENVIRON, LOCAL, FSTAB = "etc/rc", "etc/environment", "etc/rc.local", "etc/fstab"
 
@@ -36,7 +36,7 @@ _VOLUME = re.compile(r"\$\{ENROOT_ROOTFS\}(\S+)\s+(\S+)\s+none\s+\S*\bbind\b\S*\
 _Read = Callable[[str], str | None]
 
 
-def enroot_config(root: Root, host: Mapping[str, str] = os.environ) -> ImageConfig | None:
+def enroot_config(root: ContainerRoot, host: Mapping[str, str] = os.environ) -> ImageConfig | None:
     """Return what the files of enroot in an image say; None: it was not made by enroot, or cannot be looked at here.
 
     Args:
@@ -76,7 +76,7 @@ def image_warnings(environment: Environment) -> list[Finding]:
     ]
 
 
-def _not_followed(root: Root, writable: bool) -> list[str]:
+def _not_followed(root: ContainerRoot, writable: bool) -> list[str]:
     read = _reader(root)
     script = read(RC) if read else None
     if read is None or script is None or not _FOLDER.search(script):
@@ -144,7 +144,7 @@ def _lines(text: str) -> list[str]:
     return [line for line in stripped if line and not line.startswith("#")]
 
 
-def _reader(root: Root) -> _Read | None:
+def _reader(root: ContainerRoot) -> _Read | None:
     """Return what reads files of a root; None: nothing on this machine can."""
     if root.kind == "folder":
         return _reader_of_folder(Path(root.path))

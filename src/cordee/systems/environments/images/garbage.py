@@ -13,7 +13,7 @@ from cordee.systems.environments.images.errors import ImageError
 from cordee.systems.environments.images.lock import is_gone, owner_of, release
 from cordee.systems.environments.images.records import StoredImage
 from cordee.systems.environments.images.sizes import folder_bytes, last_change
-from cordee.systems.environments.images.store import Store, now_of
+from cordee.systems.environments.images.store import ImageStore, now_of
 
 # An image that was located within this time may be in use by a job on any node: few sites let one run for longer.
 IN_USE_S = 7 * 86400.0
@@ -35,7 +35,7 @@ class Removal:
     owner: str = ""
 
 
-def removable(store: Store, *, older_than_s: float | None = None, in_use_s: float = IN_USE_S) -> list[Removal]:
+def removable(store: ImageStore, *, older_than_s: float | None = None, in_use_s: float = IN_USE_S) -> list[Removal]:
     """Return what can be removed; nothing is changed.
 
     Args:
@@ -59,7 +59,7 @@ def removable(store: Store, *, older_than_s: float | None = None, in_use_s: floa
     return found + _leftovers(store, now)
 
 
-def collect(store: Store, removals: list[Removal]) -> None:
+def collect(store: ImageStore, removals: list[Removal]) -> None:
     """Remove what `removable` has found.
 
     Raises:
@@ -74,7 +74,7 @@ def collect(store: Store, removals: list[Removal]) -> None:
             shutil.rmtree(removal.path, ignore_errors=True)
 
 
-def remove(store: Store, text: str, *, force: bool = False, in_use_s: float = IN_USE_S) -> Removal:
+def remove(store: ImageStore, text: str, *, force: bool = False, in_use_s: float = IN_USE_S) -> Removal:
     """Remove a name, and the image with it when it has no other; a digest, or its beginning, means the image and its names.
 
     Raises:
@@ -107,7 +107,7 @@ def remove(store: Store, text: str, *, force: bool = False, in_use_s: float = IN
     return Removal(image.path.parent, "removed", image.size_bytes, image)
 
 
-def _leftovers(store: Store, now: float) -> list[Removal]:
+def _leftovers(store: ImageStore, now: float) -> list[Removal]:
     """Return what processes have left that are gone: folders of imports, locks, images that cannot be read.
 
     Other tools may keep their images in the same folder, so only what is named as ours is looked at.

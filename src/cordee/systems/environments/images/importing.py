@@ -8,11 +8,11 @@ from cordee.systems.environments.images.layers import merge
 from cordee.systems.environments.images.make import tool_version
 from cordee.systems.environments.images.oci import OciImage
 from cordee.systems.environments.images.records import StoredImage
-from cordee.systems.environments.images.store import Store
+from cordee.systems.environments.images.store import ImageStore
 
 
 def import_image(
-    image: OciImage, store: Store, *, origin: str, say: Callable[[str], None] = lambda text: None
+    image: OciImage, store: ImageStore, *, origin: str, say: Callable[[str], None] = lambda text: None
 ) -> StoredImage:
     """Return the image from the store, imported now if it is not there; whoever imports it at the same time is waited for.
 

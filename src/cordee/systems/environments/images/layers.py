@@ -21,7 +21,7 @@ from cordee.systems.environments.images.blobs import LayerStream
 from cordee.systems.environments.images.errors import ImageError
 from cordee.systems.environments.images.make import squashfs_from_tar
 from cordee.systems.environments.images.oci import OciImage
-from cordee.systems.environments.images.tarstream import Member, TarFault, TarReader
+from cordee.systems.environments.images.tarstream import TarEntry, TarFault, TarReader
 from cordee.systems.environments.images.tree import (
     FIFO,
     FILE,
@@ -32,8 +32,8 @@ from cordee.systems.environments.images.tree import (
     WHITEOUT,
     Content,
     LayerFault,
-    Node,
-    Tree,
+    LayerTree,
+    TreeNode,
     split_path,
 )
 
@@ -45,7 +45,7 @@ MAX_SPARSE_BYTES = 64 << 30
 
 
 @dataclass
-class Merged:
+class MergedLayers:
     """What a merge has found; counts of entries.
 
     Attributes:
@@ -80,15 +80,15 @@ class Merged:
         ]
 
 
-def merge(image: OciImage, path: Path, say: Callable[[str], None] = lambda text: None) -> Merged:
+def merge(image: OciImage, path: Path, say: Callable[[str], None] = lambda text: None) -> MergedLayers:
     """Write the root of an image into the squashfs file `path`, and return what is in it.
 
     Raises:
         ImageError: a blob is damaged, or a layer cannot be part of an image.
         StoreError: there is no space left.
     """
-    found = Merged()
-    tree = Tree()
+    found = MergedLayers()
+    tree = LayerTree()
     entries = 0
     for index in range(len(image.layers)):
         say(f"reading layer {index + 1} of {len(image.layers)}")
@@ -104,7 +104,7 @@ def merge(image: OciImage, path: Path, say: Callable[[str], None] = lambda text:
     return found
 
 
-def _members(stream: LayerStream) -> Iterator[tuple[int, Member, TarReader]]:
+def _members(stream: LayerStream) -> Iterator[tuple[int, TarEntry, TarReader]]:
     """Yield the entries of a layer with their numbers.
 
     Raises:
@@ -120,7 +120,7 @@ def _members(stream: LayerStream) -> Iterator[tuple[int, Member, TarReader]]:
         raise stream.fault(f"is no tar archive, or a damaged one: {fault}") from None
 
 
-def _apply(image: OciImage, index: int, tree: Tree, found: Merged, most: int) -> int:
+def _apply(image: OciImage, index: int, tree: LayerTree, found: MergedLayers, most: int) -> int:
     stream = image.open_layer(index)
     count = 0
     try:
@@ -139,7 +139,7 @@ def _apply(image: OciImage, index: int, tree: Tree, found: Merged, most: int) ->
         stream.close()
 
 
-def _enter(tree: Tree, member: Member, content: Content, found: Merged) -> None:
+def _enter(tree: LayerTree, member: TarEntry, content: Content, found: MergedLayers) -> None:
     parts = split_path(member.name)
     name = parts[-1] if parts else ""
     if name.startswith(WHITEOUT):
@@ -152,11 +152,11 @@ def _enter(tree: Tree, member: Member, content: Content, found: Merged) -> None:
     mtime = min(max(member.mtime, 0), _MAX_TIME)
     found.attributes += member.attributes
     if member.kind == tarstream.FOLDER:
-        tree.add(parts, Node(FOLDER, 0, mode | 0o700, mtime))
+        tree.add(parts, TreeNode(FOLDER, 0, mode | 0o700, mtime))
     elif member.kind == tarstream.SYMBOLIC_LINK:
         if not member.link or "\0" in member.link or len(member.link.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
             raise LayerFault(f"a symbolic link leads nowhere: {member.name!r}")
-        tree.add(parts, Node(LINK, 0, 0o777, mtime, target=member.link))
+        tree.add(parts, TreeNode(LINK, 0, 0o777, mtime, target=member.link))
     elif member.kind == tarstream.HARD_LINK:
         tree.add_hard_link(parts, split_path(member.link, "a hard link"))
     elif member.kind == tarstream.REGULAR:
@@ -166,9 +166,9 @@ def _enter(tree: Tree, member: Member, content: Content, found: Merged) -> None:
             )
         found.set_id += bool(member.mode & 0o6000)
         found.hidden += bool(member.size_bytes)
-        tree.add(parts, Node(FILE, 0, mode | 0o400, mtime, content=content))
+        tree.add(parts, TreeNode(FILE, 0, mode | 0o400, mtime, content=content))
     elif member.kind == tarstream.PIPE:
-        tree.add(parts, Node(FIFO, 0, mode, mtime))
+        tree.add(parts, TreeNode(FIFO, 0, mode, mtime))
     elif member.kind in (tarstream.CHARACTER, tarstream.BLOCK):
         found.devices += 1
     else:
@@ -186,11 +186,11 @@ def _hidden(name: str) -> list[str]:
 class _Wanted:
     """A file that is left: the header of its first name, and its other names."""
 
-    node: Node
+    node: TreeNode
     names: list[str]
 
 
-def _write_names(tree: Tree, out: BinaryIO, found: Merged) -> list[dict[int, _Wanted]]:
+def _write_names(tree: LayerTree, out: BinaryIO, found: MergedLayers) -> list[dict[int, _Wanted]]:
     """Write all that has no data; return by layer and entry the files that have."""
     wanted: list[dict[int, _Wanted]] = []
     for path, node in tree.walk():
@@ -239,7 +239,7 @@ def _write_files(image: OciImage, index: int, wanted: dict[int, _Wanted], out: B
         stream.close()
 
 
-def _header(path: str, kind: bytes, node: Node, *, size: int = 0, link: str = "") -> bytes:
+def _header(path: str, kind: bytes, node: TreeNode, *, size: int = 0, link: str = "") -> bytes:
     header = tarfile.TarInfo(path)
     header.type, header.mode, header.mtime, header.size, header.linkname = kind, node.mode, node.mtime, size, link
     return header.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")

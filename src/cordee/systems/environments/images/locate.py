@@ -16,15 +16,15 @@ from cordee.systems.environments.images.oci import is_layout, open_image, this_a
 from cordee.systems.environments.images.records import StoredImage
 from cordee.systems.environments.images.reference import LocalPath, RegistryReference, read_reference
 from cordee.systems.environments.images.squash import is_squashfs, read_superblock
-from cordee.systems.environments.images.store import Store, stored_beside
-from cordee.systems.environments.node.document import Environment, ImageConfig, Root
+from cordee.systems.environments.images.store import ImageStore, stored_beside
+from cordee.systems.environments.node.document import ContainerRoot, Environment, ImageConfig
 
 _TAR_MAGIC = b"ustar"
 _TAR_MAGIC_AT = 257
 
 
 def locate(
-    environment: Environment, store: Store, *, pull: bool = False, say: Callable[[str], None] = lambda text: None
+    environment: Environment, store: ImageStore, *, pull: bool = False, say: Callable[[str], None] = lambda text: None
 ) -> Environment:
     """Return the environment with `root` and `config` filled in.
 
@@ -42,7 +42,7 @@ def locate(
         StoreError: the store cannot be used.
     """
     if not environment.image:
-        return replace(environment, root=Root("host"), config=ImageConfig())
+        return replace(environment, root=ContainerRoot("host"), config=ImageConfig())
     source = read_reference(environment.image)
     if isinstance(source, RegistryReference):
         return _in_store(environment, store, _of_registry(source, store, pull, say))
@@ -52,16 +52,16 @@ def locate(
         return _in_store(environment, store, import_local(source, store, say))
     if path.is_dir():
         _for_this_machine(path, architecture_of_folder(path))
-        return _as_it_is(environment, Root("folder", str(path)))
+        return _as_it_is(environment, ContainerRoot("folder", str(path)))
     read_superblock(path)
     stored = stored_beside(path)
     if stored is not None:
-        return replace(environment, root=Root("squashfs", str(path)), config=stored.config)
+        return replace(environment, root=ContainerRoot("squashfs", str(path)), config=stored.config)
     _for_this_machine(path, architecture_of_squashfs(path))
-    return _as_it_is(environment, Root("squashfs", str(path)))
+    return _as_it_is(environment, ContainerRoot("squashfs", str(path)))
 
 
-def _as_it_is(environment: Environment, root: Root) -> Environment:
+def _as_it_is(environment: Environment, root: ContainerRoot) -> Environment:
     """Return the environment with a root that nothing beside it describes: the root itself may, as those of enroot do."""
     return replace(environment, root=root, config=enroot_config(root) or ImageConfig())
 
@@ -79,7 +79,7 @@ def _for_this_machine(path: Path, found: str | None) -> None:
     )
 
 
-def import_local(source: LocalPath, store: Store, say: Callable[[str], None] = lambda text: None) -> StoredImage:
+def import_local(source: LocalPath, store: ImageStore, say: Callable[[str], None] = lambda text: None) -> StoredImage:
     """Return the image of an archive or layout from the store, imported now if it is not there as it is now.
 
     Raises:
@@ -111,13 +111,15 @@ def is_archive(source: LocalPath) -> bool:
         raise ImageError(f"the image cannot be read: {error.strerror}", given=source.path) from None
 
 
-def _in_store(environment: Environment, store: Store, image: StoredImage) -> Environment:
+def _in_store(environment: Environment, store: ImageStore, image: StoredImage) -> Environment:
     read_superblock(image.path)
     store.touch(image)
-    return replace(environment, root=Root("squashfs", str(image.path)), config=image.config)
+    return replace(environment, root=ContainerRoot("squashfs", str(image.path)), config=image.config)
 
 
-def _of_registry(reference: RegistryReference, store: Store, pull: bool, say: Callable[[str], None]) -> StoredImage:
+def _of_registry(
+    reference: RegistryReference, store: ImageStore, pull: bool, say: Callable[[str], None]
+) -> StoredImage:
     pinned = store.pinned(reference.name)
     image = store.find(pinned.digest) if pinned else None
     if image is None and reference.digest:

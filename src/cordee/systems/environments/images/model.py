@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Reader(Protocol):
+class ByteReader(Protocol):
     """What bytes are read from, one after another."""
 
     def read(self, size: int = -1, /) -> bytes:

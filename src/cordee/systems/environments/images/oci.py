@@ -17,7 +17,7 @@ from typing import Any
 from cordee.machine.opening import parse_json
 from cordee.systems.environments.images.blobs import LayerStream, VerifiedReader, open_blob, read_all
 from cordee.systems.environments.images.errors import ImageError
-from cordee.systems.environments.images.sources import ArchiveSource, DownloadSource, FolderSource, Source
+from cordee.systems.environments.images.sources import ArchiveSource, DownloadSource, ImageSource, LayoutFolder
 from cordee.systems.environments.node.document import ImageConfig
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
@@ -29,7 +29,7 @@ INDEX_TYPES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docke
 
 
 @dataclass(frozen=True)
-class Layer:
+class OciLayer:
     """One layer; `digest` and `size_bytes` are those of the blob, None where `docker save` does not say them."""
 
     name: str
@@ -48,9 +48,9 @@ class OciImage:
         layers: the lowest first.
     """
 
-    source: Source
+    source: ImageSource
     config: ImageConfig
-    layers: tuple[Layer, ...]
+    layers: tuple[OciLayer, ...]
 
     @property
     def digest(self) -> str:
@@ -97,13 +97,13 @@ def open_image(path: Path, *, tag: str | None = None, architecture: str | None =
     Raises:
         ImageError: it is none, damaged, for other architectures, or `tag` does not name one of those in it.
     """
-    source: Source = FolderSource(path) if path.is_dir() else ArchiveSource(path)
+    source: ImageSource = LayoutFolder(path) if path.is_dir() else ArchiveSource(path)
     with _forms(source):
         return _open(source, tag, architecture or this_architecture())
 
 
 @contextmanager
-def _forms(source: Source) -> Iterator[None]:
+def _forms(source: ImageSource) -> Iterator[None]:
     """Turn what comes of a list where a table should be, and the like, into an ImageError."""
     try:
         yield
@@ -113,7 +113,7 @@ def _forms(source: Source) -> Iterator[None]:
         ) from None
 
 
-def _open(source: Source, tag: str | None, wanted: str) -> OciImage:
+def _open(source: ImageSource, tag: str | None, wanted: str) -> OciImage:
     try:
         index = _document(_whole(source, "index.json"), "index.json", source)
     except KeyError:
@@ -144,13 +144,13 @@ def open_download(folder: Path) -> OciImage:
         return _image(source, {"digest": f"sha256:{hashlib.sha256(manifest).hexdigest()}"}, manifest)
 
 
-def _whole(source: Source, name: str) -> bytes:
+def _whole(source: ImageSource, name: str) -> bytes:
     file, size = source.open(name)
     reader = VerifiedReader(file, size, name=name, given=source.given, digest=None, expected_bytes=None)
     return read_all(reader, name, source.given)
 
 
-def _document(data: bytes, what: str, source: Source) -> Any:
+def _document(data: bytes, what: str, source: ImageSource) -> Any:
     try:
         return parse_json(data)
     except ValueError as error:
@@ -158,7 +158,7 @@ def _document(data: bytes, what: str, source: Source) -> Any:
 
 
 def _manifests(
-    source: Source, index: Any, names: tuple[str, ...], depth: int
+    source: ImageSource, index: Any, names: tuple[str, ...], depth: int
 ) -> Iterator[tuple[dict[str, Any], tuple[str, ...], str | None]]:
     """Yield (descriptor, names, architecture if said) of all manifests below an index."""
     if depth > _MAX_DEPTH:
@@ -182,7 +182,7 @@ def _named(names: tuple[str, ...], tag: str) -> bool:
 
 
 def _choose(
-    source: Source, candidates: list[tuple[dict[str, Any], tuple[str, ...], str | None]], wanted: str
+    source: ImageSource, candidates: list[tuple[dict[str, Any], tuple[str, ...], str | None]], wanted: str
 ) -> OciImage:
     images: dict[str, OciImage] = {}
     others: set[str] = set()
@@ -214,7 +214,7 @@ def _choose(
     return next(iter(images.values()))
 
 
-def _image(source: Source, descriptor: dict[str, Any], data: bytes | None = None) -> OciImage:
+def _image(source: ImageSource, descriptor: dict[str, Any], data: bytes | None = None) -> OciImage:
     data = _blob(source, descriptor, "the manifest") if data is None else data
     manifest = _table(_document(data, "the manifest", source), "the manifest", source)
     if "config" not in manifest or not isinstance(manifest.get("layers"), list):
@@ -229,11 +229,11 @@ def _image(source: Source, descriptor: dict[str, Any], data: bytes | None = None
         layer = _table(given, "a layer", source)
         if "encrypted" in str(layer.get("mediaType")):
             raise ImageError(f"layer {position + 1} is encrypted", given=source.given, next="decrypt the image")
-        layers.append(Layer("", _digest(layer, source), _size(layer, source), None))
+        layers.append(OciLayer("", _digest(layer, source), _size(layer, source), None))
     return OciImage(source, _config(config, str(descriptor["digest"]), source), tuple(layers))
 
 
-def _docker_image(source: Source, tag: str | None, wanted: str) -> OciImage:
+def _docker_image(source: ImageSource, tag: str | None, wanted: str) -> OciImage:
     """Return the image of an archive of `docker save`: manifest.json names the files of each image."""
     try:
         entries = _document(_whole(source, "manifest.json"), "manifest.json", source)
@@ -261,7 +261,7 @@ def _docker_image(source: Source, tag: str | None, wanted: str) -> OciImage:
         source,
         _config(config, f"sha256:{hashlib.sha256(data).hexdigest()}", source),
         tuple(
-            Layer(str(name), None, None, _digest({"digest": each}, source))
+            OciLayer(str(name), None, None, _digest({"digest": each}, source))
             for name, each in zip(names, diff_ids, strict=True)
         ),
     )
@@ -274,7 +274,7 @@ def _docker_image(source: Source, tag: str | None, wanted: str) -> OciImage:
     return image
 
 
-def _config(document: dict[str, Any], digest: str, source: Source) -> ImageConfig:
+def _config(document: dict[str, Any], digest: str, source: ImageSource) -> ImageConfig:
     if document.get("os") not in (None, "", "linux"):
         raise ImageError(f"the image is for {document['os']}, not for Linux", given=source.given)
     inner = _table(document.get("config") or {}, "config", source)
@@ -297,27 +297,27 @@ def _words(value: Any) -> tuple[str, ...]:
     return tuple(str(word) for word in words)
 
 
-def _blob(source: Source, descriptor: Any, what: str) -> bytes:
+def _blob(source: ImageSource, descriptor: Any, what: str) -> bytes:
     table = _table(descriptor, what, source)
     reader = open_blob(source, _digest(table, source), _size(table, source), what)
     return read_all(reader, what, source.given)
 
 
-def _digest(descriptor: dict[str, Any], source: Source) -> str:
+def _digest(descriptor: dict[str, Any], source: ImageSource) -> str:
     digest = descriptor.get("digest")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise ImageError("a digest in the image is none", given=f"{source.given} ({digest!r})")
     return digest
 
 
-def _size(descriptor: dict[str, Any], source: Source) -> int | None:
+def _size(descriptor: dict[str, Any], source: ImageSource) -> int | None:
     size = descriptor.get("size")
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
         raise ImageError("a size in the image is none", given=f"{source.given} ({size!r})")
     return size
 
 
-def _table(value: Any, what: str, source: Source) -> dict[str, Any]:
+def _table(value: Any, what: str, source: ImageSource) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ImageError(f"{what} of the image is no JSON object", given=source.given)
     return value

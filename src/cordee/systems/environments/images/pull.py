@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from cordee.systems.environments.images.importing import import_image
 from cordee.systems.environments.images.records import StoredImage
 from cordee.systems.environments.images.reference import RegistryReference
-from cordee.systems.environments.images.registry_client import Asked, ask
-from cordee.systems.environments.images.store import Store
+from cordee.systems.environments.images.registry_client import RegistryQuestion, ask
+from cordee.systems.environments.images.store import ImageStore
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Pulled:
 
 def pull_image(
     reference: RegistryReference,
-    store: Store,
+    store: ImageStore,
     *,
     say: Callable[[str], None] = lambda text: None,
     environ: Mapping[str, str] = os.environ,
@@ -54,7 +54,7 @@ def pull_image(
     """
     before = store.pinned(reference.name)
     with store.importing(f"pull {reference.name}", say), store.temporary() as folder:
-        registry = ask(Asked(reference, folder, say, environ, pause))
+        registry = ask(RegistryQuestion(reference, folder, say, environ, pause))
         digest = registry.digest()
         found = store.find(digest) if digest else None
         fetched = found is None

@@ -45,7 +45,7 @@ _LOOPBACK = re.compile(r"(localhost|127(?:\.\d+){3}|\[::1\])(:\d+)?")
 # What registries and proxies may put into their messages.
 
 
-class Asked(NamedTuple):
+class RegistryQuestion(NamedTuple):
     """What a registry is asked about, and with what.
 
     Attributes:
@@ -74,7 +74,7 @@ class Asking:
     # Whether what is fetched lies in the folder of `asked`, where it can be seen to arrive.
     fetches_here = True
 
-    def __init__(self, program: str, asked: Asked) -> None:
+    def __init__(self, program: str, asked: RegistryQuestion) -> None:
         self._program, self._asked = program, asked
         self._reference, self._folder = asked.reference, asked.folder
         self._auth = write_auth_file(asked.reference, asked.folder, asked.environ)
@@ -255,7 +255,7 @@ class Podman(Asking):
         return f"docker://{self._reference.name}"
 
 
-def ask(asked: Asked) -> Asking:
+def ask(asked: RegistryQuestion) -> Asking:
     """Return what asks registries on this machine.
 
     Raises:

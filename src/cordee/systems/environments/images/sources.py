@@ -14,7 +14,7 @@ from cordee.systems.environments.images.zstd import ZSTD_MAGIC
 _MAX_LINKS = 8
 
 
-class Source(Protocol):
+class ImageSource(Protocol):
     """Where the files of an image are: a folder or an archive."""
 
     given: str
@@ -28,7 +28,7 @@ class Source(Protocol):
         ...
 
 
-class FolderSource:
+class LayoutFolder:
     """An OCI layout as a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,7 +45,7 @@ class FolderSource:
         return file, os.fstat(file.fileno()).st_size
 
 
-class DownloadSource(FolderSource):
+class DownloadSource(LayoutFolder):
     """What skopeo writes as `dir:`: blobs lie beside the manifest, named by the digits of their digests."""
 
     def open(self, name: str) -> tuple[BinaryIO, int]:

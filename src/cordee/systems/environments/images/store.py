@@ -53,13 +53,13 @@ VARIABLE = "EDF_IMAGESTORE"
 NO_STORE = "void"
 
 
-def own_store(environ: Mapping[str, str] = os.environ, profile: str | None = None) -> Store:
+def own_store(environ: Mapping[str, str] = os.environ, profile: str | None = None) -> ImageStore:
     """Return the store of a person; one that keeps nothing where `EDF_IMAGESTORE` is `void`.
 
     Raises:
         NoStoreError: `EDF_IMAGESTORE` is a relative path.
     """
-    return NoStore() if environ.get(VARIABLE) == NO_STORE else Store(store_folder(environ, profile))
+    return NoStore() if environ.get(VARIABLE) == NO_STORE else ImageStore(store_folder(environ, profile))
 
 
 def store_folder(environ: Mapping[str, str] = os.environ, profile: str | None = None) -> Path:
@@ -84,7 +84,7 @@ def store_folder(environ: Mapping[str, str] = os.environ, profile: str | None = 
     return runs_path(profile) if profile else cache_folder(environ) / "images"
 
 
-class Store:
+class ImageStore:
     """The images of one folder, which is made when the first is imported."""
 
     def __init__(self, folder: Path) -> None:
@@ -278,7 +278,7 @@ class Store:
             _raise(error, self.folder)
 
 
-class NoStore(Store):
+class NoStore(ImageStore):
     """Has no images and takes none: files and folders can be used where they lie, and nothing else."""
 
     def __init__(self) -> None:
@@ -311,7 +311,7 @@ def stored_beside(path: Path) -> StoredImage | None:
     """Return the image of a store whose squashfs file is named by its path, for its configuration."""
     if path.name != ROOT_FILE or path.parent.parent.name != "images":
         return None
-    return Store(path.parent.parent.parent).find(path.parent.name.replace("-", ":", 1))
+    return ImageStore(path.parent.parent.parent).find(path.parent.name.replace("-", ":", 1))
 
 
 def _file_name(key: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from cordee.systems.environments.images.model import Reader
+from cordee.systems.environments.images.model import ByteReader
 
 BLOCK_BYTES = 512
 _CHUNK_BYTES = 1 << 20
@@ -29,7 +29,7 @@ class TarFault(Exception):
     """What is read is no tar archive, or a damaged one."""
 
 
-class Piece(NamedTuple):
+class SparsePiece(NamedTuple):
     """A part of a sparse file that is stored."""
 
     offset: int
@@ -37,7 +37,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(slots=True)
-class Member:
+class TarEntry:
     """An entry.
 
     Attributes:
@@ -57,19 +57,19 @@ class Member:
     link: str
     attributes: int
     stored_bytes: int
-    pieces: list[Piece] | None
+    pieces: list[SparsePiece] | None
 
 
 class TarReader:
     """The entries of an archive, one after another; the data of the last can be copied until the next is asked for."""
 
-    def __init__(self, stream: Reader) -> None:
+    def __init__(self, stream: ByteReader) -> None:
         self._stream = stream
         self._buffer, self._at = b"", 0
         self._left = 0  # of the data of the last entry, with its padding
         self._globals: dict[str, str] = {}
 
-    def next(self) -> Member | None:
+    def next(self) -> TarEntry | None:
         """Return the next entry; None: the archive has ended.
 
         Raises:
@@ -94,7 +94,7 @@ class TarReader:
             else:
                 return self._member(header, {**self._globals, **own}, long_name, long_link)
 
-    def copy(self, member: Member, out: BinaryIO) -> None:
+    def copy(self, member: TarEntry, out: BinaryIO) -> None:
         """Write the data of the entry that was returned last, and zeros where it has holes.
 
         Raises:
@@ -110,7 +110,7 @@ class TarReader:
             at = piece.offset + piece.size_bytes
         _fill(member.size_bytes - at, out)
 
-    def _member(self, header: bytes, pax: dict[str, str], long_name: str | None, long_link: str | None) -> Member:
+    def _member(self, header: bytes, pax: dict[str, str], long_name: str | None, long_link: str | None) -> TarEntry:
         kind = header[156:157]
         name = long_name if long_name is not None else _ustar_name(header)
         stored = _decimal(pax, "size", _number(header[124:136]))
@@ -118,7 +118,7 @@ class TarReader:
             raise TarFault("a file has less than no data")
         if kind in (OLD_REGULAR, REGULAR) and not stored and name.endswith("/"):
             kind = FOLDER
-        member = Member(
+        member = TarEntry(
             name=pax.get("GNU.sparse.name", pax.get("path", name)),
             kind=REGULAR if kind in _WITH_DATA else kind,
             mode=_number(header[100:108]) & 0o7777,
@@ -158,7 +158,7 @@ class TarReader:
             raise TarFault("it ends in the middle of an extended header")
         return data[:size]
 
-    def _old_sparse(self, member: Member, header: bytes) -> None:
+    def _old_sparse(self, member: TarEntry, header: bytes) -> None:
         numbers = _pairs(header[386:482])
         member.size_bytes = _number(header[483:495])
         more = header[482]
@@ -170,7 +170,7 @@ class TarReader:
             more = block[504]
         _set_pieces(member, numbers)
 
-    def _pax_sparse(self, member: Member, pax: dict[str, str]) -> None:
+    def _pax_sparse(self, member: TarEntry, pax: dict[str, str]) -> None:
         if "GNU.sparse.map" in pax:
             member.size_bytes = _decimal(pax, "GNU.sparse.size", member.size_bytes)
             numbers = [_whole(text) for text in pax["GNU.sparse.map"].split(",") if text]
@@ -241,9 +241,9 @@ def _fill(size: int, out: BinaryIO) -> None:
         size -= _CHUNK_BYTES
 
 
-def _set_pieces(member: Member, numbers: list[int]) -> None:
+def _set_pieces(member: TarEntry, numbers: list[int]) -> None:
     """Keep the map of a sparse file, if its pieces lie one after another within the file."""
-    pieces = [Piece(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=False) if pair[1]]
+    pieces = [SparsePiece(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=False) if pair[1]]
     at = 0
     for piece in pieces:
         if piece.offset < at or piece.size_bytes < 0:

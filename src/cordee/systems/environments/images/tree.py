@@ -31,7 +31,7 @@ class Content:
 
 
 @dataclass(slots=True)
-class Node:
+class TreeNode:
     """What is at a path; `layer` is the last one that put it there, or something below it."""
 
     kind: str
@@ -40,7 +40,7 @@ class Node:
     mtime: int
     target: str = ""
     content: Content | None = None
-    children: dict[str, Node] = field(default_factory=dict)
+    children: dict[str, TreeNode] = field(default_factory=dict)
 
 
 def split_path(path: str, what: str = "a name") -> list[str]:
@@ -62,21 +62,21 @@ def split_path(path: str, what: str = "a name") -> list[str]:
     return parts
 
 
-class Tree:
+class LayerTree:
     """The root after the layers applied so far; `begin_layer` comes before the entries of each."""
 
     def __init__(self) -> None:
-        self.root = Node(FOLDER, -1, 0o755, 0)
+        self.root = TreeNode(FOLDER, -1, 0o755, 0)
         self._layer = -1
         # What this layer has taken away: its hard links may still name it.
-        self._gone: dict[tuple[str, ...], Node] = {}
+        self._gone: dict[tuple[str, ...], TreeNode] = {}
 
     def begin_layer(self) -> None:
         """Take the entries that follow for those of the next layer."""
         self._layer += 1
         self._gone = {}
 
-    def add(self, parts: list[str], node: Node) -> None:
+    def add(self, parts: list[str], node: TreeNode) -> None:
         """Put an entry at a path; folders on the way are made, a folder over a folder keeps what is in it.
 
         Raises:
@@ -109,7 +109,7 @@ class Tree:
         if found.kind == FOLDER:
             raise LayerFault(f"a hard link names a folder: {'/'.join(parts)!r} -> {'/'.join(target)!r}")
         if parts != target:
-            self.add(parts, Node(found.kind, self._layer, found.mode, found.mtime, found.target, found.content))
+            self.add(parts, TreeNode(found.kind, self._layer, found.mode, found.mtime, found.target, found.content))
 
     def whiteout(self, parts: list[str]) -> None:
         """Take away what lower layers have at a path; what this layer put there stays."""
@@ -128,7 +128,7 @@ class Tree:
         if folder is not None:
             self._clear(folder, above)
 
-    def walk(self) -> Iterator[tuple[str, Node]]:
+    def walk(self) -> Iterator[tuple[str, TreeNode]]:
         """Yield every path below the root with its node, folders before what is in them."""
         waiting = [("", self.root)]
         while waiting:
@@ -139,7 +139,7 @@ class Tree:
                 if child.kind == FOLDER:
                     waiting.append((f"{prefix}{name}/", child))
 
-    def _clear(self, top: Node, above: tuple[str, ...]) -> None:
+    def _clear(self, top: TreeNode, above: tuple[str, ...]) -> None:
         waiting = [(top, above)]
         while waiting:
             node, path = waiting.pop()
@@ -147,7 +147,7 @@ class Tree:
                 self._gone[(*path, name)] = node.children.pop(name)
             waiting += [(child, (*path, name)) for name, child in node.children.items() if child.kind == FOLDER]
 
-    def _find(self, parts: list[str]) -> Node | None:
+    def _find(self, parts: list[str]) -> TreeNode | None:
         """Return what is at a path, or was until this layer took it away; a link at the end is not followed."""
         if not parts:
             return self.root
@@ -163,9 +163,9 @@ class Tree:
                 return node
         return None
 
-    def _folder(self, parts: list[str], *, make: bool) -> tuple[Node | None, tuple[str, ...]]:
+    def _folder(self, parts: list[str], *, make: bool) -> tuple[TreeNode | None, tuple[str, ...]]:
         """Return the folder at a path and its true path: links are followed, none out of the root."""
-        way: list[tuple[str, Node]] = []
+        way: list[tuple[str, TreeNode]] = []
         left, hops = parts[::-1], 0
         while left:
             part = left.pop()
@@ -192,8 +192,8 @@ class Tree:
                 folder.layer = self._layer
         return (way[-1][1] if way else self.root), tuple(name for name, _ in way)
 
-    def _make_folder(self, here: Node, name: str, old: Node | None, parts: list[str]) -> Node:
+    def _make_folder(self, here: TreeNode, name: str, old: TreeNode | None, parts: list[str]) -> TreeNode:
         if old is not None and old.layer == self._layer:
             raise LayerFault(f"an entry lies below one that is no folder: {'/'.join(parts)!r}")
-        here.children[name] = Node(FOLDER, self._layer, 0o755, 0)
+        here.children[name] = TreeNode(FOLDER, self._layer, 0o755, 0)
         return here.children[name]

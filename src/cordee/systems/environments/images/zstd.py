@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from cordee.systems.environments.images.errors import ImageError
 
 if TYPE_CHECKING:
-    from cordee.systems.environments.images.model import Reader
+    from cordee.systems.environments.images.model import ByteReader
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _CHUNK_BYTES = 1 << 20
@@ -21,7 +21,7 @@ class ZstdError(Exception):
     """What was given is no zstd, or damaged."""
 
 
-def open_zstd(reader: Reader, given: str) -> Any:
+def open_zstd(reader: ByteReader, given: str) -> Any:
     """Return a reader of what `reader` holds compressed.
 
     Raises:
@@ -59,7 +59,7 @@ class _Library:
 class _Command:
     """`zstd -dc`, fed by a thread."""
 
-    def __init__(self, reader: Reader, given: str) -> None:
+    def __init__(self, reader: ByteReader, given: str) -> None:
         program = shutil.which("zstd")
         if program is None:
             raise ImageError(
@@ -74,7 +74,7 @@ class _Command:
         self._feeder = threading.Thread(target=self._feed, args=(reader,), daemon=True)
         self._feeder.start()
 
-    def _feed(self, reader: Reader) -> None:
+    def _feed(self, reader: ByteReader) -> None:
         pipe = self._pipe(self._process.stdin)
         try:
             while data := reader.read(_CHUNK_BYTES):

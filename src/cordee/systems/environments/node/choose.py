@@ -6,7 +6,7 @@ from typing import NamedTuple, Optional
 
 from cordee.systems.environments.node.document import Environment
 from cordee.systems.environments.node.engines import ENGINES, find_engine
-from cordee.systems.environments.node.engines._base import Engine, EngineError, Missing
+from cordee.systems.environments.node.engines._base import Engine, EngineError, MissingCapability
 
 # The quickest first, and the one that needs nothing to be installed.
 PREFERENCE = ("namespace", "podman", "apptainer")
@@ -14,7 +14,7 @@ PREFERENCE = ("namespace", "podman", "apptainer")
 STEP = "step"
 
 
-class Choice(NamedTuple):
+class EngineChoice(NamedTuple):
     """An engine that can run an environment here.
 
     Attributes:
@@ -23,10 +23,10 @@ class Choice(NamedTuple):
     """
 
     engine: Engine
-    passed_over: tuple[tuple[str, tuple[Missing, ...]], ...] = ()
+    passed_over: tuple[tuple[str, tuple[MissingCapability, ...]], ...] = ()
 
 
-def choose_engine(environment: Environment, name: Optional[str] = None) -> Choice:
+def choose_engine(environment: Environment, name: Optional[str] = None) -> EngineChoice:
     """Return the engine to use: the one of that name, else the first of PREFERENCE that this machine can run.
 
     Args:
@@ -47,24 +47,24 @@ def choose_engine(environment: Environment, name: Optional[str] = None) -> Choic
         missing = engine.missing(environment)
         if missing:
             raise _lacking(((name, tuple(missing)),), asked=name)
-        return Choice(engine)
-    passed_over: list[tuple[str, tuple[Missing, ...]]] = []
+        return EngineChoice(engine)
+    passed_over: list[tuple[str, tuple[MissingCapability, ...]]] = []
     for candidate in PREFERENCE:
         if candidate in ENGINES:
             engine = find_engine(candidate)
             missing = engine.missing(environment)
             if not missing:
-                return Choice(engine, tuple(passed_over))
+                return EngineChoice(engine, tuple(passed_over))
             passed_over.append((candidate, tuple(missing)))
     raise _lacking(tuple(passed_over))
 
 
-def said(passed_over: tuple[tuple[str, tuple[Missing, ...]], ...]) -> list[str]:
+def said(passed_over: tuple[tuple[str, tuple[MissingCapability, ...]], ...]) -> list[str]:
     """Return one line for each capability that engines lack: `podman: podman is not on PATH`."""
     return [f"{name}: {each.text}" for name, missing in passed_over for each in missing]
 
 
-def _lacking(passed_over: tuple[tuple[str, tuple[Missing, ...]], ...], asked: str = "") -> EngineError:
+def _lacking(passed_over: tuple[tuple[str, tuple[MissingCapability, ...]], ...], asked: str = "") -> EngineError:
     lines = said(passed_over)
     hints = list(dict.fromkeys(each.next for _, missing in passed_over for each in missing if each.next))
     what = (

@@ -13,8 +13,8 @@ import shutil
 from dataclasses import replace
 from typing import Any, Callable, Mapping, Optional, Sequence
 
-from cordee.control.agent.enclosure import Enclosure, EnclosureDown, Surroundings
-from cordee.control.agent.output import Tail
+from cordee.control.agent.enclosure import AgentSurroundings, Enclosure, EnclosureDown
+from cordee.control.agent.output import LastOutput
 from cordee.core.clock import monotonic
 from cordee.core.errors import CordeeError
 from cordee.machine import process_tree as processes
@@ -37,7 +37,7 @@ _FORGET_S = 3600.0
 _HAS_PYTHON = "command -v python >/dev/null"
 
 
-class Container(Enclosure):
+class NodeContainer(Enclosure):
     """The container of one node.
 
     Args:
@@ -49,7 +49,7 @@ class Container(Enclosure):
 
     encloses = True
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: AgentSurroundings) -> None:
         super().__init__(around)
         plan, watched = around.plan, around.watched
         planned, checkpoint = plan.step.environment, plan.step.checkpoint
@@ -108,7 +108,7 @@ class Container(Enclosure):
             argv = ("python3", *argv[1:])
         return self.wrap(self.environment.command(tuple(argv)))
 
-    def explain(self, ended: TaskExit, said: Optional[Tail]) -> TaskExit:
+    def explain(self, ended: TaskExit, said: Optional[LastOutput]) -> TaskExit:
         """Return how a rank ended: one whose command the engine could not execute has not started, in the engine's words."""
         if ended.code not in _NOT_EXECUTED or said is None:
             return ended

@@ -12,7 +12,7 @@ SQUASHFS_FLAG = "sqsh"
 
 
 @dataclass(frozen=True)
-class Mount:
+class ContainerMount:
     """One mount.
 
     Attributes:
@@ -27,7 +27,7 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class Root:
+class ContainerRoot:
     """Where the root of a container comes from; `path` is that of the folder or file, empty for `host`."""
 
     kind: str
@@ -77,11 +77,11 @@ class Environment:
     workdir: Optional[str] = None
     entrypoint: bool = False
     writable: bool = True
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[ContainerMount, ...] = ()
     devices: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
-    root: Optional[Root] = None
+    root: Optional[ContainerRoot] = None
     config: ImageConfig = field(default_factory=ImageConfig)
 
     def variables(self, host: Mapping[str, str]) -> dict[str, str]:
@@ -118,11 +118,13 @@ def environment_of(document: Mapping[str, Any]) -> Environment:
         workdir=document["workdir"],
         entrypoint=document["entrypoint"],
         writable=document["writable"],
-        mounts=tuple(Mount(each["source"], each["target"], tuple(each["flags"])) for each in document["mounts"]),
+        mounts=tuple(
+            ContainerMount(each["source"], each["target"], tuple(each["flags"])) for each in document["mounts"]
+        ),
         devices=tuple(document["devices"]),
         env=dict(document["env"]),
         annotations=dict(document["annotations"]),
-        root=Root(root["kind"], root["path"]) if root else None,
+        root=ContainerRoot(root["kind"], root["path"]) if root else None,
         config=ImageConfig(
             env=dict(config["env"]),
             entrypoint=tuple(config["entrypoint"]),

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import Sequence
 
-from cordee.systems.environments.node.document import SQUASHFS_FLAG, Environment, Mount
+from cordee.systems.environments.node.document import SQUASHFS_FLAG, ContainerMount, Environment
 
 
 def with_own_mounts(environment: Environment, paths: Sequence[str]) -> Environment:
@@ -21,17 +21,17 @@ def with_own_mounts(environment: Environment, paths: Sequence[str]) -> Environme
     """
     mounts = list(environment.mounts)
     if environment.root is None or environment.root.kind == "host":
-        mounts.append(Mount("/", "/"))
+        mounts.append(ContainerMount("/", "/"))
     first = len(mounts)
     for path in sorted({os.path.normpath(path) for path in paths if os.path.isdir(path)}):
         covering = [mount for mount in mounts if _is_below(path, mount.target)]
         nearest = max(reversed(covering), key=lambda mount: len(mount.target), default=None)
         if nearest is None or not _shows(nearest, path):
-            mounts.append(Mount(path, path))
+            mounts.append(ContainerMount(path, path))
     return replace(environment, mounts=(*environment.mounts, *mounts[first:]))
 
 
-def _shows(mount: Mount, path: str) -> bool:
+def _shows(mount: ContainerMount, path: str) -> bool:
     """Return whether a mount shows the host's path at the same place, or was put there by the EDF on purpose."""
     if mount.target == path:
         return True

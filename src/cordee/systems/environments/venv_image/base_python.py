@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from cordee.machine.squashfs.entry import Entry
+from cordee.machine.squashfs.entry import SquashfsEntry
 from cordee.machine.squashfs.errors import PackError
 from cordee.systems.environments.venv_image.interpreter import Interpreter
 from cordee.systems.environments.venv_image.relocate import text_of, with_data
@@ -20,7 +20,7 @@ _NOT_NEEDED = re.compile(r"test|idlelib|turtledemo|site-packages|dist-packages|c
 _LIBRARY = re.compile(r"libpython[\d.]+t?\.so.*")
 
 
-def with_base_python(entries: list[Entry], interpreter: Interpreter, at: Path) -> list[Entry]:
+def with_base_python(entries: list[SquashfsEntry], interpreter: Interpreter, at: Path) -> list[SquashfsEntry]:
     """Return the entries with the base Python in `.python`, found there by links and by `home` in pyvenv.cfg.
 
     Its search paths of libraries are made relative to itself, so that it need not stand where it was built.
@@ -30,7 +30,7 @@ def with_base_python(entries: list[Entry], interpreter: Interpreter, at: Path) -
     kept = [_with_home(entry, at) for entry in entries if entry.name not in linked]
     program = _entry(interpreter.base_executable, f"{FOLDER}/bin/{name}", interpreter)
     _refuse_if_bound(program, interpreter)
-    folders = [Entry(f"{FOLDER}{below}", "folder") for below in ("", "/bin", "/lib", f"/lib/python{version}")]
+    folders = [SquashfsEntry(f"{FOLDER}{below}", "folder") for below in ("", "/bin", "/lib", f"/lib/python{version}")]
     libraries = [
         _entry(path, f"{FOLDER}/lib/{path.name}", interpreter)
         for path in sorted(interpreter.library_folder.glob("libpython*"))
@@ -44,7 +44,7 @@ def with_base_python(entries: list[Entry], interpreter: Interpreter, at: Path) -
     )
     return [
         *kept,
-        *(Entry(link, "link", 0o777, target=f"../{FOLDER}/bin/{name}") for link in sorted(linked)),
+        *(SquashfsEntry(link, "link", 0o777, target=f"../{FOLDER}/bin/{name}") for link in sorted(linked)),
         *folders,
         program,
         *libraries,
@@ -52,7 +52,7 @@ def with_base_python(entries: list[Entry], interpreter: Interpreter, at: Path) -
     ]
 
 
-def _refuse_if_bound(program: Entry, interpreter: Interpreter) -> None:
+def _refuse_if_bound(program: SquashfsEntry, interpreter: Interpreter) -> None:
     """Refuse a program that finds its own library nowhere but where it is installed now."""
     ldd = ["ldd", str(interpreter.base_executable)]
     said = subprocess.run(ldd, capture_output=True, text=True, check=False).stdout if shutil.which("ldd") else ""
@@ -65,17 +65,17 @@ def _refuse_if_bound(program: Entry, interpreter: Interpreter) -> None:
         )
 
 
-def _with_home(entry: Entry, at: Path) -> Entry:
+def _with_home(entry: SquashfsEntry, at: Path) -> SquashfsEntry:
     if entry.name != "pyvenv.cfg":
         return entry
     home = b"home = " + bytes(at / FOLDER / "bin")
     return with_data(entry, re.sub(rb"^home\s*=.*$", lambda _: home, text_of(entry), flags=re.MULTILINE))
 
 
-def _entry(path: Path, name: str, interpreter: Interpreter) -> Entry:
+def _entry(path: Path, name: str, interpreter: Interpreter) -> SquashfsEntry:
     """Return a program or library that looks for libraries beside itself instead of where it was installed."""
     status = path.stat()
-    entry = Entry(name, "file", 0o755, int(status.st_mtime), status.st_size, path)
+    entry = SquashfsEntry(name, "file", 0o755, int(status.st_mtime), status.st_size, path)
     written = bytes(interpreter.library_folder)
     beside = b"$ORIGIN/../lib" if "/bin/" in name else b"$ORIGIN"
     data = path.read_bytes()

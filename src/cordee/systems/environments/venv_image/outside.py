@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from cordee.machine.squashfs.entry import Entry
+from cordee.machine.squashfs.entry import SquashfsEntry
 from cordee.systems.environments.venv_image.interpreter import Interpreter
 
 _MAPPING = re.compile(r"^(?:MAPPING|NAMESPACES)\b[^=]*=\s*(\{.*\})\s*$", re.MULTILINE)
@@ -30,7 +30,9 @@ class Outside(NamedTuple):
     mount: bool
 
 
-def outside_of(folder: Path, entries: list[Entry], interpreter: Interpreter, with_python: bool) -> list[Outside]:
+def outside_of(
+    folder: Path, entries: list[SquashfsEntry], interpreter: Interpreter, with_python: bool
+) -> list[Outside]:
     """Return what is outside, each path once."""
     found: dict[Path, Outside] = {}
     for each in (
@@ -72,7 +74,7 @@ def _unless_inside(folder: Path, target: Path, what: str) -> Iterator[Outside]:
         yield Outside(real, f"{what} leads to {real}, which is not packed", True)
 
 
-def _links(folder: Path, entries: list[Entry]) -> Iterator[Outside]:
+def _links(folder: Path, entries: list[SquashfsEntry]) -> Iterator[Outside]:
     for entry in entries:
         if entry.kind == "link" and not (entry.name.startswith("bin/python") and entry.name.count("/") == 1):
             target = Path(os.path.normpath(folder / Path(entry.name).parent / entry.target))

@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cordee.core.errors import UsageError
-from cordee.machine.squashfs.entry import Entry
+from cordee.machine.squashfs.entry import SquashfsEntry
 from cordee.machine.squashfs.image import COMPRESSIONS
 from cordee.systems.environments.node.document import SQUASHFS_FLAG
 from cordee.systems.environments.venv_image.base_python import with_base_python
 from cordee.systems.environments.venv_image.interpreter import Interpreter, interpreter_of
 from cordee.systems.environments.venv_image.outside import Outside, outside_of
 from cordee.systems.environments.venv_image.relocate import made_at, relocated, strange_shebangs
-from cordee.systems.environments.venv_image.tree import Tree, read_tree
-from cordee.systems.environments.venv_image.verify import Verified, verify
+from cordee.systems.environments.venv_image.tree import VenvTree, read_tree
+from cordee.systems.environments.venv_image.verify import VenvVerified, verify
 from cordee.systems.environments.venv_image.write import write
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedVenv:
     """What came of packing.
 
     Attributes:
@@ -53,7 +53,7 @@ class Packed:
     outside: tuple[Outside, ...]
     warnings: tuple[str, ...]
     seconds: float
-    verified: Verified | None = None
+    verified: VenvVerified | None = None
 
     def mounts(self) -> list[str]:
         """Return the mounts of an EDF that activate the pack."""
@@ -79,7 +79,7 @@ def pack(
     compression: str = "zstd",
     with_python: bool = False,
     force: bool = False,
-) -> Packed:
+) -> PackedVenv:
     """Make one squashfs of the virtual environment or conda prefix at `folder`; the folder itself is only read.
 
     Args:
@@ -105,7 +105,7 @@ def pack(
         script, other = strange[0]
         warnings.append(f"{len(strange)} console scripts call another Python, such as {script} that of {other}")
     counts, size = write(entries, output, interpreter, at, compression, force)
-    return Packed(
+    return PackedVenv(
         file=output,
         source=folder,
         at=at,
@@ -123,7 +123,7 @@ def pack(
     )
 
 
-def verified(packed: Packed) -> Packed:
+def verified(packed: PackedVenv) -> PackedVenv:
     """Return `packed` with what came of mounting it and importing a few packages."""
     return replace(packed, verified=verify(packed.file, packed.at, interpreter_of(packed.source)))
 
@@ -148,7 +148,9 @@ def _check(folder: Path, output: Path, at: Path, compression: str, with_python: 
         )
 
 
-def _what_goes_in(folder: Path, interpreter: Interpreter, at: Path, with_python: bool) -> tuple[Tree, list[Entry]]:
+def _what_goes_in(
+    folder: Path, interpreter: Interpreter, at: Path, with_python: bool
+) -> tuple[VenvTree, list[SquashfsEntry]]:
     """Return what the folder has, and the entries as they are to be in the pack."""
     real = folder.resolve()
     homes = [path.resolve() for path in (*interpreter.site_folders, interpreter.stdlib)]

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from cordee.machine.squashfs.entry import Entry
+from cordee.machine.squashfs.entry import SquashfsEntry
 
 _LARGEST_SCRIPT = 1 << 20
 _ACTIVATE_PATH = re.compile(rb"""^\s*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n]+?)['"]?\s*$""", re.MULTILINE)
@@ -23,7 +23,7 @@ def made_at(folder: Path) -> list[Path]:
     return list(dict.fromkeys(known))
 
 
-def relocated(entries: list[Entry], known: list[Path], at: Path) -> list[Entry]:
+def relocated(entries: list[SquashfsEntry], known: list[Path], at: Path) -> list[SquashfsEntry]:
     """Return the entries with every script and pyvenv.cfg naming `at` instead of any of `known`."""
     others = [bytes(path) for path in known if path != at]
     if not others:
@@ -33,17 +33,17 @@ def relocated(entries: list[Entry], known: list[Path], at: Path) -> list[Entry]:
     return [_relocated(entry, found, bytes(at)) if _may_name_it(entry) else entry for entry in entries]
 
 
-def _may_name_it(entry: Entry) -> bool:
+def _may_name_it(entry: SquashfsEntry) -> bool:
     script = entry.name.startswith("bin/") and entry.name.count("/") == 1
     return entry.kind == "file" and entry.size <= _LARGEST_SCRIPT and (script or entry.name == "pyvenv.cfg")
 
 
-def _relocated(entry: Entry, found: re.Pattern[bytes], at: bytes) -> Entry:
+def _relocated(entry: SquashfsEntry, found: re.Pattern[bytes], at: bytes) -> SquashfsEntry:
     data = text_of(entry)
     return entry if b"\0" in data[:1024] else with_data(entry, found.sub(lambda _: at, data))
 
 
-def text_of(entry: Entry) -> bytes:
+def text_of(entry: SquashfsEntry) -> bytes:
     """Return the bytes of a file."""
     if entry.data is not None:
         return entry.data
@@ -51,12 +51,12 @@ def text_of(entry: Entry) -> bytes:
     return entry.source.read_bytes()
 
 
-def with_data(entry: Entry, data: bytes) -> Entry:
+def with_data(entry: SquashfsEntry, data: bytes) -> SquashfsEntry:
     """Return the entry with other bytes."""
     return replace(entry, data=data, size=len(data), source=None) if data != entry.data else entry
 
 
-def strange_shebangs(entries: list[Entry], at: Path) -> list[tuple[str, str]]:
+def strange_shebangs(entries: list[SquashfsEntry], at: Path) -> list[tuple[str, str]]:
     """Return (script, environment) of console scripts that call the Python of another environment."""
     strange = []
     for entry in entries:

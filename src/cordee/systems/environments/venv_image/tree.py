@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cordee.machine.squashfs.entry import Entry
+from cordee.machine.squashfs.entry import SquashfsEntry
 from cordee.machine.squashfs.errors import PackError
 
 # Whatever tools keep beside sources for themselves; byte code is made anew for the one interpreter.
@@ -16,7 +16,7 @@ CACHES = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".cache"
 
 
 @dataclass
-class Tree:
+class VenvTree:
     """What was found below a folder.
 
     Attributes:
@@ -25,7 +25,7 @@ class Tree:
         left_out: paths of sockets, pipes and devices.
     """
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[SquashfsEntry] = field(default_factory=list)
     files: int = 0
     bytes: int = 0
     left_out: list[Path] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Tree:
 
 def read_tree(
     folder: Path, inside: str, compiles: Callable[[Path], bool], leave: Callable[[Path], bool] = lambda path: False
-) -> Tree:
+) -> VenvTree:
     """Return what is below `folder`, to be found below `inside` (relative; empty: at the top) in the pack.
 
     Args:
@@ -43,13 +43,13 @@ def read_tree(
     Raises:
         PackError: something cannot be read.
     """
-    tree = Tree()
+    tree = VenvTree()
     _read(folder, inside, compiles, leave, tree)
     return tree
 
 
 def _read(
-    folder: Path, inside: str, compiles: Callable[[Path], bool], leave: Callable[[Path], bool], tree: Tree
+    folder: Path, inside: str, compiles: Callable[[Path], bool], leave: Callable[[Path], bool], tree: VenvTree
 ) -> None:
     try:
         with os.scandir(folder) as found:
@@ -64,7 +64,7 @@ def _read(
             if item.name in CACHES or leave(path):
                 _count(path, tree)
                 continue
-            tree.entries.append(Entry(name, "folder", time=int(status.st_mtime)))
+            tree.entries.append(SquashfsEntry(name, "folder", time=int(status.st_mtime)))
             _read(path, name, compiles, leave, tree)
             continue
         tree.files += 1
@@ -72,18 +72,18 @@ def _read(
         if leave(path):
             continue
         if stat.S_ISLNK(status.st_mode):
-            tree.entries.append(Entry(name, "link", 0o777, int(status.st_mtime), target=os.readlink(path)))
+            tree.entries.append(SquashfsEntry(name, "link", 0o777, int(status.st_mtime), target=os.readlink(path)))
         elif stat.S_ISREG(status.st_mode):
             mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
             compiled_too = compiled and name.endswith(".py")
             tree.entries.append(
-                Entry(name, "file", mode, int(status.st_mtime), status.st_size, path, compile=compiled_too)
+                SquashfsEntry(name, "file", mode, int(status.st_mtime), status.st_size, path, compile=compiled_too)
             )
         else:
             tree.left_out.append(path)
 
 
-def _count(folder: Path, tree: Tree) -> None:
+def _count(folder: Path, tree: VenvTree) -> None:
     for path in _files(folder):
         tree.files += 1
         tree.bytes += path.lstat().st_size

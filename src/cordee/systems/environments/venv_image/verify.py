@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cordee.core.errors import EXIT_BAD
-from cordee.systems.environments.node.document import SQUASHFS_FLAG, Environment, Mount, Root
+from cordee.systems.environments.node.document import SQUASHFS_FLAG, ContainerMount, ContainerRoot, Environment
 from cordee.systems.environments.node.engines import find_engine
-from cordee.systems.environments.node.engines._base import EXIT_ENGINE, Launch
+from cordee.systems.environments.node.engines._base import EXIT_ENGINE, EngineLaunch
 from cordee.systems.environments.venv_image.interpreter import Interpreter
 
 ENGINE = "namespace"
 _DEADLINE_S = 300.0
 
 
-class Verified(NamedTuple):
+class VenvVerified(NamedTuple):
     """What came of trying.
 
     Attributes:
@@ -50,35 +50,37 @@ def largest_packages(interpreter: Interpreter, most: int = 5) -> list[str]:
     return [name for name, _ in count.most_common(most)]
 
 
-def verify(file: Path, at: Path, interpreter: Interpreter) -> Verified:
+def verify(file: Path, at: Path, interpreter: Interpreter) -> VenvVerified:
     """Mount `file` at `at` over this machine's own root, and import its largest packages there.
 
     An import that fails in the folder that was packed as well is nothing against the pack.
     """
     names = largest_packages(interpreter) or ["sys"]
     if not at.is_dir():
-        return Verified(False, f"{at} is no folder of this machine, so it can be mounted there only with an image", {})
+        return VenvVerified(
+            False, f"{at} is no folder of this machine, so it can be mounted there only with an image", {}
+        )
     engine = find_engine(ENGINE)
     environment = Environment(
         name=file.name,
-        root=Root("host"),
-        mounts=(Mount(str(file), str(at), (SQUASHFS_FLAG,)),),
+        root=ContainerRoot("host"),
+        mounts=(ContainerMount(str(file), str(at), (SQUASHFS_FLAG,)),),
         workdir="/",
     )
     lacks = engine.missing(environment)
     if lacks:
-        return Verified(False, "; ".join(f"{each.text} ({each.next})" for each in lacks), {})
+        return VenvVerified(False, "; ".join(f"{each.text} ({each.next})" for each in lacks), {})
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     imports: dict[str, str | None] = {}
     for package in names:
         line = ("-B", "-c", f"import {package}")
-        code, words = _run(engine.argv(environment, Launch((str(at / "bin" / "python"), *line), env)), env)
+        code, words = _run(engine.argv(environment, EngineLaunch((str(at / "bin" / "python"), *line), env)), env)
         if code == EXIT_ENGINE:
-            return Verified(True, f"it could not be mounted: {words}", imports)
+            return VenvVerified(True, f"it could not be mounted: {words}", imports)
         in_folder = code == 0 or _run([str(interpreter.python), *line], env)[0] == 0
         if in_folder:
             imports[package] = words if code else None
-    return Verified(True, None, imports)
+    return VenvVerified(True, None, imports)
 
 
 def _run(argv: list[str], env: dict[str, str]) -> tuple[int, str]:

@@ -99,8 +99,8 @@ def command(folders: tuple[str, ...], against: str | None, workload: str, anyway
             )
         score_folders(folders, **options)
         return
-    from cordee.systems.score.cli.judging import Against
+    from cordee.systems.score.cli.judging import BaselineOption
 
-    judging = Against(against, options["caps"], workload, anyway=anyway)
+    judging = BaselineOption(against, options["caps"], workload, anyway=anyway)
     score_folders(folders, against=judging, **options)
     sys.exit(judging.exit_code)

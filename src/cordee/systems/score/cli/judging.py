@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from cordee.core.errors import EXIT_BAD, EXIT_DONE, EXIT_USAGE
 from cordee.systems.score.against import judge_trace, open_baseline
-from cordee.systems.score.judge import Judgement
+from cordee.systems.score.judge import BaselineJudgement
 from cordee.systems.score.result import Saturation
 from cordee.systems.score.roofs import read_caps
-from cordee.systems.score.trace import Trace
+from cordee.systems.score.trace import ScoreTrace
 
 _VERDICTS = {
     "worse": "worse than the baseline, beyond its noise",
@@ -19,7 +19,7 @@ _VERDICTS = {
 }
 
 
-class Against:
+class BaselineOption:
     """A baseline that scorings are judged against.
 
     Args:
@@ -35,9 +35,9 @@ class Against:
     def __init__(self, what: str, caps: str | None, workload: str, *, anyway: bool) -> None:
         self._baseline = open_baseline(what, read_caps(caps))
         self._workload, self._anyway = workload, anyway
-        self._judgements: list[Judgement] = []
+        self._judgements: list[BaselineJudgement] = []
 
-    def judge(self, traces: Sequence[Trace], found: Sequence[Saturation]) -> list[Judgement]:
+    def judge(self, traces: Sequence[ScoreTrace], found: Sequence[Saturation]) -> list[BaselineJudgement]:
         """Judge scorings of these traces."""
         self._judgements = [
             judge_trace(trace, saturation, self._baseline, self._workload, anyway=self._anyway)
@@ -59,7 +59,7 @@ class Against:
         return lines
 
 
-def _details(judgement: Judgement) -> list[str]:
+def _details(judgement: BaselineJudgement) -> list[str]:
     lines = [f"  {'*' if change.decides else ' '} {change.words()}" for change in judgement.changes]
     if judgement.changes:
         lines.append(f"  * decides; {judgement.method}")

@@ -11,7 +11,7 @@ from cordee.core.terminal.output import print_findings, print_json
 from cordee.job.terminal.options import json_option
 
 if TYPE_CHECKING:
-    from cordee.systems.score.rules import Rule
+    from cordee.systems.score.rules import ScoreRule
 
 
 @click.command("rules")
@@ -55,7 +55,7 @@ def command(files: tuple[str, ...], as_json: bool) -> None:
         raise click.exceptions.Exit(EXIT_BAD)
 
 
-def _document(rule: Rule) -> dict[str, Any]:
+def _document(rule: ScoreRule) -> dict[str, Any]:
     return {
         "class": rule.name,
         "kind": rule.kind,

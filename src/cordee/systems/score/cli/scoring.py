@@ -12,9 +12,9 @@ from cordee.core.errors import RunFolderError
 from cordee.core.terminal.output import print_json
 
 if TYPE_CHECKING:
-    from cordee.systems.score.cli.judging import Against
+    from cordee.systems.score.cli.judging import BaselineOption
     from cordee.systems.score.result import Saturation
-    from cordee.systems.score.trace import Trace
+    from cordee.systems.score.trace import ScoreTrace
 
 
 def score_folders(
@@ -24,7 +24,7 @@ def score_folders(
     pages: bool,
     caps: str | None,
     rules: Sequence[str],
-    against: Against | None = None,
+    against: BaselineOption | None = None,
 ) -> list[Saturation]:
     """Score recordings and runs, write the pages, print what comes of it and return it.
 
@@ -63,7 +63,7 @@ def score_folders(
     return found
 
 
-def _pages(found: Sequence[Saturation], traces: Sequence[Trace], folder: str) -> Path | None:
+def _pages(found: Sequence[Saturation], traces: Sequence[ScoreTrace], folder: str) -> Path | None:
     """Write the pages and return the HTML one; None, with words on standard error, where the folder cannot be written."""
     from cordee.systems.score.report import render
     from cordee.telemetry.store.reader import open_run

@@ -16,7 +16,7 @@ from cordee.systems.score.report.summary import comparison_lines
 from cordee.systems.score.report.words import energy
 
 if TYPE_CHECKING:
-    from cordee.systems.score.result import Saturation, Windows
+    from cordee.systems.score.result import Saturation, ScoreWindows
 
 _BAR = 30
 _STRIP = 54
@@ -129,7 +129,7 @@ def _strip(saturation: Saturation) -> list[str]:
     ]
 
 
-def strip(windows: Windows, width: int = _STRIP) -> str:
+def strip(windows: ScoreWindows, width: int = _STRIP) -> str:
     """Return one letter for each window, or for several where there are more than `width`: the class of most devices."""
     names = list(LETTERS)
     letters = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cordee.systems.score.exchange.found import Found, FoundDevice
+from cordee.systems.score.exchange.found import FoundDevice, ImportedSamples
 from cordee.telemetry.node.catalogue import METRICS
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def without_blanks(values: np.ndarray) -> np.ndarray:
     return np.where(blank, np.nan, values)
 
 
-def standardise(found: Found) -> None:
+def standardise(found: ImportedSamples) -> None:
     """Fill `metrics` of every device from its raw DCGM fields; fields that no standard metric answers to are counted.
 
     Power is the increase of the energy counter where there is one, else the power at the moment; all of the memory is the sum
@@ -109,7 +109,7 @@ def standardise(found: Found) -> None:
     _leave_out_impossible(found)
 
 
-def _leave_out_impossible(found: Found) -> None:
+def _leave_out_impossible(found: ImportedSamples) -> None:
     """Take ratios over 1 and negative values for missing, and say how many they were; a ratio a little over 1 is 1."""
     import numpy as np
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Series:
+class ImportedSeries:
     """Samples of one metric of one device, in pieces as they were read: UTC epoch seconds and values, NaN = missing."""
 
     times: list[np.ndarray] = field(default_factory=list)
@@ -51,16 +51,16 @@ class FoundDevice:
     node: str
     key: str
     about: dict[str, Any] = field(default_factory=dict)
-    raw: dict[str, Series] = field(default_factory=dict)
+    raw: dict[str, ImportedSeries] = field(default_factory=dict)
     metrics: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
-    def series(self, name: str) -> Series:
+    def series(self, name: str) -> ImportedSeries:
         """Return the series of this name, new where there is none."""
-        return self.raw.setdefault(name, Series())
+        return self.raw.setdefault(name, ImportedSeries())
 
 
 @dataclass
-class Found:
+class ImportedSamples:
     """A job's samples out of other tools' files.
 
     Attributes:

@@ -13,7 +13,7 @@ from typing import Any
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange.dcgm_fields import TAGS, standardise
 from cordee.systems.score.exchange.files import read_json
-from cordee.systems.score.exchange.found import Found, FoundDevice
+from cordee.systems.score.exchange.found import FoundDevice, ImportedSamples
 from cordee.telemetry.node.recording import RecordedRank
 
 _NEEDED = ("job_id", "step_id", "proc_id", "hostname", "gpu_ids", "start_time", "end_time", "sampling_time")
@@ -26,7 +26,7 @@ def looks_like(document: Any) -> bool:
     return isinstance(document, dict) and isinstance(document.get("metadata"), dict) and "data" in document
 
 
-def read_gssr(paths: list[Path]) -> Found:
+def read_gssr(paths: list[Path]) -> ImportedSamples:
     """Return a job's samples from the documents of its processes.
 
     Raises:
@@ -34,7 +34,7 @@ def read_gssr(paths: list[Path]) -> Found:
     """
     documents = [(path, _checked(path, read_json(path))) for path in paths]
     cadence_s = min(float(document["metadata"]["sampling_time"]) for _, document in documents) / 1000
-    found = Found("gssr 0.4 (Python)", "dcgm", cadence_s)
+    found = ImportedSamples("gssr 0.4 (Python)", "dcgm", cadence_s)
     _of_one_job(found, documents)
     for path, document in documents:
         _add(found, path, document)
@@ -78,7 +78,7 @@ def _checked(path: Path, document: Any) -> dict[str, Any]:
     return checked
 
 
-def _of_one_job(found: Found, documents: list[tuple[Path, dict[str, Any]]]) -> None:
+def _of_one_job(found: ImportedSamples, documents: list[tuple[Path, dict[str, Any]]]) -> None:
     jobs = {str(document["metadata"]["job_id"]): path for path, document in documents}
     if len(jobs) > 1:
         raise DocumentError(
@@ -92,7 +92,7 @@ def _of_one_job(found: Found, documents: list[tuple[Path, dict[str, Any]]]) -> N
     found.step = ",".join(sorted({str(document["metadata"]["step_id"]) for _, document in documents}))
 
 
-def _add(found: Found, path: Path, document: dict[str, Any]) -> None:
+def _add(found: ImportedSamples, path: Path, document: dict[str, Any]) -> None:
     metadata, node = document["metadata"], str(document["metadata"]["hostname"])
     rank = int(metadata["proc_id"])
     keys = []
@@ -125,7 +125,9 @@ def _words(command: Any) -> list[str]:
     return [str(command)] if command else []
 
 
-def _add_metrics(found: Found, path: Path, device: FoundDevice, metadata: dict[str, Any], metrics: Any) -> None:
+def _add_metrics(
+    found: ImportedSamples, path: Path, device: FoundDevice, metadata: dict[str, Any], metrics: Any
+) -> None:
     lists = {name: values for name, values in metrics.items() if isinstance(values, list)}
     if len(lists) < len(metrics):
         name = next(name for name in metrics if name not in lists)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange.dcgm_fields import ENERGY_MJ, standardise
 from cordee.systems.score.exchange.files import number, read_table, read_text
-from cordee.systems.score.exchange.found import Found
+from cordee.systems.score.exchange.found import ImportedSamples
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,13 +35,13 @@ def is_table(path: Path) -> bool:
     return bool(_NAME.search(path.name))
 
 
-def read_gssr_record(paths: list[Path]) -> Found:
+def read_gssr_record(paths: list[Path]) -> ImportedSamples:
     """Return a job's samples from the tables of its nodes.
 
     Raises:
         DocumentError: one is none of gssr-record 2, or nothing says when the recording began.
     """
-    found = Found("gssr-record 2 (C)", "dcgm", 1.0)
+    found = ImportedSamples("gssr-record 2 (C)", "dcgm", 1.0)
     zeros, nodes = 0, 0
     for path in paths:
         began, metadata = _began(found, path)
@@ -61,7 +61,7 @@ def read_gssr_record(paths: list[Path]) -> Found:
     return found
 
 
-def _began(found: Found, path: Path) -> tuple[float, dict[str, Any]]:
+def _began(found: ImportedSamples, path: Path) -> tuple[float, dict[str, Any]]:
     """Return when the recording of a file's step began, and its metadata."""
     metas = sorted(path.parent.glob("proc_*.meta.txt"))
     if not metas:
@@ -100,7 +100,7 @@ def _began(found: Found, path: Path) -> tuple[float, dict[str, Any]]:
         return began, {}
 
 
-def _add(found: Found, path: Path, began: float, metadata: dict[str, Any]) -> int:
+def _add(found: ImportedSamples, path: Path, began: float, metadata: dict[str, Any]) -> int:
     """Add a node's table; return how many zeros were left out."""
     name = _NAME.search(path.name)
     step = _STEP.search(path.parent.name)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange import gssr, gssr_record, jobreport, prometheus, scrape
 from cordee.systems.score.exchange.files import files_below
-from cordee.systems.score.exchange.found import Found
+from cordee.systems.score.exchange.found import ImportedSamples
 from cordee.systems.score.exchange.write import refuse_existing, write_recording
 
 
-class Format(NamedTuple):
+class ImportFormat(NamedTuple):
     """A format: what its files are, for people, and how their names end."""
 
     what: str
@@ -21,10 +21,12 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "gssr": Format("JSON files of gssr 0.4, or the folder of gssr-record 2", (".json", ".json.gz", ".csv")),
-    "jobreport": Format("the folder of CSCS' jobreport, or its CSV files", (".csv",)),
-    "prometheus": Format("answers of Prometheus' query_range with dcgm-exporter's metrics", (".json", ".json.gz")),
-    "dcgm-exporter": Format("text scrapes of dcgm-exporter with their moments", (".txt", ".txt.gz", ".prom")),
+    "gssr": ImportFormat("JSON files of gssr 0.4, or the folder of gssr-record 2", (".json", ".json.gz", ".csv")),
+    "jobreport": ImportFormat("the folder of CSCS' jobreport, or its CSV files", (".csv",)),
+    "prometheus": ImportFormat(
+        "answers of Prometheus' query_range with dcgm-exporter's metrics", (".json", ".json.gz")
+    ),
+    "dcgm-exporter": ImportFormat("text scrapes of dcgm-exporter with their moments", (".txt", ".txt.gz", ".prom")),
 }
 
 
@@ -45,7 +47,7 @@ def import_files(name: str, paths: Sequence[Path], out: Path) -> dict[str, Any]:
     return write_recording(_read(name, files), out)
 
 
-def _read(name: str, files: list[Path]) -> Found:
+def _read(name: str, files: list[Path]) -> ImportedSamples:
     if name == "jobreport":
         return jobreport.read_jobreport([path for path in files if jobreport.is_table(path)] or files)
     if name == "prometheus":

@@ -15,7 +15,7 @@ from pathlib import Path
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange.dcgm_fields import without_blanks
 from cordee.systems.score.exchange.files import number, read_table
-from cordee.systems.score.exchange.found import Found
+from cordee.systems.score.exchange.found import ImportedSamples
 
 COLUMNS = (
     "jobId",
@@ -55,7 +55,7 @@ def is_table(path: Path) -> bool:
     return bool(_NAME.match(path.name))
 
 
-def read_jobreport(paths: list[Path]) -> Found:
+def read_jobreport(paths: list[Path]) -> ImportedSamples:
     """Return a job's means as samples that are the same from its beginning to its end.
 
     Raises:
@@ -63,7 +63,7 @@ def read_jobreport(paths: list[Path]) -> Found:
     """
     rows = [row for path in paths for row in _rows(path)]
     longest_s = max((row[2]["endTime"] - row[2]["startTime"] for row in rows), default=0.0) / 1e6
-    found = Found("jobreport", "dcgm-job-statistics", _cadence_s(longest_s))
+    found = ImportedSamples("jobreport", "dcgm-job-statistics", _cadence_s(longest_s))
     for path, line, values, words in rows:
         _add(found, path, line, values, words)
     hosts, nodes = {node for node, _ in found.devices}, int(max((row[2]["n_nodes"] for row in rows), default=0))
@@ -116,7 +116,7 @@ def _rows(path: Path) -> list[tuple[Path, int, dict[str, float], dict[str, str]]
     return found
 
 
-def _add(found: Found, path: Path, line: int, values: dict[str, float], texts: dict[str, str]) -> None:
+def _add(found: ImportedSamples, path: Path, line: int, values: dict[str, float], texts: dict[str, str]) -> None:
     import numpy as np
 
     job = texts["jobId"]

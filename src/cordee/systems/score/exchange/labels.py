@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from cordee.systems.score.exchange.found import Found, FoundDevice
+from cordee.systems.score.exchange.found import FoundDevice, ImportedSamples
 
 _NODE_LABELS = ("Hostname", "hostname", "node", "kubernetes_node", "exported_instance", "instance")
 _UUID_LABELS = ("UUID", "uuid")
@@ -19,7 +19,7 @@ class NoDevice(ValueError):
     """The labels name no GPU."""
 
 
-def device_of(found: Found, labels: Mapping[str, str]) -> FoundDevice:
+def device_of(found: ImportedSamples, labels: Mapping[str, str]) -> FoundDevice:
     """Return the device that a series belongs to, with what its labels say of it.
 
     Raises:
@@ -52,7 +52,7 @@ def device_of(found: Found, labels: Mapping[str, str]) -> FoundDevice:
     return device
 
 
-def finish(found: Found) -> None:
+def finish(found: ImportedSamples) -> None:
     """Leave out GPUs that are cut into instances, and say of GPUs with several owners that they are shared."""
     cut = {(node, device.about["parent"]) for (node, _), device in found.devices.items() if "parent" in device.about}
     for place in sorted(cut & set(found.devices)):

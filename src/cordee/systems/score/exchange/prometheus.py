@@ -13,19 +13,19 @@ from typing import Any
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange.dcgm_fields import standardise
 from cordee.systems.score.exchange.files import read_json, read_text
-from cordee.systems.score.exchange.found import Found
+from cordee.systems.score.exchange.found import ImportedSamples
 from cordee.systems.score.exchange.labels import PREFIX, NoDevice, device_of, finish
 
 _SHAPE = '{"status": "success", "data": {"resultType": "matrix", "result": [...]}}'
 
 
-def read_prometheus(paths: list[Path]) -> Found:
+def read_prometheus(paths: list[Path]) -> ImportedSamples:
     """Return what range queries answered.
 
     Raises:
         DocumentError: a file holds no such answer, an error of Prometheus, or no series of a GPU.
     """
-    found = Found("Prometheus (dcgm-exporter)", "dcgm", 0.0)
+    found = ImportedSamples("Prometheus (dcgm-exporter)", "dcgm", 0.0)
     steps: list[float] = []
     for path in paths:
         for line, document in _answers(path):
@@ -87,7 +87,7 @@ def _result(path: Path, line: int, document: Any) -> list[Any]:
     return result
 
 
-def _add(found: Found, path: Path, line: int, series: Any) -> list[float]:
+def _add(found: ImportedSamples, path: Path, line: int, series: Any) -> list[float]:
     """Add one series; return the interval of its samples, if it has one."""
     import numpy as np
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from cordee.core.errors import DocumentError
 from cordee.systems.score.exchange.dcgm_fields import standardise
 from cordee.systems.score.exchange.files import read_text
-from cordee.systems.score.exchange.found import Found, FoundDevice
+from cordee.systems.score.exchange.found import FoundDevice, ImportedSamples
 from cordee.systems.score.exchange.labels import PREFIX, NoDevice, device_of, finish
 from cordee.systems.score.exchange.prometheus import cadence_of
 
@@ -26,13 +26,13 @@ _ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _TIME = re.compile(r"#\s*time\s+(\S+)\s*$", re.IGNORECASE)
 
 
-def read_scrapes(paths: list[Path]) -> Found:
+def read_scrapes(paths: list[Path]) -> ImportedSamples:
     """Return what scrapes hold.
 
     Raises:
         DocumentError: a line is no sample, a moment is missing, or nothing is of a GPU.
     """
-    found = Found("scrapes of dcgm-exporter", "dcgm", 0.0)
+    found = ImportedSamples("scrapes of dcgm-exporter", "dcgm", 0.0)
     samples: dict[tuple[str, str, str], tuple[FoundDevice, list[float], list[float]]] = {}
     for path in paths:
         _read(found, path, samples)
@@ -55,7 +55,9 @@ def read_scrapes(paths: list[Path]) -> Found:
 
 
 def _read(
-    found: Found, path: Path, samples: dict[tuple[str, str, str], tuple[FoundDevice, list[float], list[float]]]
+    found: ImportedSamples,
+    path: Path,
+    samples: dict[tuple[str, str, str], tuple[FoundDevice, list[float], list[float]]],
 ) -> None:
     moment: float | None = None
     for line, text in enumerate(read_text(path).splitlines(), 1):

@@ -18,7 +18,7 @@ _SEAL_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
-class Piece:
+class TablePiece:
     """Some rows: `times` float64 [row] UTC epoch seconds, `device` int [row] index into the table's devices, `values`
     float32 [row, metric], NaN = missing. A row without any value is left out."""
 
@@ -28,7 +28,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Table:
+class ExchangeTable:
     """One group of samples, to be taken piece by piece.
 
     Attributes:
@@ -51,7 +51,7 @@ class Table:
     sources: dict[str, str]
     remarks: list[str] = field(default_factory=list)
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[TablePiece]:
         """Yield the rows, in the order of time."""
         step_s = self.cadence_s / self.factor
         slots = max(1, _VALUES_AT_ONCE // max(1, len(self.metrics) * len(self.devices)) // self.factor) * self.factor
@@ -62,17 +62,17 @@ class Table:
             if len(grid.times):
                 yield self._rows(grid.times, grid.values, step_s)
 
-    def _rows(self, times: np.ndarray, values: np.ndarray, step_s: float) -> Piece:
+    def _rows(self, times: np.ndarray, values: np.ndarray, step_s: float) -> TablePiece:
         import numpy as np
 
         if self.factor > 1:
             times, values = _binned(times, values, step_s, self.factor)
         measured = np.isfinite(values).any(axis=0)
         at, device = np.nonzero(measured)
-        return Piece(times[at], device, values[:, at, device].T)
+        return TablePiece(times[at], device, values[:, at, device].T)
 
 
-def open_table(run: Run, group: str | None, metrics: Sequence[str] | None, every_s: float | None) -> Table:
+def open_table(run: Run, group: str | None, metrics: Sequence[str] | None, every_s: float | None) -> ExchangeTable:
     """Return a group's table.
 
     Args:
@@ -100,7 +100,7 @@ def open_table(run: Run, group: str | None, metrics: Sequence[str] | None, every
     kind = name.partition("-")[0]
     facts = run.facts(kind)
     node_of = {device: node for node, of_node in facts.items() for device in of_node["devices"]}
-    return Table(
+    return ExchangeTable(
         run=run,
         group=name,
         metrics=shape.metrics,
@@ -161,7 +161,7 @@ def _binned(times: np.ndarray, values: np.ndarray, step_s: float, factor: int) -
     return bins * factor * step_s, means.astype(np.float32)
 
 
-def about(table: Table) -> dict[str, Any]:
+def about(table: ExchangeTable) -> dict[str, Any]:
     """Return what a file should carry of its table beside the rows."""
     return {
         "run": table.run.id,

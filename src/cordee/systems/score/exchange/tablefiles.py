@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.errors import RunFolderError, UsageError
-from cordee.systems.score.exchange.table import Piece, Table, about
+from cordee.systems.score.exchange.table import ExchangeTable, TablePiece, about
 
 SCHEMA = "cordee.samples/1"
 SHAPES = ("wide", "long")
@@ -23,13 +23,13 @@ SHAPES = ("wide", "long")
 class TableFile(ABC):
     """A file that takes a table's rows piece by piece. `long` files take the metrics one below the other."""
 
-    def __init__(self, path: Path, table: Table, shape: str) -> None:
+    def __init__(self, path: Path, table: ExchangeTable, shape: str) -> None:
         self.table = table
         self.long = shape == "long"
         self.rows = 0
 
     @abstractmethod
-    def write(self, piece: Piece) -> None:
+    def write(self, piece: TablePiece) -> None:
         """Add rows."""
 
     @abstractmethod
@@ -40,7 +40,7 @@ class TableFile(ABC):
 class ParquetFile(TableFile):
     """Times are timestamps in UTC, values float32 with null for missing; units and sources are in the metadata."""
 
-    def __init__(self, path: Path, table: Table, shape: str) -> None:
+    def __init__(self, path: Path, table: ExchangeTable, shape: str) -> None:
         super().__init__(path, table, shape)
         arrow, parquet = _pyarrow()
         names = arrow.dictionary(arrow.int32(), arrow.string())
@@ -54,7 +54,7 @@ class ParquetFile(TableFile):
         self._arrow = arrow
         self._writer = parquet.ParquetWriter(path, self._schema, compression="zstd")
 
-    def write(self, piece: Piece) -> None:
+    def write(self, piece: TablePiece) -> None:
         import numpy as np
 
         if not self.long:
@@ -105,13 +105,13 @@ class ParquetFile(TableFile):
 class CsvFile(TableFile):
     """Times are ISO 8601 with Z, missing values empty; the first line names the columns."""
 
-    def __init__(self, path: Path, table: Table, shape: str) -> None:
+    def __init__(self, path: Path, table: ExchangeTable, shape: str) -> None:
         super().__init__(path, table, shape)
         self._file = path.open("w", newline="")
         self._writer = csv.writer(self._file)
         self._writer.writerow(_columns(table, self.long))
 
-    def write(self, piece: Piece) -> None:
+    def write(self, piece: TablePiece) -> None:
         for row in _rows(self.table, piece, self.long):
             self.rows += 1
             self._writer.writerow(["" if value is None else value for value in row])
@@ -123,13 +123,13 @@ class CsvFile(TableFile):
 class JsonFile(TableFile):
     """One document: what the table is, its columns, and its rows as lists; missing values are null."""
 
-    def __init__(self, path: Path, table: Table, shape: str) -> None:
+    def __init__(self, path: Path, table: ExchangeTable, shape: str) -> None:
         super().__init__(path, table, shape)
         self._file = path.open("w")
         head = {"schema": SCHEMA, **about(table), "columns": _columns(table, self.long)}
         self._file.write(json.dumps(head)[:-1] + ', "rows": [')
 
-    def write(self, piece: Piece) -> None:
+    def write(self, piece: TablePiece) -> None:
         for row in _rows(self.table, piece, self.long):
             self._file.write((",\n" if self.rows else "\n") + json.dumps(row))
             self.rows += 1
@@ -142,7 +142,7 @@ class JsonFile(TableFile):
 WRITERS: dict[str, type[TableFile]] = {"parquet": ParquetFile, "csv": CsvFile, "json": JsonFile}
 
 
-def export_table(table: Table, kind: str, out: Path, shape: str = "wide") -> int:
+def export_table(table: ExchangeTable, kind: str, out: Path, shape: str = "wide") -> int:
     """Write a table to a new file, whole or not at all; return the number of rows.
 
     Args:
@@ -179,11 +179,11 @@ def export_table(table: Table, kind: str, out: Path, shape: str = "wide") -> int
             os.unlink(draft)
 
 
-def _columns(table: Table, long: bool) -> list[str]:
+def _columns(table: ExchangeTable, long: bool) -> list[str]:
     return ["time", "node", "device", *(["metric", "value", "unit"] if long else table.metrics)]
 
 
-def _rows(table: Table, piece: Piece, long: bool) -> Iterator[list[Any]]:
+def _rows(table: ExchangeTable, piece: TablePiece, long: bool) -> Iterator[list[Any]]:
     moments = {moment: _iso(moment) for moment in set(piece.times.tolist())}
     units = [table.units.get(metric, "") for metric in table.metrics]
     rows = zip(piece.times.tolist(), piece.device.tolist(), piece.values.tolist(), strict=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import cordee
 from cordee.core.errors import DocumentError, RunFolderError, UsageError
 from cordee.runs.folder import RunFolder
-from cordee.systems.score.exchange.found import Found, FoundDevice
+from cordee.systems.score.exchange.found import FoundDevice, ImportedSamples
 from cordee.telemetry.node.blocklog import BlockLogWriter, encode_facts, encode_grid, encode_schema
 from cordee.telemetry.node.catalogue import GPU, described
 from cordee.telemetry.node.recording import Recorder, claim_number, write_recorder
@@ -25,7 +25,7 @@ _LAST_MOMENT_S = 32_503_680_000  # the year 3000: what is later was given in mil
 _ROWS_AT_ONCE = 64
 
 
-def write_recording(found: Found, out: Path) -> dict[str, Any]:
+def write_recording(found: ImportedSamples, out: Path) -> dict[str, Any]:
     """Write a recording to a new folder and return what is in it: nodes, devices, samples, metrics, seconds, remarks.
 
     Args:
@@ -103,7 +103,7 @@ def onto_grid(times: np.ndarray, values: np.ndarray, cadence_s: float, first: in
     return np.where((index >= 0) & (own | (gaps <= _BRIDGED * cadence_s)), values[last], np.nan)
 
 
-def _span(found: Found) -> tuple[int, int] | None:
+def _span(found: ImportedSamples) -> tuple[int, int] | None:
     import numpy as np
 
     measured = [
@@ -125,7 +125,7 @@ def _span(found: Found) -> tuple[int, int] | None:
     return int(np.floor(low / found.cadence_s + 0.5)), int(np.floor(high / found.cadence_s + 0.5)) + 1
 
 
-def _explain(found: Found) -> None:
+def _explain(found: ImportedSamples) -> None:
     """Say what could not be carried over, and why what is missing is missing."""
     found.remarks.insert(0, f"imported from {found.tool}; Cordée did not measure this itself")
     if found.unknown:
@@ -137,7 +137,7 @@ def _explain(found: Found) -> None:
             found.missing.setdefault(metric.name, f"{found.tool} did not record it")
 
 
-def _nodes(found: Found) -> list[str]:
+def _nodes(found: ImportedSamples) -> list[str]:
     return sorted({node for node, _ in found.devices} | set(found.ranks))
 
 
@@ -145,7 +145,7 @@ def _metrics(devices: list[FoundDevice]) -> list[str]:
     return [metric.name for metric in GPU if any(metric.name in device.metrics for device in devices)]
 
 
-def _write_node(folder: RunFolder, found: Found, node: str, remarks: list[str], first: int, stop: int) -> int:
+def _write_node(folder: RunFolder, found: ImportedSamples, node: str, remarks: list[str], first: int, stop: int) -> int:
     """Write one node as one sampler would have; return how many samples of devices it has."""
     number = claim_number(folder)
     devices = [device for (of, _), device in sorted(found.devices.items()) if of == node]
@@ -180,7 +180,7 @@ def _write_node(folder: RunFolder, found: Found, node: str, remarks: list[str], 
 
 
 def _append_samples(
-    writer: BlockLogWriter, found: Found, node: str, devices: list[FoundDevice], first: int, stop: int
+    writer: BlockLogWriter, found: ImportedSamples, node: str, devices: list[FoundDevice], first: int, stop: int
 ) -> int:
     import numpy as np
 

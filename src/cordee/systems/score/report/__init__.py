@@ -12,10 +12,10 @@ from cordee.runs.report_folder import report_folder
 
 if TYPE_CHECKING:
     from cordee.systems.score.result import Saturation
-    from cordee.systems.score.trace import Trace
+    from cordee.systems.score.trace import ScoreTrace
 
 
-def render(results: Sequence[Saturation], traces: Sequence[Trace], folder: Path) -> Path:
+def render(results: Sequence[Saturation], traces: Sequence[ScoreTrace], folder: Path) -> Path:
     """Write score.json, score.txt, score.html and score.pdf below `folder`/report; returns the HTML's path.
 
     Args:

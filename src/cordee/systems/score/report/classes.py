@@ -11,8 +11,8 @@ from cordee.systems.score.result import CLASSES, UNKNOWN
 if TYPE_CHECKING:
     import numpy as np
 
-    from cordee.systems.score.report.reduce import Layout
-    from cordee.systems.score.result import Saturation, Windows
+    from cordee.systems.score.report.reduce import PlotLayout
+    from cordee.systems.score.result import Saturation, ScoreWindows
 
 # From work to waiting, as they are stacked.
 STACKED = (
@@ -85,7 +85,7 @@ def course(saturation: Saturation) -> Course | None:
     return Course(np.append(starts, last), {name: shares[name] for name in STACKED if name in shares})
 
 
-def per_device(windows: Windows, plan: Layout, most_columns: int) -> np.ndarray:
+def per_device(windows: ScoreWindows, plan: PlotLayout, most_columns: int) -> np.ndarray:
     """Return uint8 [row, column]: the commonest class of a row's devices, counted from 1; 0 where none is known."""
     import numpy as np
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cordee.systems.score import cores
-from cordee.systems.score.report.reduce import Layout, Reduced, device_keys, layout, reduce_values
+from cordee.systems.score.report.reduce import PlotLayout, Reduced, device_keys, layout, reduce_values
 from cordee.systems.score.result import Saturation
-from cordee.systems.score.trace import Surroundings, Trace
+from cordee.systems.score.trace import HostSamples, ScoreTrace
 from cordee.telemetry.node.catalogue import GPU, NODE, RANK, Metric
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ _TITLES = {
 
 
 @dataclass
-class Group:
+class MetricGroup:
     """The metrics of GPUs, cores, nodes or ranks; `keys` are their names in the order of the samples."""
 
     name: str
     keys: list[str]
-    plan: Layout
+    plan: PlotLayout
     metrics: dict[str, Reduced] = field(default_factory=dict)
 
     def get(self, name: str) -> Reduced | None:
@@ -75,9 +75,9 @@ class Collected:
     """
 
     saturation: Saturation
-    trace: Trace
-    plan: Layout
-    groups: dict[str, Group] = field(default_factory=dict)
+    trace: ScoreTrace
+    plan: PlotLayout
+    groups: dict[str, MetricGroup] = field(default_factory=dict)
     missing: list[tuple[str, str]] = field(default_factory=list)
 
     @property
@@ -91,20 +91,20 @@ class Collected:
         return there.get(name) if there else None
 
 
-def collect(saturation: Saturation, trace: Trace) -> Collected:
+def collect(saturation: Saturation, trace: ScoreTrace) -> Collected:
     """Read and reduce all standard metrics of a trace, one at a time."""
     plan = layout(device_keys(trace.devices), trace.times, trace.cadence_s)
     found = Collected(saturation, trace, plan)
     told = dict(trace.missing)
     if trace.kind == "gpu":
-        gpu = Group("gpu", [device.key for device in trace.devices], plan)
+        gpu = MetricGroup("gpu", [device.key for device in trace.devices], plan)
         _read(found, gpu, GPU, trace.load, told)
     else:
-        _read(found, Group("cores", [device.key for device in trace.devices], plan), CORES, trace.load, told)
+        _read(found, MetricGroup("cores", [device.key for device in trace.devices], plan), CORES, trace.load, told)
     for name, metrics, around in (("node", NODE, trace.node), ("rank", RANK, trace.rank)):
         if around is not None and around.keys:
             plan = layout(_surrounding_keys(name, around), trace.times, trace.cadence_s)
-            _read(found, Group(name, list(around.keys), plan), metrics, around.load, told)
+            _read(found, MetricGroup(name, list(around.keys), plan), metrics, around.load, told)
     known = {name for name, _ in found.missing}
     found.missing += [(name, reason) for name, reason in told.items() if name not in known and not _drawn(found, name)]
     return found
@@ -145,7 +145,7 @@ def section_of(name: str) -> str:
 
 def _read(
     found: Collected,
-    group: Group,
+    group: MetricGroup,
     metrics: tuple[Metric, ...],
     load: Callable[[str], np.ndarray | None],
     told: dict[str, str],
@@ -183,7 +183,7 @@ def _drawn(found: Collected, name: str) -> bool:
     return any(name in group.metrics for group in found.groups.values())
 
 
-def _surrounding_keys(name: str, around: Surroundings) -> list[tuple[str, int, str]]:
+def _surrounding_keys(name: str, around: HostSamples) -> list[tuple[str, int, str]]:
     if name == "node":
         return [(key, 0, key) for key in around.keys]
     return [(around.node_of.get(key, ""), int(key) if key.isdigit() else 0, f"rank {key}") for key in around.keys]

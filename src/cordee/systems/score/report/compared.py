@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cordee.core.units import format_duration
-from cordee.systems.score.compare import LEVEL, PARTS, Comparison, Moved, Pair
+from cordee.systems.score.compare import LEVEL, PARTS, JobComparison, JobPair, Moved
 from cordee.systems.score.report.words import NOT_MEASURED, energy, percent, points
 from cordee.systems.score.result import Saturation
 
@@ -30,7 +30,7 @@ class SideBySide:
     statements: list[Statement]
 
 
-def side_by_side(results: Sequence[Saturation], comparison: Comparison) -> SideBySide:
+def side_by_side(results: Sequence[Saturation], comparison: JobComparison) -> SideBySide:
     """Return what stands above several jobs."""
     rows = [
         ("score", [points(result.shares.score) for result in results]),
@@ -48,7 +48,7 @@ def side_by_side(results: Sequence[Saturation], comparison: Comparison) -> SideB
     return SideBySide([result.job.name for result in results], rows, [statement(pair) for pair in comparison.pairs])
 
 
-def statement(pair: Pair) -> Statement:
+def statement(pair: JobPair) -> Statement:
     """Return the sentences of one pair."""
     lines = []
     if pair.against:
@@ -59,7 +59,7 @@ def statement(pair: Pair) -> Statement:
     return Statement(f"{pair.before} → {pair.after}", lines)
 
 
-def _score_line(pair: Pair) -> str:
+def _score_line(pair: JobPair) -> str:
     score = pair.score
     if score.change is None or score.before is None or score.after is None:
         return "The score cannot be compared: one of the jobs has none."

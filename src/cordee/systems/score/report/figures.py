@@ -14,8 +14,8 @@ from cordee.systems.score.report.classes import Course, colour_of, per_device
 from cordee.systems.score.result import CLASSES
 
 if TYPE_CHECKING:
-    from cordee.systems.score.report.reduce import Layout, Reduced
-    from cordee.systems.score.result import Shares, Windows
+    from cordee.systems.score.report.reduce import PlotLayout, Reduced
+    from cordee.systems.score.result import ScoreShares, ScoreWindows
 
 _WIDTH, _LABELS, _RIGHT, _FOOT = 1120, 150, 16, 30
 MAP_ACROSS = Across(_WIDTH, _LABELS, _RIGHT)  # of charts that stand below a map
@@ -28,7 +28,7 @@ _HATCH = (
 PARTS = ("time", "breadth", "depth")
 
 
-def losses(shares: Shares) -> list[tuple[str, float]]:
+def losses(shares: ScoreShares) -> list[tuple[str, float]]:
     """Return the points of 100 by where they went: the score, then what depth, breadth and time cost; they add up to 100.
 
     Where depth is above 1 (few SMs filled the memory) it cost nothing, and breadth the less.
@@ -45,7 +45,7 @@ def losses(shares: Shares) -> list[tuple[str, float]]:
     ]
 
 
-def score_area(shares: Shares) -> str:
+def score_area(shares: ScoreShares) -> str:
     """Return a square of all device time: the width in use, the height of units at work, filled as deep as they were used."""
     time, breadth, depth = shares.time or 0.0, shares.breadth or 0.0, shares.depth or 0.0
     left, top, side = 34, 8, _SIDE
@@ -66,7 +66,7 @@ def score_area(shares: Shares) -> str:
     return framed("the score as an area", f"the filled area is the score: {said}", 250, 240, body, "area")
 
 
-def loss_bar(shares: Shares) -> str:
+def loss_bar(shares: ScoreShares) -> str:
     """Return one bar of 100 points: the score and what each part cost."""
     width, x, parts = 1000, 0.0, []
     for name, points in losses(shares):
@@ -115,7 +115,7 @@ def classes_chart(found: Course) -> str:
     return f'<div class="wide" tabindex="0" role="region" aria-label="classes over time">{svg}</div>'
 
 
-def classes_map(windows: Windows, plan: Layout) -> str:
+def classes_map(windows: ScoreWindows, plan: PlotLayout) -> str:
     """Return the classes of each device over time."""
     indices = per_device(windows, plan, 720)
     png = encode_png(indices, [(0, 0, 0), *(colour_of(name) for name in CLASSES)], transparent=0)
@@ -124,7 +124,7 @@ def classes_map(windows: Windows, plan: Layout) -> str:
     return _map("classes of devices over time", said, png, plan, seconds)
 
 
-def heat_map(reduced: Reduced, plan: Layout, low: float, high: float, kind: str, title: str) -> str:
+def heat_map(reduced: Reduced, plan: PlotLayout, low: float, high: float, kind: str, title: str) -> str:
     """Return a metric over devices and time, with its scale; what was not measured is hatched."""
     png = heat_png(reduced, low, high)
     seconds = float(plan.seconds[-1] - plan.seconds[0]) + plan.bin_s if len(plan.seconds) else 0.0
@@ -139,7 +139,7 @@ def heat_png(reduced: Reduced, low: float, high: float, missing: Colour | None =
     return encode_png(to_levels(reduced.cells, low, high), palette, None if missing else MISSING)
 
 
-def row_marks(plan: Layout, height: float, least: float) -> list[tuple[float, str]]:
+def row_marks(plan: PlotLayout, height: float, least: float) -> list[tuple[float, str]]:
     """Return (place in `height`, words) of the rows that are named: all, or the first of as many nodes as there is room for."""
     step = height / max(1, len(plan.labels))
     if step >= least:
@@ -153,7 +153,7 @@ def row_marks(plan: Layout, height: float, least: float) -> list[tuple[float, st
     return marks
 
 
-def map_height(plan: Layout) -> float:
+def map_height(plan: PlotLayout) -> float:
     """Return how high a map of this many rows is."""
     return float(min(420, max(24, 18 * len(plan.rows))))
 
@@ -165,7 +165,7 @@ def _length_of(nodes: Sequence[str], start: int) -> int:
     return stop - start
 
 
-def _map(title: str, said: str, png: bytes, plan: Layout, seconds: float) -> str:
+def _map(title: str, said: str, png: bytes, plan: PlotLayout, seconds: float) -> str:
     height, top, name = map_height(plan), 6, "hatch"
     width = _WIDTH - _LABELS - _RIGHT
     body = [

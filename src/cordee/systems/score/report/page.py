@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from cordee.core.draw.charts import COLOURS, Line, line_chart
+from cordee.core.draw.charts import COLOURS, ChartLine, line_chart
 from cordee.core.draw.pages import page_environment
 from cordee.core.units import format_duration, utc_text
 from cordee.systems.score.compare import compare
@@ -17,7 +17,7 @@ from cordee.systems.score.report.collect import (
     MAIN,
     SECTIONS,
     Collected,
-    Group,
+    MetricGroup,
     is_constant,
     kind_of,
     range_of,
@@ -152,13 +152,13 @@ def _metrics(found: Collected) -> dict[str, Any]:
     return {"main": main, "more": sections, "rows": _rows(gpu)}
 
 
-def _figure(group: Group, metric: Reduced) -> dict[str, Any]:
+def _figure(group: MetricGroup, metric: Reduced) -> dict[str, Any]:
     low, high = range_of(metric)
     title, kind = title_of(metric), kind_of(metric)
     least, below, middle, above, most = metric.bands.astype(float).tolist()
     x = group.plan.seconds.tolist()
     bands = [(least, most), (below, above)] if len(group.keys) > 1 else []
-    line = Line(title if not bands else "median", x, middle, bands)
+    line = ChartLine(title if not bands else "median", x, middle, bands)
     chart = line_chart(
         f"{title}: bands",
         [line],
@@ -172,7 +172,7 @@ def _figure(group: Group, metric: Reduced) -> dict[str, Any]:
     return {"title": title, "heat": Markup(heat), "bands": Markup(f'<div class="wide">{chart}</div>')}
 
 
-def _rows(group: Group | None) -> str:
+def _rows(group: MetricGroup | None) -> str:
     if group is None:
         return ""
     plan = group.plan
@@ -181,7 +181,7 @@ def _rows(group: Group | None) -> str:
     return f"A row is the mean of {plan.per_row} neighbours, a column {format_duration(plan.bin_s)}."
 
 
-def _tables(found: Collected) -> list[words.Table]:
+def _tables(found: Collected) -> list[words.WorstTable]:
     made = words.tables(found)
     return [*made, words.usage_table(found)] if found.saturation.kind == "gpu" else made
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fpdf import FPDF
 
 from cordee.core.draw.axes import nice_ticks, tick_text, time_unit
-from cordee.core.draw.charts import Line
+from cordee.core.draw.charts import ChartLine
 from cordee.core.draw.clean import one_line
 from cordee.core.draw.images import Colour, encode_png, ramp, rgb
 from cordee.systems.score.report import figures
@@ -17,7 +17,7 @@ from cordee.systems.score.report.classes import Course, colour_of
 from cordee.systems.score.report.words import factor
 
 if TYPE_CHECKING:
-    from cordee.systems.score.report.reduce import Layout
+    from cordee.systems.score.report.reduce import PlotLayout
     from cordee.systems.score.result import Saturation
 
 WIDTH, HEIGHT, MARGIN = 210.0, 297.0, 15.0
@@ -30,7 +30,7 @@ _PLAIN = str.maketrans({"→": "->", "…": "...", "–": "-", "—": "-", "’"
 _CHART_HEIGHT, _MOST_MAP = 34.0, 30.0
 
 
-class Place(NamedTuple):
+class PaperPlace(NamedTuple):
     """Where something is drawn."""
 
     x: float
@@ -146,7 +146,7 @@ class Paper:
         """Draw the classes stacked over time."""
         pdf, height = self._pdf, 20.0
         self._room(height + 12)
-        place = Place(MARGIN + 10, pdf.get_y(), _INNER - 10, height)
+        place = PaperPlace(MARGIN + 10, pdf.get_y(), _INNER - 10, height)
         scale = place.width / max(1e-9, float(found.seconds[-1]))
         base = [0.0] * (len(found.seconds) - 1)
         for name, shares in found.shares.items():
@@ -162,22 +162,22 @@ class Paper:
         end = self._key(MARGIN + 10, place.y + height + 5, keys)
         pdf.set_xy(MARGIN, end + 5)
 
-    def pairs(self, draw: Sequence[Callable[[Place], None]]) -> None:
+    def pairs(self, draw: Sequence[Callable[[PaperPlace], None]]) -> None:
         """Draw charts two by two."""
         width = (_INNER - 8) / 2
         for at in range(0, len(draw), 2):
             self._room(_CHART_HEIGHT + 16)
             top = self._pdf.get_y()
             for column, one in enumerate(draw[at : at + 2]):
-                one(Place(MARGIN + column * (width + 8), top, width, _CHART_HEIGHT))
+                one(PaperPlace(MARGIN + column * (width + 8), top, width, _CHART_HEIGHT))
             self._pdf.set_xy(MARGIN, top + _CHART_HEIGHT + 16)
 
-    def chart(self, place: Place, title: str, lines: Sequence[Line], kind: str) -> None:
+    def chart(self, place: PaperPlace, title: str, lines: Sequence[ChartLine], kind: str) -> None:
         """Draw lines over seconds with their bands, axes and a legend; a gap where nothing was measured."""
         self._font(8, bold=True)
         self._pdf.set_xy(place.x, place.y)
         self._pdf.cell(place.width, 4, plain(title))
-        inner = Place(place.x + 15, place.y + 5.5, place.width - 16, place.height - 5.5)
+        inner = PaperPlace(place.x + 15, place.y + 5.5, place.width - 16, place.height - 5.5)
         values = [value for line in lines for edge in _edges(line) for value in edge if math.isfinite(value)]
         if not values:
             return
@@ -212,7 +212,7 @@ class Paper:
                 place.x + place.width,
             )
 
-    def heat(self, title: str, png: bytes, plan: Layout, ends: tuple[float, float], kind: str) -> None:
+    def heat(self, title: str, png: bytes, plan: PlotLayout, ends: tuple[float, float], kind: str) -> None:
         """Draw a heat map with its scale and the names of nodes; grey is not measured."""
         import io
 
@@ -222,7 +222,7 @@ class Paper:
         self._font(8, bold=True)
         pdf.cell(80, 4, plain(title))
         self._ramp(pdf.get_y(), ends, kind)
-        place = Place(MARGIN + 24, pdf.get_y() + 5, _INNER - 24, height)
+        place = PaperPlace(MARGIN + 24, pdf.get_y() + 5, _INNER - 24, height)
         pdf.image(io.BytesIO(png), place.x, place.y, place.width, place.height)
         self._outline(*place)
         self._font(6.5, colour=_SOFT)
@@ -281,7 +281,7 @@ class Paper:
         self._pdf.cell(18, 3, "not measured")
         self._pdf.set_xy(MARGIN, y)
 
-    def _time_axis(self, place: Place, seconds: float) -> None:
+    def _time_axis(self, place: PaperPlace, seconds: float) -> None:
         unit, name = time_unit(seconds)
         self._font(6.5, colour=_SOFT)
         ticks = nice_ticks(0, max(1e-9, seconds / unit), 4)
@@ -365,7 +365,7 @@ def plain(text: str) -> str:
     return text.translate(_PLAIN).encode("latin-1", "replace").decode("latin-1")
 
 
-def _edges(line: Line) -> Iterator[list[float]]:
+def _edges(line: ChartLine) -> Iterator[list[float]]:
     yield line.y
     for low, high in line.bands:
         yield low

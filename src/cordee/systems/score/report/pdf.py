@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cordee.core.draw.charts import Line
+from cordee.core.draw.charts import ChartLine
 from cordee.core.units import utc_text
 from cordee.systems.score.compare import compare
 from cordee.systems.score.report import classes, figures, words
-from cordee.systems.score.report.collect import MAIN, Collected, Group, is_constant, kind_of, range_of, title_of
+from cordee.systems.score.report.collect import MAIN, Collected, MetricGroup, is_constant, kind_of, range_of, title_of
 from cordee.systems.score.report.compared import side_by_side
-from cordee.systems.score.report.paper import Paper, Place
+from cordee.systems.score.report.paper import Paper, PaperPlace
 from cordee.systems.score.report.together import panels
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ def _pictures(paper: Paper, found: Collected) -> None:
             paper.heat(title_of(metric), png, group.plan, (low, high), kind_of(metric))
 
 
-def _bands(paper: Paper, group: Group, metric: Reduced) -> Callable[[Place], None]:
+def _bands(paper: Paper, group: MetricGroup, metric: Reduced) -> Callable[[PaperPlace], None]:
     """Return what draws a metric's bands into a place."""
     least, below, middle, above, most = metric.bands.astype(float).tolist()
     bands = [(least, most), (below, above)] if len(group.keys) > 1 else []
-    line = Line("", group.plan.seconds.tolist(), middle, bands)
+    line = ChartLine("", group.plan.seconds.tolist(), middle, bands)
     return partial(paper.chart, title=title_of(metric), lines=[line], kind=kind_of(metric))
 
 
@@ -134,7 +134,7 @@ def _side_page(paper: Paper, collected: Sequence[Collected]) -> None:
         paper.text(f"{len(collected) - _MOST_JOBS} more jobs are in score.html.", size=8)
 
 
-def _main(found: Collected) -> list[tuple[Group, Reduced]]:
+def _main(found: Collected) -> list[tuple[MetricGroup, Reduced]]:
     """Return the metrics that are drawn: the main ones of GPUs, else the first of nodes and ranks."""
     gpu = found.groups.get("gpu")
     if gpu is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cordee.core.units import natural
-from cordee.systems.score.trace import Device
+from cordee.systems.score.trace import ScoredDevice
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,7 @@ _COLUMNS_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
-class Layout:
+class PlotLayout:
     """How devices become rows and samples become bins: the same for all metrics of a group.
 
     Attributes:
@@ -74,7 +74,7 @@ class Reduced:
         return bool(self.samples.any())
 
 
-def layout(keys: Sequence[tuple[str, int, str]], times: np.ndarray, cadence_s: float) -> Layout:
+def layout(keys: Sequence[tuple[str, int, str]], times: np.ndarray, cadence_s: float) -> PlotLayout:
     """Return the layout of devices, each given as (node, index, label), sampled at `times` (float64 [time])."""
     import numpy as np
 
@@ -90,10 +90,10 @@ def layout(keys: Sequence[tuple[str, int, str]], times: np.ndarray, cadence_s: f
     seconds = (times[bins] + times[ends]) / 2 - times[0] if len(times) else np.zeros(0)
     labels = [_label(keys, order[begin : begin + per_row]) for begin in begins]
     nodes = [keys[order[begin]][0] for begin in begins]
-    return Layout(np.array(order, np.int64), begins, bins, seconds, nodes, labels, per_row, per_bin, cadence_s)
+    return PlotLayout(np.array(order, np.int64), begins, bins, seconds, nodes, labels, per_row, per_bin, cadence_s)
 
 
-def device_keys(devices: Sequence[Device]) -> list[tuple[str, int, str]]:
+def device_keys(devices: Sequence[ScoredDevice]) -> list[tuple[str, int, str]]:
     """Return devices as `layout` takes them."""
     return [
         (device.node, device.index, device.node if device.key == device.node else f"{device.node} {device.index}")
@@ -101,7 +101,7 @@ def device_keys(devices: Sequence[Device]) -> list[tuple[str, int, str]]:
     ]
 
 
-def reduce_values(name: str, unit: str, values: np.ndarray, plan: Layout) -> Reduced:
+def reduce_values(name: str, unit: str, values: np.ndarray, plan: PlotLayout) -> Reduced:
     """Return float32 [time, device] made small; a few hundred devices at a time, so that no second copy is held."""
     import numpy as np
 

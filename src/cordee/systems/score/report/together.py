@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from cordee.core.draw.charts import Line, Plot, line_chart
+from cordee.core.draw.charts import ChartLine, Plot, line_chart
 from cordee.systems.score.report.collect import Collected
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Panel(NamedTuple):
     """One chart: a title, lines over seconds, the kind of its axis."""
 
     title: str
-    lines: list[Line]
+    lines: list[ChartLine]
     kind: str
 
 
@@ -98,7 +98,7 @@ def _named(panel: Panel) -> Panel:
     return panel if len(panel.lines) > 1 else panel._replace(title=f"{panel.title}: {panel.lines[0].name}")
 
 
-def _means(found: Collected, sources: Sequence[_Source]) -> list[Line]:
+def _means(found: Collected, sources: Sequence[_Source]) -> list[ChartLine]:
     lines = []
     for source in sources:
         metric = found.find(source.group, source.metrics[0])
@@ -107,7 +107,7 @@ def _means(found: Collected, sources: Sequence[_Source]) -> list[Line]:
     return lines
 
 
-def _sums(found: Collected, sources: Sequence[_Source]) -> list[Line]:
+def _sums(found: Collected, sources: Sequence[_Source]) -> list[ChartLine]:
     lines = []
     for source in sources:
         measured = [metric for name in source.metrics if (metric := found.find(source.group, name)) is not None]
@@ -116,7 +116,7 @@ def _sums(found: Collected, sources: Sequence[_Source]) -> list[Line]:
     return lines
 
 
-def _memory(found: Collected) -> list[Line]:
+def _memory(found: Collected) -> list[ChartLine]:
     lines = _means(found, (_Source("bandwidth in use", "gpu", ("gpu_dram_ratio",)),))
     for name, group, used, total in (
         ("GPU memory full", "gpu", "gpu_memory_used_bytes", "gpu_memory_total_bytes"),
@@ -128,6 +128,6 @@ def _memory(found: Collected) -> list[Line]:
     return lines
 
 
-def _line(found: Collected, source: _Source, values: np.ndarray) -> Line:
+def _line(found: Collected, source: _Source, values: np.ndarray) -> ChartLine:
     seconds = found.groups[source.group].plan.seconds
-    return Line(source.name, seconds.tolist(), values.astype(float).tolist())
+    return ChartLine(source.name, seconds.tolist(), values.astype(float).tolist())

@@ -10,7 +10,7 @@ from cordee.backends.slurm.node.commands import fold_nodes
 from cordee.core.draw.clean import one_line, ranges
 from cordee.core.units import format_duration, format_size, utc_text
 from cordee.systems.score.report.collect import Collected
-from cordee.systems.score.result import UNKNOWN, Part, Saturation, Shares
+from cordee.systems.score.result import UNKNOWN, Saturation, ScorePart, ScoreShares
 
 NOT_MEASURED = "not measured"
 MOST_ROWS = 20
@@ -39,7 +39,7 @@ NOT_THIS = (
 
 
 @dataclass(frozen=True)
-class Table:
+class WorstTable:
     """Rows of parts, worst first; `rest` says how many more there are and their mean score."""
 
     title: str
@@ -140,7 +140,7 @@ def beside(saturation: Saturation) -> list[tuple[str, str, str]]:
     return rows
 
 
-def tables(found: Collected, most: int = MOST_ROWS) -> list[Table]:
+def tables(found: Collected, most: int = MOST_ROWS) -> list[WorstTable]:
     """Return the tables of nodes, devices and ranks, worst first."""
     saturation = found.saturation
     gpu = saturation.kind == "gpu"
@@ -154,7 +154,7 @@ def tables(found: Collected, most: int = MOST_ROWS) -> list[Table]:
     return [table for table in made if table.rows]
 
 
-def usage_table(found: Collected, most: int = MOST_ROWS) -> Table:
+def usage_table(found: Collected, most: int = MOST_ROWS) -> WorstTable:
     """Return the table that proposals ask for: energy, power, SM and memory use of each GPU."""
     head = ("node", "GPU", "energy", "power", "SM use", "memory bandwidth", "memory, most", "score")
     parts = _worst_first(found.saturation.devices)
@@ -165,7 +165,7 @@ def usage_table(found: Collected, most: int = MOST_ROWS) -> Table:
         device = part.device
         name = (device.node, str(device.index)) if device else (part.key, "")
         rows.append((*name, *_used(found, at), points(part.shares.score)))
-    return Table("Use of each GPU", head, rows, _rest(parts, most))
+    return WorstTable("Use of each GPU", head, rows, _rest(parts, most))
 
 
 def device_energy(found: Collected, at: int) -> float | None:
@@ -194,11 +194,11 @@ def _used(found: Collected, at: int | None) -> tuple[str, ...]:
     )
 
 
-def _table(title: str, parts: list[Part], most: int, found: Collected) -> Table:
+def _table(title: str, parts: list[ScorePart], most: int, found: Collected) -> WorstTable:
     shown = _worst_first(parts)
     head = ("GPU" if title == "GPUs" else title[:-1].lower(), "score", "time", "breadth", "depth", "coverage")
     rows = [(_name(title, part), *_shares(part.shares), classes_text(part.classes)) for part in shown[:most]]
-    return Table(title, (*head, "mostly"), rows, _rest(shown, most))
+    return WorstTable(title, (*head, "mostly"), rows, _rest(shown, most))
 
 
 def classes_text(classes: dict[str, float], most: int = 2) -> str:
@@ -207,7 +207,7 @@ def classes_text(classes: dict[str, float], most: int = 2) -> str:
     return ", ".join(f"{name} {share:.0%}" for name, share in known if share >= 0.005) or UNKNOWN
 
 
-def _name(title: str, part: Part) -> str:
+def _name(title: str, part: ScorePart) -> str:
     device = part.device
     if title == "Ranks":
         return f"rank {part.key}" + (f" on {device.node}" if device else "")
@@ -221,7 +221,7 @@ def _name(title: str, part: Part) -> str:
     return words + (f"; shared: {device.shared}" if device.shared else "")
 
 
-def _shares(shares: Shares) -> tuple[str, ...]:
+def _shares(shares: ScoreShares) -> tuple[str, ...]:
     return (
         points(shares.score),
         percent(shares.time),
@@ -231,12 +231,12 @@ def _shares(shares: Shares) -> tuple[str, ...]:
     )
 
 
-def _worst_first(parts: list[Part]) -> list[Part]:
+def _worst_first(parts: list[ScorePart]) -> list[ScorePart]:
     """Return parts by their scores, those without a score first: unknown is never healthy."""
     return sorted(parts, key=lambda part: -1.0 if part.shares.score is None else part.shares.score)
 
 
-def _rest(parts: list[Part], most: int) -> str:
+def _rest(parts: list[ScorePart], most: int) -> str:
     rest = parts[most:]
     if not rest:
         return ""

@@ -23,8 +23,8 @@ from cordee.machine.machine import cpu_field
 from cordee.machine.starting import module_argv
 from cordee.runs.folder import RunFolder
 from cordee.systems.score.result import UNKNOWN
-from cordee.systems.score.validation.judge import DOCUMENT, Judgement, judge, read_document, write_document
-from cordee.systems.score.validation.truths import Truth
+from cordee.systems.score.validation.judge import DOCUMENT, WorkloadJudgement, judge, read_document, write_document
+from cordee.systems.score.validation.truths import LabelledWorkload
 from cordee.telemetry.node.recording import read_recorders, write_recorder
 
 _PROGRAMS = "cordee.systems.score.validation.programs"
@@ -70,13 +70,13 @@ class Conduct:
     place: dict[str, Any] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
 
-    def run(self, truth: Truth) -> Judgement:
+    def run(self, truth: LabelledWorkload) -> WorkloadJudgement:
         """Run and record one workload, and judge what was recorded; its folder must not be there yet."""
         target = self.folder / truth.name
         marks = self.folder / f"{truth.name}.marks"
         said = self._record(truth, target, marks)
         if said or not marks.exists():
-            return Judgement(truth, UNKNOWN, text=said or "the workload left no marks")
+            return WorkloadJudgement(truth, UNKNOWN, text=said or "the workload left no marks")
         document = json.loads(marks.read_bytes())
         marks.unlink()
         _close(target)
@@ -124,7 +124,7 @@ class Conduct:
         words = module_argv("cordee.cli", "record", "-q", "-o", str(target), user_site=True)
         return [*words, "--interval", f"{self.interval_s:g}s", "--threads", "--"]
 
-    def _record(self, truth: Truth, target: Path, marks: Path) -> str:
+    def _record(self, truth: LabelledWorkload, target: Path, marks: Path) -> str:
         """Return why it could not be run to its end, empty when it was."""
         given = ["--seconds", f"{self.steady_s:g}", "--marks", str(marks), "--with", json.dumps(truth.given)]
         program = module_argv(_PROGRAMS, truth.program, *given, python=self.python, user_site=True)
@@ -150,7 +150,7 @@ class Conduct:
         return words if code == 3 else f"ended with {_ending(code)}: {words}"
 
 
-def judge_folder(folder: Path) -> Judgement:
+def judge_folder(folder: Path) -> WorkloadJudgement:
     """Judge a recorded workload from what lies in its folder; nothing is run.
 
     Raises:
@@ -164,14 +164,14 @@ def judge_folder(folder: Path) -> Judgement:
         trace = load(folder)
         judgement = judge(truth, trace, document, partial(score, least_s=0.0))
     except CordeeError as error:
-        return Judgement(truth, UNKNOWN, text=error.text)
+        return WorkloadJudgement(truth, UNKNOWN, text=error.text)
     except ImportError as error:
         text = f"it cannot be judged here: {error}; judge the recording elsewhere with --from"
-        return Judgement(truth, UNKNOWN, text=text)
+        return WorkloadJudgement(truth, UNKNOWN, text=text)
     except Exception as error:
         # One recording that cannot be judged does not take the others along.
         _log.exception("judging %s", folder)
-        return Judgement(truth, UNKNOWN, text=f"judging it failed: {type(error).__name__}: {error}")
+        return WorkloadJudgement(truth, UNKNOWN, text=f"judging it failed: {type(error).__name__}: {error}")
     if trace.kind != truth.device:
         judgement.text = "; ".join(part for part in (judgement.text, _refused(folder)) if part)
     return judgement
@@ -184,8 +184,8 @@ def _refused(folder: Path) -> str:
 
 
 def validate(
-    conduct: Conduct, wanted: list[Truth], minutes: float, after_each: Callable[[Judgement], None]
-) -> list[Judgement]:
+    conduct: Conduct, wanted: list[LabelledWorkload], minutes: float, after_each: Callable[[WorkloadJudgement], None]
+) -> list[WorkloadJudgement]:
     """Run and judge workloads in turn, all within `minutes`; `after_each` hears of each.
 
     What workloads took to start so far decides how much labelled time is left for those to come.
@@ -200,7 +200,7 @@ def validate(
                 "this place is taken", given=str(conduct.folder / truth.name), next="choose a new folder with -o"
             )
     conduct.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found: list[Judgement] = []
+    found: list[WorkloadJudgement] = []
     until = time.monotonic() + minutes * 60.0
     starts_s = [_START_UP_S[wanted[0].device]]
     for at, truth in enumerate(wanted):
@@ -317,7 +317,7 @@ def _ending(code: int | None) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def judge_recordings(folder: Path, only: str = "") -> list[Judgement]:
+def judge_recordings(folder: Path, only: str = "") -> list[WorkloadJudgement]:
     """Judge all recordings of an earlier validation below a folder, or that one itself, by name.
 
     Raises:

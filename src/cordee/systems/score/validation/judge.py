@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.core.errors import UsageError
 from cordee.systems.score.result import UNKNOWN, Saturation
-from cordee.systems.score.trace import Logged, Surroundings, Trace
-from cordee.systems.score.validation.truths import Band, Truth, truths
+from cordee.systems.score.trace import HostSamples, LoggedTotals, ScoreTrace
+from cordee.systems.score.validation.truths import Band, LabelledWorkload, truths
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ _LEAST_SAMPLES = 5
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredBand:
     """One band, what was found, and whether that lies in it; `status` is pass, fail or unknown, `text` says why."""
 
     band: Band
@@ -37,7 +37,7 @@ class Measured:
 
 
 @dataclass
-class Judgement:
+class WorkloadJudgement:
     """What a recording says of a workload.
 
     Attributes:
@@ -47,11 +47,11 @@ class Judgement:
         text: why nothing could be judged.
     """
 
-    truth: Truth
+    truth: LabelledWorkload
     status: str
     found: str = UNKNOWN
     shares: dict[str, float] = field(default_factory=dict)
-    bands: list[Measured] = field(default_factory=list)
+    bands: list[MeasuredBand] = field(default_factory=list)
     told: dict[str, float] = field(default_factory=dict)
     score: float | None = None
     model: str = ""
@@ -69,13 +69,13 @@ class Judgement:
         return {**asdict(replace(self, bands=[])), "truth": truth, "bands": bands, "class_right": self.class_right}
 
 
-def write_document(folder: Path, truth: Truth, marks: Mapping[str, Any], place: Mapping[str, Any]) -> None:
+def write_document(folder: Path, truth: LabelledWorkload, marks: Mapping[str, Any], place: Mapping[str, Any]) -> None:
     """Write beside a recording what it is of: workload, half, when the labelled time was, machine and date."""
     about = {"workload": truth.name, "device": truth.device, "half": truth.half, **marks, "place": dict(place)}
     (folder / DOCUMENT).write_text(json.dumps({"schema": SCHEMA, **about}, indent=1) + "\n")
 
 
-def read_document(folder: Path) -> tuple[Truth, dict[str, Any]]:
+def read_document(folder: Path) -> tuple[LabelledWorkload, dict[str, Any]]:
     """Return the workload that a recording is of, and its document.
 
     Raises:
@@ -93,7 +93,9 @@ def read_document(folder: Path) -> tuple[Truth, dict[str, Any]]:
     return truths(device, name)[0], document
 
 
-def judge(truth: Truth, trace: Trace, marks: Mapping[str, Any], score: Callable[[Trace], Saturation]) -> Judgement:
+def judge(
+    truth: LabelledWorkload, trace: ScoreTrace, marks: Mapping[str, Any], score: Callable[[ScoreTrace], Saturation]
+) -> WorkloadJudgement:
     """Judge a recorded workload.
 
     Args:
@@ -105,13 +107,13 @@ def judge(truth: Truth, trace: Trace, marks: Mapping[str, Any], score: Callable[
     labelled = cut(trace, float(marks["began"]), float(marks["ended"]))
     if len(labelled.times) < _LEAST_SAMPLES:
         text = f"{len(labelled.times)} samples lie in the labelled time; {_LEAST_SAMPLES} are needed"
-        return Judgement(truth, UNKNOWN, told=told, text=text)
+        return WorkloadJudgement(truth, UNKNOWN, told=told, text=text)
     if trace.kind != truth.device:
         text = f"no {truth.device.upper()} was recorded, but {trace.kind.upper()}s"
-        return Judgement(truth, UNKNOWN, told=told, text=text)
+        return WorkloadJudgement(truth, UNKNOWN, told=told, text=text)
     found = score(labelled)
     shares = _class_shares(found)
-    judgement = Judgement(
+    judgement = WorkloadJudgement(
         truth,
         UNKNOWN,
         found=max(shares, key=lambda name: shares[name], default=UNKNOWN),
@@ -128,7 +130,7 @@ def judge(truth: Truth, trace: Trace, marks: Mapping[str, Any], score: Callable[
     return judgement
 
 
-def cut(trace: Trace, start: float, stop: float) -> Trace:
+def cut(trace: ScoreTrace, start: float, stop: float) -> ScoreTrace:
     """Return the samples that were taken wholly between two moments, UTC epoch seconds."""
     inside = (trace.times - trace.cadence_s >= start) & (trace.times <= stop)
 
@@ -139,13 +141,13 @@ def cut(trace: Trace, start: float, stop: float) -> Trace:
 
         return load_cut
 
-    def around(of: Surroundings | None) -> Surroundings | None:
+    def around(of: HostSamples | None) -> HostSamples | None:
         return None if of is None else replace(of, load=within(of.load))
 
     logged = {}
     for name, of in trace.logged.items():
         kept = (of.times >= start) & (of.times <= stop)
-        logged[name] = Logged(of.times[kept], of.values[kept])
+        logged[name] = LoggedTotals(of.times[kept], of.values[kept])
     return replace(
         trace,
         job=replace(trace.job, started_at=start, ended_at=stop),
@@ -157,7 +159,7 @@ def cut(trace: Trace, start: float, stop: float) -> Trace:
     )
 
 
-def confusion(judgements: list[Judgement]) -> dict[str, dict[str, int]]:
+def confusion(judgements: list[WorkloadJudgement]) -> dict[str, dict[str, int]]:
     """Return how often each class was found, by the class that is right (a right alternative counts as the right one)."""
     table: dict[str, dict[str, int]] = {}
     for one in judgements:
@@ -179,21 +181,21 @@ def _class_shares(found: Saturation) -> dict[str, float]:
     return {name: value / measured for name, value in sorted(total.items())} if measured else {}
 
 
-def _measure(band: Band, trace: Trace, found: Saturation, told: dict[str, float]) -> Measured:
+def _measure(band: Band, trace: ScoreTrace, found: Saturation, told: dict[str, float]) -> MeasuredBand:
     bounds = band.bounds(told)
     if bounds is None:
-        return Measured(band, None, None, None, UNKNOWN, f"the workload did not tell {band.told}")
+        return MeasuredBand(band, None, None, None, UNKNOWN, f"the workload did not tell {band.told}")
     low, high = bounds
     if band.models and not all(re.search(band.models, device.model) for device in trace.devices):
-        return Measured(band, None, low, high, PASS, "asked of other models only")
+        return MeasuredBand(band, None, low, high, PASS, "asked of other models only")
     value = _quantity(band.quantity, trace, found)
     if value is None:
         reason = trace.missing.get(band.quantity, "not measured")
-        return Measured(band, None, low, high, UNKNOWN, f"{band.quantity}: {reason}")
-    return Measured(band, value, low, high, PASS if low <= value <= high else FAIL)
+        return MeasuredBand(band, None, low, high, UNKNOWN, f"{band.quantity}: {reason}")
+    return MeasuredBand(band, value, low, high, PASS if low <= value <= high else FAIL)
 
 
-def _quantity(name: str, trace: Trace, found: Saturation) -> float | None:
+def _quantity(name: str, trace: ScoreTrace, found: Saturation) -> float | None:
     """Return the mean over the trace's time: over devices, summed over ranks or nodes; None where it was not measured."""
     if name in ("time", "breadth", "depth", "score"):
         value: float | None = getattr(found.shares, name)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from cordee.systems.score.validation.judge import FAIL, PASS, SCHEMA, Judgement, confusion
-from cordee.systems.score.validation.truths import HELD_OUT, TUNED, Truth
+from cordee.systems.score.validation.judge import FAIL, PASS, SCHEMA, WorkloadJudgement, confusion
+from cordee.systems.score.validation.truths import HELD_OUT, TUNED, LabelledWorkload
 
 _WIDTH = 24
 
 
-def verdict(judgements: list[Judgement]) -> str:
+def verdict(judgements: list[WorkloadJudgement]) -> str:
     """Return fail when a band or a class was missed, else unknown when something could not be judged, else pass."""
     statuses = {one.status for one in judgements}
     return FAIL if FAIL in statuses else PASS if statuses == {PASS} else "unknown"
 
 
-def document(judgements: list[Judgement], place: dict[str, Any], folder: str) -> dict[str, Any]:
+def document(judgements: list[WorkloadJudgement], place: dict[str, Any], folder: str) -> dict[str, Any]:
     """Return what `cordee score validate --json` prints."""
     return {
         "schema": SCHEMA,
@@ -29,13 +29,13 @@ def document(judgements: list[Judgement], place: dict[str, Any], folder: str) ->
     }
 
 
-def accuracy(judgements: list[Judgement]) -> float | None:
+def accuracy(judgements: list[WorkloadJudgement]) -> float | None:
     """Return the share of workloads with a right class (0-1) among those that have one and were run; None: none was."""
     asked = [one for one in judgements if one.truth.classes and one.bands]
     return sum(bool(one.class_right) for one in asked) / len(asked) if asked else None
 
 
-def list_lines(wanted: list[Truth]) -> list[str]:
+def list_lines(wanted: list[LabelledWorkload]) -> list[str]:
     """Return what there is to run: name, half, class, bands."""
     lines = [f"{'workload':{_WIDTH}} {'half':9} {'class':16} bands (predicted)"]
     for truth in wanted:
@@ -45,7 +45,7 @@ def list_lines(wanted: list[Truth]) -> list[str]:
     return lines
 
 
-def judgement_lines(one: Judgement) -> list[str]:
+def judgement_lines(one: WorkloadJudgement) -> list[str]:
     """Return one workload's result: a line, and one for each band that was missed or could not be judged."""
     right = " or ".join(one.truth.classes) or "-"
     score = "-" if one.score is None else f"{one.score:.1f}"
@@ -67,7 +67,7 @@ def header_line() -> str:
     return f"{'workload':{_WIDTH}} {'status':8} {'score':>6}  {'class':14} {'right':16} half"
 
 
-def end_lines(judgements: list[Judgement]) -> list[str]:
+def end_lines(judgements: list[WorkloadJudgement]) -> list[str]:
     """Return the confusion matrices of both halves, and the sum of it all."""
     lines: list[str] = []
     for half in (TUNED, HELD_OUT):
@@ -89,5 +89,5 @@ def matrix_lines(table: dict[str, dict[str, int]]) -> list[str]:
     return lines
 
 
-def _of(judgements: list[Judgement], half: str) -> list[Judgement]:
+def _of(judgements: list[WorkloadJudgement], half: str) -> list[WorkloadJudgement]:
     return [one for one in judgements if one.truth.half == half]

@@ -51,7 +51,7 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Truth:
+class LabelledWorkload:
     """One labelled workload.
 
     Attributes:
@@ -77,24 +77,28 @@ def _about(quantity: str, told: str, margin: float) -> Band:
     return Band(quantity, -margin, margin, "about", told)
 
 
-def _spin(name: str, share: float, half: str, classes: tuple[str, ...]) -> Truth:
+def _spin(name: str, share: float, half: str, classes: tuple[str, ...]) -> LabelledWorkload:
     bands = (_about("gpu_sm_ratio", "sm_ratio", 0.02), Band("time", 0.95, 1.0))
     title = f"idle blocks on {share:.0%} of the SMs" if share else "one idle block on one SM"
-    return Truth(name, title, "gpu", "hold", half, classes, bands, {"share": share})
+    return LabelledWorkload(name, title, "gpu", "hold", half, classes, bands, {"share": share})
 
 
-def _warps(name: str, warps: int, half: str) -> Truth:
+def _warps(name: str, warps: int, half: str) -> LabelledWorkload:
     bands = (_about("gpu_occupancy_ratio", "occupancy_ratio", 0.03), Band("gpu_sm_ratio", 0.95, 1.0))
-    return Truth(name, f"{warps} idle warps on each SM", "gpu", "hold", half, ("latency",), bands, {"warps": warps})
+    return LabelledWorkload(
+        name, f"{warps} idle warps on each SM", "gpu", "hold", half, ("latency",), bands, {"warps": warps}
+    )
 
 
-def _duty(name: str, duty: float, half: str, classes: tuple[str, ...]) -> Truth:
+def _duty(name: str, duty: float, half: str, classes: tuple[str, ...]) -> LabelledWorkload:
     bands = (_about("time", "duty", 0.03), Band("time", duty - 0.05, duty + 0.05))
-    return Truth(name, f"bf16 GEMM for {duty:g} of the time", "gpu", "gemm", half, classes, bands, {"duty": duty})
+    return LabelledWorkload(
+        name, f"bf16 GEMM for {duty:g} of the time", "gpu", "gemm", half, classes, bands, {"duty": duty}
+    )
 
 
 GPU_TRUTHS = (
-    Truth(
+    LabelledWorkload(
         "gemm-bf16",
         "bf16 GEMM of 16,384, back to back",
         "gpu",
@@ -103,7 +107,7 @@ GPU_TRUTHS = (
         ("compute",),
         (Band("gpu_sm_ratio", 0.95, 1.0), Band("gpu_tensor_ratio", 0.7, 1.0), Band("time", 0.97, 1.0)),
     ),
-    Truth(
+    LabelledWorkload(
         "triad",
         "a = b + c/2 over 8 GB",
         "gpu",
@@ -123,7 +127,7 @@ GPU_TRUTHS = (
     _duty("duty-25", 0.25, HELD_OUT, ("mixed", "idle")),
     _duty("duty-50", 0.5, TUNED, ("mixed",)),
     _duty("duty-75", 0.75, HELD_OUT, ("mixed", "compute")),
-    Truth(
+    LabelledWorkload(
         "host-to-device",
         "copies of pinned memory to the GPU",
         "gpu",
@@ -135,7 +139,7 @@ GPU_TRUTHS = (
             Band("host_to_device_bytes_per_second", 45e9, 57e9, models=_PCIE5),
         ),
     ),
-    Truth(
+    LabelledWorkload(
         "tiny-kernels",
         "kernels on one number each",
         "gpu",
@@ -144,7 +148,7 @@ GPU_TRUTHS = (
         ("launch",),
         (Band("gpu_sm_ratio", 0.0, 0.4),),
     ),
-    Truth(
+    LabelledWorkload(
         "loader-decoding",
         "decoding workers that a GPU waits for",
         "gpu",
@@ -153,7 +157,7 @@ GPU_TRUTHS = (
         ("input",),
         (Band("time", 0.0, 0.6),),
     ),
-    Truth(
+    LabelledWorkload(
         "loader-sleeping",
         "a loader that sleeps and says nothing",
         "gpu",
@@ -162,7 +166,7 @@ GPU_TRUTHS = (
         ("idle", "mixed"),
         (Band("time", 0.02, 0.25),),
     ),
-    Truth(
+    LabelledWorkload(
         "loader-sleeping-logged",
         "a loader that sleeps, with data_wait_s logged",
         "gpu",
@@ -172,7 +176,7 @@ GPU_TRUTHS = (
         (Band("time", 0.02, 0.25),),
         {"log_waits": True},
     ),
-    Truth(
+    LabelledWorkload(
         "fma-fp64",
         "fp64 multiply-adds in registers",
         "gpu",
@@ -182,7 +186,7 @@ GPU_TRUTHS = (
         (Band("gpu_fp64_ratio", 0.8, 1.0),),
         {"bits": 64},
     ),
-    Truth(
+    LabelledWorkload(
         "fma-fp32",
         "fp32 multiply-adds in registers",
         "gpu",
@@ -192,7 +196,7 @@ GPU_TRUTHS = (
         (Band("gpu_fp32_ratio", 0.8, 1.0),),
         {"bits": 32},
     ),
-    Truth(
+    LabelledWorkload(
         "checkpoint",
         "torch.save over and over",
         "gpu",
@@ -201,7 +205,7 @@ GPU_TRUTHS = (
         ("checkpoint",),
         (Band("time", 0.0, 0.05), Band("io_write_bytes_per_second", 0.75, 1.25, "times", "bytes_per_second")),
     ),
-    Truth(
+    LabelledWorkload(
         "pointer-chase",
         "each load waits for the one before",
         "gpu",
@@ -216,7 +220,7 @@ GPU_TRUTHS = (
 _USED = Band("cpu_cores_ratio", 0.9, 1.1, "times", "cpu_cores")
 CPU_TRUTHS = (
     *(
-        Truth(
+        LabelledWorkload(
             f"core-duty-{round(100 * share)}",
             f"one core for {share:g} of the time",
             "cpu",
@@ -228,7 +232,7 @@ CPU_TRUTHS = (
         )
         for share, half in ((0.25, HELD_OUT), (0.5, TUNED), (0.75, HELD_OUT))
     ),
-    Truth(
+    LabelledWorkload(
         "core-one",
         "one busy core",
         "cpu",
@@ -238,9 +242,13 @@ CPU_TRUTHS = (
         (_USED, _about("breadth", "breadth", 0.03)),
         {"processes": 1},
     ),
-    Truth("core-all", "all cores busy", "cpu", "busy", HELD_OUT, (), (_USED, _about("breadth", "breadth", 0.03))),
-    Truth("core-idle", "a process that sleeps", "cpu", "pause", TUNED, ("idle",), (Band("time", 0.0, 0.05),)),
-    Truth(
+    LabelledWorkload(
+        "core-all", "all cores busy", "cpu", "busy", HELD_OUT, (), (_USED, _about("breadth", "breadth", 0.03))
+    ),
+    LabelledWorkload(
+        "core-idle", "a process that sleeps", "cpu", "pause", TUNED, ("idle",), (Band("time", 0.0, 0.05),)
+    ),
+    LabelledWorkload(
         "core-sleeping-logged",
         "a loader that sleeps, with data_wait_s logged",
         "cpu",
@@ -250,7 +258,7 @@ CPU_TRUTHS = (
         (Band("time", 0.0, 0.6),),
         {"device": "cpu", "log_waits": True},
     ),
-    Truth(
+    LabelledWorkload(
         "core-checkpoint",
         "torch.save over and over",
         "cpu",
@@ -263,7 +271,7 @@ CPU_TRUTHS = (
 )
 
 
-def truths(device: str, only: str = "") -> list[Truth]:
+def truths(device: str, only: str = "") -> list[LabelledWorkload]:
     """Return the workloads of `gpu` or `cpu`, of `only` (names with commas between) where given.
 
     Raises:

@@ -11,7 +11,7 @@ from cordee.core.errors import EXIT_DONE, UsageError
 from cordee.job.terminal.options import json_option
 
 
-class Vet(click.Group):
+class VetCommand(click.Group):
     """`vet PROTOCOL`, with `vet prepare PROTOCOL` beside it: the first word decides."""
 
     allow_extra_args = False
@@ -31,7 +31,7 @@ def cluster_option(function: Any) -> Any:
     return click.option("--on", "cluster", metavar="CLUSTER", help=text)(function)
 
 
-@click.group(cls=Vet, invoke_without_command=True, subcommand_metavar="")
+@click.group(cls=VetCommand, invoke_without_command=True, subcommand_metavar="")
 @click.argument("protocol", required=False)
 @click.option("--nodes", type=click.IntRange(1), metavar="N", help="Abort when fewer than N nodes are fit.")
 @click.option("--dir", "folder", default=".", metavar="DIR", help="Where results go; all nodes see it (default: here).")
@@ -91,7 +91,7 @@ def _vet(
     cluster: str | None,
     as_json: bool,
 ) -> int:
-    from cordee.systems.vetting.node.standalone import Options, take_part
+    from cordee.systems.vetting.node.standalone import VetOptions, take_part
 
     def load() -> dict[str, Any]:
         from cordee.core.terminal.output import print_findings
@@ -102,7 +102,7 @@ def _vet(
         return document
 
     return take_part(
-        Options(
+        VetOptions(
             load=load,
             folder=folder,
             min_nodes=nodes,

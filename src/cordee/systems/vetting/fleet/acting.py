@@ -11,19 +11,19 @@ from cordee.backends.slurm.node.commands import run_command
 from cordee.job.fleet_site import OffenderPolicy, SiteActions
 from cordee.systems.vetting.fleet.actions import Action, ActionError, make_actions
 from cordee.systems.vetting.fleet.audit import Audit, Deed, settled
-from cordee.systems.vetting.fleet.cluster import NodeState, ask_nodes
-from cordee.systems.vetting.fleet.index import Index
+from cordee.systems.vetting.fleet.cluster import SlurmNode, ask_nodes
+from cordee.systems.vetting.fleet.index import FleetIndex
 from cordee.systems.vetting.fleet.observations import read_records
 from cordee.systems.vetting.fleet.place import HistoryPlace
 from cordee.systems.vetting.fleet.policy import propose
 from cordee.systems.vetting.fleet.proposals import Proposal
-from cordee.systems.vetting.fleet.situation import DAY_S, Situation
+from cordee.systems.vetting.fleet.situation import DAY_S, FleetSituation
 
 SCHEMA = "cordee.act/1"
 
 
 @dataclass
-class Outcome:
+class ActionOutcome:
     """What became of a proposal: `planned` (a dry run), `held`, `done` or `failed`, with the words for it."""
 
     proposal: Proposal
@@ -42,7 +42,7 @@ class Round:
 
     dry: bool
     found: list[Deed] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[ActionOutcome] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
         """Return it as a JSON-ready dict."""
@@ -71,7 +71,7 @@ class Acting:
         policy: OffenderPolicy,
         site: SiteActions,
         cluster: Callable[[], str | None] = lambda: None,
-        ask: Callable[[], dict[str, NodeState]] = ask_nodes,
+        ask: Callable[[], dict[str, SlurmNode]] = ask_nodes,
     ) -> None:
         self.audit = Audit(place.audit)
         self._place, self._policy, self._cluster, self._ask = place, policy, cluster, ask
@@ -86,7 +86,7 @@ class Acting:
         nodes = self._ask()
         deeds, found = self._settle(nodes, write=False)
         outcomes = [
-            Outcome(proposal, "held" if proposal.held else "planned", self._how(proposal), proposal.held or "")
+            ActionOutcome(proposal, "held" if proposal.held else "planned", self._how(proposal), proposal.held or "")
             for proposal in self._propose(nodes, deeds)
         ]
         return Round(True, found, outcomes)
@@ -105,34 +105,34 @@ class Acting:
         done = Round(False, found)
         for proposal in self._propose(nodes, deeds):
             if proposal.held:
-                done.outcomes.append(Outcome(proposal, "held", self._how(proposal), proposal.held))
+                done.outcomes.append(ActionOutcome(proposal, "held", self._how(proposal), proposal.held))
             elif not stopping():
                 done.outcomes.append(self._perform(proposal))
         return done
 
-    def _perform(self, proposal: Proposal) -> Outcome:
+    def _perform(self, proposal: Proposal) -> ActionOutcome:
         how = self._how(proposal)
         deed = self.audit.begin(proposal)
         try:
             said = self._actions[proposal.action].perform(proposal)
         except ActionError as error:
             self.audit.end(deed, "failed", str(error.text))
-            return Outcome(proposal, "failed", how, str(error.text))
+            return ActionOutcome(proposal, "failed", how, str(error.text))
         self.audit.end(deed, "done", said)
-        return Outcome(proposal, "done", how, said)
+        return ActionOutcome(proposal, "done", how, said)
 
     def _how(self, proposal: Proposal) -> str:
         action: Action | None = self._actions.get(proposal.action)
         return action.describe(proposal) if action else ""
 
-    def _propose(self, nodes: dict[str, NodeState], deeds: list[Deed]) -> list[Proposal]:
+    def _propose(self, nodes: dict[str, SlurmNode], deeds: list[Deed]) -> list[Proposal]:
         now = time.time()
-        index = Index(self._place.refresh())
+        index = FleetIndex(self._place.refresh())
         index.refresh()
         records = read_records(index, now - self._policy.days * DAY_S, self._policy.protocols, self._cluster())
-        return propose(Situation(records, nodes, deeds, self._policy, frozenset(self._actions), now))
+        return propose(FleetSituation(records, nodes, deeds, self._policy, frozenset(self._actions), now))
 
-    def _settle(self, nodes: dict[str, NodeState], write: bool) -> tuple[list[Deed], list[Deed]]:
+    def _settle(self, nodes: dict[str, SlurmNode], write: bool) -> tuple[list[Deed], list[Deed]]:
         """Return all deeds with the open ones settled, and those that were."""
         deeds, found = [], []
         for deed in self.audit.deeds():

@@ -18,7 +18,7 @@ from typing import Any
 
 from cordee.core.errors import CordeeError
 from cordee.core.units import parse_utc, utc_text
-from cordee.systems.vetting.fleet.cluster import NodeState
+from cordee.systems.vetting.fleet.cluster import SlurmNode
 from cordee.systems.vetting.fleet.proposals import Proposal
 
 SCHEMA = "cordee.actions/1"
@@ -190,7 +190,7 @@ class Audit:
             ) from None
 
 
-def settled(deed: Deed, state: NodeState | None) -> tuple[str, str]:
+def settled(deed: Deed, state: SlurmNode | None) -> tuple[str, str]:
     """Return how an open deed ended, by what the scheduler says of its node: the phase and why."""
     if deed.action == "drain":
         if state is not None and state.drained and state.reason == deed.reason:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cordee.core.errors import UsageError
 from cordee.core.stats import median, quantile
-from cordee.systems.vetting.fleet.index import Index
+from cordee.systems.vetting.fleet.index import FleetIndex
 
 LEAST_NODES = 4
 _QUERY = """
@@ -17,7 +17,7 @@ ON vettings.id = results.vetting WHERE results.at >= ? AND results.status = 'pas
 
 
 def fleet_baseline(
-    index: Index, since: float, model: str | None = None, cluster: str | None = None
+    index: FleetIndex, since: float, model: str | None = None, cluster: str | None = None
 ) -> tuple[dict[str, Any], list[str]]:
     """Return each speed check's fleet value, as a protocol's `baseline` takes it, and what was left out, in words.
 

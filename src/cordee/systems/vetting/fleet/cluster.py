@@ -18,7 +18,7 @@ _SIGNED = re.compile(r"\s*\[[^\[\]]+@[^\[\]]+\]\s*\Z")
 
 
 @dataclass(frozen=True)
-class NodeState:
+class SlurmNode:
     """One node.
 
     Attributes:
@@ -58,7 +58,7 @@ class NodeState:
         return "RESERVED" in self.words
 
 
-def ask_nodes(names: str = "", *, timeout_s: float = 30.0) -> dict[str, NodeState]:
+def ask_nodes(names: str = "", *, timeout_s: float = 30.0) -> dict[str, SlurmNode]:
     """Return the cluster's nodes by name.
 
     Args:
@@ -91,7 +91,7 @@ def parse_reservations(text: str) -> dict[str, frozenset[str]]:
     return found
 
 
-def parse_nodes(text: str) -> dict[str, NodeState]:
+def parse_nodes(text: str) -> dict[str, SlurmNode]:
     """Return the nodes that `scontrol show node --oneliner` prints."""
     found = {}
     for record in parse_records(text):
@@ -101,11 +101,11 @@ def parse_nodes(text: str) -> dict[str, NodeState]:
         words = frozenset(word.rstrip(_SUFFIXES) for word in record.get("State", "").split("+"))
         reason = _SIGNED.sub("", record.get("Reason", ""))
         partitions = tuple(part for part in record.get("Partitions", "").split(",") if part)
-        found[name] = NodeState(name, words, reason, partitions)
+        found[name] = SlurmNode(name, words, reason, partitions)
     return found
 
 
-def ask_node(name: str) -> NodeState:
+def ask_node(name: str) -> SlurmNode:
     """Return one node as it is now.
 
     Raises:

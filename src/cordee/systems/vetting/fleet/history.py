@@ -23,7 +23,7 @@ _SHORT = ("cluster", "job", "run", "user", "protocol", "digest")
 
 
 @dataclass(frozen=True)
-class Vetting:
+class PastVetting:
     """One vetting of the history.
 
     Attributes:
@@ -53,7 +53,7 @@ def history_files(folder: str | Path) -> Iterator[Path]:
             continue
 
 
-def read_vetting(path: Path) -> Vetting | None:
+def read_vetting(path: Path) -> PastVetting | None:
     """Return the vetting in a file, None when it is no file of a history that this version reads."""
     try:
         content = read_regular(path, path.parent.parent, LARGEST_BYTES)
@@ -65,7 +65,7 @@ def read_vetting(path: Path) -> Vetting | None:
         return None
 
 
-def parse_vetting(content: bytes) -> Vetting:
+def parse_vetting(content: bytes) -> PastVetting:
     """Return the vetting that a file's content holds; lines of nodes that cannot be read are counted, not kept.
 
     Raises:
@@ -87,7 +87,7 @@ def parse_vetting(content: bytes) -> Vetting:
             seen.add(node["node"])
             nodes.append(node)
     expected = header.get("nodes", len(nodes))
-    return Vetting(header, nodes, parse_utc(header["at"]), max(torn, expected - len(nodes)))
+    return PastVetting(header, nodes, parse_utc(header["at"]), max(torn, expected - len(nodes)))
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cordee.core.errors import CordeeError
-from cordee.systems.vetting.fleet.history import Vetting, history_files, read_vetting
+from cordee.systems.vetting.fleet.history import PastVetting, history_files, read_vetting
 
 PAIRS = "pair.bandwidth"
 VERSION = 2
@@ -41,7 +41,7 @@ def index_path(folder: Path) -> Path:
     return base / "cordee" / f"history-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}.sqlite"
 
 
-class Index:
+class FleetIndex:
     """The index of one history's folder; any number of processes may use it at once.
 
     Args:
@@ -144,7 +144,7 @@ def _forget(connection: sqlite3.Connection, name: str) -> None:
             connection.execute(f"DELETE FROM {table} WHERE {key} = ?", (row[0],))
 
 
-def _take(connection: sqlite3.Connection, name: str, status: os.stat_result, vetting: Vetting | None) -> None:
+def _take(connection: sqlite3.Connection, name: str, status: os.stat_result, vetting: PastVetting | None) -> None:
     _forget(connection, name)
     identifier = vetting.header["id"] if vetting else None
     entry = (name, status.st_size, status.st_mtime_ns, identifier)

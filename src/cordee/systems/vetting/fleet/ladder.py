@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from cordee.core.units import format_duration
 from cordee.systems.vetting.fleet.audit import Deed
-from cordee.systems.vetting.fleet.cluster import NodeState
+from cordee.systems.vetting.fleet.cluster import SlurmNode
 from cordee.systems.vetting.fleet.observations import Clean, NodeRecord
 from cordee.systems.vetting.fleet.proposals import Proposal
 
 if TYPE_CHECKING:
-    from cordee.systems.vetting.fleet.situation import Situation
+    from cordee.systems.vetting.fleet.situation import FleetSituation
 
 STEPS = ("reset_gpu", "reboot", "diagnose", "ticket")
 _BEGIN = {"reset_gpu": "reset_gpu", "ticket": "ticket"}
@@ -26,7 +26,7 @@ _WORDS = {
 
 
 def next_steps(
-    state: NodeState, record: NodeRecord, deeds: Sequence[Deed], drain: Deed, situation: Situation
+    state: SlurmNode, record: NodeRecord, deeds: Sequence[Deed], drain: Deed, situation: FleetSituation
 ) -> list[Proposal]:
     """Return what should happen with a node that we have drained: nothing while it still works, else the next step of the
     ladder, a vetting, or its return.
@@ -93,7 +93,7 @@ def clean_streak(record: NodeRecord, since: float) -> list[Clean]:
     return [vetting for vetting in record.clean if vetting.at > worst]
 
 
-def _vetting(after: Sequence[Deed], base: Proposal, situation: Situation) -> list[Proposal]:
+def _vetting(after: Sequence[Deed], base: Proposal, situation: FleetSituation) -> list[Proposal]:
     """Return the vetting that the site's own command should hold now, if it has one and the last was not just now."""
     if "vet" not in situation.commands:
         return []

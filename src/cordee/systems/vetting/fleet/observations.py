@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cordee.core.units import utc_text
-from cordee.systems.vetting.fleet.index import PAIRS, Index
+from cordee.systems.vetting.fleet.index import PAIRS, FleetIndex
 
 
 @dataclass(frozen=True)
-class Fault:
+class NodeFault:
     """One result that speaks against a node.
 
     Attributes:
@@ -69,12 +69,12 @@ class NodeRecord:
 
     node: str
     vettings: int = 0
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[NodeFault] = field(default_factory=list)
     clean: list[Clean] = field(default_factory=list)
 
 
 def read_records(
-    index: Index, since: float, protocols: Iterable[str] = (), cluster: str | None = None
+    index: FleetIndex, since: float, protocols: Iterable[str] = (), cluster: str | None = None
 ) -> dict[str, NodeRecord]:
     """Return what the history says since a time, by node.
 
@@ -112,8 +112,8 @@ def read_records(
     return records
 
 
-def _fault(row: Any, vetting: Any, partners: frozenset[str]) -> Fault:
-    return Fault(
+def _fault(row: Any, vetting: Any, partners: frozenset[str]) -> NodeFault:
+    return NodeFault(
         row["at"],
         row["vetting"],
         vetting["run"] or vetting["job"] or "",

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 from cordee.job.fleet_site import OffenderPolicy
 from cordee.systems.vetting.fleet.audit import Deed
-from cordee.systems.vetting.fleet.cluster import NodeState
+from cordee.systems.vetting.fleet.cluster import SlurmNode
 from cordee.systems.vetting.fleet.ladder import next_steps
-from cordee.systems.vetting.fleet.observations import Fault, NodeRecord
+from cordee.systems.vetting.fleet.observations import NodeFault, NodeRecord
 from cordee.systems.vetting.fleet.proposals import Proposal, reason_of
-from cordee.systems.vetting.fleet.situation import DAY_S, Situation
+from cordee.systems.vetting.fleet.situation import DAY_S, FleetSituation
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class Conviction:
     kind: str
     scope: str
     action: str
-    faults: tuple[Fault, ...]
+    faults: tuple[NodeFault, ...]
     confirmed: bool
     missing: str = ""
 
     @property
-    def last(self) -> Fault:
+    def last(self) -> NodeFault:
         """The newest of its faults."""
         return self.faults[-1]
 
 
 def convictions(record: NodeRecord, policy: OffenderPolicy, since: float = 0.0) -> list[Conviction]:
     """Return what a node is accused of since a time, the gravest first: hard, then confirmed, then the newest."""
-    by_rule: dict[str, list[Fault]] = {}
+    by_rule: dict[str, list[NodeFault]] = {}
     for fault in record.faults:
         if fault.at > since and fault.action != "none" and fault.scope in ("node", "user"):
             by_rule.setdefault(fault.rule, []).append(fault)
@@ -55,7 +55,7 @@ def convictions(record: NodeRecord, policy: OffenderPolicy, since: float = 0.0) 
     return sorted(found, key=lambda each: (each.kind != "hard", not each.confirmed, -each.last.at, each.rule))
 
 
-def _weigh(node: str, faults: Sequence[Fault], policy: OffenderPolicy) -> Conviction:
+def _weigh(node: str, faults: Sequence[NodeFault], policy: OffenderPolicy) -> Conviction:
     newest = faults[-1]
     if newest.kind == "hard":
         return Conviction(node, newest.rule, "hard", newest.scope, newest.action, (newest,), True)
@@ -89,7 +89,7 @@ class _Room:
             self.left[name] = self.left.get(name, 1) - 1
 
 
-def propose(situation: Situation) -> list[Proposal]:
+def propose(situation: FleetSituation) -> list[Proposal]:
     """Return what should be done now, each once: what may be done first, then what is held back, with the reason."""
     room = _Room(room_left(situation))
     drains, rest = [], []
@@ -115,7 +115,7 @@ def propose(situation: Situation) -> list[Proposal]:
     return sorted(proposals + rest, key=lambda proposal: proposal.held is not None)
 
 
-def room_left(situation: Situation) -> dict[str, int]:
+def room_left(situation: FleetSituation) -> dict[str, int]:
     """Return how many more nodes of each partition may be drained today: a share of it, and at least one, less those
     that were drained in the last 24 hours."""
     sizes: dict[str, int] = {}
@@ -131,7 +131,7 @@ def room_left(situation: Situation) -> dict[str, int]:
     return left
 
 
-def ours(state: NodeState, deeds: Sequence[Deed]) -> Deed | None:
+def ours(state: SlurmNode, deeds: Sequence[Deed]) -> Deed | None:
     """Return our drain that holds the node: the last one, if it was not taken back and its reason is still there, word
     for word. Whatever a person has changed is theirs."""
     last = next((deed for deed in reversed(deeds) if deed.action in ("drain", "resume") and deed.phase == "done"), None)
@@ -140,7 +140,9 @@ def ours(state: NodeState, deeds: Sequence[Deed]) -> Deed | None:
     return last
 
 
-def _wanted_drain(state: NodeState, record: NodeRecord, deeds: Sequence[Deed], situation: Situation) -> Proposal | None:
+def _wanted_drain(
+    state: SlurmNode, record: NodeRecord, deeds: Sequence[Deed], situation: FleetSituation
+) -> Proposal | None:
     last = next((deed for deed in reversed(deeds) if deed.action in ("drain", "resume") and deed.phase == "done"), None)
     found = convictions(record, situation.policy, since=last.at if last else 0.0)
     guilty = next((each for each in found if each.confirmed), None)
@@ -168,7 +170,7 @@ def _wanted_drain(state: NodeState, record: NodeRecord, deeds: Sequence[Deed], s
     )
 
 
-def _gpus(fault: Fault) -> str:
+def _gpus(fault: NodeFault) -> str:
     """Return the indices of the GPUs that are at fault, joined by commas; empty when the fault does not tell them apart."""
     named = [device for device in fault.devices if device.get("fault")]
     devices = named or (fault.devices if len(fault.devices) == 1 else ())
@@ -176,7 +178,7 @@ def _gpus(fault: Fault) -> str:
     return ",".join(map(str, sorted(indices)))
 
 
-def _hands_off(state: NodeState) -> str | None:
+def _hands_off(state: SlurmNode) -> str | None:
     """Return why a node is left alone, None when it may be drained."""
     if state.drained:
         return f"it is drained already, not by us: {state.reason or 'without a reason'}"
@@ -189,6 +191,6 @@ def _hands_off(state: NodeState) -> str | None:
     return None
 
 
-def _full(partition: str, situation: Situation) -> str:
+def _full(partition: str, situation: FleetSituation) -> str:
     ratio = situation.policy.daily_ratio
     return f"partition {partition} has had its drains of today (at most {ratio:.0%} of its nodes a day, at least one)"

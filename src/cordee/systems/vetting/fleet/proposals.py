@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cordee.core.units import utc_text
-from cordee.systems.vetting.fleet.observations import Fault
+from cordee.systems.vetting.fleet.observations import NodeFault
 
 TAG = "cordee:"
 _WORD = re.compile(r"[^A-Za-z0-9_.+-]+")
@@ -38,7 +38,7 @@ class Proposal:
     rule: str = ""
     kind: str = "soft"
     why: str = ""
-    evidence: tuple[Fault, ...] = ()
+    evidence: tuple[NodeFault, ...] = ()
     partitions: tuple[str, ...] = ()
     check: str = ""
     first_step: str = ""

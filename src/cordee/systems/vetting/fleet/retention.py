@@ -13,7 +13,7 @@ from typing import Any
 
 from cordee.core.units import utc_text
 from cordee.systems.vetting.fleet.history import history_files, read_vetting
-from cordee.systems.vetting.fleet.index import Index
+from cordee.systems.vetting.fleet.index import FleetIndex
 
 COLUMNS = (
     "at", "cluster", "job", "run", "user", "protocol", "vetting", "node", "verdict", "check", "status", "value", "unit",
@@ -52,7 +52,7 @@ def remove_files(paths: list[Path]) -> None:
             shutil.rmtree(day, ignore_errors=True)
 
 
-def export_rows(index: Index, since: float) -> Iterator[dict[str, Any]]:
+def export_rows(index: FleetIndex, since: float) -> Iterator[dict[str, Any]]:
     """Yield every result since a time with what belongs to it, the oldest first; the keys are `COLUMNS`."""
     for row in index.rows(_QUERY, since):
         yield {**dict(row), "at": utc_text(row["at"])}

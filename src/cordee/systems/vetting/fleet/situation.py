@@ -8,14 +8,14 @@ from functools import cached_property
 
 from cordee.job.fleet_site import OffenderPolicy
 from cordee.systems.vetting.fleet.audit import Deed
-from cordee.systems.vetting.fleet.cluster import NodeState
+from cordee.systems.vetting.fleet.cluster import SlurmNode
 from cordee.systems.vetting.fleet.observations import NodeRecord
 
 DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
-class Situation:
+class FleetSituation:
     """All that a decision rests on.
 
     Attributes:
@@ -28,7 +28,7 @@ class Situation:
     """
 
     records: Mapping[str, NodeRecord]
-    nodes: Mapping[str, NodeState]
+    nodes: Mapping[str, SlurmNode]
     deeds: Sequence[Deed]
     policy: OffenderPolicy
     commands: frozenset[str] = frozenset()

@@ -8,12 +8,12 @@ from typing import Any
 from cordee.core.units import utc_text
 from cordee.job.fleet_site import OffenderPolicy
 from cordee.systems.vetting.fleet.audit import Deed
-from cordee.systems.vetting.fleet.index import Index
+from cordee.systems.vetting.fleet.index import FleetIndex
 from cordee.systems.vetting.fleet.observations import NodeRecord
 from cordee.systems.vetting.fleet.policy import Conviction, convictions
 
 
-def list_vettings(index: Index, since: float) -> list[dict[str, Any]]:
+def list_vettings(index: FleetIndex, since: float) -> list[dict[str, Any]]:
     """Return the vettings since a time, the oldest first, each with the nodes that were found wanting."""
     wanting: dict[str, list[str]] = {}
     query = "SELECT vetting, node FROM nodes WHERE at >= ? AND verdict IN ('bad', 'unknown') ORDER BY node"
@@ -37,7 +37,7 @@ def list_vettings(index: Index, since: float) -> list[dict[str, Any]]:
     ]
 
 
-def node_history(index: Index, node: str, since: float, checks: Iterable[str] = ()) -> list[dict[str, Any]]:
+def node_history(index: FleetIndex, node: str, since: float, checks: Iterable[str] = ()) -> list[dict[str, Any]]:
     """Return the vettings of one node since a time, the oldest first.
 
     Args:

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any, Callable, Optional, Union
 
 from cordee.control.supervisor.nodes import Node
-from cordee.control.supervisor.preparer import Allocation, NodePreparer
-from cordee.control.supervisor.vocabulary import Judged, Prepared
+from cordee.control.supervisor.preparer import NodePreparer, PreparedAllocation
+from cordee.control.supervisor.vocabulary import NodeJudged, NodePrepared
 from cordee.core.clock import monotonic
-from cordee.runs.plan import STEP_ENGINE, Plan, Step, Vet
+from cordee.runs.plan import STEP_ENGINE, RunPlan, RunStep, RunVet
 from cordee.systems.vetting.node.checks import unknown_result
 from cordee.systems.vetting.node.judge.conduct import Conductor, plain_protocol
-from cordee.systems.vetting.node.judge.node_link import Lost, Member, within
+from cordee.systems.vetting.node.judge.node_link import Lost, VettedNode, within
 from cordee.systems.vetting.node.judge.verdict import verdict
 from cordee.wire import messages
 from cordee.wire.messages import FromAgent
@@ -40,11 +40,11 @@ class NodePreparation:
         superseded: the agent is gone, or another preparation took its place: what it finds counts no more.
     """
 
-    def __init__(self, node: Node, step: Step, folder: str, conductor: Conductor, order: SendTo) -> None:
+    def __init__(self, node: Node, step: RunStep, folder: str, conductor: Conductor, order: SendTo) -> None:
         self.node = node
         self.incarnation = node.incarnation
         self._send = partial(order, node)
-        self.member = Member(node.name, self._send, node.address, self._away_s)
+        self.member = VettedNode(node.name, self._send, node.address, self._away_s)
         self._step = step
         self._folder = folder
         self._conductor = conductor
@@ -68,7 +68,7 @@ class NodePreparation:
                 done.set_result(Lost(reason))
         self.member.lost(reason)
 
-    async def run(self) -> Prepared:
+    async def run(self) -> NodePrepared:
         """Set up and check; returns the results and what they say by themselves."""
         results: list[dict[str, Any]] = []
         if self._has_container:
@@ -82,7 +82,7 @@ class NodePreparation:
         if _all_pass(results):
             wanted = checks_for(self._step.vet, self._folder, self._step.tasks.argv[0])
             results += await self._conductor.vet_node(self.member, first=wanted)
-        return Prepared(self.node.name, self.incarnation, verdict(results), results)
+        return NodePrepared(self.node.name, self.incarnation, verdict(results), results)
 
     def _away_s(self) -> float:
         return self.node.away_s(monotonic())
@@ -120,14 +120,14 @@ def _all_pass(results: list[dict[str, Any]]) -> bool:
     return all(result["status"] == "pass" for result in results)
 
 
-class Vetting(NodePreparer):
+class NodeVetting(NodePreparer):
     """The vetting of a run's nodes, from the first agent that connects to the last that is replaced.
 
     Args:
         allocation: what it has of its supervisor.
     """
 
-    def __init__(self, allocation: Allocation) -> None:
+    def __init__(self, allocation: PreparedAllocation) -> None:
         plan = allocation.plan
         self._step = plan.step
         self._folder, self._nodes, self._journal = allocation.folder, allocation.nodes, allocation.journal
@@ -136,7 +136,7 @@ class Vetting(NodePreparer):
         self._protocol = vet.protocol or plain_protocol(vet.deadline_s)
         self._identity = {"run": plan.run, "job": allocation.job, "cluster": _cluster(plan), "user": _user()}
         self._preparations: dict[str, NodePreparation] = {}
-        self._tasks: set[asyncio.Task[Prepared]] = set()
+        self._tasks: set[asyncio.Task[NodePrepared]] = set()
         self._unjudged = False
 
     @property
@@ -157,7 +157,7 @@ class Vetting(NodePreparer):
         task = asyncio.ensure_future(preparation.run())
         self._tasks.add(task)
 
-        def done(task: asyncio.Task[Prepared]) -> None:
+        def done(task: asyncio.Task[NodePrepared]) -> None:
             self._tasks.discard(task)
             error = None if task.cancelled() else task.exception()
             if error is None and not task.cancelled() and not preparation.superseded:
@@ -193,7 +193,7 @@ class Vetting(NodePreparer):
         for number, found in enumerate(document["nodes"], 1):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)  # others have their turn
-            self._happened(Judged(found["node"], found["verdict"], found["results"]))
+            self._happened(NodeJudged(found["node"], found["verdict"], found["results"]))
         brief = [{"node": found["node"], "verdict": found["verdict"]} for found in document["nodes"]]
         summary = {**document, "nodes": brief}
         self._journal.append("vetting_verdict", document=summary)
@@ -203,7 +203,7 @@ class Vetting(NodePreparer):
         return Conductor(self._protocol, self._identity, self._step.request.min_nodes)
 
 
-def checks_for(vet: Vet, run_folder: str, python_argv0: str) -> list[dict[str, Any]]:
+def checks_for(vet: RunVet, run_folder: str, python_argv0: str) -> list[dict[str, Any]]:
     """Return the checks that a plan asks for by itself.
 
     Args:
@@ -231,6 +231,6 @@ def _user() -> Optional[str]:
         return None
 
 
-def _cluster(plan: Plan) -> str:
+def _cluster(plan: RunPlan) -> str:
     """Return Slurm's own name of the cluster, by which histories tell nodes of the same name apart; else the plan's."""
     return os.environ.get("SLURM_CLUSTER_NAME") or plan.cluster

@@ -18,7 +18,7 @@ from cordee.core.words import did_you_mean
 from cordee.systems.vetting.node.checks import Parameter
 from cordee.systems.vetting.protocol.evals import Eval, Types, read_eval, requirements_of
 from cordee.systems.vetting.protocol.faults import Faults
-from cordee.systems.vetting.protocol.site import SITE, Site, folders_of_checks, prepared_for, site_values
+from cordee.systems.vetting.protocol.site import SITE, ProtocolSite, folders_of_checks, prepared_for, site_values
 from cordee.systems.vetting.protocol.types import PAIR, eval_type
 
 SCHEMA = "cordee.protocol/1"
@@ -112,7 +112,9 @@ def _content(place: str) -> str | None:
         return None
 
 
-def load_protocol(given: str | Path, site: Site | None = None, *, history: str | bool | None = None) -> Protocol:
+def load_protocol(
+    given: str | Path, site: ProtocolSite | None = None, *, history: str | bool | None = None
+) -> Protocol:
     """Return the protocol in a YAML file, or one of those that come with Cordée.
 
     Args:
@@ -128,7 +130,7 @@ def load_protocol(given: str | Path, site: Site | None = None, *, history: str |
     faults = Faults(document)
     if without_printed_numbers(document.text) is not document.text:
         faults.note((), "the numbers before its lines are left out", "printed-numbers")
-    protocol = _read(document, site or Site(), history, faults)
+    protocol = _read(document, site or ProtocolSite(), history, faults)
     if faults.errors or protocol is None:
         raise document_error(faults.errors)
     return protocol
@@ -160,7 +162,7 @@ def protocol_path(given: str | Path, folder: Path | None = None) -> Path:
     )
 
 
-def _read(document: YamlDocument, site: Site, history: str | bool | None, faults: Faults) -> Protocol | None:
+def _read(document: YamlDocument, site: ProtocolSite, history: str | bool | None, faults: Faults) -> Protocol | None:
     values = document.values
     if not isinstance(values, dict):
         given = "nothing" if values is None else "a list" if isinstance(values, list) else str(values)[:200]
@@ -191,7 +193,7 @@ def _read(document: YamlDocument, site: Site, history: str | bool | None, faults
     )
 
 
-def _python(required: list[str | list[str]], site: Site, faults: Faults) -> str | None:
+def _python(required: list[str | list[str]], site: ProtocolSite, faults: Faults) -> str | None:
     """Return the interpreter that was prepared for what is required; says how to prepare it when there is none."""
     found = prepared_for(required, site)
     if required and found is None:

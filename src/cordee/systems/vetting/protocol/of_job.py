@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cordee.core.documents.faults import Place
+from cordee.core.documents.faults import ValuePlace
 from cordee.core.documents.merge import Merge
 from cordee.core.errors import DocumentError
 from cordee.core.findings import Finding
-from cordee.job.document import Job, Vet
+from cordee.job.document import Job, VetTable
 from cordee.job.profile import ClusterProfile
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def read_protocol(
 
 
 def protocol_of_job(
-    vet: Vet, folder: Path, profile: ClusterProfile, merge: Merge
+    vet: VetTable, folder: Path, profile: ClusterProfile, merge: Merge
 ) -> tuple[Protocol | None, list[Finding]]:
     """Return the protocol that `[vet]` names, or None and what is wrong with it.
 
@@ -50,7 +50,7 @@ def protocol_of_job(
     try:
         path = protocol_path(given, folder)
     except DocumentError as error:
-        place = merge.place(("vet", "protocol"), Place())
+        place = merge.place(("vet", "protocol"), ValuePlace())
         return None, [replace(finding, file=place.file, line=place.line) for finding in error.findings]
     try:
         return load_protocol(path, site_of(profile), history=history), []

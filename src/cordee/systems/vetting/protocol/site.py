@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.backends import BUILT_IN, HERE, backend
 from cordee.core.documents.config_paths import config_folder, profile_folders, profile_names
-from cordee.core.documents.faults import Place, document_error, fault_error, findings_of
+from cordee.core.documents.faults import ValuePlace, document_error, fault_error, findings_of
 from cordee.core.documents.files import read_text
 from cordee.systems.vetting.protocol.faults import Faults
 from cordee.systems.vetting.protocol.rules import rules_of
@@ -26,7 +26,7 @@ _NEEDED = ("vetting", "switches", "python")
 
 
 @dataclass(frozen=True)
-class Site:
+class ProtocolSite:
     """What the profile of a cluster says that matters for a protocol; attributes as in `cordee.job.profile.VettingSite`."""
 
     name: str = HERE
@@ -42,10 +42,10 @@ class Site:
     users: str = "name"
 
 
-def site_of(profile: ClusterProfile) -> Site:
+def site_of(profile: ClusterProfile) -> ProtocolSite:
     """Return what a profile says that matters for a protocol."""
     own = profile.vetting
-    return Site(
+    return ProtocolSite(
         name=profile.name,
         python=profile.python,
         switches=dict(profile.switches),
@@ -60,7 +60,7 @@ def site_of(profile: ClusterProfile) -> Site:
     )
 
 
-def find_site(cluster: str | None = None, environ: Mapping[str, str] = os.environ) -> Site:
+def find_site(cluster: str | None = None, environ: Mapping[str, str] = os.environ) -> ProtocolSite:
     """Return what the profile of a cluster says that matters for a protocol.
 
     Args:
@@ -71,7 +71,7 @@ def find_site(cluster: str | None = None, environ: Mapping[str, str] = os.enviro
     """
     name = _cluster_name(cluster, environ)
     if name == HERE and HERE not in profile_names(environ):
-        return Site()
+        return ProtocolSite()
     return site_of(vetting_profile(name, environ))
 
 
@@ -100,11 +100,11 @@ def vetting_profile(cluster: str | None = None, environ: Mapping[str, str] = os.
     try:
         return ClusterProfile.model_validate({"name": name, **merge.values})
     except ValidationError as error:
-        fallback = Place(str(files[-1].path), 1)
+        fallback = ValuePlace(str(files[-1].path), 1)
         raise document_error(findings_of(error, ClusterProfile, merge.values, lambda keys: merge.place(keys, fallback)))
 
 
-def site_values(site: Site, history: str | None, base: Path, faults: Faults) -> dict[str, Any]:
+def site_values(site: ProtocolSite, history: str | None, base: Path, faults: Faults) -> dict[str, Any]:
     """Return the keys of a resolved protocol that the site fills in.
 
     Args:
@@ -121,19 +121,19 @@ def site_values(site: Site, history: str | None, base: Path, faults: Faults) -> 
     }
 
 
-def folders_of_checks(site: Site, base: Path) -> tuple[Path, ...]:
+def folders_of_checks(site: ProtocolSite, base: Path) -> tuple[Path, ...]:
     """Return the folders that classes may come from; where the profile names none, the protocol's own."""
     given = site.checks
     return (base,) if given is None else tuple(_path(folder) for folder in given)
 
 
-def environments_folder(site: Site) -> Path | None:
+def environments_folder(site: ProtocolSite) -> Path | None:
     """Return where environments are prepared: CORDEE_ENVIRONMENTS, else as the profile says; None: the person's cache."""
     given = os.environ.get("CORDEE_ENVIRONMENTS") or site.environments
     return _path(given) if given else None
 
 
-def prepared_for(requirements: list[str | list[str]], site: Site) -> Path | None:
+def prepared_for(requirements: list[str | list[str]], site: ProtocolSite) -> Path | None:
     """Return the interpreter that was prepared for these requirements, None when none was or none is needed.
 
     Raises:
@@ -174,7 +174,7 @@ def _kept(users: str, target: dict[str, str] | None) -> dict[str, str] | None:
     return target if target is None or users == "name" else {**target, "user": users}
 
 
-def _history(site: Site, given: str | None, base: Path, faults: Faults) -> dict[str, str] | None:
+def _history(site: ProtocolSite, given: str | None, base: Path, faults: Faults) -> dict[str, str] | None:
     if given is None:
         return None
     if given == SITE:

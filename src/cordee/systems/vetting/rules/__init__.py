@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cordee.systems.vetting.rules.model import Rule
+    from cordee.systems.vetting.rules.model import VettingRule
 
 # In this order: what names its fault goes before what only knows its kind.
 OURS = ("xid", "gpu", "speed", "network", "host", "software", "general")
@@ -32,7 +32,7 @@ def rule_files(paths: Sequence[Path] = ()) -> list[Path]:
     return [*found, *(_FOLDER / f"{name}.yaml" for name in OURS)]
 
 
-def read_catalogue(paths: Sequence[Path] = ()) -> list[tuple[Path, Rule]]:
+def read_catalogue(paths: Sequence[Path] = ()) -> list[tuple[Path, VettingRule]]:
     """Return all rules in the order in which they are tried, each with its file; where two have one id, the first counts.
 
     Raises:
@@ -40,7 +40,7 @@ def read_catalogue(paths: Sequence[Path] = ()) -> list[tuple[Path, Rule]]:
     """
     from cordee.systems.vetting.rules.reading import read_rules
 
-    found: dict[str, tuple[Path, Rule]] = {}
+    found: dict[str, tuple[Path, VettingRule]] = {}
     for path in rule_files(paths):
         for rule in read_rules(path).rules:
             found.setdefault(rule.id, (path, rule))

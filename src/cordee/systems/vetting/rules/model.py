@@ -94,7 +94,7 @@ class Example(Document):
         }
 
 
-class Rule(Document):
+class VettingRule(Document):
     """One rule: what a result means, whose fault it is, and what helps.
 
     `action` is what is done about a node (`scope` link or fleet: about what is behind it); `kind` says whether one such
@@ -134,4 +134,4 @@ class RuleFile(Document):
     """A file of rules, in the order in which they are tried."""
 
     version: Literal[1]
-    rules: Annotated[tuple[Rule, ...], Field(strict=False, min_length=1, max_length=2000)]
+    rules: Annotated[tuple[VettingRule, ...], Field(strict=False, min_length=1, max_length=2000)]

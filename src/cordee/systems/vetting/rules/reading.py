@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from cordee.core.documents.faults import Place, document_error, fault_error, findings_of
+from cordee.core.documents.faults import ValuePlace, document_error, fault_error, findings_of
 from cordee.core.documents.yaml_lines import read_yaml
 from cordee.systems.vetting.rules.model import RuleFile
 
@@ -23,7 +23,9 @@ def read_rules(path: Path) -> RuleFile:
     try:
         file = RuleFile.model_validate(document.values)
     except ValidationError as error:
-        places = findings_of(error, RuleFile, document.values, lambda keys: Place(str(path), document.line(keys) or 1))
+        places = findings_of(
+            error, RuleFile, document.values, lambda keys: ValuePlace(str(path), document.line(keys) or 1)
+        )
         raise document_error(places) from None
     first: dict[str, int] = {}
     for index, rule in enumerate(file.rules):

@@ -17,7 +17,7 @@ from typing import Any, Mapping, Optional, Sequence
 from cordee.control.agent.rank_facts import read_ranks
 from cordee.telemetry.node.logged_names import GROUP
 from cordee.telemetry.node.metrics.otlp import Batch
-from cordee.telemetry.node.metrics.points import Recorded, Series
+from cordee.telemetry.node.metrics.points import PointSeries, Recorded
 from cordee.telemetry.node.metrics.receiver import Receiver
 from cordee.telemetry.node.metrics.scraping import PATIENCE_S, Scraping
 from cordee.telemetry.node.metrics.streams import Streams
@@ -41,7 +41,7 @@ class Collector:
         self._ranks_file = Path(asked["ranks"])
         self._ranks: Mapping[int, Mapping[str, Any]] = {}
         self._scraping = Scraping(asked["scrape"], self._scraped, float(asked.get("patience_s", PATIENCE_S)))
-        self._series = Series()
+        self._series = PointSeries()
         self._guard = threading.Lock()
         self._unattributed = 0
         self._news = threading.Event()

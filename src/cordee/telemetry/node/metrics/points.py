@@ -44,7 +44,7 @@ class Recorded(NamedTuple):
     unit: str = ""
 
 
-class Series:
+class PointSeries:
     """Turns points into values to record; it remembers the last value of what only grows.
 
     A counter that became smaller began anew, and says nothing about the time in between. Of more than 10,000 series the

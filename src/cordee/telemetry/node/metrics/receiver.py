@@ -20,7 +20,7 @@ TIMEOUT_S = 10.0
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not taken: its status and why."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -78,7 +78,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         try:
             answer = self._taken()
             self._answer(200, answer, b"{}" if answer == _JSON else b"")
-        except Refused as error:
+        except RequestRefused as error:
             self.server.refused += 1
             self.close_connection = True
             self._answer(error.status, "text/plain", f"{error}\n".encode())
@@ -88,32 +88,32 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _taken(self) -> str:
         if not hmac.compare_digest(self.path.encode("utf-8", "replace"), self.server.path.encode()):
-            raise Refused(404, "there is nothing here")
+            raise RequestRefused(404, "there is nothing here")
         kind = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if kind not in (_PROTOBUF, _JSON):
-            raise Refused(415, f"send {_PROTOBUF} or {_JSON}")
+            raise RequestRefused(415, f"send {_PROTOBUF} or {_JSON}")
         data = self._body(MOST_JSON_BYTES if kind == _JSON else MOST_INFLATED_BYTES)
         try:
             batches = read_json(data) if kind == _JSON else read_protobuf(data)
         except ValueError as error:
-            raise Refused(400, f"this is no request of OTLP metrics: {error}") from None
+            raise RequestRefused(400, f"this is no request of OTLP metrics: {error}") from None
         self.server.take(batches)
         return kind
 
     def _body(self, most_bytes: int) -> bytes:
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit() and len(length) < 20):
-            raise Refused(411, "send Content-Length")
+            raise RequestRefused(411, "send Content-Length")
         if int(length) > MOST_BYTES:
-            raise Refused(413, f"at most {MOST_BYTES >> 20} MiB at once")
+            raise RequestRefused(413, f"at most {MOST_BYTES >> 20} MiB at once")
         data = self.rfile.read(int(length))
         if len(data) < int(length):
-            raise Refused(400, "the body ends too early")
+            raise RequestRefused(400, "the body ends too early")
         encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding in ("identity", ""):
             return data
         if encoding not in ("gzip", "deflate"):
-            raise Refused(415, "compress with gzip, or not at all")
+            raise RequestRefused(415, "compress with gzip, or not at all")
         return _inflated(data, most_bytes)
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:
@@ -131,9 +131,9 @@ def _inflated(data: bytes, most_bytes: int) -> bytes:
     try:
         found = reader.decompress(data, most_bytes + 1)
     except zlib.error as error:
-        raise Refused(400, f"this is not compressed as it says: {error}") from None
+        raise RequestRefused(400, f"this is not compressed as it says: {error}") from None
     if len(found) > most_bytes:
-        raise Refused(413, f"at most {most_bytes >> 20} MiB when inflated")
+        raise RequestRefused(413, f"at most {most_bytes >> 20} MiB when inflated")
     if not reader.eof:
-        raise Refused(400, "the compressed body ends too early")
+        raise RequestRefused(400, "the compressed body ends too early")
     return found

@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Mapping, Optional, Sequence
 from urllib.parse import urlsplit
 
-from cordee.telemetry.node.metrics.points import Recorded, Series
+from cordee.telemetry.node.metrics.points import PointSeries, Recorded
 from cordee.telemetry.node.metrics.prometheus import read_exposition
 
 ACCEPT = "text/plain;version=0.0.4;q=0.9,application/openmetrics-text;version=1.0.0;q=0.8,*/*;q=0.1"
@@ -106,7 +106,7 @@ class Endpoint:
     def __init__(self, url: str, every_s: float, patterns: Sequence[str], rank: int, attempt: int) -> None:
         self.url, self.rank, self.attempt = url, rank, attempt
         self._every_s, self._patterns = every_s, tuple(patterns)
-        self._series = Series()
+        self._series = PointSeries()
         self._due = 0.0
         self._busy = False
         self._failing_since: Optional[float] = None

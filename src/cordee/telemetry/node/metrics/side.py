@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from cordee.machine.starting import module_argv
-from cordee.machine.task_callbacks import Watched
-from cordee.runs.plan import Metrics
+from cordee.machine.task_callbacks import WatchedTasks
+from cordee.runs.plan import RunMetrics
 from cordee.telemetry.node.blocklog import encode_facts
 from cordee.telemetry.node.logged_names import GROUP
 from cordee.telemetry.node.recording_child import Kind, RecordingChild
@@ -41,9 +41,9 @@ class OfferedMetrics:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: WatchedTasks,
         node: str,
-        metrics: Metrics,
+        metrics: RunMetrics,
         node_zip: Path,
         ranks: Path,
         add: Callable[[bytes], None],

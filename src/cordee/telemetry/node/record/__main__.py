@@ -8,7 +8,7 @@ from typing import NoReturn, Optional, Sequence
 
 from cordee.core.errors import CordeeError
 from cordee.runs.folder import say
-from cordee.telemetry.node.record.options import EXIT_OURS, Options, checked_source, parse_interval
+from cordee.telemetry.node.record.options import EXIT_OURS, RecordOptions, checked_source, parse_interval
 from cordee.telemetry.node.record.run import run
 
 
@@ -35,7 +35,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     as_json = given.pop("as_json")
     argv = given.pop("argv")
     try:
-        options = Options(
+        options = RecordOptions(
             argv=tuple(argv[1:] if argv[:1] == ["--"] else argv),
             interval_s=parse_interval(given.pop("interval")),
             source=checked_source(given.pop("source")),

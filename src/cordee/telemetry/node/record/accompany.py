@@ -11,7 +11,7 @@ from typing import Any, Optional
 from cordee.core.errors import CordeeError
 from cordee.runs.folder import say
 from cordee.telemetry.node.record.options import EXIT_OURS
-from cordee.telemetry.node.record.start import Start
+from cordee.telemetry.node.record.start import RecordStart
 from cordee.telemetry.node.recording import Recorder, read_recorders
 
 SCHEMA = "cordee.record/1"
@@ -20,7 +20,7 @@ _CLOSED_AFTER_S = 2.0
 _ASK_EVERY_S = 0.01
 
 
-def accompany(start: Start, *, output_to_stderr: bool) -> dict[str, Any]:
+def accompany(start: RecordStart, *, output_to_stderr: bool) -> dict[str, Any]:
     """Run the command as a child, hand it the signals that come here, and return a document about it once it has ended.
 
     A terminal's signals reach the command by themselves, since it stays in the same group.
@@ -56,7 +56,7 @@ def accompany(start: Start, *, output_to_stderr: bool) -> dict[str, Any]:
     }
 
 
-def _become(start: Start, output_to_stderr: bool) -> None:
+def _become(start: RecordStart, output_to_stderr: bool) -> None:
     code = EXIT_OURS
     try:
         if output_to_stderr:
@@ -85,7 +85,7 @@ def _waited(child: int) -> int:
             return status
 
 
-def _closed(start: Start, pid: int) -> Optional[Recorder]:
+def _closed(start: RecordStart, pid: int) -> Optional[Recorder]:
     """Return the sampler's document, closed where nobody else can keep it open for long."""
     if start.folder is None:
         return None

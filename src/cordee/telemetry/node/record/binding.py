@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Mapping
 from cordee.machine import sysfs
 
 if TYPE_CHECKING:
-    from cordee.telemetry.node.samplers.gpu.attribution import View
+    from cordee.telemetry.node.samplers.gpu.attribution import GpuView
 
 
 def bind_near_gpu(environ: Mapping[str, str], root: str = "/") -> str:
@@ -21,7 +21,7 @@ def bind_near_gpu(environ: Mapping[str, str], root: str = "/") -> str:
         root: where /proc, /sys and /dev are seen.
     """
     from cordee.control.agent.inventory import read_slots
-    from cordee.control.agent.slots import Slots
+    from cordee.control.agent.slots import SlotAllocator
     from cordee.core.errors import CordeeError
     from cordee.machine.presence import gpu_variables
     from cordee.telemetry.node.samplers.gpu.attribution import of_rank
@@ -33,7 +33,7 @@ def bind_near_gpu(environ: Mapping[str, str], root: str = "/") -> str:
     if not mine.devices:
         return f"not bound: {mine.reason}"
     try:
-        given = Slots(lambda: read_slots(root)).give({"the command": tuple(mine.devices)})["the command"]
+        given = SlotAllocator(lambda: read_slots(root)).give({"the command": tuple(mine.devices)})["the command"]
     except CordeeError as error:
         return f"not bound: {error.text}"
     if given.cpus is None:
@@ -47,9 +47,9 @@ def bind_near_gpu(environ: Mapping[str, str], root: str = "/") -> str:
     return given.words
 
 
-def _seen(root: str) -> View:
+def _seen(root: str) -> GpuView:
     """Return the GPUs that this process may open, as the kernel's driver shows them."""
-    from cordee.telemetry.node.samplers.gpu.attribution import Seen, View
+    from cordee.telemetry.node.samplers.gpu.attribution import GpuView, SeenGpu
 
     folder = os.path.join(root, "proc/driver/nvidia/gpus")
     found, hidden = [], 0
@@ -60,5 +60,5 @@ def _seen(root: str) -> View:
         if not minor.isdigit() or not os.access(os.path.join(root, f"dev/nvidia{minor}"), os.R_OK | os.W_OK):
             hidden += 1
             continue
-        found.append(Seen(told.get("GPU UUID", ""), told.get("Model", ""), name.rpartition(".")[0], int(minor)))
-    return View(tuple(found), hidden)
+        found.append(SeenGpu(told.get("GPU UUID", ""), told.get("Model", ""), name.rpartition(".")[0], int(minor)))
+    return GpuView(tuple(found), hidden)

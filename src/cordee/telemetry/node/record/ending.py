@@ -20,7 +20,7 @@ _EXIT_CODE_FIELD = 49  # of what follows the name in /proc/<pid>/stat
 _REAP_MS = 30
 
 
-class Ending(NamedTuple):
+class ProcessEnding(NamedTuple):
     """How a process ended: an exit code or a signal; both None where nobody could see it."""
 
     exit_code: Optional[int] = None
@@ -55,7 +55,7 @@ class Followed:
             return bool(_events(self.descriptor, 0))
         return not is_same_process(self.pid, self.start_ticks)
 
-    def ending(self) -> Ending:
+    def ending(self) -> ProcessEnding:
         """Return how it ended, once it has: from its last line in /proc, or from what the kernel keeps of it (6.15)."""
         status = self._stat()
         if not status and self.descriptor is not None:
@@ -64,10 +64,10 @@ class Followed:
             kept = _kept(self.descriptor)
             status = kept if kept is not None else status
         if status is None:
-            return Ending()
+            return ProcessEnding()
         if os.WIFSIGNALED(status):
-            return Ending(signal=os.WTERMSIG(status))
-        return Ending(exit_code=os.WEXITSTATUS(status))
+            return ProcessEnding(signal=os.WTERMSIG(status))
+        return ProcessEnding(exit_code=os.WEXITSTATUS(status))
 
     def close(self) -> None:
         """Let go of the process."""

@@ -13,8 +13,8 @@ from cordee.machine.presence import gpu_device_file
 
 if TYPE_CHECKING:
     from cordee.telemetry.node.gpu_sampler import GpuSampler
-    from cordee.telemetry.node.samplers.gpu import GpuSource
-    from cordee.telemetry.node.samplers.gpu.attribution import View
+    from cordee.telemetry.node.samplers.gpu import GpuMetricSource
+    from cordee.telemetry.node.samplers.gpu.attribution import GpuView
 
 _NO_GPUS = "cpu"
 _AUTO = "auto"
@@ -32,7 +32,7 @@ class Claim:
 
 
 @dataclass
-class News:
+class GpuNews:
     """What the thread has found out since it was asked last.
 
     Attributes:
@@ -64,11 +64,11 @@ class GpuThread:
         self._source = source
         self._interval_s = interval_s
         self._orders: SimpleQueue[Optional[list[Claim]]] = SimpleQueue()
-        self._news: SimpleQueue[News] = SimpleQueue()
-        self._gathered: list[News] = []
+        self._news: SimpleQueue[GpuNews] = SimpleQueue()
+        self._gathered: list[GpuNews] = []
         self._latest: list[Claim] = []
         self._claims: dict[int, dict[str, Any]] = {}
-        self._opened: Optional[GpuSource] = None
+        self._opened: Optional[GpuMetricSource] = None
         self._sampler: Optional[GpuSampler] = None
         self._wanted: Optional[list[str]] = None
         self._records: list[bytes] = []
@@ -93,7 +93,7 @@ class GpuThread:
         if self._thread is not None and self._pending == 0:
             self._order(None)
 
-    def news(self) -> list[News]:
+    def news(self) -> list[GpuNews]:
         """Return what has been found out."""
         self._gather()
         found, self._gathered = self._gathered, []
@@ -108,7 +108,7 @@ class GpuThread:
             self._pending -= 1
             self._answered = True
 
-    def last(self) -> list[News]:
+    def last(self) -> list[GpuNews]:
         """Return what is still to come of what was ordered, as far as it comes soon."""
         found = self.news()
         deadline = time.monotonic() + _LAST_SAMPLE_S
@@ -120,7 +120,7 @@ class GpuThread:
                 break
             self._pending -= 1
         if self._pending and not self._answered:
-            found.append(News(refused={"gpus": "their driver had not answered when the command ended"}))
+            found.append(GpuNews(refused={"gpus": "their driver had not answered when the command ended"}))
         return found
 
     @property
@@ -139,7 +139,7 @@ class GpuThread:
         """Do what is ordered, one after the other; each order is answered by one piece of news."""
         while True:
             order = self._orders.get()
-            news = News()
+            news = GpuNews()
             try:
                 if order is None:
                     news.records = self._sampled()
@@ -151,7 +151,7 @@ class GpuThread:
                 news.remarks.append(f"GPUs of {self._node} could not be sampled: {type(error).__name__}: {error}")
             self._news.put(news)
 
-    def _open(self, claims: list[Claim], news: News) -> None:
+    def _open(self, claims: list[Claim], news: GpuNews) -> None:
         """Find out whose the GPUs are, and open a source for them if they are others than before."""
         from cordee.telemetry.node.gpu_sampler import GpuSampler
         from cordee.telemetry.node.samplers.gpu import REPLAY, open_gpus
@@ -185,7 +185,7 @@ class GpuThread:
         """Return whether somebody should be told that no GPU is sampled: they were asked for, or there are some."""
         return self._source != _AUTO or any(gpu_device_file("/", claim.environ) for claim in claims)
 
-    def _attributed(self, claims: list[Claim], news: News) -> tuple[Optional[View], Optional[list[str]]]:
+    def _attributed(self, claims: list[Claim], news: GpuNews) -> tuple[Optional[GpuView], Optional[list[str]]]:
         """Return what can be seen, and the GPUs of the job; None: all that can be seen."""
         from cordee.machine.presence import gpu_variables
         from cordee.telemetry.node.samplers.gpu.attribution import look, of_job, of_rank

@@ -14,7 +14,7 @@ from cordee.wire.channel import ChannelReader
 _EVENTS_PER_READ = 5000
 
 
-class Logged:
+class ProcessChannel:
     """The channel of one process.
 
     Args:

@@ -68,7 +68,7 @@ class Registration:
         return f"{self.pid}-{self.start_ticks}"
 
 
-class Meeting:
+class RecordingRoster:
     """The meeting of one recording on one node.
 
     Args:
@@ -188,7 +188,7 @@ class Meeting:
         for folder in self.parent.glob("record-*"):
             if folder == self.folder:
                 continue
-            other = Meeting([], self._base)
+            other = RecordingRoster([], self._base)
             other.parent, other.folder = self.parent, folder
             try:
                 with other._door(make=False):

@@ -8,7 +8,7 @@ import zlib
 from typing import Iterator, Sequence
 
 from cordee.runs.folder import new_run_id
-from cordee.telemetry.node.record.place import Place
+from cordee.telemetry.node.record.place import RecordedProcess
 
 MOST_RECORDINGS = 10_000
 
@@ -19,7 +19,7 @@ def digest(text: str) -> str:
     return f"{zlib.crc32(data):08x}{zlib.crc32(data[::-1]):08x}"
 
 
-def default_names(place: Place, argv: Sequence[str]) -> Iterator[str]:
+def default_names(place: RecordedProcess, argv: Sequence[str]) -> Iterator[str]:
     """Yield names for a recording, best first: the same on all nodes for processes that were started together."""
     name = command_name(argv)
     if not place.launcher:

@@ -39,7 +39,7 @@ class CommandError(CordeeError):
 
 
 @dataclass(frozen=True)
-class Options:
+class RecordOptions:
     """One call of `cordee record`.
 
     Attributes:

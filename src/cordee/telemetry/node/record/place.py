@@ -13,7 +13,7 @@ _FIRST_SPECIAL_STEP = 0xFFFFFFF0
 
 
 @dataclass(frozen=True)
-class Place:
+class RecordedProcess:
     """One process among those that were started together.
 
     Attributes:
@@ -42,7 +42,7 @@ class Place:
     nodes: Optional[int] = None
 
     @classmethod
-    def here(cls, environ: Mapping[str, str] = os.environ) -> Place:
+    def here(cls, environ: Mapping[str, str] = os.environ) -> RecordedProcess:
         """Return the place of this process; launchers inside others come first, since they know more."""
         host = os.uname().nodename
         job, step = environ.get("SLURM_JOB_ID", ""), environ.get("SLURM_STEP_ID", "")

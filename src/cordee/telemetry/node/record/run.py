@@ -6,11 +6,11 @@ import json
 import os
 import sys
 
-from cordee.telemetry.node.record.options import Options, RecordError
-from cordee.telemetry.node.record.start import Start
+from cordee.telemetry.node.record.options import RecordError, RecordOptions
+from cordee.telemetry.node.record.start import RecordStart
 
 
-def run(options: Options, *, as_json: bool = False) -> int:
+def run(options: RecordOptions, *, as_json: bool = False) -> int:
     """Record a command: become it, or stay with it and return its exit code (128 + n for signal n).
 
     Args:
@@ -21,7 +21,7 @@ def run(options: Options, *, as_json: bool = False) -> int:
     """
     if not options.argv:
         raise RecordError("there is no command to record", next="cordee record -- python train.py")
-    start = Start(options)
+    start = RecordStart(options)
     if not as_json and os.getpid() != 1:
         start.go()
     # As the first process of a container the command would inherit the sampler, and its end would be the sampler's.

@@ -16,10 +16,10 @@ from cordee.core.errors import CordeeError
 from cordee.runs.folder import RunFolder
 from cordee.telemetry.node.blocklog import MOST_RANK_NAMES, BlockLogWriter, encode_facts
 from cordee.telemetry.node.record.ending import Followed
-from cordee.telemetry.node.record.gpus import Claim, GpuThread, News
-from cordee.telemetry.node.record.logged import Logged
-from cordee.telemetry.node.record.meeting import Meeting, Registration
-from cordee.telemetry.node.record.sampling import Sampling
+from cordee.telemetry.node.record.gpus import Claim, GpuNews, GpuThread
+from cordee.telemetry.node.record.logged import ProcessChannel
+from cordee.telemetry.node.record.meeting import RecordingRoster, Registration
+from cordee.telemetry.node.record.sampling import RecordedSampler
 from cordee.telemetry.node.recording import RecordedRank, Recorder, read_recorder, recorder_numbers, write_recorder
 from cordee.telemetry.node.samplers.host import node_sampler, rank_sampler
 
@@ -39,7 +39,7 @@ class _Member:
 
     registration: Registration
     followed: Followed
-    logged: Logged
+    logged: ProcessChannel
     document: RecordedRank
 
 
@@ -57,7 +57,7 @@ class NodeRecorder:
 
     def __init__(
         self,
-        meeting: Meeting,
+        meeting: RecordingRoster,
         folder: RunFolder,
         recorder: Recorder,
         *,
@@ -75,7 +75,7 @@ class NodeRecorder:
         self._writer = BlockLogWriter(folder.telemetry, recorder.number, max_bytes=_PART_BYTES, max_age_s=_PART_S)
         self._threads = threads
         self._numbers = numbers
-        self._samplings: list[Sampling] = []
+        self._samplings: list[RecordedSampler] = []
         self._gpus = GpuThread(recorder.node, source, self._interval_s)
         self._changed = True
         self._flush_at = self._heard_at = 0.0
@@ -105,8 +105,8 @@ class NodeRecorder:
         self._notice_others()
         ranks = rank_sampler(self._pids, self._interval_s, deep=self._threads)
         self._samplings = [
-            Sampling(node, "node", node_sampler(node), self._interval_s),
-            Sampling(node, "rank", ranks, self._interval_s),
+            RecordedSampler(node, "node", node_sampler(node), self._interval_s),
+            RecordedSampler(node, "rank", ranks, self._interval_s),
         ]
         self._tick()
         first_at: Optional[float] = time.monotonic() + FIRST_AFTER_S
@@ -194,7 +194,7 @@ class NodeRecorder:
             local_rank=registration.local_rank,
             cpus=registration.cpus,
         )
-        member = _Member(registration, followed, Logged(self._recorder.node, registration), document)
+        member = _Member(registration, followed, ProcessChannel(self._recorder.node, registration), document)
         self._members[registration.name] = member
         self._recorder.ranks.append(document)
         self._writer.append(self._rank_facts(member))
@@ -252,14 +252,14 @@ class NodeRecorder:
         if now >= self._heard_at:
             self._heard_at, self._changed = now + _HEARD_EVERY_S, True
 
-    def _read_logged(self, logged: Logged) -> None:
+    def _read_logged(self, logged: ProcessChannel) -> None:
         self._writer.append(logged.read())
         for rank in logged.cap.left_out:
             self.remark(
                 f"rank {rank} logs more than {MOST_RANK_NAMES} metric names: values of further names are left out"
             )
 
-    def _hear(self, news: list[News]) -> None:
+    def _hear(self, news: list[GpuNews]) -> None:
         """Take in what the thread of the GPUs has found out."""
         for piece in news:
             self._writer.append(piece.records)

@@ -9,7 +9,7 @@ from cordee.telemetry.node.samplers._base import Sampler
 from cordee.telemetry.node.samplers.told import ToldFacts
 
 
-class Sampling:
+class RecordedSampler:
     """A sampler whose samples become records.
 
     Args:

@@ -16,10 +16,10 @@ from cordee.runs.folder import RunFolder, say
 from cordee.telemetry.node.record.detach import start_detached
 from cordee.telemetry.node.record.ending import Followed
 from cordee.telemetry.node.record.execute import execute, find_program
-from cordee.telemetry.node.record.meeting import Meeting, RankTaken, Registration
+from cordee.telemetry.node.record.meeting import RankTaken, RecordingRoster, Registration
 from cordee.telemetry.node.record.names import default_names
-from cordee.telemetry.node.record.options import EXIT_OURS, Options, RecordError
-from cordee.telemetry.node.record.place import Place
+from cordee.telemetry.node.record.options import EXIT_OURS, RecordError, RecordOptions
+from cordee.telemetry.node.record.place import RecordedProcess
 from cordee.telemetry.node.recording import (
     AnotherRecording,
     Recorder,
@@ -37,7 +37,7 @@ _GPU_WORDS = ("VISIBLE_DEVICES", "GPU", "CUDA_DEVICE_ORDER", "SLURM_JOB_ID", "SL
 _MOST_WORDS, _MOST_LETTERS = 200, 1000  # of a command, for the reader
 
 
-class Start:
+class RecordStart:
     """A command that is about to be recorded; making it checks everything that could be refused.
 
     Attributes:
@@ -49,10 +49,10 @@ class Start:
         CordeeError: with the code to exit with: 126 or 127 for the command's faults, 125 for all others.
     """
 
-    def __init__(self, options: Options, environ: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(self, options: RecordOptions, environ: Optional[Mapping[str, str]] = None) -> None:
         self.options = options
         self.environ = dict(os.environ if environ is None else environ)
-        self.place = Place.here(self.environ)
+        self.place = RecordedProcess.here(self.environ)
         self.program = find_program(options.argv[0], self.environ)
         self.folder: Optional[RunFolder] = None
         if "CORDEE_RUN_DIR" in self.environ:
@@ -109,8 +109,8 @@ class Start:
                 next="choose another place with -o DIR",
             )
 
-    def _meeting(self, folder: RunFolder) -> Meeting:
-        return Meeting([str(folder.root), self.place.key, self.place.node, *devices_to_open()])
+    def _meeting(self, folder: RunFolder) -> RecordingRoster:
+        return RecordingRoster([str(folder.root), self.place.key, self.place.node, *devices_to_open()])
 
     def _register(self, folder: RunFolder) -> None:
         bound = self._bind()
@@ -155,7 +155,7 @@ class Start:
 
         return bind_near_gpu(self.environ)
 
-    def _recorder(self, meeting: Meeting, folder: RunFolder, number: int) -> NodeRecorder:
+    def _recorder(self, meeting: RecordingRoster, folder: RunFolder, number: int) -> NodeRecorder:
         from cordee.telemetry.node.record.sampler import NodeRecorder
 
         document = Recorder(

@@ -61,7 +61,7 @@ def rate(increase: Optional[float], elapsed_s: float) -> float:
     return increase / elapsed_s
 
 
-class Growth:
+class CounterGrowth:
     """Counters that only grow, from one sample to the next, with the time between them."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 
 from cordee.machine.files import KernelFile
 from cordee.telemetry.node.catalogue import described
-from cordee.telemetry.node.samplers._base import FIRST, NAN, Growth, Sampler, rate
+from cordee.telemetry.node.samplers._base import FIRST, NAN, CounterGrowth, Sampler, rate
 
 # InfiniBand counts words of four bytes (the specification's PortRcvData and PortXmitData).
 _WORD_BYTES = 4
@@ -29,7 +29,7 @@ class FabricSampler(Sampler):
     def __init__(self, node: str, sys: str = "/sys") -> None:
         super().__init__()
         self._node = node
-        self._growth = Growth()
+        self._growth = CounterGrowth()
         found = [(f"{sys}/class/infiniband/*/ports/*/counters", ("port_rcv_data", "port_xmit_data"), _WORD_BYTES)]
         found += [(f"{sys}/class/cxi/*/device/telemetry", ("hni_sts_rx_ok_octets", "hni_sts_tx_ok_octets"), 1)]
         self._ports = [

@@ -10,7 +10,7 @@ from typing import Iterable, Mapping, NamedTuple, Optional
 from cordee.telemetry.node.catalogue import described
 from cordee.telemetry.node.samplers._base import FIRST, NAN
 from cordee.telemetry.node.samplers.rank_part import RankPart
-from cordee.telemetry.node.samplers.tree import Look
+from cordee.telemetry.node.samplers.tree import TreeLook
 
 _NAME = "instructions_per_cycle"
 # perf_event_open(2): number of the call, types and flags of struct perf_event_attr (linux/perf_event.h).
@@ -25,7 +25,7 @@ _READING = struct.Struct("<QQQ")
 _MOST_THREADS = 64
 
 
-class NotAllowed(Exception):
+class NoCounter(Exception):
     """The kernel gives no counter; the text says why."""
 
 
@@ -45,14 +45,14 @@ class Counter:
 
         number = _CALLS.get(os.uname().machine)
         if number is None:
-            raise NotAllowed(f"perf events of {os.uname().machine} are not known")
+            raise NoCounter(f"perf events of {os.uname().machine} are not known")
         flags = _INHERIT | _EXCLUDE_KERNEL | _EXCLUDE_HYPERVISOR
         attributes = struct.pack("<IIQQQQQ", kind, _ATTRIBUTES_BYTES, event, 0, 0, _TIMES, flags)
         buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES)
         call = ctypes.CDLL(None, use_errno=True).syscall
         self.descriptor: int = call(number, buffer, tid, -1, -1, ctypes.c_ulong(_CLOSE_ON_EXEC))
         if self.descriptor < 0:
-            raise NotAllowed(_why(ctypes.get_errno()))
+            raise NoCounter(_why(ctypes.get_errno()))
 
     def read(self) -> Optional[float]:
         """Return the count so far, scaled up where others had the counter for a part of the time; None: it never ran."""
@@ -93,7 +93,7 @@ class InstructionsPerCycle(RankPart):
         return [] if self._refused else [described(_NAME, "perf_event_open")]
 
     def sample(
-        self, roots: Mapping[int, int], looks: Mapping[int, Optional[Look]], elapsed_s: float
+        self, roots: Mapping[int, int], looks: Mapping[int, Optional[TreeLook]], elapsed_s: float
     ) -> dict[int, list[float]]:
         """Return the ratio of each rank."""
         if self._refused:
@@ -109,11 +109,11 @@ class InstructionsPerCycle(RankPart):
         for rank in list(self._ranks):
             self._drop(rank)
 
-    def _of(self, rank: int, pid: int, look: Look) -> float:
+    def _of(self, rank: int, pid: int, look: TreeLook) -> float:
         if rank not in self._ranks:
             try:
                 self._ranks[rank] = _Rank(pid, _attach(_threads(self._proc, look.members)))
-            except NotAllowed as error:
+            except NoCounter as error:
                 self._ranks[rank] = _Rank(pid, [])
                 self.missing[_NAME] = str(error)
                 return NAN
@@ -144,7 +144,7 @@ def why_not() -> str:
         for pair in _attach([os.getpid()]):
             for counter in pair:
                 counter.close()
-    except NotAllowed as error:
+    except NoCounter as error:
         return str(error)
     return ""
 
@@ -152,14 +152,14 @@ def why_not() -> str:
 def _attach(tids: Iterable[int]) -> list[tuple[Counter, Counter]]:
     """Return counters of cycles and instructions for each thread; one that ended meanwhile has none."""
     found: list[tuple[Counter, Counter]] = []
-    refused: Optional[NotAllowed] = None
+    refused: Optional[NoCounter] = None
     for tid in tids:
         opened: list[Counter] = []
         try:
             for event in (CYCLES, INSTRUCTIONS):
                 opened.append(Counter(tid, HARDWARE, event))
             found.append((opened[0], opened[1]))
-        except NotAllowed as error:
+        except NoCounter as error:
             refused = error
             for counter in opened:
                 counter.close()
@@ -176,7 +176,7 @@ def _threads(proc: str, pids: Iterable[int]) -> list[int]:
         except OSError:
             continue
     if len(tids) > _MOST_THREADS:
-        raise NotAllowed(
+        raise NoCounter(
             f"the rank had {len(tids)} threads already when it was first seen, {_MOST_THREADS} are followed"
         )
     return tids

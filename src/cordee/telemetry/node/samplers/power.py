@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional, Union
 from cordee.machine import sysfs
 from cordee.machine.files import KernelFile
 from cordee.telemetry.node.catalogue import described
-from cordee.telemetry.node.samplers._base import FIRST, NAN, Growth, Sampler, rate
+from cordee.telemetry.node.samplers._base import FIRST, NAN, CounterGrowth, Sampler, rate
 
 
 class Meter(NamedTuple):
@@ -35,7 +35,7 @@ class PowerSampler(Sampler):
     def __init__(self, node: str, sys: str = "/sys") -> None:
         super().__init__()
         self._node = node
-        self._growth = Growth()
+        self._growth = CounterGrowth()
         self._never: dict[str, str] = {}
         self._meters: list[tuple[str, list[Meter]]] = []
         self._metrics = []

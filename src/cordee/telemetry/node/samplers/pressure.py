@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 from cordee.machine.cgroups import groups_of, job_group, quota_cores
 from cordee.machine.files import KernelFile
 from cordee.telemetry.node.catalogue import WHOLE_MACHINE, described
-from cordee.telemetry.node.samplers._base import FIRST, NAN, Growth, Sampler, rate
+from cordee.telemetry.node.samplers._base import FIRST, NAN, CounterGrowth, Sampler, rate
 
 _KINDS = ("cpu", "memory", "io")
 _NO_PSI = "the kernel does not tell pressure (PSI is off: the boot option psi=1 turns it on)"
@@ -27,7 +27,7 @@ class PressureSampler(Sampler):
     def __init__(self, node: str, proc: str = "/proc") -> None:
         super().__init__()
         self._node = node
-        self._growth = Growth()
+        self._growth = CounterGrowth()
         self._quota_cores = quota_cores(proc)
         groups = groups_of("cpu", proc)
         job = job_group([group for group in groups if group.version == 2])

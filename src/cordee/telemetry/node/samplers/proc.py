@@ -10,7 +10,7 @@ from cordee.machine.files import KernelFile
 from cordee.machine.memory import MemorySource
 from cordee.telemetry.node.samplers._base import FIRST, NAN, Sampler, metric, rate
 from cordee.telemetry.node.samplers.rank_part import RankPart
-from cordee.telemetry.node.samplers.tree import Look, ProcessTrees
+from cordee.telemetry.node.samplers.tree import ProcessTrees, TreeLook
 
 _SECTOR_BYTES = 512
 _VIRTUAL_DISKS = (b"loop", b"ram", b"zram", b"dm-", b"md", b"sr", b"fd")
@@ -259,7 +259,7 @@ class RankSampler(Sampler):
                 values += of_part[rank]
         return values
 
-    def _of_tree(self, look: Look, elapsed_s: float) -> list[float]:
+    def _of_tree(self, look: TreeLook, elapsed_s: float) -> list[float]:
         if look.ticks is None:
             self.missing.update(dict.fromkeys(_RANK_RATES, FIRST))
         elif look.read_bytes is None:

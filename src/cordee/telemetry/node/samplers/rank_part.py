@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Mapping, Optional
 
-from cordee.telemetry.node.samplers.tree import Look
+from cordee.telemetry.node.samplers.tree import TreeLook
 
 
 class RankPart(ABC):
@@ -24,7 +24,7 @@ class RankPart(ABC):
 
     @abstractmethod
     def sample(
-        self, roots: Mapping[int, int], looks: Mapping[int, Optional[Look]], elapsed_s: float
+        self, roots: Mapping[int, int], looks: Mapping[int, Optional[TreeLook]], elapsed_s: float
     ) -> dict[int, list[float]]:
         """Return the metrics of each rank that has a look.
 

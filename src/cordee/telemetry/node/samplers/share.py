@@ -9,7 +9,7 @@ from cordee.machine.cgroups import quota_cores
 from cordee.telemetry.node.catalogue import described
 from cordee.telemetry.node.samplers._base import NAN
 from cordee.telemetry.node.samplers.rank_part import RankPart
-from cordee.telemetry.node.samplers.tree import Look
+from cordee.telemetry.node.samplers.tree import TreeLook
 
 _AGAIN_EVERY = 60
 _UNKNOWN = "the kernel does not tell the CPUs that the rank may use"
@@ -41,7 +41,7 @@ class CoreShares(RankPart):
         return [described("cpu_share_cores", "sched_getaffinity, cgroup quota")]
 
     def sample(
-        self, roots: Mapping[int, int], looks: Mapping[int, Optional[Look]], elapsed_s: float
+        self, roots: Mapping[int, int], looks: Mapping[int, Optional[TreeLook]], elapsed_s: float
     ) -> dict[int, list[float]]:
         """Return the cores of each rank."""
         again = self._samples % _AGAIN_EVERY == 0

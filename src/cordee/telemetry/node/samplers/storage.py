@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from cordee.telemetry.node.catalogue import described
 from cordee.telemetry.node.samplers._base import FIRST, NAN, Sampler
-from cordee.telemetry.node.samplers.storage_mounts import COUNTERS, Counters, Mount, MountTable
+from cordee.telemetry.node.samplers.storage_mounts import COUNTERS, Counters, MountTable, SampledMount
 
 if TYPE_CHECKING:
     from cordee.telemetry.node.samplers.storage_lustre import LustreClient
@@ -92,7 +92,7 @@ class StorageSampler(Sampler):
         if self._lustre is not None:
             self._lustre.close()
 
-    def _counters(self, mounts: list[Mount]) -> tuple[dict[str, Counters], dict[str, str]]:
+    def _counters(self, mounts: list[SampledMount]) -> tuple[dict[str, Counters], dict[str, str]]:
         """Return the counters of each file system by key, and why others have none; what is not mounted is not imported."""
         found: dict[str, Counters] = {}
         unseen: dict[str, str] = {}
@@ -129,12 +129,12 @@ class StorageSampler(Sampler):
         return total / elapsed_s
 
 
-def _uncounted(mounts: list[Mount]) -> str:
+def _uncounted(mounts: list[SampledMount]) -> str:
     others = sorted({mount.kind for mount in mounts if mount.shared})
     return f"{_NONE}; what it mounts, {', '.join(others)}, is not counted" if others else _NONE
 
 
-def _about(mount: Mount, unseen: dict[str, str]) -> dict[str, Any]:
+def _about(mount: SampledMount, unseen: dict[str, str]) -> dict[str, Any]:
     about = {"mount": mount.point, "type": mount.kind, "from": mount.source}
     reason = unseen.get(mount.key, "") if mount.kind in _SOURCES else f"{mount.kind} is not counted"
     return {**about, "counted": not reason, "reason": reason}

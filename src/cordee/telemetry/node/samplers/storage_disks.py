@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, Optional, Union
 
-from cordee.machine.cgroups import Group, groups_of, job_group
+from cordee.machine.cgroups import Cgroup, groups_of, job_group
 from cordee.machine.files import KernelFile
 from cordee.telemetry.node.catalogue import described
-from cordee.telemetry.node.samplers._base import FIRST, NAN, Growth, Sampler, rate
+from cordee.telemetry.node.samplers._base import FIRST, NAN, CounterGrowth, Sampler, rate
 
 _NAMES = ("job_disk_read_bytes_per_second", "job_disk_write_bytes_per_second")
 _FILES = {2: ("io.stat",), 1: ("blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_service_bytes")}
@@ -29,7 +29,7 @@ class JobDiskSampler(Sampler):
         super().__init__()
         self._node = node
         self._sys = sys
-        self._growth = Growth()
+        self._growth = CounterGrowth()
         self._stacked: dict[bytes, bool] = {}
         self._file = _counting_file(proc)
         source = f"cgroup {os.path.basename(self._file.path)}" if self._file else ""
@@ -110,7 +110,7 @@ def _counting_file(proc: str) -> Optional[KernelFile]:
     return None
 
 
-def _is_root(group: Group) -> bool:
+def _is_root(group: Cgroup) -> bool:
     """Return whether a cgroup is the machine's: only that of version 1 has a release agent, only that of 2 no events."""
     if group.version == 1:
         return os.path.exists(f"{group.folder}/release_agent")

@@ -11,7 +11,7 @@ import os
 from typing import Optional, Sequence
 
 from cordee.machine.files import KernelFile
-from cordee.telemetry.node.samplers.storage_mounts import Counters, Mount
+from cordee.telemetry.node.samplers.storage_mounts import Counters, SampledMount
 
 _METADATA = frozenset(
     b"open close create link unlink symlink mkdir rmdir mknod rename getattr setattr statfs getxattr setxattr listxattr"
@@ -32,7 +32,7 @@ class LustreClient:
         self._folders = (f"{proc}/fs/lustre/llite", f"{sys}/kernel/debug/lustre/llite", f"{sys}/fs/lustre/llite")
         self._files: dict[str, KernelFile] = {}
 
-    def counters(self, mounts: Sequence[Mount]) -> tuple[dict[str, Counters], dict[str, str]]:
+    def counters(self, mounts: Sequence[SampledMount]) -> tuple[dict[str, Counters], dict[str, str]]:
         """Return the counters of each client, and by the mounts' keys why a file system has none.
 
         Args:

@@ -37,7 +37,7 @@ _LINE = re.compile(rb"^(\S+) mounted on (\S+) with fstype (\S+)")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
-class Mount(NamedTuple):
+class SampledMount(NamedTuple):
     """One mount.
 
     Attributes:
@@ -71,10 +71,10 @@ class MountTable:
         self._stats = KernelFile(f"{proc}/self/mountstats")
         self._info = KernelFile(f"{proc}/self/mountinfo")
         self._clients: dict[str, str] = {}
-        self._mounts: list[Mount] = []
+        self._mounts: list[SampledMount] = []
         self._next_at: Optional[float] = None
 
-    def look(self) -> tuple[list[Mount], str]:
+    def look(self) -> tuple[list[SampledMount], str]:
         """Return the mounts that are shared or of NFS, and why they cannot be read, empty when they can."""
         now = time.monotonic()
         if self._next_at is not None and now < self._next_at:
@@ -92,14 +92,14 @@ class MountTable:
         self._stats.close()
         self._info.close()
 
-    def _mount(self, part: bytes) -> list[Mount]:
+    def _mount(self, part: bytes) -> list[SampledMount]:
         match = _LINE.match(part)
         if match is None:
             return []
         source, point, kind = (_plain(word) for word in match.groups())
         if kind in _NFS:
-            return [Mount(source, point, "nfs", f"nfs:{self._client(point)}", part)]
-        mount = Mount(source, point, kind, f"{kind}:{source.rpartition(':/')[2].partition('/')[0]}")
+            return [SampledMount(source, point, "nfs", f"nfs:{self._client(point)}", part)]
+        mount = SampledMount(source, point, kind, f"{kind}:{source.rpartition(':/')[2].partition('/')[0]}")
         return [mount] if mount.shared else []
 
     def _client(self, point: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Optional, Sequence
 
-from cordee.telemetry.node.samplers.storage_mounts import Counters, Mount
+from cordee.telemetry.node.samplers.storage_mounts import Counters, SampledMount
 
 # Six numbers of `bytes:` and five of `events:`; of an operation its name, how often, and milliseconds from queue to answer.
 _BYTES = re.compile(rb"^\s*bytes:\s+\d+ \d+ \d+ \d+ (\d+) (\d+)", re.MULTILINE)
@@ -24,7 +24,7 @@ _METADATA = frozenset(
 )
 
 
-def nfs_counters(mounts: Sequence[Mount]) -> dict[str, Counters]:
+def nfs_counters(mounts: Sequence[SampledMount]) -> dict[str, Counters]:
     """Return the counters of each NFS client, by key; what a mount's lines do not hold is None."""
     return {mount.key: _counters(mount.statistics) for mount in mounts if mount.kind == "nfs"}
 

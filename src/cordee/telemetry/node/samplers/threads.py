@@ -9,7 +9,7 @@ from cordee.machine.files import KernelFile, read_once
 from cordee.telemetry.node.catalogue import described
 from cordee.telemetry.node.samplers._base import FIRST, NAN
 from cordee.telemetry.node.samplers.rank_part import RankPart
-from cordee.telemetry.node.samplers.tree import Look
+from cordee.telemetry.node.samplers.tree import TreeLook
 
 _NAME = "thread_busiest_ratio"
 _KEPT = 8
@@ -40,7 +40,7 @@ class BusiestThread(RankPart):
         return [described(_NAME, f"proc/pid/task/tid/{'schedstat' if self._schedstat else 'stat'}")]
 
     def sample(
-        self, roots: Mapping[int, int], looks: Mapping[int, Optional[Look]], elapsed_s: float
+        self, roots: Mapping[int, int], looks: Mapping[int, Optional[TreeLook]], elapsed_s: float
     ) -> dict[int, list[float]]:
         """Return the ratio of each rank."""
         self.missing = {}
@@ -56,7 +56,7 @@ class BusiestThread(RankPart):
             threads.close()
         self._known.clear()
 
-    def _busiest(self, look: Look, elapsed_s: float) -> float:
+    def _busiest(self, look: TreeLook, elapsed_s: float) -> float:
         if look.ticks is None or elapsed_s <= 0:
             self.missing[_NAME] = FIRST
             for pid, busy in look.members.items():

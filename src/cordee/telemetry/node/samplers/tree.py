@@ -16,7 +16,7 @@ from cordee.telemetry.node.samplers.process_files import ProcessFiles
 _FULL_LOOK_EVERY = 60
 
 
-class Usage(NamedTuple):
+class ProcessCounters(NamedTuple):
     """One process at one moment; the counters only grow while it lives.
 
     `children_ticks` holds the CPU time of children that it has waited for; `read_bytes` and `write_bytes` hold theirs
@@ -35,14 +35,14 @@ class Usage(NamedTuple):
     threads: int = 1
 
 
-class Busy(NamedTuple):
+class BusyProcess(NamedTuple):
     """A living process of a tree: the ticks that it used since the look before (None: it was not there), its threads."""
 
     ticks: Optional[int]
     threads: int
 
 
-class Look(NamedTuple):
+class TreeLook(NamedTuple):
     """What one rank's tree used since the look before, and holds now; counters are None when they cannot be known."""
 
     ticks: Optional[int]
@@ -50,7 +50,7 @@ class Look(NamedTuple):
     write_bytes: Optional[int]
     rss_pages: int
     processes: int
-    members: dict[int, Busy] = {}  # noqa: RUF012 - never changed
+    members: dict[int, BusyProcess] = {}  # noqa: RUF012 - never changed
 
 
 class ProcessTrees:
@@ -66,13 +66,13 @@ class ProcessTrees:
         self._proc = proc
         self._list_every_s = list_every_s
         self._list_at = 0.0
-        self._members: dict[int, tuple[int, Usage]] = {}
+        self._members: dict[int, tuple[int, ProcessCounters]] = {}
         self._roots: dict[int, tuple[int, int]] = {}
         self._others: set[int] = set()
         self._looks = 0
         self._files = ProcessFiles(proc)
 
-    def look(self, roots: dict[int, int]) -> dict[int, Optional[Look]]:
+    def look(self, roots: dict[int, int]) -> dict[int, Optional[TreeLook]]:
         """Return the look at each rank; None for a rank whose main process is gone.
 
         Args:
@@ -102,7 +102,7 @@ class ProcessTrees:
         owner = self._owners(fresh, before)
         self._others.update(pid for pid in fresh if pid not in owner)
         self._members = {pid: (rank, self._with_io(pid, fresh[pid])) for pid, rank in owner.items()}
-        of_rank: dict[int, dict[int, Usage]] = {rank: {} for rank in roots}
+        of_rank: dict[int, dict[int, ProcessCounters]] = {rank: {} for rank in roots}
         for pid, (rank, usage) in self._members.items():
             of_rank[rank][pid] = usage
         self._files.only(self._members)
@@ -113,7 +113,9 @@ class ProcessTrees:
         """Close the files of all processes."""
         self._files.only(())
 
-    def _owners(self, fresh: dict[int, Usage], before: dict[int, tuple[int, Usage]]) -> dict[int, int]:
+    def _owners(
+        self, fresh: dict[int, ProcessCounters], before: dict[int, tuple[int, ProcessCounters]]
+    ) -> dict[int, int]:
         """Return the rank of each process that has one."""
         owner: dict[int, int] = {}
         sessions = {}
@@ -139,11 +141,11 @@ class ProcessTrees:
     def _of_rank(
         self,
         rank: int,
-        members: dict[int, Usage],
-        before: dict[int, tuple[int, Usage]],
+        members: dict[int, ProcessCounters],
+        before: dict[int, tuple[int, ProcessCounters]],
         gone: dict[int, tuple[int, int, int]],
         known_roots: dict[int, tuple[int, int]],
-    ) -> Optional[Look]:
+    ) -> Optional[TreeLook]:
         root, start_ticks = self._roots.get(rank, (0, 0))
         main = self._members.get(root)
         if main is None or not main[1].alive or main[1].start_ticks != start_ticks:
@@ -151,9 +153,9 @@ class ProcessTrees:
         rss = sum(usage.rss_pages for usage in members.values() if usage.alive)
         alive = sum(usage.alive for usage in members.values())
         if known_roots.get(rank) != self._roots[rank]:
-            begun = {pid: Busy(None, usage.threads) for pid, usage in members.items() if usage.alive}
-            return Look(None, None, None, rss, alive, begun)
-        busy: dict[int, Busy] = {}
+            begun = {pid: BusyProcess(None, usage.threads) for pid, usage in members.items() if usage.alive}
+            return TreeLook(None, None, None, rss, alive, begun)
+        busy: dict[int, BusyProcess] = {}
         ticks, read, written = 0, 0, 0
         visible = True
         for pid, usage in members.items():
@@ -163,16 +165,16 @@ class ProcessTrees:
             own = max(0, usage.own_ticks - past.own_ticks)
             ticks += own
             if usage.alive:
-                busy[pid] = Busy(own, usage.threads)
+                busy[pid] = BusyProcess(own, usage.threads)
             ticks += max(0, usage.children_ticks - past.children_ticks - gone_ticks)
             if usage.read_bytes is None or usage.write_bytes is None:
                 visible = visible and not usage.alive
                 continue
             read += max(0, usage.read_bytes - (past.read_bytes or 0) - gone_read)
             written += max(0, usage.write_bytes - (past.write_bytes or 0) - gone_written)
-        return Look(ticks, read if visible else None, written if visible else None, rss, alive, busy)
+        return TreeLook(ticks, read if visible else None, written if visible else None, rss, alive, busy)
 
-    def _usage(self, pid: int) -> Optional[Usage]:
+    def _usage(self, pid: int) -> Optional[ProcessCounters]:
         try:
             text = self._files.read(pid, "stat", pid in self._members)
         except OSError:
@@ -180,7 +182,7 @@ class ProcessTrees:
         fields = text[text.rfind(b")") + 2 :].split(None, 22)
         if len(fields) < 22:
             return None
-        return Usage(
+        return ProcessCounters(
             int(fields[1]),
             int(fields[3]),
             int(fields[19]),
@@ -191,7 +193,7 @@ class ProcessTrees:
             threads=int(fields[17]),
         )
 
-    def _with_io(self, pid: int, usage: Usage) -> Usage:
+    def _with_io(self, pid: int, usage: ProcessCounters) -> ProcessCounters:
         if not usage.alive:
             return usage
         try:
@@ -202,13 +204,15 @@ class ProcessTrees:
         if start < 0 or middle < 0:
             return usage
         read_bytes, write_bytes = text[start + 13 : middle], text[middle + 14 : text.find(b"\n", middle + 1)]
-        return Usage(*usage[:7], int(read_bytes), int(write_bytes), usage.threads)
+        return ProcessCounters(*usage[:7], int(read_bytes), int(write_bytes), usage.threads)
 
 
-_BORN = Usage(0, 0, 0, True, 0, 0, 0, 0, 0)
+_BORN = ProcessCounters(0, 0, 0, True, 0, 0, 0, 0, 0)
 
 
-def _gone(before: dict[int, tuple[int, Usage]], now: dict[int, tuple[int, Usage]]) -> dict[int, tuple[int, int, int]]:
+def _gone(
+    before: dict[int, tuple[int, ProcessCounters]], now: dict[int, tuple[int, ProcessCounters]]
+) -> dict[int, tuple[int, int, int]]:
     """Return what members that are gone had used before, summed by their nearest ancestor that is still there.
 
     A parent that waits for a child takes over all that the child ever used, also what was already counted for it.

@@ -6,18 +6,18 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Union
 
-from cordee.systems.data.node.read.table import Table
+from cordee.systems.data.node.read.table import SampleTable
 
 if TYPE_CHECKING:
     import numpy
 
-    from cordee.systems.data.node.read.counting import Counts
+    from cordee.systems.data.node.read.counting import ReadCounts
 
     Array = numpy.ndarray[Any, Any]
 
 Sample = dict[str, Any]
 # None stands for a damaged one that is skipped.
-Samples = Union[list[Any], Table]
+Samples = Union[list[Any], SampleTable]
 
 
 class Unread(ABC):
@@ -31,14 +31,14 @@ class Unread(ABC):
 
     @abstractmethod
     def read(self, begin: int, end: int) -> Samples:
-        """Return those from place `begin` to `end`, as `Source.read` does; each is asked for once.
+        """Return those from place `begin` to `end`, as `SampleSource.read` does; each is asked for once.
 
         Raises:
-            DataError, CorruptDataError: as `Source.read`.
+            DataError, CorruptDataError: as `SampleSource.read`.
         """
 
 
-class Source(ABC):
+class SampleSource(ABC):
     """A data set that gives samples by number. Called by one reader at a time, in one process; forked copies open anew.
 
     Attributes:
@@ -54,7 +54,7 @@ class Source(ABC):
     name: str
     size: int
     identity: str
-    counts: "Counts"
+    counts: "ReadCounts"
     ahead_samples: int = 0
     at_once: int = 1
     in_parts: bool = False

@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Optional
 
-from cordee.systems.data.node.read.packed_layout import Layout, Pieces
+from cordee.systems.data.node.read.packed_layout import PackedLayout, ShardPieces
 
 if TYPE_CHECKING:
     import numpy
@@ -20,7 +20,7 @@ FIRST_BYTES = 32 << 20
 _MOST_WASTE = 4
 
 
-class Ahead(ABC):
+class ReadAhead(ABC):
     """Follows what is expected and what is read; an adaptor's `_ask` starts the reading of one window of samples.
 
     Samples must be read in the order in which they were told; where others are read, everything expected is forgotten.
@@ -29,7 +29,7 @@ class Ahead(ABC):
         limit_bytes: asked for and not yet read, at most.
     """
 
-    def __init__(self, layout: Layout, limit_bytes: int) -> None:
+    def __init__(self, layout: PackedLayout, limit_bytes: int) -> None:
         import numpy
 
         self.layout = layout
@@ -90,7 +90,7 @@ class Ahead(ABC):
     def _ask(self, first: int, window: "Array") -> None:
         """Start reading the samples of a window; the first of them has number `first`. Called by the thread."""
 
-    def _pieces(self, samples: "Array") -> Pieces:
+    def _pieces(self, samples: "Array") -> ShardPieces:
         return self.layout.pieces(self.layout.block(samples))
 
     def _forget(self) -> None:
@@ -137,7 +137,7 @@ class Ahead(ABC):
         return window
 
 
-def merged(pieces: Pieces, gap_bytes: int, most_bytes: int = 1 << 62) -> "tuple[Array, Array, Array, Array]":
+def merged(pieces: ShardPieces, gap_bytes: int, most_bytes: int = 1 << 62) -> "tuple[Array, Array, Array, Array]":
     """Join pieces that lie close to each other, in the order of the files.
 
     What lies between is read too, at most a quarter of what is wanted.

@@ -8,10 +8,10 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Iterable
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.read.ahead import Ahead, merged
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read.ahead import ReadAhead, merged
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.packed_files import Files
-from cordee.systems.data.node.read.packed_layout import Layout
+from cordee.systems.data.node.read.packed_layout import PackedLayout
 
 if TYPE_CHECKING:
     from cordee.systems.data.node.read.ahead import Array
@@ -23,10 +23,10 @@ _ADVICE_BYTES = 512 << 10
 _PROBES = 16
 
 
-class Adviser(Ahead):
+class Adviser(ReadAhead):
     """Tells the kernel, with POSIX_FADV_WILLNEED, what is read next: nothing is copied, no memory of ours is used."""
 
-    def __init__(self, layout: Layout, limit_bytes: int, files: Files, counts: Counts) -> None:
+    def __init__(self, layout: PackedLayout, limit_bytes: int, files: Files, counts: ReadCounts) -> None:
         super().__init__(layout, limit_bytes)
         self._files = files
         self._counts = counts

@@ -5,9 +5,9 @@ from __future__ import annotations
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
 
-from cordee.systems.data.node.read.ahead import Ahead, merged
+from cordee.systems.data.node.read.ahead import ReadAhead, merged
 from cordee.systems.data.node.read.ahead_threads import Threads
-from cordee.systems.data.node.read.packed_layout import Layout, Pieces
+from cordee.systems.data.node.read.packed_layout import PackedLayout, ShardPieces
 
 if TYPE_CHECKING:
     import numpy
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Array = numpy.ndarray[Any, Any]
 
 
-class Shape(NamedTuple):
+class FetchShape(NamedTuple):
     """What requests look like: bytes between two samples that are read in one, bytes of one at most, how many at once."""
 
     gap_bytes: int
@@ -24,11 +24,11 @@ class Shape(NamedTuple):
 
 
 # A request to a network file system costs about as much as 256 KiB; one to an object store as much as 1 MiB.
-NETWORK_FILES = Shape(256 << 10, 8 << 20, 8)
-OBJECTS = Shape(1 << 20, 8 << 20, 16)
+NETWORK_FILES = FetchShape(256 << 10, 8 << 20, 8)
+OBJECTS = FetchShape(1 << 20, 8 << 20, 16)
 
 
-class Part(NamedTuple):
+class SamplePart(NamedTuple):
     """One stretch of a sample within a request's answer."""
 
     answer: "Future[bytes]"
@@ -49,17 +49,19 @@ class Part(NamedTuple):
         return part if len(part) == self.length else None
 
 
-class Fetcher(Ahead):
+class Fetcher(ReadAhead):
     """Holds what was fetched until it is read.
 
     Args:
         ahead: False: nothing is fetched early, only several samples of one block at once.
     """
 
-    def __init__(self, layout: Layout, limit_bytes: int, threads: Threads, shape: Shape, ahead: bool = True) -> None:
+    def __init__(
+        self, layout: PackedLayout, limit_bytes: int, threads: Threads, shape: FetchShape, ahead: bool = True
+    ) -> None:
         self._threads = threads
         self._shape = shape
-        self._held: dict[int, list[Part]] = {}
+        self._held: dict[int, list[SamplePart]] = {}
         self._ahead = ahead
         super().__init__(layout, limit_bytes)
 
@@ -76,12 +78,12 @@ class Fetcher(Ahead):
         return super().reached(samples)
 
     def take(self, first: Optional[int], samples: "Array") -> list[list[Optional[bytes]]]:
-        """Return the pieces of each sample, in the order of `Layout.pieces`; None where storage failed.
+        """Return the pieces of each sample, in the order of `PackedLayout.pieces`; None where storage failed.
 
         Args:
             first: what `reached` returned for the first of them.
         """
-        held: list[Optional[list[Part]]] = [None] * len(samples)
+        held: list[Optional[list[SamplePart]]] = [None] * len(samples)
         if first is not None:
             with self._changed:
                 held = [self._held.pop(number, None) for number in range(first, first + len(samples))]
@@ -108,15 +110,15 @@ class Fetcher(Ahead):
             if passed >= count or self._closed:
                 return
             wanted = pieces.owners >= passed
-            left = Pieces(*(column[wanted] for column in pieces))
+            left = ShardPieces(*(column[wanted] for column in pieces))
             for number, parts in enumerate(self._start(left, count)):
                 if number >= passed:
                     self._held[first + number] = parts
             self._changed.notify_all()
 
-    def _start(self, pieces: Pieces, count: int, urgent: bool = False) -> list[list[Part]]:
+    def _start(self, pieces: ShardPieces, count: int, urgent: bool = False) -> list[list[SamplePart]]:
         """Ask for pieces; return the parts of each of `count` samples."""
-        parts: list[list[Part]] = [[] for _ in range(count)]
+        parts: list[list[SamplePart]] = [[] for _ in range(count)]
         if not len(pieces.owners):
             return parts
         order, starts, begins, ends = merged(pieces, self._shape.gap_bytes, self._shape.request_bytes)
@@ -127,7 +129,7 @@ class Fetcher(Ahead):
         for number, (shard, begin, end) in enumerate(zip(shards, begins.tolist(), ends.tolist())):
             answer = self._threads.ask(shard, begin, end - begin, urgent)
             for place in order[bounds[number] : bounds[number + 1]].tolist():
-                found[place] = Part(answer, piece_begins[place] - begin, piece_ends[place] - piece_begins[place])
+                found[place] = SamplePart(answer, piece_begins[place] - begin, piece_ends[place] - piece_begins[place])
         for owner, part in zip(pieces.owners.tolist(), found):
             parts[owner].append(part)
         return parts

@@ -8,7 +8,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Callable, Optional
 
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read.counting import ReadCounts
 
 ReadStretch = Callable[[int, int, int], bytes]
 _Waiting = tuple["Future[bytes]", int, int, int]
@@ -23,7 +23,7 @@ class Threads:
         most: threads.
     """
 
-    def __init__(self, read: ReadStretch, counts: Counts, most: int) -> None:
+    def __init__(self, read: ReadStretch, counts: ReadCounts, most: int) -> None:
         self._read = read
         self._counts = counts
         self._most = most

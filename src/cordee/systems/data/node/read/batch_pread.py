@@ -20,7 +20,7 @@ from itertools import repeat
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Sequence, Union
 
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.deferred_close import ENDING
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _LEAST_PART_BYTES = 1 << 20
 MOST_THREADS = 4
 
 
-class Answer:
+class PendingRead:
     """What a thread is reading."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class ManyReads:
         sizes: Sequence[int],
         begins: Sequence[int],
         done: Callable[[], None] = lambda: None,
-    ) -> Answer:
+    ) -> PendingRead:
         """Begin to read stretches of open files in a thread, as `read` does.
 
         Args:
@@ -101,7 +101,7 @@ class ManyReads:
                 threading.Thread(target=_work, args=(self._tasks,), name="cordee-read-many", daemon=True)
             )
             self._helpers[-1].start()
-        answer = Answer()
+        answer = PendingRead()
         self._tasks.put((answer, done, files, sizes, begins))
         return answer
 
@@ -134,7 +134,7 @@ class ManyReads:
             self._own.lists = _Lists.opened()
         return _read(self._own.lists, files, sizes, begins)
 
-    def count(self, counts: Counts, sizes: "Array", began: float, ended: float) -> None:
+    def count(self, counts: ReadCounts, sizes: "Array", began: float, ended: float) -> None:
         """Count requests of `sizes` bytes and what of their time no others had: that in which several are under way counts once."""
         with self._counting:
             begin, self._busy_until = max(began, self._busy_until), max(ended, self._busy_until)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Protocol, Sequence, Union
 
 from cordee.core.errors import CordeeError, CorruptDataError, DataError
-from cordee.systems.data.node.read._base import Sample, Samples, Source, Unread
+from cordee.systems.data.node.read._base import Sample, Samples, SampleSource, Unread
 from cordee.systems.data.node.read.collate import Collate
 from cordee.systems.data.node.read.memory import keep_freed_memory
 from cordee.systems.data.node.read.mixture import Mix
-from cordee.systems.data.node.read.table import Table
+from cordee.systems.data.node.read.table import SampleTable
 
 if TYPE_CHECKING:
     import numpy
@@ -74,7 +74,7 @@ class UnreadBatch(RawBatch):
 
     def taken(self) -> tuple[Samples, list[int]]:
         samples = self._unread.read(self._begin, self._begin + len(self.numbers))
-        if isinstance(samples, Table):
+        if isinstance(samples, SampleTable):
             return samples, self.numbers
         return _there(samples, self.numbers)
 
@@ -95,7 +95,7 @@ def _stretches(size: int, threads: int, most: Optional[int] = None) -> list[tupl
 
 
 @dataclass
-class Block:
+class BatchBlock:
     """Batches that were read at once.
 
     Attributes:
@@ -108,7 +108,7 @@ class Block:
     mean_bytes: float
 
 
-class Growth:
+class BatchGrowth:
     """How many bytes a batch has, once it is made, for each that was read.
 
     Attributes:
@@ -124,14 +124,14 @@ class Growth:
 
 
 def blocks(
-    source: Source,
+    source: SampleSource,
     order: Ordering,
     shares: Sequence[Share],
     most_bytes: int = _BLOCK_BYTES,
-    growth: Optional[Growth] = None,
+    growth: Optional[BatchGrowth] = None,
     *,
     unread: bool = False,
-) -> Iterator[Block]:
+) -> Iterator[BatchBlock]:
     """Read the batches whose positions are `shares`, in their order; samples are announced to the source before.
 
     Args:
@@ -143,7 +143,7 @@ def blocks(
         DataError: as the source does; or all of a batch were skipped.
     """
     keep_freed_memory()
-    growth = growth or Growth(1.0)
+    growth = growth or BatchGrowth(1.0)
     if unread:
         yield from _unread_blocks(source, order, shares, most_bytes, growth)
         return
@@ -170,8 +170,8 @@ def blocks(
 
 
 def _unread_blocks(
-    source: Source, order: Ordering, shares: Sequence[Share], most_bytes: int, growth: Growth
-) -> Iterator[Block]:
+    source: SampleSource, order: Ordering, shares: Sequence[Share], most_bytes: int, growth: BatchGrowth
+) -> Iterator[BatchBlock]:
     """Yield blocks whose samples are read where they are taken."""
     import numpy
 
@@ -187,10 +187,10 @@ def _unread_blocks(
             batches: list[RawBatch] = [
                 UnreadBatch(unread, end - len(part), part.tolist(), mean_bytes) for part, end in zip(parts, ends)
             ]
-            yield Block(batches, max(unread.bytes, _LEAST_BATCH_BYTES * len(batches)), mean_bytes)
+            yield BatchBlock(batches, max(unread.bytes, _LEAST_BATCH_BYTES * len(batches)), mean_bytes)
 
 
-def _announced(source: Source, order: Ordering, shares: Sequence[Share]) -> Iterator["list[Array]"]:
+def _announced(source: SampleSource, order: Ordering, shares: Sequence[Share]) -> Iterator["list[Array]"]:
     """Yield groups of batches as sample numbers; each group is announced when the one before it is begun."""
     import numpy
 
@@ -214,7 +214,7 @@ def _announced(source: Source, order: Ordering, shares: Sequence[Share]) -> Iter
         yield waiting
 
 
-def _take(group: "list[Array]", at: int, mean_bytes: float, most_bytes: int, growth: Growth) -> "list[Array]":
+def _take(group: "list[Array]", at: int, mean_bytes: float, most_bytes: int, growth: BatchGrowth) -> "list[Array]":
     """Return the next batches to read at once: one to begin with, then as many as a block may hold."""
     if not mean_bytes or not growth.times:
         return group[at : at + 1]
@@ -233,13 +233,13 @@ def _take(group: "list[Array]", at: int, mean_bytes: float, most_bytes: int, gro
 class _Begun:
     """A block that is being read."""
 
-    def __init__(self, source: Source, parts: "list[Array]") -> None:
+    def __init__(self, source: SampleSource, parts: "list[Array]") -> None:
         import numpy
 
         self._source, self._parts = source, parts
         self._wait = source.begin(numpy.concatenate(parts) if len(parts) > 1 else parts[0])
 
-    def block(self) -> Block:
+    def block(self) -> BatchBlock:
         """Wait for it."""
         source = self._source
         skipped_before = source.counts.skipped
@@ -250,10 +250,10 @@ class _Begun:
         for part in self._parts:
             batches.append(_batch(source, samples[at : at + len(part)], part.tolist(), some_skipped))
             at += len(part)
-        return Block(batches, max(int(mean_bytes * len(samples)), _LEAST_BATCH_BYTES * len(batches)), mean_bytes)
+        return BatchBlock(batches, max(int(mean_bytes * len(samples)), _LEAST_BATCH_BYTES * len(batches)), mean_bytes)
 
 
-def _batch(source: Source, samples: Samples, numbers: list[int], some_skipped: bool) -> RawBatch:
+def _batch(source: SampleSource, samples: Samples, numbers: list[int], some_skipped: bool) -> RawBatch:
     if some_skipped:
         there = _there(samples, numbers)
         if numbers and not there[1]:
@@ -268,7 +268,7 @@ def _there(samples: Samples, numbers: list[int]) -> tuple[Samples, list[int]]:
     return [samples[place] for place in there], [numbers[place] for place in there]
 
 
-def nothing_left(source: Source, numbers: Sequence[int]) -> DataError:
+def nothing_left(source: SampleSource, numbers: Sequence[int]) -> DataError:
     """Return the error for a batch of which every sample was skipped."""
     return DataError(
         "every sample of this rank's batch was skipped as corrupt; without one the other ranks would wait for it for ever",
@@ -308,7 +308,7 @@ class Work:
         """Whether samples are worked on one by one, which is what threads are for."""
         return self.decode is not None or self.transform is not None
 
-    def values(self, source: Source, batch: RawBatch) -> list[Any]:
+    def values(self, source: SampleSource, batch: RawBatch) -> list[Any]:
         """Return the decoded and transformed samples of a batch, which loses them; those skipped as corrupt left out.
 
         Raises:
@@ -331,12 +331,12 @@ class Work:
                 _skip(owner, own_number)
         return found
 
-    def whole(self, source: Source, batch: RawBatch) -> Any:
+    def whole(self, source: SampleSource, batch: RawBatch) -> Any:
         """Return a batch as the loop gets it."""
         values = self.values(source, batch) if self.heavy else batch.taken()[0]
         return self.put_together(source, batch, values)
 
-    def put_together(self, source: Source, batch: RawBatch, values: Samples) -> Any:
+    def put_together(self, source: SampleSource, batch: RawBatch, values: Samples) -> Any:
         """Return the batch of decoded samples."""
         if not values and batch.numbers:
             raise nothing_left(source, batch.numbers)
@@ -356,12 +356,12 @@ class Work:
         return sample if self.transform is None else self.transform(sample)
 
 
-def _owner(source: Source, number: int) -> tuple[Source, int]:
+def _owner(source: SampleSource, number: int) -> tuple[SampleSource, int]:
     """Return the source that a sample is read from, and its number there."""
     return source.part(number) if isinstance(source, Mix) else (source, number)
 
 
-def _corruption(source: Source, number: int, sample: Sample) -> Optional[CorruptDataError]:
+def _corruption(source: SampleSource, number: int, sample: Sample) -> Optional[CorruptDataError]:
     """Return what is wrong if the bytes of a sample that could not be decoded are others than those that were packed."""
     verify = getattr(source, "verify", None)
     if verify is not None:
@@ -377,7 +377,7 @@ _skipping = threading.Lock()
 os.register_at_fork(before=_skipping.acquire, after_in_parent=_skipping.release, after_in_child=_skipping.release)
 
 
-def _skip(source: Source, number: int) -> None:
+def _skip(source: SampleSource, number: int) -> None:
     """Count a corrupt sample as skipped and name it."""
     with _skipping:
         source.counts.skipped += 1
@@ -395,7 +395,7 @@ def _named(error: Exception, sample: str) -> Exception:
     )
 
 
-def in_line(read: Iterator[Block], source: Source, work: Work) -> Iterator[Any]:
+def in_line(read: Iterator[BatchBlock], source: SampleSource, work: Work) -> Iterator[Any]:
     """Yield batches as the loop gets them, made one by one when they are asked for."""
     for block in read:
         batches = block.batches[::-1]

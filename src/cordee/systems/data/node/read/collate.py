@@ -5,20 +5,20 @@ from __future__ import annotations
 from operator import attrgetter, itemgetter
 from typing import Any, Callable, Optional, Union
 
-from cordee.systems.data.node.read.table import Table
+from cordee.systems.data.node.read.table import SampleTable
 
 Collate = Callable[[Any], Any]
 _SHAPE_AND_TYPE = attrgetter("shape", "dtype")
 
 
-def columns(samples: Union[list[Any], Table]) -> Any:
+def columns(samples: Union[list[Any], SampleTable]) -> Any:
     """Return samples as a batch of columns.
 
     Dicts become a dict of columns, tuples a tuple of columns. A column of numbers becomes a NumPy array, of NumPy arrays or
     torch tensors that agree in shape and type one array with a first axis for the samples; anything else, bytes and texts
     too, stays a list. Where a sample lacks a field its place holds None and the column stays a list.
     """
-    if isinstance(samples, Table):
+    if isinstance(samples, SampleTable):
         return {
             field: _column(column) if isinstance(column, list) else column for field, column in samples.columns.items()
         }

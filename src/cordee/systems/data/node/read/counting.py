@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Counts:
+class ReadCounts:
     """Totals since the start; `sizes[k]` counts requests of 2**(k-1) < bytes <= 2**k.
 
     `busy_s` is the time in which at least one request was under way, `wait_s` what the training waited for samples.

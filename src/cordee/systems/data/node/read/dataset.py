@@ -9,7 +9,7 @@ from typing import Any, Mapping, Optional, Sequence, Union
 
 from cordee.core.errors import UsageError
 from cordee.core.units import parse_size
-from cordee.systems.data.node.read._base import Source
+from cordee.systems.data.node.read._base import SampleSource
 from cordee.systems.data.node.read.batches import Change, Work
 from cordee.systems.data.node.read.collate import Collate, columns
 from cordee.systems.data.node.read.decoding import Decode, decoder
@@ -22,7 +22,7 @@ from cordee.systems.data.node.read.ranks import own_share
 PREFETCH = "256MB"
 
 Path = Union[str, "os.PathLike[str]"]
-What = Union[Path, Source, Mapping[Path, float]]
+What = Union[Path, SampleSource, Mapping[Path, float]]
 
 
 def dataset(
@@ -113,7 +113,7 @@ def choose(value: str, name: str, allowed: Sequence[str]) -> None:
         raise UsageError(f"invalid value for {name}", given=value, allowed=allowed)
 
 
-def _opened(what: What, samples_per_epoch: Optional[int], options: dict[str, Any]) -> tuple[Source, str, str]:
+def _opened(what: What, samples_per_epoch: Optional[int], options: dict[str, Any]) -> tuple[SampleSource, str, str]:
     """Return the source, its name, and where it lies; empty for a mix, whose parts lie anywhere."""
     if isinstance(what, Mapping):
         if not what:
@@ -127,13 +127,13 @@ def _opened(what: What, samples_per_epoch: Optional[int], options: dict[str, Any
         raise UsageError(
             "samples_per_epoch is for mixes: a single data set's epoch is all its samples", given=samples_per_epoch
         )
-    if isinstance(what, Source):
+    if isinstance(what, SampleSource):
         return what, what.name, ""
     place = located(what)
     return _open(place, options), short_name(what), place
 
 
-def _open(place: str, options: dict[str, Any]) -> Source:
+def _open(place: str, options: dict[str, Any]) -> SampleSource:
     from cordee.systems.data.node.read.opening import open_source
 
     try:

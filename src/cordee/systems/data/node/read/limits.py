@@ -18,7 +18,7 @@ Path = Union[str, "os.PathLike[str]"]
 
 
 @dataclass(frozen=True)
-class Limit:
+class BareRate:
     """Bytes per second that a bare loop of reads gave for the samples of one data set.
 
     `cache` is `warm` (from the page cache), `cold` (from the device) or `remote` (from an object store); `measured` is in seconds since 1970.
@@ -35,7 +35,7 @@ def find_limit(
     path: Path,
     cache: Optional[str] = None,
     environ: Mapping[str, str] = os.environ,
-) -> Optional[Limit]:
+) -> Optional[BareRate]:
     """Return the newest limit that was measured for a data set on the file system it lies on; None: nobody has.
 
     Those of this host go before those of others. Touches no data: the file system is told by the path's name.
@@ -47,7 +47,7 @@ def find_limit(
     """
     folder = _folder(identity, environ)
     here, host = file_system(path), socket.gethostname()
-    best: Optional[tuple[bool, float, Limit]] = None
+    best: Optional[tuple[bool, float, BareRate]] = None
     for name in _names(folder):
         for limit in _read(os.path.join(folder, name), here):
             rank = (limit.host == host, limit.measured)
@@ -73,7 +73,7 @@ def write_limits(
     target = os.path.join(folder, f"{_plain(host)}.json")
     kept = [entry for entry in _entries(target) if entry.get("file_system") != here]
     for number, (cache, rate) in enumerate(limits.items()):
-        limit = Limit(rate, cache, host, measured + number * 1e-3)
+        limit = BareRate(rate, cache, host, measured + number * 1e-3)
         kept.append({**asdict(limit), "file_system": here})
     partial = f"{target}.{os.getpid()}.partial"
     with open(partial, "w") as file:
@@ -121,11 +121,11 @@ def _entries(path: str) -> list[dict[str, object]]:
     return [entry for entry in document.get("limits", []) if isinstance(entry, dict)]
 
 
-def _read(path: str, here: str) -> list[Limit]:
+def _read(path: str, here: str) -> list[BareRate]:
     found = []
     for entry in _entries(path):
         with contextlib.suppress(KeyError, TypeError, ValueError):
-            limit = Limit(
+            limit = BareRate(
                 float(entry["bytes_per_s"]),  # type: ignore[arg-type]
                 str(entry["cache"]),
                 str(entry["host"]),

@@ -9,21 +9,21 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional
 
 from cordee.core.errors import DataError, UsageError
-from cordee.systems.data.node.read._base import Source
-from cordee.systems.data.node.read.batches import Change, Growth, Work, blocks, in_line
+from cordee.systems.data.node.read._base import SampleSource
+from cordee.systems.data.node.read.batches import BatchGrowth, Change, Work, blocks, in_line
 from cordee.systems.data.node.read.collate import chained, to_numpy
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.deferred_close import ENDING
 from cordee.systems.data.node.read.limits import find_limit
 from cordee.systems.data.node.read.mixture import Mix
-from cordee.systems.data.node.read.position import Cut, Order, Shares, check_cut
+from cordee.systems.data.node.read.position import EpochCut, RankShares, SampleOrder, check_cut
 from cordee.systems.data.node.read.progress import Teller, summed
 from cordee.systems.data.node.read.ranks import usable_threads
-from cordee.systems.data.node.read.state import SCHEMA, State, checked
-from cordee.systems.data.node.read.threads import Ahead
+from cordee.systems.data.node.read.state import SCHEMA, ReadState, checked
+from cordee.systems.data.node.read.threads import BatchPrefetcher
 
 if TYPE_CHECKING:
-    from cordee.systems.data.node.read.torch_sets import Loader
+    from cordee.systems.data.node.read.torch_sets import TorchLoader
 
 
 class Dataset:
@@ -37,7 +37,7 @@ class Dataset:
 
     def __init__(
         self,
-        source: Source,
+        source: SampleSource,
         name: str,
         place: str,
         batch: int,
@@ -56,11 +56,11 @@ class Dataset:
         self._last, self._work, self._whose = last, work, whose
         self._threads, self._prefetch_bytes = threads, prefetch_bytes
         self._given = 0
-        self._inside: Optional[Cut] = None
+        self._inside: Optional[EpochCut] = None
         self._loop = 0
-        self._own = Counts()
+        self._own = ReadCounts()
         self._batches: Optional[Iterator[Any]] = None
-        self._elsewhere, self._before = Counts(), Counts()
+        self._elsewhere, self._before = ReadCounts(), ReadCounts()
         self._teller = Teller(name, self.size)
         if self._teller.active:
             self._teller.limit_bytes_per_second = _measured_limit(source.identity, place)
@@ -99,7 +99,7 @@ class Dataset:
         self._tell()
         epoch, position = divmod(self._given, self.size)
         identity = self.source.identity
-        return State(SCHEMA, epoch, position, self.seed, self.shuffle, identity, self.size).document()
+        return ReadState(SCHEMA, epoch, position, self.seed, self.shuffle, identity, self.size).document()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on at a position that `state_dict` gave, whatever the number of ranks, workers and the batch were.
@@ -139,15 +139,15 @@ class Dataset:
         """Yield the rest of the epoch as batches; `change` is done to every column, in the threads that decode."""
         work = self._work if change is None else self.work_with(change)
 
-        def made(cut: Cut, rank: int) -> Iterator[Any]:
+        def made(cut: EpochCut, rank: int) -> Iterator[Any]:
             unread = work.heavy and self._threads != 0 and self.source.in_parts
-            growth = Growth(None if work.heavy and self._threads != 0 else 1.0)
-            shares, most_bytes = Shares(cut, rank), self._prefetch_bytes // 4
+            growth = BatchGrowth(None if work.heavy and self._threads != 0 else 1.0)
+            shares, most_bytes = RankShares(cut, rank), self._prefetch_bytes // 4
             read = blocks(self.source, self.order(), shares, most_bytes, growth, unread=unread)
             if self._threads == 0:
                 return in_line(read, self.source, work)
             threads = self._threads or max(1, usable_threads() - 1)  # one processor is the loop's own
-            return Ahead(read, self.source, work, threads, self._prefetch_bytes, growth, unread=unread)
+            return BatchPrefetcher(read, self.source, work, threads, self._prefetch_bytes, growth, unread=unread)
 
         return self.given(made)
 
@@ -166,7 +166,7 @@ class Dataset:
 
         return jax_batches(self.loop(), sharding)
 
-    def loader(self, workers: int = 0, *, pin_memory: bool = False, **settings: Any) -> "Loader":
+    def loader(self, workers: int = 0, *, pin_memory: bool = False, **settings: Any) -> "TorchLoader":
         """Return an iterable of batches as torch tensors; its loops are this data set's and move its position.
 
         Args:
@@ -175,9 +175,9 @@ class Dataset:
             pin_memory: tensors lie where a GPU fetches them fastest.
             settings: of torch's DataLoader, with workers: `prefetch_factor`, `multiprocessing_context`, `timeout`.
         """
-        from cordee.systems.data.node.read.torch_sets import Loader
+        from cordee.systems.data.node.read.torch_sets import TorchLoader
 
-        return Loader(self, workers, pin_memory, settings)
+        return TorchLoader(self, workers, pin_memory, settings)
 
     def iterable(self) -> Any:
         """Return a torch IterableDataset of batches for a DataLoader of your own with `batch_size=None`.
@@ -216,7 +216,7 @@ class Dataset:
             self._move(cut, 0, self.rank())
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> ReadCounts:
         """What this process gave, and what was read for it, its workers included."""
         total = summed([self.source.counts, self._before, self._elsewhere])
         total.samples, total.batches, total.wait_s = self._own.samples, self._own.batches, self._own.wait_s
@@ -229,11 +229,11 @@ class Dataset:
 
     # For the loops of torch_sets
 
-    def cut(self, begin: Optional[int] = None) -> Cut:
+    def cut(self, begin: Optional[int] = None) -> EpochCut:
         """Return the rest of the epoch at a position, default the present one, as global batches."""
         _, ranks = self._whose()
         check_cut(self.size, self.batch, ranks, self._last, self.name)
-        return Cut(self._given if begin is None else begin, self.size, self.batch, ranks, self._last)
+        return EpochCut(self._given if begin is None else begin, self.size, self.batch, ranks, self._last)
 
     def rank(self) -> int:
         """Return which part of a batch is this process's."""
@@ -243,14 +243,16 @@ class Dataset:
         """Return which sample stands at which position."""
         if isinstance(self.source, Mix):
             return self.source.order(self.seed, self.shuffle)
-        return Order(self.size, self.seed, self.shuffle)
+        return SampleOrder(self.size, self.seed, self.shuffle)
 
     def work_with(self, change: Optional[Change]) -> Work:
         """Return what becomes of samples, with `change` done to every column."""
         work = self._work
         return Work(work.decode, work.transform, chained(work.collate, change), work.skip_corrupt)
 
-    def given(self, make: Callable[[Cut, int], Iterator[Any]], elsewhere: Optional[Counts] = None) -> Iterator[Any]:
+    def given(
+        self, make: Callable[[EpochCut, int], Iterator[Any]], elsewhere: Optional[ReadCounts] = None
+    ) -> Iterator[Any]:
         """Yield the batches that `make` makes of the rest of the epoch and count each as given when it is.
 
         Args:
@@ -292,7 +294,7 @@ class Dataset:
             close()
             self._tell()
 
-    def _move(self, cut: Cut, number: int, rank: int) -> None:
+    def _move(self, cut: EpochCut, number: int, rank: int) -> None:
         """Count a batch of the rest as given."""
         begin, end = cut.share(number, rank)
         self._own.samples += end - begin
@@ -303,7 +305,7 @@ class Dataset:
         if self._teller.due:
             self._tell()
 
-    def _pass_over(self, cut: Cut) -> None:
+    def _pass_over(self, cut: EpochCut) -> None:
         """Move to the next epoch; what is left out of this one is counted."""
         self._teller.dropped += cut.dropped
         self._teller.position = self._given = cut.end

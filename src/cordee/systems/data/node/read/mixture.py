@@ -15,10 +15,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.read._base import Sample, Samples, Source, Unread
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read._base import Sample, Samples, SampleSource, Unread
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.order import mixed, shuffled
-from cordee.systems.data.node.read.position import Order
+from cordee.systems.data.node.read.position import SampleOrder
 from cordee.systems.data.node.read.progress import summed
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def slot_counts(weights: Sequence[float]) -> tuple[int, ...]:
     return tuple(counts)
 
 
-class Mix(Source):
+class Mix(SampleSource):
     """Several sources as one: sample numbers of the first, then those of the second, and so on; `order` mixes them.
 
     Args:
@@ -73,7 +73,7 @@ class Mix(Source):
     """
 
     def __init__(
-        self, sources: Mapping[str, Source], weights: Mapping[str, float], samples_per_epoch: Optional[int] = None
+        self, sources: Mapping[str, SampleSource], weights: Mapping[str, float], samples_per_epoch: Optional[int] = None
     ) -> None:
         names = sorted(sources)
         self.sources = [sources[name] for name in names]
@@ -90,7 +90,7 @@ class Mix(Source):
         self.identity = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
-    def counts(self) -> Counts:  # type: ignore[override]
+    def counts(self) -> ReadCounts:  # type: ignore[override]
         """The sum of what the sources have read."""
         return summed([source.counts for source in self.sources])
 
@@ -138,7 +138,7 @@ class Mix(Source):
         source, own = self.part(sample)
         return source.describe(own)
 
-    def part(self, sample: int) -> tuple[Source, int]:
+    def part(self, sample: int) -> tuple[SampleSource, int]:
         """Return the source that gives a sample, and its number there."""
         number = max(at for at, first in enumerate(self._firsts[:-1]) if first <= sample)
         return self.sources[number], sample - self._firsts[number]
@@ -178,7 +178,7 @@ class MixedOrder:
     def __init__(self, sizes: tuple[int, ...], counts: tuple[int, ...], seed: int, shuffle: bool) -> None:
         self._sizes, self._counts, self._seed = sizes, counts, seed
         self._slot = sum(counts)
-        self._orders = [Order(size, mixed(seed, number + 1), shuffle) for number, size in enumerate(sizes)]
+        self._orders = [SampleOrder(size, mixed(seed, number + 1), shuffle) for number, size in enumerate(sizes)]
 
     def samples(self, positions: "Array") -> "Array":
         """Return the samples (int64, numbered over all sources) at positions of the stream."""

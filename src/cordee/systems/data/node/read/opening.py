@@ -7,15 +7,15 @@ from typing import Any
 
 from cordee.core.errors import DataError
 from cordee.machine.opening import regular
-from cordee.systems.data.node.read._base import Source
+from cordee.systems.data.node.read._base import SampleSource
 from cordee.systems.data.node.read.packed import PackedSource
-from cordee.systems.data.node.read.plain import FolderSource
+from cordee.systems.data.node.read.plain import PlainFolder
 from cordee.systems.data.node.read.token_index import find_token_set
 from cordee.systems.data.node.read.tokens import TokenSource
 from cordee.systems.data.node.shards.index import INDEX_NAME, MAGIC
 
 
-def open_source(address: str, **options: Any) -> Source:
+def open_source(address: str, **options: Any) -> SampleSource:
     """Return the source of what lies at an address.
 
     A packed data set (its folder, its index), a token set (`.bin` and `.idx`, the path of both without an ending, a folder
@@ -37,7 +37,7 @@ def open_source(address: str, **options: Any) -> Source:
         return TokenSource(path, **options)
     if os.path.isdir(path):
         _refuse_shards(path)
-        return FolderSource(path, **options)
+        return PlainFolder(path, **options)
     if path.endswith(".bin") and os.path.isfile(path):
         raise DataError(
             "the tokens have no .idx beside them, which says their type",
@@ -53,9 +53,9 @@ def open_source(address: str, **options: Any) -> Source:
     )
 
 
-def _in_store(address: str, options: dict[str, Any]) -> Source:
+def _in_store(address: str, options: dict[str, Any]) -> SampleSource:
     """Return the source of what lies in an object store."""
-    from cordee.systems.data.node.read.remote import NotThere
+    from cordee.systems.data.node.read.remote import ObjectMissing
     from cordee.systems.data.node.read.token_store import find_remote_set
 
     named = address.endswith((".bin", ".idx"))
@@ -63,7 +63,7 @@ def _in_store(address: str, options: dict[str, Any]) -> Source:
         return TokenSource(found, **options)
     try:
         return PackedSource(address, **options)
-    except NotThere as error:
+    except ObjectMissing as error:
         if not named and (found := find_remote_set(address)):
             return TokenSource(found, **options)
         raise DataError(

@@ -12,22 +12,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, Sequence, Union
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
-from cordee.systems.data.node.read._base import Sample, Samples, Source, Unread
-from cordee.systems.data.node.read.ahead import Ahead
+from cordee.systems.data.node.read._base import Sample, Samples, SampleSource, Unread
+from cordee.systems.data.node.read.ahead import ReadAhead
 from cordee.systems.data.node.read.ahead_advise import Adviser
 from cordee.systems.data.node.read.ahead_choice import WAYS, limit_for, way_for, workers_of_loader
 from cordee.systems.data.node.read.ahead_fetch import NETWORK_FILES, OBJECTS, Fetcher
 from cordee.systems.data.node.read.ahead_threads import Threads
 from cordee.systems.data.node.read.batch_pread import ManyReads
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.deferred_close import ENDING, close_elsewhere
 from cordee.systems.data.node.read.memory import keep_freed_memory
-from cordee.systems.data.node.read.packed_block import BlockReading, Plan
+from cordee.systems.data.node.read.packed_block import BlockReading, ReadPlan
 from cordee.systems.data.node.read.packed_files import Files
-from cordee.systems.data.node.read.packed_layout import Layout, assembled
+from cordee.systems.data.node.read.packed_layout import PackedLayout, assembled
 from cordee.systems.data.node.read.ranks import usable_threads
 from cordee.systems.data.node.read.remote import RemoteFiles, index_of
-from cordee.systems.data.node.read.table import Table
+from cordee.systems.data.node.read.table import SampleTable
 from cordee.systems.data.node.shards.index import INDEX_NAME, Path, open_index
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _BLOCK_SAMPLES = 512
 _NAMED = 20
 
 
-class PackedSource(Source):
+class PackedSource(SampleSource):
     """Samples of tar shards with an index, read by number.
 
     Args:
@@ -86,7 +86,7 @@ class PackedSource(Source):
             self.index = open_index(os.path.abspath(given), root)
         self.name, self.size, self.identity = self.index.name, self.index.samples, self.index.id
         self.classes = self.index.classes
-        self.counts = Counts()
+        self.counts = ReadCounts()
         self.fields = tuple(fields) if fields is not None else self.index.fields
         _allowed("fields", self.fields, self.index.fields)
         self.keys, self.check, self.corrupt = keys, check, corrupt
@@ -94,7 +94,7 @@ class PackedSource(Source):
         self.limit_bytes = limit_for(self.way, ahead_bytes)
         mean_bytes = max(1, self.index.bytes // max(1, self.size))
         self.ahead_samples = 0 if self.way == "none" else max(1, self.limit_bytes // mean_bytes)
-        self._layout = Layout(self.index, self.fields)
+        self._layout = PackedLayout(self.index, self.fields)
         if check == "always" and not self._layout.has_crc32:
             raise UsageError(
                 "the index has no check sums to compare with",
@@ -109,7 +109,7 @@ class PackedSource(Source):
         keep_freed_memory()
         self._process = os.getpid()
         self._one_by_one = threading.Lock()
-        self._ahead: Optional[Ahead] = None
+        self._ahead: Optional[ReadAhead] = None
         remote = "://" in self.index.root
         workers = workers_of_loader()
         limit_bytes = max(1, self.limit_bytes // workers)
@@ -171,7 +171,7 @@ class PackedSource(Source):
         if self._ahead:
             self._ahead.reached(samples)
         self.counts.samples += len(samples)
-        return _Unread(self, samples, Plan.made(self._layout, samples))
+        return _Unread(self, samples, ReadPlan.made(self._layout, samples))
 
     def expect(self, samples: "Array") -> None:
         """Append to what is read next, in this order; a read of anything else forgets all that was expected."""
@@ -250,8 +250,8 @@ class PackedSource(Source):
                 allowed=self.identity,
                 next="start the job again",
             )
-        self.counts = Counts()
-        self._layout = Layout(self.index, self.fields)
+        self.counts = ReadCounts()
+        self._layout = PackedLayout(self.index, self.fields)
         self._process = 0  # files and threads are made where it is read
 
     def _checked(self, samples: "Array") -> "Array":
@@ -277,9 +277,9 @@ class PackedSource(Source):
         return [samples[begin : begin + step] for begin in range(0, len(samples), step)]
 
     def _reading(self, samples: "Array") -> BlockReading:
-        return self.reading(Plan.made(self._layout, samples))
+        return self.reading(ReadPlan.made(self._layout, samples))
 
-    def reading(self, plan: Plan) -> BlockReading:
+    def reading(self, plan: ReadPlan) -> BlockReading:
         """Return what reads as planned."""
         assert isinstance(self.files, Files)
         return BlockReading(plan, self.files, self._many, self.counts, self._carefully)
@@ -308,7 +308,11 @@ class PackedSource(Source):
     def completed(self, samples: "Array", found: Samples) -> Samples:
         """Return what was read with labels and keys; look at the check sums where that was asked for."""
         labels = self._layout.labels(samples)
-        if isinstance(found, Table) and (labels is None or not isinstance(labels, list)) and self.check != "always":
+        if (
+            isinstance(found, SampleTable)
+            and (labels is None or not isinstance(labels, list))
+            and self.check != "always"
+        ):
             if labels is not None:
                 found.columns["label"] = labels
             if self.keys:
@@ -342,7 +346,7 @@ class PackedSource(Source):
 class _Unread(Unread):
     """Samples of a source that are planned."""
 
-    def __init__(self, source: PackedSource, samples: "Array", plan: Plan) -> None:
+    def __init__(self, source: PackedSource, samples: "Array", plan: ReadPlan) -> None:
         self._source, self._samples, self._plan = source, samples, plan
         self.bytes = int(plan.sizes.sum())
 
@@ -373,7 +377,7 @@ def _allowed(option: str, given: Iterable[str], allowed: Sequence[str]) -> None:
             )
 
 
-def _read_carefully(source: PackedSource, layout: Layout, samples: "Array") -> list[Any]:
+def _read_carefully(source: PackedSource, layout: PackedLayout, samples: "Array") -> list[Any]:
     """Return samples as `read` does, each read by itself; a file that was replaced on its server is opened anew once.
 
     Raises:
@@ -398,7 +402,7 @@ def _read_carefully(source: PackedSource, layout: Layout, samples: "Array") -> l
     return found
 
 
-def _sample(source: PackedSource, layout: Layout, samples: "Array") -> Optional[dict[str, Any]]:
+def _sample(source: PackedSource, layout: PackedLayout, samples: "Array") -> Optional[dict[str, Any]]:
     """Return one sample; None when its shard ends before it does."""
     block = layout.block(samples)
     pieces = layout.pieces(block)

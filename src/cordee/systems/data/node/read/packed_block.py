@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from cordee.systems.data.node.read._base import Samples
-from cordee.systems.data.node.read.batch_pread import Answer, ManyReads
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read.batch_pread import ManyReads, PendingRead
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.packed_files import Files
-from cordee.systems.data.node.read.packed_layout import Block, Layout, assembled
-from cordee.systems.data.node.read.table import Table
+from cordee.systems.data.node.read.packed_layout import PackedLayout, SampleBlock, assembled
+from cordee.systems.data.node.read.table import SampleTable
 
 if TYPE_CHECKING:
     import numpy
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Array = numpy.ndarray[Any, Any]
 
 
-class Plan:
+class ReadPlan:
     """What is read for samples: int64[n], and how it is cut into fields.
 
     Args:
@@ -30,7 +30,7 @@ class Plan:
         self,
         fields: tuple[str, ...],
         samples: "Array",
-        block: Block,
+        block: SampleBlock,
         owners: "Optional[Array]",
         shards: "Array",
         begins: "Array",
@@ -40,7 +40,7 @@ class Plan:
         self.shards, self.begins, self.sizes = shards, begins, sizes
 
     @classmethod
-    def made(cls, layout: Layout, samples: "Array") -> "Plan":
+    def made(cls, layout: PackedLayout, samples: "Array") -> "ReadPlan":
         """Plan to read samples."""
         block = layout.block(samples)
         if block.together is None:
@@ -50,10 +50,10 @@ class Plan:
         )  # fields of a sample that lie far from each other are read apart
         return cls(layout.fields, samples, block, owners, shards, begins, ends - begins)
 
-    def part(self, begin: int, end: int) -> "Plan":
+    def part(self, begin: int, end: int) -> "ReadPlan":
         """Return the plan of some of the samples: from place `begin` to `end`."""
         whole, together = self._block, self._block.together
-        block = Block(
+        block = SampleBlock(
             whole.shards[begin:end],
             whole.begins[begin:end],
             whole.ends[begin:end],
@@ -66,7 +66,7 @@ class Plan:
             first, last = owners.searchsorted([begin, end]).tolist()
             owners = owners[first:last] - begin
         stretches = (column[first:last] for column in (self.shards, self.begins, self.sizes))
-        return Plan(self._fields, self.samples[begin:end], block, owners, *stretches)
+        return ReadPlan(self._fields, self.samples[begin:end], block, owners, *stretches)
 
     def cut(self, answers: list[bytes]) -> Samples:
         """Return what was read as samples; a field that a sample has not is left out."""
@@ -77,12 +77,14 @@ class Plan:
                 parts[owner].append(data)
             return [assembled(self._fields, block, place, some) for place, some in enumerate(parts)]
         if len(self._fields) == 1 and int(block.lengths.min()) >= 0:
-            return Table({self._fields[0]: answers})
+            return SampleTable({self._fields[0]: answers})
         starts = block.offsets - block.begins[:, None]
         stops = starts + block.lengths
         if int(block.lengths.min()) >= 0:
             cuts = zip(self._fields, starts.T.tolist(), stops.T.tolist())
-            return Table({name: [data[a:b] for data, a, b in zip(answers, begin, end)] for name, begin, end in cuts})
+            return SampleTable(
+                {name: [data[a:b] for data, a, b in zip(answers, begin, end)] for name, begin, end in cuts}
+            )
         return [
             {name: data[start:stop] for name, start, stop in zip(self._fields, own_starts, own_stops) if stop >= start}
             for data, own_starts, own_stops in zip(answers, starts.tolist(), stops.tolist())
@@ -97,14 +99,14 @@ class BlockReading:
     """
 
     def __init__(
-        self, plan: Plan, files: Files, many: ManyReads, counts: Counts, careful: "Callable[[Array], list[Any]]"
+        self, plan: ReadPlan, files: Files, many: ManyReads, counts: ReadCounts, careful: "Callable[[Array], list[Any]]"
     ) -> None:
         self._plan, self._many, self._shards, self._counts, self._careful = plan, many, files, counts, careful
         numbers = plan.shards.tolist()
         self._sizes: list[int] = plan.sizes.tolist()
         self._opened = files.borrow(set(numbers))
         self._stretches = list(map(self._opened.__getitem__, numbers)), self._sizes, plan.begins.tolist()
-        self._answer: Optional[Answer] = None
+        self._answer: Optional[PendingRead] = None
 
     def start(self) -> None:
         """Begin to read in a thread."""

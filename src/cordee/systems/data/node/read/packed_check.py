@@ -9,7 +9,7 @@ import zlib
 from typing import Callable, Optional
 
 from cordee.core.errors import CorruptDataError
-from cordee.systems.data.node.shards.index import Index
+from cordee.systems.data.node.shards.index import ShardIndex
 
 HEADER_BYTES = 512
 _MOST_COMPARED_BYTES = 8 << 20
@@ -20,7 +20,7 @@ _NEXT = (
 
 
 def check_shard(
-    index: Index, shard: int, size: int, read: Callable[[int, int], bytes], cut_off_too: bool = False
+    index: ShardIndex, shard: int, size: int, read: Callable[[int, int], bytes], cut_off_too: bool = False
 ) -> None:
     """Compare a shard with its index.
 
@@ -53,7 +53,7 @@ def check_shard(
 
 
 def compare_bytes(
-    index: Index, shard: int, samples: range, size: int, read: Callable[[int, int], bytes], lenient: bool = False
+    index: ShardIndex, shard: int, samples: range, size: int, read: Callable[[int, int], bytes], lenient: bool = False
 ) -> None:
     """Compare some samples with their check sums: records of one size have headers that are alike in any data set.
 
@@ -79,7 +79,7 @@ def compare_bytes(
         raise _other(index, shard, f"{text}, the first is {index.key(looked[0])!r}" if compared > 1 else text)
 
 
-def _is_same(index: Index, sample: int, size: int, read: Callable[[int, int], bytes]) -> Optional[bool]:
+def _is_same(index: ShardIndex, sample: int, size: int, read: Callable[[int, int], bytes]) -> Optional[bool]:
     """Say whether a sample's largest field that is not too large is what was packed; None: it cannot be compared."""
     columns = index.columns
     if "crc32" not in columns:
@@ -96,7 +96,7 @@ def _is_same(index: Index, sample: int, size: int, read: Callable[[int, int], by
     return zlib.crc32(read(offsets[field], length)) == int(columns["crc32"][sample, field])
 
 
-def _check_member(index: Index, shard: int, sample: int, last: bool, read: Callable[[int, int], bytes]) -> None:
+def _check_member(index: ShardIndex, shard: int, sample: int, last: bool, read: Callable[[int, int], bytes]) -> None:
     """Compare the tar header before a sample's first (or last) field with what the index says of it."""
     lengths, offsets = index.columns["length"][sample].tolist(), index.columns["offset"][sample].tolist()
     there = [(offset, length, field) for offset, length, field in zip(offsets, lengths, index.fields) if length >= 0]
@@ -134,7 +134,7 @@ def _member(header: bytes) -> Optional[tuple[str, Optional[int]]]:
     return text, size or None
 
 
-def _other(index: Index, shard: int, what: str) -> CorruptDataError:
+def _other(index: ShardIndex, shard: int, what: str) -> CorruptDataError:
     return CorruptDataError(
         f"a shard is not the one of this index: {what}",
         given=f"{index.shard_path(shard)} with {index.path}",

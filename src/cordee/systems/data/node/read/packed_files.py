@@ -11,9 +11,9 @@ from typing import Iterable, Optional
 
 from cordee.core.errors import DataError
 from cordee.machine.opening import regular
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.packed_check import check_shard
-from cordee.systems.data.node.shards.index import Index
+from cordee.systems.data.node.shards.index import ShardIndex
 
 _MOST_OPEN = 1024
 
@@ -27,7 +27,9 @@ class Files:
         cut_off_too: shards that are cut off are opened too.
     """
 
-    def __init__(self, index: Index, counts: Counts, most: Optional[int] = None, *, cut_off_too: bool = False) -> None:
+    def __init__(
+        self, index: ShardIndex, counts: ReadCounts, most: Optional[int] = None, *, cut_off_too: bool = False
+    ) -> None:
         self.index = index
         self.most = most or max(4, min(_MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
         self._counts = counts

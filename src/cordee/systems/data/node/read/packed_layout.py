@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
-from cordee.systems.data.node.shards.index import NO_LABEL, Index
+from cordee.systems.data.node.shards.index import NO_LABEL, ShardIndex
 
 if TYPE_CHECKING:
     import numpy
@@ -18,7 +18,7 @@ _GAP_SHARE = 8
 _COPIED_BYTES = 64 << 20
 
 
-class Block(NamedTuple):
+class SampleBlock(NamedTuple):
     """Samples in the order asked for: `begins` and `ends` of all their fields, and the offset and length of each field.
 
     `together` says which samples are read in one request; None: all.
@@ -32,7 +32,7 @@ class Block(NamedTuple):
     together: "Optional[Array]"
 
 
-class Pieces(NamedTuple):
+class ShardPieces(NamedTuple):
     """Stretches of shards; `owners` says which sample of the block each belongs to."""
 
     owners: "Array"
@@ -41,10 +41,10 @@ class Pieces(NamedTuple):
     ends: "Array"
 
 
-class Layout:
+class PackedLayout:
     """The columns of some fields, as signed integers; in memory where they are small."""
 
-    def __init__(self, index: Index, fields: Sequence[str]) -> None:
+    def __init__(self, index: ShardIndex, fields: Sequence[str]) -> None:
         import numpy
 
         self.fields = tuple(fields)
@@ -61,7 +61,7 @@ class Layout:
         self._label = columns.get("label")
         self._every_label = self._label is not None and not bool((self._label == NO_LABEL).any())
 
-    def block(self, samples: "Array") -> Block:
+    def block(self, samples: "Array") -> SampleBlock:
         """Return where samples lie."""
         import numpy
 
@@ -71,7 +71,7 @@ class Layout:
         shards = self._shard[samples]
         if len(self.fields) == 1:
             begins = offsets[:, 0]
-            return Block(shards, begins, begins + numpy.maximum(lengths[:, 0], 0), offsets, lengths, None)
+            return SampleBlock(shards, begins, begins + numpy.maximum(lengths[:, 0], 0), offsets, lengths, None)
         missing = lengths < 0
         ends = (offsets + lengths).max(axis=1, where=~missing, initial=0)
         begins = offsets.min(axis=1, where=~missing, initial=numpy.iinfo(numpy.int64).max)
@@ -79,22 +79,22 @@ class Layout:
         spans = ends - begins
         wasted = spans - lengths.sum(axis=1, where=~missing)
         together = wasted <= numpy.maximum(_GAP_BYTES, spans // _GAP_SHARE)
-        return Block(shards, begins, ends, offsets, lengths, None if together.all() else together)
+        return SampleBlock(shards, begins, ends, offsets, lengths, None if together.all() else together)
 
-    def pieces(self, block: Block) -> Pieces:
+    def pieces(self, block: SampleBlock) -> ShardPieces:
         """Return the stretches to read: one for each sample whose fields lie together, else one for each field."""
         import numpy
 
         count = len(block.shards)
         if block.together is None:
-            return Pieces(numpy.arange(count), block.shards, block.begins, block.ends)
+            return ShardPieces(numpy.arange(count), block.shards, block.begins, block.ends)
         apart = ~block.together[:, None] & (block.lengths >= 0)
         rows, columns = numpy.nonzero(apart)
         offsets = block.offsets[rows, columns]
         whole = numpy.flatnonzero(block.together)
         owners = numpy.concatenate([whole, rows])
         order = numpy.argsort(owners, kind="stable")
-        return Pieces(
+        return ShardPieces(
             owners[order],
             block.shards[owners[order]],
             numpy.concatenate([block.begins[whole], offsets])[order],
@@ -125,8 +125,8 @@ class Layout:
         return {field: int(row[column]) for field, column in zip(self.fields, self._chosen)}
 
 
-def assembled(fields: Sequence[str], block: Block, place: int, parts: Sequence[bytes]) -> dict[str, Any]:
-    """Return the fields of one sample of a block from its pieces, in the order of `Layout.pieces`."""
+def assembled(fields: Sequence[str], block: SampleBlock, place: int, parts: Sequence[bytes]) -> dict[str, Any]:
+    """Return the fields of one sample of a block from its pieces, in the order of `PackedLayout.pieces`."""
     lengths = block.lengths[place].tolist()
     if block.together is not None and not block.together[place]:
         return dict(zip((field for field, length in zip(fields, lengths) if length >= 0), parts))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 from cordee.core.errors import DataError, UsageError
 from cordee.machine.opening import regular
-from cordee.systems.data.node.read._base import Sample, Source, Unread
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read._base import Sample, SampleSource, Unread
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.shards.containers import advice, as_they_are, held
 from cordee.systems.data.node.shards.entries import Listing
 from cordee.systems.data.node.shards.folder import LINK, UNREADABLE, list_folder
@@ -32,7 +32,7 @@ _FEW = 5
 _SUPPOSED_BYTES = 64 << 10
 
 
-class FolderSource(Source):
+class PlainFolder(SampleSource):
     """The files below a folder as the samples, classes and order that packing it gives: one rule names both.
 
     What is left out (links, what macOS and Windows put there) is counted in a warning.
@@ -67,7 +67,7 @@ class FolderSource(Source):
         self.root = os.path.abspath(os.fspath(path))
         self.name = os.path.basename(self.root)
         self.keys = keys
-        self.counts, self._counting = Counts(), threading.Lock()
+        self.counts, self._counting = ReadCounts(), threading.Lock()
         listing, notes = _listed(self.root, follow, tuple(include), tuple(exclude))
         found = grouped(listing)
         self._samples = found.samples
@@ -158,7 +158,7 @@ class FolderSource(Source):
 class _Unread(Unread):
     """Samples whose files are yet to be opened."""
 
-    def __init__(self, source: FolderSource, numbers: list[int], about_bytes: int) -> None:
+    def __init__(self, source: PlainFolder, numbers: list[int], about_bytes: int) -> None:
         self._source, self._numbers, self.bytes = source, numbers, about_bytes
 
     def read(self, begin: int, end: int) -> list[Sample]:

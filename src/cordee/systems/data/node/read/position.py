@@ -21,7 +21,7 @@ SHORT, DROP = "short", "drop"
 
 
 @dataclass(frozen=True)
-class Cut:
+class EpochCut:
     """The rest of an epoch as global batches of `batch` samples, of which every one of `ranks` ranks gets at least one.
 
     Where fewer samples than ranks would be left for the last batch, they join the one before; where there is none before,
@@ -71,7 +71,7 @@ class Cut:
     def end(self) -> int:
         """The position after the last batch."""
         if self.joins_next:
-            return Cut(self.begin + self.rest, self.size, self.batch, self.ranks).bounds(0)[1]
+            return EpochCut(self.begin + self.rest, self.size, self.batch, self.ranks).bounds(0)[1]
         return self.begin + self.rest
 
     def bounds(self, number: int) -> tuple[int, int]:
@@ -88,10 +88,10 @@ class Cut:
         return begin + rank * samples // self.ranks, begin + (rank + 1) * samples // self.ranks
 
 
-class Shares(Sequence[tuple[int, int]]):
+class RankShares(Sequence[tuple[int, int]]):
     """The positions of a rank's batches, or of every `step`-th of them from `first`; computed when they are asked for."""
 
-    def __init__(self, cut: Cut, rank: int, first: int = 0, step: int = 1) -> None:
+    def __init__(self, cut: EpochCut, rank: int, first: int = 0, step: int = 1) -> None:
         self._cut, self._rank, self._numbers = cut, rank, range(first, cut.batches, step)
 
     def __len__(self) -> int:
@@ -129,7 +129,7 @@ def check_cut(size: int, batch: int, ranks: int, last: str, name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Order:
+class SampleOrder:
     """Which sample stands at a position: every epoch a global shuffle of its own, or as they lie."""
 
     size: int

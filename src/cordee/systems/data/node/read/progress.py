@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Optional, Sequence
 
 from cordee.client.log import log
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read.counting import ReadCounts
 
 EVERY_S = 1.0
 # A thousand ranks that tell twenty totals a second for a day are more rows than all their metrics.
@@ -18,11 +18,11 @@ _BRISK_S, _LATER_EVERY_S = 600.0, 10.0
 _LONGEST_NAME = 100
 
 
-def summed(parts: Sequence[Counts]) -> Counts:
+def summed(parts: Sequence[ReadCounts]) -> ReadCounts:
     """Return the sum of several counts."""
-    total = Counts()
+    total = ReadCounts()
     for part in parts:
-        for field in fields(Counts):
+        for field in fields(ReadCounts):
             if field.name == "sizes":
                 total.sizes = [one + other for one, other in zip(total.sizes, part.sizes)]
             else:
@@ -79,7 +79,7 @@ class Teller:
         self.begin, self.position, self._samples_before = None, position, samples
         self.saved = self.saved_given = None
 
-    def tell(self, counts: Counts) -> None:
+    def tell(self, counts: ReadCounts) -> None:
         """Tell now."""
         if not self.active:
             return
@@ -91,7 +91,7 @@ class Teller:
         except Exception:  # a training does not fail because of what is told about it
             return
 
-    def _values(self, counts: Counts) -> dict[str, float]:
+    def _values(self, counts: ReadCounts) -> dict[str, float]:
         values: dict[str, Optional[float]] = {
             "wait_seconds": counts.wait_s,
             "busy_seconds": counts.busy_s,

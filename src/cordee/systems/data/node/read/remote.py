@@ -14,10 +14,10 @@ from typing import Any, Callable, Optional
 
 from cordee.core.errors import DataError, UsageError
 from cordee.core.units import parse_duration
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.packed_check import check_shard
 from cordee.systems.data.node.read.store_access import anonymous, http_allowed
-from cordee.systems.data.node.shards.index import INDEX_NAME, Index
+from cordee.systems.data.node.shards.index import INDEX_NAME, ShardIndex
 
 TIMEOUT_VARIABLE = "CORDEE_STORE_TIMEOUT"
 _TOTAL_S, _CONNECT_S, _STALL_S = 120.0, 10.0, 30.0
@@ -34,7 +34,7 @@ _ADVICE = {
 _used_by_process: Optional[int] = None
 
 
-class NotThere(DataError):
+class ObjectMissing(DataError):
     """An object store has no such object, or no such bucket."""
 
 
@@ -120,7 +120,7 @@ class Objects:
             time.sleep(pause)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         times = "" if tried == 1 else f", tried {tried} times in {passed_s:.1f} s"
-        kind = NotThere if final == _ADVICE[404] else DataError
+        kind = ObjectMissing if final == _ADVICE[404] else DataError
         raise kind(
             f"the object store did not serve a request: {said}{times}",
             given=f"{request} {self.address}/{name}",
@@ -131,7 +131,7 @@ class Objects:
 class RemoteFiles:
     """The shards of one index in an object store; each is compared with the index before its first use."""
 
-    def __init__(self, index: Index, counts: Counts) -> None:
+    def __init__(self, index: ShardIndex, counts: ReadCounts) -> None:
         self._index = index
         self._counts = counts
         self._objects = Objects(index.root)

@@ -11,7 +11,7 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True)
-class State:
+class ReadState:
     """Where a training is, in which order, of which data set."""
 
     schema: int
@@ -27,14 +27,14 @@ class State:
         return asdict(self)
 
 
-def checked(state: Mapping[str, Any], name: str, identity: str, size: int) -> State:
+def checked(state: Mapping[str, Any], name: str, identity: str, size: int) -> ReadState:
     """Return a state that was kept, if it is one of the data set `name`, which has that identity and size.
 
     Raises:
         DataError: it is the position in another data set, of a newer Cordée, or none at all.
     """
     try:
-        found = State(
+        found = ReadState(
             schema=int(state["schema"]),
             epoch=int(state["epoch"]),
             position=int(state["position"]),

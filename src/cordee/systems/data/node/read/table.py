@@ -8,7 +8,7 @@ from typing import Any, Iterator, Union, overload
 Column = Any  # a list, or an array with a first axis for the samples
 
 
-class Table(SequenceClass):
+class SampleTable(SequenceClass):
     """A sequence of samples; each is made into a dict where it is asked for.
 
     Args:
@@ -24,10 +24,10 @@ class Table(SequenceClass):
     @overload
     def __getitem__(self, place: int) -> dict[str, Any]: ...
     @overload
-    def __getitem__(self, place: slice) -> "Table": ...
+    def __getitem__(self, place: slice) -> "SampleTable": ...
     def __getitem__(self, place: Union[int, slice]) -> Any:
         if isinstance(place, slice):
-            return Table({field: column[place] for field, column in self.columns.items()})
+            return SampleTable({field: column[place] for field, column in self.columns.items()})
         return {
             field: column[place] if type(column) is list else column[place].item()
             for field, column in self.columns.items()

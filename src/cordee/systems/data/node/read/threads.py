@@ -14,8 +14,8 @@ from queue import SimpleQueue
 from typing import Any, Callable, Iterator, Optional, Union
 
 from cordee.core.errors import UsageError
-from cordee.systems.data.node.read._base import Source
-from cordee.systems.data.node.read.batches import Block, Growth, RawBatch, Work
+from cordee.systems.data.node.read._base import SampleSource
+from cordee.systems.data.node.read.batches import BatchBlock, BatchGrowth, RawBatch, Work
 from cordee.systems.data.node.read.collate import array_bytes
 from cordee.systems.data.node.read.deferred_close import ENDING, close_elsewhere
 
@@ -26,7 +26,7 @@ _UNKNOWN_BLOCKS = 4
 _SHORT_S = 0.01
 
 
-class Ahead:
+class BatchPrefetcher:
     """An iterator of batches that works ahead in threads until about `limit_bytes` are waiting.
 
     Nothing is locked per sample: a block of batches is handed over at once. What a thread raises is raised in the loop at
@@ -43,16 +43,16 @@ class Ahead:
 
     def __init__(
         self,
-        blocks: Iterator[Block],
-        source: Source,
+        blocks: Iterator[BatchBlock],
+        source: SampleSource,
         work: Work,
         threads: int,
         limit_bytes: int,
-        growth: Optional[Growth] = None,
+        growth: Optional[BatchGrowth] = None,
         *,
         unread: bool = False,
     ) -> None:
-        self._queue = queue = _Queue(limit_bytes, growth or Growth())
+        self._queue = queue = _Queue(limit_bytes, growth or BatchGrowth())
         self._process = os.getpid()
         self._here: deque[Any] = deque()
         self._tasks = _Tasks()
@@ -68,7 +68,7 @@ class Ahead:
         for thread in self._threads:
             thread.start()
 
-    def __iter__(self) -> "Ahead":
+    def __iter__(self) -> "BatchPrefetcher":
         return self
 
     def __next__(self) -> Any:
@@ -123,7 +123,7 @@ class _Pending:
     """A batch whose parts are read, unless they are, and decoded by several threads; the last one puts it together."""
 
     def __init__(
-        self, queue: "_Queue", source: Source, work: Work, threads: int, batch: RawBatch, raw_bytes: int
+        self, queue: "_Queue", source: SampleSource, work: Work, threads: int, batch: RawBatch, raw_bytes: int
     ) -> None:
         self._queue, self._source, self._work, self._batch, self._raw_bytes = queue, source, work, batch, raw_bytes
         self._most_parts = threads
@@ -178,13 +178,13 @@ def _thread(what: str, run: Callable[..., None], *arguments: Any) -> threading.T
     return threading.Thread(target=run, args=arguments, name=f"cordee-{what}", daemon=True)
 
 
-def _made(source: Source, work: Work, block: Block) -> list[Batch]:
+def _made(source: SampleSource, work: Work, block: BatchBlock) -> list[Batch]:
     """Return a block's batches, put together by this thread."""
     return [_Ready(work.whole(source, batch)) for batch in block.batches]
 
 
 def _begun(
-    pending: Callable[[RawBatch, int], _Pending], tasks: "Union[_Tasks, deque[Task]]", block: Block
+    pending: Callable[[RawBatch, int], _Pending], tasks: "Union[_Tasks, deque[Task]]", block: BatchBlock
 ) -> list[Batch]:
     """Return a block's batches, and append the tasks that make them."""
     found: list[Batch] = []
@@ -200,7 +200,9 @@ def _begun(
 class _Supply:
     """The tasks of batches in their order; whichever thread finds none left draws the next block."""
 
-    def __init__(self, queue: "_Queue", blocks: Iterator[Block], pending: Callable[[RawBatch, int], _Pending]) -> None:
+    def __init__(
+        self, queue: "_Queue", blocks: Iterator[BatchBlock], pending: Callable[[RawBatch, int], _Pending]
+    ) -> None:
         self._queue, self._blocks, self._pending = queue, blocks, pending
         self._tasks: deque[Task] = deque()
         self._drawing = threading.Lock()
@@ -227,7 +229,7 @@ class _Supply:
         self._ended = True
 
 
-def _read_ahead(queue: "_Queue", blocks: Iterator[Block], hand_over: Callable[[Block], list[Batch]]) -> None:
+def _read_ahead(queue: "_Queue", blocks: Iterator[BatchBlock], hand_over: Callable[[BatchBlock], list[Batch]]) -> None:
     """Run by the reading thread until the blocks end, the loop does, or something fails."""
     try:
         for block in blocks:
@@ -249,7 +251,7 @@ class _Queue:
     one, few bytes are under way and they stay in the processor's caches.
     """
 
-    def __init__(self, limit_bytes: int, growth: Growth) -> None:
+    def __init__(self, limit_bytes: int, growth: BatchGrowth) -> None:
         self.growth = growth
         self._most, self._limit = limit_bytes, min(limit_bytes, _FIRST_LIMIT_BYTES)
         self._blocks: deque[tuple[Optional[list[Batch]], int]] = deque()

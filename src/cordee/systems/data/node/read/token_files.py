@@ -12,11 +12,11 @@ from cordee.core.errors import CorruptDataError, DataError
 from cordee.machine.opening import regular
 from cordee.systems.data.node.read.ahead_fetch import OBJECTS
 from cordee.systems.data.node.read.ahead_threads import Threads
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.deferred_close import ENDING, close_elsewhere
 from cordee.systems.data.node.read.packed_files import read_whole
 from cordee.systems.data.node.read.token_index import TokenIndex
-from cordee.systems.data.node.read.token_windows import Answer, Shape
+from cordee.systems.data.node.read.token_windows import Answer, WindowShape
 
 if TYPE_CHECKING:
     import numpy
@@ -34,9 +34,9 @@ class TokenFile:
 
     _ending = ENDING
     # Of a gap of a few pages, most would be read for the windows beside it anyway.
-    shape = Shape(near_bytes=8 << 10, waste_bytes=8 << 20, request_bytes=4 << 20, early=False)
+    shape = WindowShape(near_bytes=8 << 10, waste_bytes=8 << 20, request_bytes=4 << 20, early=False)
 
-    def __init__(self, index: TokenIndex, counts: Counts) -> None:
+    def __init__(self, index: TokenIndex, counts: ReadCounts) -> None:
         self._index, self._counts = index, counts
         try:
             self._file = regular(index.bin_path)
@@ -118,9 +118,9 @@ class TokenObject:
     """A `.bin` in an object store: ranges are read by threads, before they are waited for."""
 
     _ending = ENDING
-    shape = Shape(near_bytes=1 << 20, waste_bytes=8 << 20, request_bytes=8 << 20, early=True)
+    shape = WindowShape(near_bytes=1 << 20, waste_bytes=8 << 20, request_bytes=8 << 20, early=True)
 
-    def __init__(self, index: TokenIndex, counts: Counts) -> None:
+    def __init__(self, index: TokenIndex, counts: ReadCounts) -> None:
         from cordee.systems.data.node.read.remote import Objects
 
         folder, _, name = index.bin_path.rpartition("/")
@@ -161,7 +161,7 @@ class Fetched:
         self._future.cancel()
 
 
-def open_tokens(index: TokenIndex, counts: Counts) -> Union[TokenFile, TokenObject]:
+def open_tokens(index: TokenIndex, counts: ReadCounts) -> Union[TokenFile, TokenObject]:
     """Return the tokens of an index, opened.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Optional
 
 from cordee.machine.opening import regular
-from cordee.systems.data.node.read.remote import NotThere, Objects, local_copy
+from cordee.systems.data.node.read.remote import ObjectMissing, Objects, local_copy
 from cordee.systems.data.node.read.token_index import (
     Path,
     TokenIndex,
@@ -40,7 +40,7 @@ def find_remote_set(address: str) -> Optional[str]:
     if not folder.endswith("/"):  # else it is the bucket
         try:
             Objects(folder).size(name + ".idx")
-        except NotThere:
+        except ObjectMissing:
             pass
         else:
             return given

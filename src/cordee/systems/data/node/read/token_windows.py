@@ -18,7 +18,7 @@ Window = tuple[Answer, int]
 _MOST_WINDOWS, _MOST_BYTES = 4096, 8 << 20
 
 
-class Shape(NamedTuple):
+class WindowShape(NamedTuple):
     """What requests look like.
 
     Attributes:
@@ -35,13 +35,13 @@ class Shape(NamedTuple):
     early: bool
 
 
-class Windows:
+class TokenWindows:
     """Plans requests for what is read next. What was read is held until its last window is taken: about 8 MiB of windows.
 
     Windows must be taken in the order in which they were told; where others are taken, everything expected is forgotten.
     """
 
-    def __init__(self, ask: Ask, shape: Shape) -> None:
+    def __init__(self, ask: Ask, shape: WindowShape) -> None:
         self._ask, self._shape = ask, shape
         self.forget()
 

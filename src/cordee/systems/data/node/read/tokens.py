@@ -6,12 +6,12 @@ import os
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.read._base import Sample, Source
-from cordee.systems.data.node.read.counting import Counts
+from cordee.systems.data.node.read._base import Sample, SampleSource
+from cordee.systems.data.node.read.counting import ReadCounts
 from cordee.systems.data.node.read.token_files import TokenFile, TokenObject, open_tokens
 from cordee.systems.data.node.read.token_index import Path, raw_token_index
 from cordee.systems.data.node.read.token_store import open_token_index
-from cordee.systems.data.node.read.token_windows import Windows
+from cordee.systems.data.node.read.token_windows import TokenWindows
 
 if TYPE_CHECKING:
     import numpy
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _AHEAD_SAMPLES = 4096
 
 
-class TokenSource(Source):
+class TokenSource(SampleSource):
     """The tokens of a Megatron-LM `.bin`, read by position: no memory map, which parallel file systems serve page by page.
 
     Sample i holds the tokens from i * length to i * length + length, both included: inputs and targets of a language
@@ -60,12 +60,12 @@ class TokenSource(Source):
         self.index = raw_token_index(path, dtype) if dtype else open_token_index(path)
         self.length = length
         self.name = name or os.path.basename(self.index.path)
-        self.counts = Counts()
+        self.counts = ReadCounts()
         self._bounds = self.index.document_bounds() if documents else None
         self.size = self.index.documents if documents else max(0, self.index.tokens - 1) // length
         self.identity = f"tokens-{self.index.crc32:08x}-{self.index.tokens}-{length or 'documents'}"
         self._tokens: Union[TokenFile, TokenObject, None] = None
-        self._windows: Optional[Windows] = None
+        self._windows: Optional[TokenWindows] = None
         self._process = 0
         if not self.size:
             raise DataError(
@@ -118,11 +118,11 @@ class TokenSource(Source):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_tokens": None, "_windows": None}
 
-    def _opened(self) -> tuple[Union[TokenFile, TokenObject], Windows]:
+    def _opened(self) -> tuple[Union[TokenFile, TokenObject], TokenWindows]:
         """Return the file and what is expected of it; a forked copy begins anew, without the parent's threads."""
         if self._tokens is None or self._windows is None or self._process != os.getpid():
             self._tokens, self._process = open_tokens(self.index, self.counts), os.getpid()
-            self._windows = Windows(self._tokens.ask, self._tokens.shape)
+            self._windows = TokenWindows(self._tokens.ask, self._tokens.shape)
         return self._tokens, self._windows
 
     def _span(self, samples: Any) -> tuple[Any, Any]:

@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Any, Callable, Iterator, Optional, Protocol, Union
 
 from cordee.core.errors import CordeeError, CorruptDataError, DataError, UsageError
-from cordee.systems.data.node.read._base import Source
+from cordee.systems.data.node.read._base import SampleSource
 from cordee.systems.data.node.read.batches import Change, Ordering, RawBatch, Work, blocks, in_line
 from cordee.systems.data.node.read.collate import to_torch
-from cordee.systems.data.node.read.counting import Counts
-from cordee.systems.data.node.read.position import Cut, Shares
+from cordee.systems.data.node.read.counting import ReadCounts
+from cordee.systems.data.node.read.position import EpochCut, RankShares
 from cordee.systems.data.node.read.progress import summed
 
 _OURS = (
@@ -40,16 +40,18 @@ _PRELOADED = [
 class Looped(Protocol):
     """What is used here of the data set that is looped over; see `cordee.systems.data.node.read.loop.Dataset`."""
 
-    source: Source
+    source: SampleSource
     name: str
 
     def __len__(self) -> int: ...
 
     def loop(self, change: Optional[Change] = None) -> Iterator[Any]: ...
 
-    def given(self, make: Callable[[Cut, int], Iterator[Any]], elsewhere: Optional[Counts] = None) -> Iterator[Any]: ...
+    def given(
+        self, make: Callable[[EpochCut, int], Iterator[Any]], elsewhere: Optional[ReadCounts] = None
+    ) -> Iterator[Any]: ...
 
-    def cut(self, begin: Optional[int] = None) -> Cut: ...
+    def cut(self, begin: Optional[int] = None) -> EpochCut: ...
 
     def rank(self) -> int: ...
 
@@ -62,20 +64,20 @@ class Looped(Protocol):
 class Rest:
     """What a worker process needs to make every `workers`-th of a rank's batches."""
 
-    source: Source
+    source: SampleSource
     order: Ordering
     work: Work
-    cut: Cut
+    cut: EpochCut
     rank: int
 
     def batches(self, worker: int, workers: int) -> Iterator[Any]:
         """Return the batches worker, worker + workers, ... of the rest, made in line."""
         return in_line(
-            blocks(self.source, self.order, Shares(self.cut, self.rank, worker, workers)), self.source, self.work
+            blocks(self.source, self.order, RankShares(self.cut, self.rank, worker, workers)), self.source, self.work
         )
 
 
-class Loader:
+class TorchLoader:
     """Batches as torch tensors, made by threads or worker processes; made by `Dataset.loader`.
 
     Worker w of W makes the rank's batches w, w + W, ...: the order is the same for any number of workers.
@@ -116,9 +118,9 @@ class Loader:
         return self._in_workers()
 
     def _in_workers(self) -> Iterator[Any]:
-        counts = Counts()
+        counts = ReadCounts()
 
-        def made(cut: Cut, rank: int) -> Iterator[Any]:
+        def made(cut: EpochCut, rank: int) -> Iterator[Any]:
             ds = self._ds
             rest = Rest(ds.source, ds.order(), ds.work_with(to_torch), cut, rank)
             return _from_workers(rest, counts, self._workers, self._pin_memory, self._settings)
@@ -134,7 +136,7 @@ def _way_to_start() -> Optional[str]:
 
 
 def _from_workers(
-    rest: Rest, counts: Counts, workers: int, pin_memory: bool, settings: dict[str, Any]
+    rest: Rest, counts: ReadCounts, workers: int, pin_memory: bool, settings: dict[str, Any]
 ) -> Iterator[Any]:
     from torch.utils.data import DataLoader
 
@@ -146,7 +148,7 @@ def _from_workers(
         collate_fn=_as_it_is,
         **settings,
     )
-    latest: dict[int, Counts] = {}
+    latest: dict[int, ReadCounts] = {}
     items = iter(loader)
     is_ending = sys.is_finalizing
     try:
@@ -231,7 +233,7 @@ def _made_worker_set(rest: Rest) -> Any:
     return _worker_set()(rest)
 
 
-def _difference(now: Counts, before: Counts) -> Counts:
+def _difference(now: ReadCounts, before: ReadCounts) -> ReadCounts:
     """Return what was read since; a forked worker begins with its parent's counts."""
     found = summed([now])
     for name, value in before.__dict__.items():
@@ -297,7 +299,7 @@ def map_set(ds: Looped) -> Any:
     return _made_samples(ds.source, ds.work_with(None))
 
 
-def _made_samples(source: Source, work: Work) -> Any:
+def _made_samples(source: SampleSource, work: Work) -> Any:
     return _map_class()(source, work)
 
 
@@ -308,7 +310,7 @@ def _map_class() -> Any:
     class Samples(TorchDataset):  # type: ignore[misc]
         """Samples by number, decoded and transformed; those skipped as corrupt are missing from a batch."""
 
-        def __init__(self, source: Source, work: Work) -> None:
+        def __init__(self, source: SampleSource, work: Work) -> None:
             self._source, self._work = source, work
 
         def __reduce__(self) -> Any:
@@ -329,7 +331,7 @@ def _map_class() -> Any:
     return Samples
 
 
-def samples_by_number(source: Source, work: Work, numbers: list[int]) -> list[Any]:
+def samples_by_number(source: SampleSource, work: Work, numbers: list[int]) -> list[Any]:
     """Return samples decoded and transformed, without those that are skipped as corrupt; negative numbers count from the end.
 
     Raises:

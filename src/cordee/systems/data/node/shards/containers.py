@@ -7,7 +7,7 @@ import re
 import zlib
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 
-from cordee.systems.data.node.shards.entries import Entry
+from cordee.systems.data.node.shards.entries import PackedEntry
 
 PARQUET, ARROW, TFRECORD = "Parquet", "Arrow", "TFRecord"
 TAR, COMPRESSED_TAR, ZIP, GZIP_TFRECORD = "tar", "compressed tar", "zip", "gzip TFRecord"
@@ -40,7 +40,7 @@ _ABOUT = re.compile(
 _FEW = 3
 
 
-class Held(NamedTuple):
+class ContainerFiles(NamedTuple):
     """What entries are: files that hold many samples, by their kind; what only tells about these; and all others.
 
     `few`: they are less than half of the files, and of the bytes where these are known: single ones among other samples.
@@ -64,7 +64,7 @@ class Held(NamedTuple):
         return "; ".join(parts)
 
 
-def held(entries: Iterable[Entry], root: Optional[bytes]) -> Optional[Held]:
+def held(entries: Iterable[PackedEntry], root: Optional[bytes]) -> Optional[ContainerFiles]:
     """Return what the entries of a folder are; None where none of them holds many samples.
 
     Args:
@@ -86,7 +86,7 @@ def held(entries: Iterable[Entry], root: Optional[bytes]) -> Optional[Held]:
     about = {name for name in others if _is_about(name)}
     data = sorted(name for name in others if name not in about)
     few = sum(map(len, kinds.values())) < len(data) and 2 * held_bytes <= all_bytes
-    return Held({kind: sorted(names) for kind, names in sorted(kinds.items())}, sorted(about), data, few)
+    return ContainerFiles({kind: sorted(names) for kind, names in sorted(kinds.items())}, sorted(about), data, few)
 
 
 def kind_of(name: bytes, root: Optional[bytes]) -> Optional[str]:
@@ -162,7 +162,7 @@ _NEXT = {
 }
 
 
-def advice(found: Held, folder: str) -> str:
+def advice(found: ContainerFiles, folder: str) -> str:
     """Return what to do with the kind of which there are most files."""
     kind = max(found.kinds, key=lambda one: len(found.kinds[one]))
     text = _NEXT[kind].replace("FOLDER", folder)
@@ -172,7 +172,7 @@ def advice(found: Held, folder: str) -> str:
     return text
 
 
-def as_they_are(found: Held, include: Sequence[str]) -> str:
+def as_they_are(found: ContainerFiles, include: Sequence[str]) -> str:
     """Return what is said where each of these files is taken as one sample: few among others, or named; empty: they are not."""
     if not (found.few or (include and not set(found.kinds) & set(ROWS))):
         return ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 
-class Entry(NamedTuple):
+class PackedEntry(NamedTuple):
     """One file, archive member, object or table cell that is packed.
 
     Attributes:
@@ -39,7 +39,7 @@ class Listing:
         fingerprint: changes when anything listed does; empty: made from names, lengths and stamps.
     """
 
-    entries: List[Entry] = field(default_factory=list)
+    entries: List[PackedEntry] = field(default_factory=list)
     samples: Optional[List[Sample]] = None
     classes: Sequence[str] = ()
     empty_folders: List[bytes] = field(default_factory=list)
@@ -58,5 +58,5 @@ class Sample(NamedTuple):
     key: bytes
     label: Optional[int]
     fields: Tuple[str, ...]
-    entries: Tuple[Entry, ...]
+    entries: Tuple[PackedEntry, ...]
     renamed: bool

@@ -6,7 +6,7 @@ import os
 import stat
 from typing import FrozenSet, List, Optional, Tuple
 
-from cordee.systems.data.node.shards.entries import Entry, Listing
+from cordee.systems.data.node.shards.entries import Listing, PackedEntry
 
 UNREADABLE = "unreadable"
 LINK = "link, not followed"
@@ -57,7 +57,7 @@ def _scan(folder: bytes, below: bytes, found: Listing, follow: bool, sizes: bool
     prefix = below + b"/" if below else b""
     inner: List[bytes] = []
     entries, anything = found.entries, False
-    make, blocks = Entry._make, 0
+    make, blocks = PackedEntry._make, 0
     with os.scandir(folder) as scanned:
         for item in scanned:
             anything = True

@@ -7,7 +7,7 @@ from typing import Dict, Iterable, List, NamedTuple, Sequence
 
 from cordee.systems.data.node.shards import naming
 from cordee.systems.data.node.shards.classes import folder_classes
-from cordee.systems.data.node.shards.entries import Entry, Listing, Sample
+from cordee.systems.data.node.shards.entries import Listing, PackedEntry, Sample
 
 NOT_ASKED_FOR = "not asked for (--include, --exclude)"
 LITTER = "made by macOS or Windows, no data"
@@ -103,7 +103,7 @@ def choose(listing: Listing, include: Sequence[str], exclude: Sequence[str]) -> 
     listing.empty_folders.clear()
 
 
-def chosen(entry: Entry, include: Sequence[str], exclude: Sequence[str]) -> bool:
+def chosen(entry: PackedEntry, include: Sequence[str], exclude: Sequence[str]) -> bool:
     """Return whether an entry is asked for."""
     name = entry.name.decode("utf-8", "surrogateescape")
     return (not include or any(matches(name, one) for one in include)) and not any(

@@ -72,7 +72,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Index:
+class ShardIndex:
     """An open index: what its header says, and its columns as read-only NumPy arrays mapped from the file.
 
     `root` is where the shards lie: an absolute folder or an `s3://` address. `id` names the content: two packings of the
@@ -101,7 +101,7 @@ class Index:
         return f"{self.root.rstrip('/')}/{self.shards[shard].name}"
 
 
-def open_index(path: Path, root: Optional[str] = None, *, compared: bool = True) -> Index:
+def open_index(path: Path, root: Optional[str] = None, *, compared: bool = True) -> ShardIndex:
     """Map an index, and compare it with its own check sums: about a second for each GB, which is read once, in its order.
 
     Args:
@@ -137,7 +137,7 @@ def open_index(path: Path, root: Optional[str] = None, *, compared: bool = True)
         columns[column["name"]] = mapped[start : start + size].view(column["dtype"]).reshape(column["shape"])
     folder = os.path.dirname(os.path.abspath(file_path))
     place = root or header["root"]
-    return Index(
+    return ShardIndex(
         path=file_path,
         root=place if "://" in place else os.path.normpath(os.path.join(folder, place)),
         name=header["name"],

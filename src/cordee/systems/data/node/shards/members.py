@@ -22,7 +22,7 @@ _REGULAR, _FOLDER = b"0", b"5"
 
 
 @dataclass(frozen=True)
-class Member:
+class TarMember:
     """One member of a tar file, as its headers say.
 
     Attributes:
@@ -184,7 +184,7 @@ class Damaged(Exception):
         self.reason = reason
 
 
-def members(read: Read, size: int) -> Iterator[Member]:
+def members(read: Read, size: int) -> Iterator[TarMember]:
     """Yield the members of a tar file of `size` bytes, reading headers only.
 
     Raises:
@@ -201,7 +201,7 @@ def members(read: Read, size: int) -> Iterator[Member]:
         start = found.end
 
 
-def member_at(read: Read, start: int, size: int, shared: Optional[Dict[bytes, bytes]] = None) -> Optional[Member]:
+def member_at(read: Read, start: int, size: int, shared: Optional[Dict[bytes, bytes]] = None) -> Optional[TarMember]:
     """Return the member whose first header is at `start`; None at the end of the archive.
 
     Args:
@@ -246,7 +246,7 @@ def _behind_map(read: Read, block: bytes, kind: bytes, start: int) -> int:
 
 def _member(
     block: bytes, begin: int, start: int, length: int, kind: bytes, pax: Dict[bytes, bytes], size: int
-) -> Member:
+) -> TarMember:
     is_sparse = kind == b"S" or any(key.startswith(b"GNU.sparse.") for key in pax)
     name = pax.get(b"GNU.sparse.name", pax.get(b"path"))
     if name is None:
@@ -264,7 +264,7 @@ def _member(
         raise Damaged(start, f"the file is cut off: {start + BLOCK + length - size} bytes are missing")
     what = "sparse" if is_sparse else "folder" if is_folder else "file" if is_file else "other"
     is_label = block[265 : 265 + len(_LABEL_OWNER)] == _LABEL_OWNER
-    return Member(name, pax.get(ORIGINAL_NAME), begin, start + BLOCK, length, what, is_label)
+    return TarMember(name, pax.get(ORIGINAL_NAME), begin, start + BLOCK, length, what, is_label)
 
 
 def _checked(block: bytes, start: int) -> Tuple[int, bytes]:

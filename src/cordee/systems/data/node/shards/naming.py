@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, Iterable, Iterator, List, Mapping, Set, Tuple
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.shards.entries import Entry, Sample
+from cordee.systems.data.node.shards.entries import PackedEntry, Sample
 
 # Distinct fields beyond which the first dot of a name is not taken for the end of its key.
 _MANY_FIELDS = 32
@@ -14,17 +14,17 @@ _FEW = 20
 
 
 # `(folder, [(name in it, entry)])`; folders are empty or end with a slash.
-Folders = List[Tuple[bytes, List[Tuple[bytes, Entry]]]]
-_Group = Tuple[bytes, Tuple[str, ...], Tuple[Entry, ...], bool]
+Folders = List[Tuple[bytes, List[Tuple[bytes, PackedEntry]]]]
+_Group = Tuple[bytes, Tuple[str, ...], Tuple[PackedEntry, ...], bool]
 
 
-def by_folder(entries: Iterable[Entry]) -> Folders:
+def by_folder(entries: Iterable[PackedEntry]) -> Folders:
     """Return `(folder, [(name in it, entry)])`, all sorted; folders are `` or end with a slash.
 
     Raises:
         DataError: a name occurs twice.
     """
-    found: Dict[bytes, List[Tuple[bytes, Entry]]] = {}
+    found: Dict[bytes, List[Tuple[bytes, PackedEntry]]] = {}
     for entry in entries:
         name = entry.name
         cut = name.rfind(b"/") + 1
@@ -75,9 +75,9 @@ def samples(folders: Folders, at_first_dot: bool, class_of_folder: Mapping[bytes
             yield Sample(key, label, fields, entries, renamed)
 
 
-def _folder_groups(folder: bytes, files: List[Tuple[bytes, Entry]], at_first_dot: bool) -> Iterator[_Group]:
-    plain: Dict[bytes, Tuple[Tuple[str, ...], Tuple[Entry, ...]]] = {}
-    odd: List[Tuple[bytes, Entry]] = []
+def _folder_groups(folder: bytes, files: List[Tuple[bytes, PackedEntry]], at_first_dot: bool) -> Iterator[_Group]:
+    plain: Dict[bytes, Tuple[Tuple[str, ...], Tuple[PackedEntry, ...]]] = {}
+    odd: List[Tuple[bytes, PackedEntry]] = []
     broken = b"\n" in folder
     for base, entry in files:
         dot = base.find(b".") if at_first_dot else base.rfind(b".")
@@ -100,9 +100,11 @@ def _folder_groups(folder: bytes, files: List[Tuple[bytes, Entry]], at_first_dot
     return iter(made)
 
 
-def _renamed(folder: bytes, odd: List[Tuple[bytes, Entry]], at_first_dot: bool, taken: Set[bytes]) -> List[_Group]:
+def _renamed(
+    folder: bytes, odd: List[Tuple[bytes, PackedEntry]], at_first_dot: bool, taken: Set[bytes]
+) -> List[_Group]:
     """Return samples for files that cannot keep their names; those with the same stem stay together."""
-    stems: Dict[bytes, Dict[str, Entry]] = {}
+    stems: Dict[bytes, Dict[str, PackedEntry]] = {}
     for base, entry in odd:
         stem, field = _stem_and_field(base, at_first_dot)
         free, number = stem, 1

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cordee.systems.data.node.shards.entries import Entry, Sample
+from cordee.systems.data.node.shards.entries import PackedEntry, Sample
 from cordee.systems.data.node.shards.index import NO_LABEL
-from cordee.systems.data.pack._base import Options, Packed, Tell
+from cordee.systems.data.pack._base import PackOptions, PackResult, Tell
 
 if TYPE_CHECKING:
     import numpy
 
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 # Called with (samples, bytes) that were written since the last call.
 Tick = Callable[[int, int], None]
@@ -50,7 +50,7 @@ class Placed:
         self._crc32 = numpy.zeros(shape, "<u4")
         self.beside: dict[str, bytes] = {}
 
-    def put(self, row: int, sample: Sample, entry: Entry, offset: int, crc32: int) -> None:
+    def put(self, row: int, sample: Sample, entry: PackedEntry, offset: int, crc32: int) -> None:
         """Note where an entry's bytes begin, and their check sum."""
         at = row, self._fields[sample.fields[sample.entries.index(entry)]]
         self._offset[at], self._length[at], self._crc32[at] = offset, entry.length, crc32
@@ -71,7 +71,7 @@ class Placed:
         }
 
 
-class Format(ABC):
+class PackFormat(ABC):
     """One way to lay out samples in files. `write` is called by several processes or threads at once.
 
     Attributes:
@@ -87,14 +87,14 @@ class Format(ABC):
         """Return a shard's name below the data set's folder."""
 
     @abstractmethod
-    def write(self, path: str, plan: Plan, samples: list[Sample], which: Which, tick: Tick) -> Placed:
+    def write(self, path: str, plan: PackPlan, samples: list[Sample], which: Which, tick: Tick) -> Placed:
         """Write one shard to the new file `path`; two calls with the same samples write the same bytes.
 
         Raises:
             Unreadable: an entry cannot be read. DataError: a sample does not fit into the format.
         """
 
-    def cut(self, plan: Plan, shard_bytes: int) -> list[tuple[int, int]]:
+    def cut(self, plan: PackPlan, shard_bytes: int) -> list[tuple[int, int]]:
         """Return (first, last + 1) of each shard's samples."""
         cuts, begin, size = [], 0, 0
         for number, sample in enumerate(plan.samples()):
@@ -105,10 +105,10 @@ class Format(ABC):
             size += length
         return [*cuts, (begin, len(plan))]
 
-    def finish(self, plan: Plan, cuts: Sequence[tuple[int, int]]) -> dict[str, bytes]:
+    def finish(self, plan: PackPlan, cuts: Sequence[tuple[int, int]]) -> dict[str, bytes]:
         """Return the small files that describe all shards, by their names below the data set's folder."""
         return {}
 
-    def relayout(self, plan: Plan) -> Callable[[Plan, str, Options, Tell], Packed] | None:
+    def relayout(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
         """Return what packs the plan's origin as a whole, arrays as arrays; None: it is packed sample by sample."""
         return None

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, TypeVar
 from isal.isal_zlib import crc32
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.shards.entries import Entry, Sample
+from cordee.systems.data.node.shards.entries import PackedEntry, Sample
 from cordee.systems.data.pack._base import CHUNK_BYTES, Unreadable
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 _T = TypeVar("_T")
 # A file that became a pipe since it was listed must not hang.
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-def pieces(plan: Plan, entry: Entry) -> Iterator[bytes]:
+def pieces(plan: PackPlan, entry: PackedEntry) -> Iterator[bytes]:
     """Yield the bytes of an entry: as many as were listed, of the file that was listed.
 
     Raises:
@@ -39,7 +39,7 @@ def pieces(plan: Plan, entry: Entry) -> Iterator[bytes]:
         raise Unreadable(entry, f"holds {got} bytes where {entry.length} were listed")
 
 
-def _file_pieces(path: bytes, entry: Entry) -> Iterator[bytes]:
+def _file_pieces(path: bytes, entry: PackedEntry) -> Iterator[bytes]:
     descriptor = os.open(path, _OPEN)
     try:
         _refuse_changed(os.fstat(descriptor), entry)
@@ -52,7 +52,7 @@ def _file_pieces(path: bytes, entry: Entry) -> Iterator[bytes]:
         os.close(descriptor)
 
 
-def _refuse_changed(status: os.stat_result, entry: Entry) -> None:
+def _refuse_changed(status: os.stat_result, entry: PackedEntry) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable(entry, "is no regular file any more")
     if entry.stamp_ns >= 0 and (status.st_mtime_ns, status.st_size) != (entry.stamp_ns, entry.length):
@@ -72,7 +72,7 @@ def write_at(descriptor: int, offset: int, content: Iterable[bytes]) -> int:
 
 
 def without_unreadable(
-    plan: Plan, samples: list[Sample], skip_unreadable: bool, write: Callable[[list[Sample]], _T]
+    plan: PackPlan, samples: list[Sample], skip_unreadable: bool, write: Callable[[list[Sample]], _T]
 ) -> tuple[_T, list[str]]:
     """Return what `write` makes of the samples, and what had to be left out, by name and reason.
 
@@ -93,7 +93,7 @@ def without_unreadable(
             samples = [sample for sample in samples if not any(entry.name in faults for entry in sample.entries)]
 
 
-def _unreadable_now(plan: Plan, samples: list[Sample]) -> dict[bytes, Unreadable]:
+def _unreadable_now(plan: PackPlan, samples: list[Sample]) -> dict[bytes, Unreadable]:
     """Return the entries that cannot be opened at all, so that they cost one new beginning and not one each."""
     found = {}
     for sample in samples:
@@ -120,5 +120,5 @@ def _reason(error: Exception) -> str:
     return f"cannot be read: {words}"
 
 
-def _shown(entry: Entry) -> str:
+def _shown(entry: PackedEntry) -> str:
     return entry.name.decode("utf-8", "backslashreplace")

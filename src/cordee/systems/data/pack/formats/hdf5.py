@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from cordee.systems.data.node.shards.entries import Sample
 from cordee.systems.data.node.shards.index import NO_LABEL
-from cordee.systems.data.pack._base import Options, Packed, Tell
+from cordee.systems.data.pack._base import PackOptions, PackResult, Tell
 from cordee.systems.data.pack.array_files import import_h5py
-from cordee.systems.data.pack.formats._base import Format, Placed, Tick, Which
+from cordee.systems.data.pack.formats._base import PackFormat, Placed, Tick, Which
 from cordee.systems.data.pack.formats.content import pieces, write_at
 from cordee.systems.data.pack.formats.target import FormatTarget
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 
-class HDF5(Format):
+class HDF5(PackFormat):
     """Files of some hundred megabytes; each can be read by itself."""
 
     name = "hdf5"
@@ -36,7 +36,7 @@ class HDF5(Format):
     def shard(self, data_set: str, number: int) -> str:
         return f"{data_set}-{number:06}.h5"
 
-    def write(self, path: str, plan: Plan, samples: list[Sample], which: Which, tick: Tick) -> Placed:
+    def write(self, path: str, plan: PackPlan, samples: list[Sample], which: Which, tick: Tick) -> Placed:
         placed = Placed(len(samples), plan.fields)
         begins, relative = _lay_out(path, plan, samples)
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -50,7 +50,7 @@ class HDF5(Format):
             os.close(descriptor)
         return placed
 
-    def relayout(self, plan: Plan) -> Callable[[Plan, str, Options, Tell], Packed] | None:
+    def relayout(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
         from cordee.systems.data.pack.arrays import ArraysOrigin
 
         if not isinstance(plan.origin, ArraysOrigin):
@@ -61,7 +61,7 @@ class HDF5(Format):
         return lambda plan, to, options, tell: relayout(plan, to, options, tell, write_hdf5, is_file=True)
 
 
-def _lay_out(path: str, plan: Plan, samples: list[Sample]) -> tuple[dict[str, int], dict[str, list[int]]]:
+def _lay_out(path: str, plan: PackPlan, samples: list[Sample]) -> tuple[dict[str, int], dict[str, list[int]]]:
     """Make the file without the samples' bytes; return where each field's begin, and where each sample's stand in them."""
     import numpy
 

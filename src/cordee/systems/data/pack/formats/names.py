@@ -7,17 +7,17 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cordee.systems.data.node.shards.index import Index
-from cordee.systems.data.node.shards.members import Member
+from cordee.systems.data.node.shards.index import ShardIndex
+from cordee.systems.data.node.shards.members import TarMember
 from cordee.systems.data.pack.indexes import read_beside
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 NAMES = "names.json"
 
 
-def names_of(plan: Plan) -> bytes | None:
+def names_of(plan: PackPlan) -> bytes | None:
     """Return what has to be kept so that unpacking gives the same names and empty folders; None: nothing has."""
     renamed = {}
     for sample in plan.samples():
@@ -29,12 +29,12 @@ def names_of(plan: Plan) -> bytes | None:
     return json.dumps({"names": renamed, "folders": folders}, indent=1).encode() if renamed or folders else None
 
 
-def members_of(index: Index, shard: int, samples: Sequence[int]) -> Iterator[Member]:
+def members_of(index: ShardIndex, shard: int, samples: Sequence[int]) -> Iterator[TarMember]:
     """Yield what a shard holds as if it were a tar file: the files that its samples were, and first the empty folders."""
     kept: dict[str, Any] = json.loads(read_beside(index, NAMES) or b"{}")
     names: dict[str, str] = kept.get("names", {})
     for folder in kept.get("folders", []) if shard == 0 else []:
-        yield Member(os.fsencode(folder), None, 0, 0, 0, "folder")
+        yield TarMember(os.fsencode(folder), None, 0, 0, 0, "folder")
     offset, length = index.columns["offset"], index.columns["length"]
     for sample in samples:
         key = index.key(sample)
@@ -44,4 +44,4 @@ def members_of(index: Index, shard: int, samples: Sequence[int]) -> Iterator[Mem
                 name = f"{key}.{field}"
                 begin = int(offset[sample, number])
                 original = os.fsencode(names[name]) if name in names else None
-                yield Member(os.fsencode(name), original, begin, begin, size, "file")
+                yield TarMember(os.fsencode(name), original, begin, begin, size, "file")

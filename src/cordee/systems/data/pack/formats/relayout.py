@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from isal.isal_zlib import crc32
 
 from cordee.core.errors import CorruptDataError, DataError, UsageError
-from cordee.systems.data.pack._base import Options, Packed, Tell
+from cordee.systems.data.pack._base import PackOptions, PackResult, Tell
 from cordee.systems.data.pack.array_files import HDF5_ENDINGS, ArrayFile, open_arrays
 from cordee.systems.data.pack.arrays import ArraysOrigin
 from cordee.systems.data.pack.places import sync
 from cordee.systems.data.pack.sidecar import Beside
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 CHUNK_BYTES = 1 << 20
 SHARD_BYTES = 256 << 20
@@ -36,7 +36,7 @@ _SAID = re.compile(r"error message = '([^']*)'")
 Write = Callable[[ArrayFile, str, int | None, Callable[[int], None]], dict[str, list[str]]]
 
 
-def relayout(plan: Plan, to: str, options: Options, tell: Tell, write: Write, is_file: bool) -> Packed:
+def relayout(plan: PackPlan, to: str, options: PackOptions, tell: Tell, write: Write, is_file: bool) -> PackResult:
     """Write the arrays of the plan's origin to the file or folder `to`, which appears when it is whole and compared.
 
     Raises:
@@ -78,7 +78,7 @@ def relayout(plan: Plan, to: str, options: Options, tell: Tell, write: Write, is
     finally:
         _clear(partial)
     seconds = time.monotonic() - began
-    return beside.keep(Packed(to, None, 1, source.samples, total, seconds, left_out=left_out))
+    return beside.keep(PackResult(to, None, 1, source.samples, total, seconds, left_out=left_out))
 
 
 def blocks(array: Any) -> Iterator[slice]:
@@ -124,7 +124,7 @@ def _words(error: Exception) -> str:
     return said[1] if said else getattr(error, "strerror", None) or str(error)
 
 
-def _refuse_choice(plan: Plan, source: ArrayFile) -> None:
+def _refuse_choice(plan: PackPlan, source: ArrayFile) -> None:
     """Refuse what was chosen of the rows, or their order: arrays are written as a whole."""
     rows = [sample.entries[0].offset % source.samples for sample in plan.samples()]
     if rows != list(range(source.samples)):

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cordee.core.errors import DataError, UsageError
-from cordee.machine.squashfs.entry import Entry as Node
+from cordee.machine.squashfs.entry import SquashfsEntry as Node
 from cordee.machine.squashfs.errors import PackError
 from cordee.machine.squashfs.image import SquashFile
 from cordee.systems.data.node.shards.entries import Sample
-from cordee.systems.data.pack._base import Options, Packed, Target, Tell, Unreadable
+from cordee.systems.data.pack._base import PackOptions, PackResult, Target, Tell, Unreadable
 from cordee.systems.data.pack.formats.content import pieces, without_unreadable
 from cordee.systems.data.pack.sidecar import Beside
 from cordee.systems.data.pack.unreadable import refuse_unreadable
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 COMPRESSION = "zstd"
 _ENDINGS = (".squashfs", ".sqsh", ".sqfs")
@@ -28,7 +28,7 @@ _ENDINGS = (".squashfs", ".sqsh", ".sqfs")
 class Squashfs(Target):
     """Packs to one file. It is read back before it appears; a call that is killed leaves nothing that counts."""
 
-    def pack(self, plan: Plan, to: str, options: Options, tell: Tell) -> Packed:
+    def pack(self, plan: PackPlan, to: str, options: PackOptions, tell: Tell) -> PackResult:
         began = time.monotonic()
         path = _path(to)
         beside = Beside(str(path), {"target": "squashfs", "fingerprint": plan.fingerprint})
@@ -57,7 +57,7 @@ class Squashfs(Target):
             )
         reasons = {**plan.left_out, **({"unreadable": left_out} if left_out else {})}
         seconds = time.monotonic() - began
-        return beside.keep(Packed(str(path), None, 1, made, path.stat().st_size, seconds, left_out=reasons))
+        return beside.keep(PackResult(str(path), None, 1, made, path.stat().st_size, seconds, left_out=reasons))
 
 
 def _path(to: str) -> Path:
@@ -68,7 +68,7 @@ def _path(to: str) -> Path:
     return Path(os.path.abspath(to))
 
 
-def _write(plan: Plan, samples: list[Sample], path: Path, options: Options, tell: Tell) -> int:
+def _write(plan: PackPlan, samples: list[Sample], path: Path, options: PackOptions, tell: Tell) -> int:
     """Write the image and return how many samples are in it."""
     folders: set[bytes] = set()
     files: set[bytes] = set()

@@ -9,37 +9,43 @@ from typing import TYPE_CHECKING
 
 from cordee.systems.data.node.shards.entries import Sample
 from cordee.systems.data.node.shards.index import Shard, write_index
-from cordee.systems.data.pack._base import Options, Packed, Place, Tell
-from cordee.systems.data.pack.formats._base import Format, Placed, Which
+from cordee.systems.data.pack._base import PackOptions, PackResult, PackTarget, Tell
+from cordee.systems.data.pack.formats._base import PackFormat, Placed, Which
 from cordee.systems.data.pack.formats.content import without_unreadable
 from cordee.systems.data.pack.formats.names import NAMES, names_of
 from cordee.systems.data.pack.places import sync
-from cordee.systems.data.pack.state import State
+from cordee.systems.data.pack.state import PackState
 from cordee.systems.data.pack.tar import Packing, ShardsTarget
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 
 class FormatTarget(ShardsTarget):
     """Packs to shards of a format; files of arrays become files of arrays where the format has a `relayout`."""
 
-    def __init__(self, made: Format) -> None:
+    def __init__(self, made: PackFormat) -> None:
         self.format, self.kind, self.made = made, made.name, re.compile(f"{made.files}|{re.escape(NAMES)}")
 
-    def pack(self, plan: Plan, to: str, options: Options, tell: Tell) -> Packed:
+    def pack(self, plan: PackPlan, to: str, options: PackOptions, tell: Tell) -> PackResult:
         relayout = self.format.relayout(plan)
         return relayout(plan, to, options, tell) if relayout is not None else super().pack(plan, to, options, tell)
 
-    def cut(self, plan: Plan, options: Options) -> list[tuple[int, int]]:
+    def cut(self, plan: PackPlan, options: PackOptions) -> list[tuple[int, int]]:
         return self.format.cut(plan, options.shard_bytes)
 
     def packing(
-        self, plan: Plan, shards: list[tuple[int, int]], name: str, place: Place, state: State, options: Options
+        self,
+        plan: PackPlan,
+        shards: list[tuple[int, int]],
+        name: str,
+        place: PackTarget,
+        state: PackState,
+        options: PackOptions,
     ) -> Packing:
         return _FormatPacking(self.format, plan, shards, name, place, state, options)
 
-    def finish(self, plan: Plan, shards: list[tuple[int, int]], place: Place, state: State) -> None:
+    def finish(self, plan: PackPlan, shards: list[tuple[int, int]], place: PackTarget, state: PackState) -> None:
         for name, content in self.format.finish(plan, shards).items():
             _put(place, state, name, content)
         names = names_of(plan)
@@ -50,13 +56,13 @@ class FormatTarget(ShardsTarget):
 class _FormatPacking(Packing):
     def __init__(
         self,
-        made: Format,
-        plan: Plan,
+        made: PackFormat,
+        plan: PackPlan,
         shards: list[tuple[int, int]],
         name: str,
-        place: Place,
-        state: State,
-        options: Options,
+        place: PackTarget,
+        state: PackState,
+        options: PackOptions,
     ) -> None:
         super().__init__(plan, shards, name, place, state, options)
         self.format = made
@@ -99,7 +105,7 @@ class _FormatPacking(Packing):
         return finish
 
 
-def _put(place: Place, state: State, name: str, content: bytes) -> None:
+def _put(place: PackTarget, state: PackState, name: str, content: bytes) -> None:
     partial = state.folder / f"{name.replace('/', '-')}.partial"
     partial.write_bytes(content)
     sync(str(partial))

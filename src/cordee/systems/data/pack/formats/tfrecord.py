@@ -15,20 +15,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cordee.core.errors import DataError
-from cordee.systems.data.node.shards.entries import Entry, Sample
-from cordee.systems.data.pack.formats._base import Format, Placed, Tick, Which
+from cordee.systems.data.node.shards.entries import PackedEntry, Sample
+from cordee.systems.data.pack.formats._base import PackFormat, Placed, Tick, Which
 from cordee.systems.data.pack.formats.content import pieces, write_at
 from cordee.systems.data.pack.formats.target import FormatTarget
 from cordee.systems.data.pack.tfrecords import KEY, LABEL, masked
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 _LARGEST_BYTES = (1 << 31) - 1
 _BYTES, _INTEGERS = 0x0A, 0x1A  # of a feature: field 1 and field 3, both with a length
 
 
-class TFRecord(Format):
+class TFRecord(PackFormat):
     """Shards of records; a record is a sample."""
 
     name = "tfrecord"
@@ -37,7 +37,7 @@ class TFRecord(Format):
     def shard(self, data_set: str, number: int) -> str:
         return f"{data_set}-{number:06}.tfrecord"
 
-    def write(self, path: str, plan: Plan, samples: list[Sample], which: Which, tick: Tick) -> Placed:
+    def write(self, path: str, plan: PackPlan, samples: list[Sample], which: Which, tick: Tick) -> Placed:
         placed = Placed(len(samples), plan.fields)
         lines = []
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
@@ -53,11 +53,11 @@ class TFRecord(Format):
         placed.beside[".idx"] = "".join(lines).encode()
         return placed
 
-    def _record(self, descriptor: int, at: int, plan: Plan, sample: Sample, row: int, placed: Placed) -> int:
+    def _record(self, descriptor: int, at: int, plan: PackPlan, sample: Sample, row: int, placed: Placed) -> int:
         from google_crc32c import extend, value
 
         parts = list(_example(sample))
-        length = sum(part.length if isinstance(part, Entry) else len(part) for part in parts)
+        length = sum(part.length if isinstance(part, PackedEntry) else len(part) for part in parts)
         if length > _LARGEST_BYTES:
             raise DataError(
                 "a sample is larger than a tf.train.Example can be",
@@ -70,7 +70,7 @@ class TFRecord(Format):
         os.pwrite(descriptor, head, at)
         at, check = at + len(head), 0
         for part in parts:
-            if isinstance(part, Entry):
+            if isinstance(part, PackedEntry):
                 content = _Summed(pieces(plan, part), check)
                 placed.put(row, sample, part, at, write_at(descriptor, at, content))
                 at, check = at + part.length, content.check
@@ -95,9 +95,9 @@ class _Summed:
             yield piece
 
 
-def _example(sample: Sample) -> Iterator[bytes | Entry]:
+def _example(sample: Sample) -> Iterator[bytes | PackedEntry]:
     """Give an example's bytes in order; entries stand for their contents."""
-    features: list[list[bytes | Entry]] = [_feature(KEY, [sample.key])]
+    features: list[list[bytes | PackedEntry]] = [_feature(KEY, [sample.key])]
     for field, entry in zip(sample.fields, sample.entries, strict=True):
         features.append(_feature(field, [entry]))
     if sample.label is not None and LABEL not in sample.fields:
@@ -107,7 +107,7 @@ def _example(sample: Sample) -> Iterator[bytes | Entry]:
         yield from feature
 
 
-def _feature(name: str, content: list[bytes | Entry]) -> list[bytes | Entry]:
+def _feature(name: str, content: list[bytes | PackedEntry]) -> list[bytes | PackedEntry]:
     """Return one entry of the map: 1: name, 2: a feature whose list of bytes has one value."""
     size = _size(content)
     values = b"\x0a" + _varint(size)
@@ -115,21 +115,21 @@ def _feature(name: str, content: list[bytes | Entry]) -> list[bytes | Entry]:
     return _entry(name, listed, content)
 
 
-def _integer(name: str, number: int) -> list[bytes | Entry]:
+def _integer(name: str, number: int) -> list[bytes | PackedEntry]:
     packed = _varint(number & (1 << 64) - 1)
     values = b"\x0a" + _varint(len(packed)) + packed
     return _entry(name, bytes([_INTEGERS]) + _varint(len(values)) + values, [])
 
 
-def _entry(name: str, listed: bytes, content: list[bytes | Entry]) -> list[bytes | Entry]:
+def _entry(name: str, listed: bytes, content: list[bytes | PackedEntry]) -> list[bytes | PackedEntry]:
     text = name.encode("utf-8", "surrogateescape")
     feature = len(listed) + _size(content)
     inner = b"\x0a" + _varint(len(text)) + text + b"\x12" + _varint(feature)
     return [b"\x0a" + _varint(len(inner) + feature) + inner + listed, *content]
 
 
-def _size(parts: list[bytes | Entry]) -> int:
-    return sum(part.length if isinstance(part, Entry) else len(part) for part in parts)
+def _size(parts: list[bytes | PackedEntry]) -> int:
+    return sum(part.length if isinstance(part, PackedEntry) else len(part) for part in parts)
 
 
 def _varint(number: int) -> bytes:

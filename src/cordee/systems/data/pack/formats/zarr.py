@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from cordee.core.errors import DataError
 from cordee.systems.data.node.shards.entries import Sample
 from cordee.systems.data.node.shards.index import NO_LABEL
-from cordee.systems.data.pack._base import Options, Packed, Tell
-from cordee.systems.data.pack.formats._base import Format, Placed, Tick, Which
+from cordee.systems.data.pack._base import PackOptions, PackResult, Tell
+from cordee.systems.data.pack.formats._base import PackFormat, Placed, Tick, Which
 from cordee.systems.data.pack.formats.content import pieces, write_at
 from cordee.systems.data.pack.formats.target import FormatTarget
 
 if TYPE_CHECKING:
-    from cordee.systems.data.pack._base import Plan
+    from cordee.systems.data.pack._base import PackPlan
 
 _NOTHING = (1 << 64) - 1
 _LARGEST_BYTES = (1 << 32) - 1
@@ -32,7 +32,7 @@ _LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
 _VARIABLE = {"name": "vlen-bytes", "configuration": {}}
 
 
-class Zarr(Format):
+class Zarr(PackFormat):
     """Shards of equally many samples: Zarr's grid has no others. One that is left out is empty bytes in every field."""
 
     name = "zarr"
@@ -41,11 +41,11 @@ class Zarr(Format):
     def shard(self, data_set: str, number: int) -> str:
         return f"samples/c/{number}/0"
 
-    def cut(self, plan: Plan, shard_bytes: int) -> list[tuple[int, int]]:
+    def cut(self, plan: PackPlan, shard_bytes: int) -> list[tuple[int, int]]:
         each = max(1, shard_bytes * len(plan) // max(1, plan.total_bytes))
         return [(begin, min(begin + each, len(plan))) for begin in range(0, len(plan), each)]
 
-    def write(self, path: str, plan: Plan, samples: list[Sample], which: Which, tick: Tick) -> Placed:
+    def write(self, path: str, plan: PackPlan, samples: list[Sample], which: Which, tick: Tick) -> Placed:
         from google_crc32c import value
 
         placed = Placed(len(samples), plan.fields)
@@ -72,7 +72,7 @@ class Zarr(Format):
             os.close(descriptor)
         return placed
 
-    def finish(self, plan: Plan, cuts: Sequence[tuple[int, int]]) -> dict[str, bytes]:
+    def finish(self, plan: PackPlan, cuts: Sequence[tuple[int, int]]) -> dict[str, bytes]:
         samples, fields = len(plan), len(plan.fields)
         attributes = {"fields": list(plan.fields), "classes": list(plan.classes)}
         files = {
@@ -93,7 +93,7 @@ class Zarr(Format):
             files["label/c/0"] = struct.pack(f"<{samples}q", *labels)
         return files
 
-    def relayout(self, plan: Plan) -> Callable[[Plan, str, Options, Tell], Packed] | None:
+    def relayout(self, plan: PackPlan) -> Callable[[PackPlan, str, PackOptions, Tell], PackResult] | None:
         from cordee.systems.data.pack.arrays import ArraysOrigin
 
         if not isinstance(plan.origin, ArraysOrigin):

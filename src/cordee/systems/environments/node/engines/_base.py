@@ -20,7 +20,7 @@ class EngineError(CordeeError):
     exit_code = EXIT_INTERNAL
 
 
-class Missing(NamedTuple):
+class MissingCapability(NamedTuple):
     """A capability of the machine that an environment needs and that is not there.
 
     Attributes:
@@ -37,7 +37,7 @@ class Missing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Launch:
+class EngineLaunch:
     """One command in an environment.
 
     Attributes:
@@ -60,11 +60,11 @@ class Engine:
 
     name = ""
 
-    def missing(self, environment: Environment) -> list[Missing]:
+    def missing(self, environment: Environment) -> list[MissingCapability]:
         """Return what this machine lacks to run the environment; empty: it can."""
         raise NotImplementedError("an engine knows what it needs")
 
-    def argv(self, environment: Environment, launch: Launch) -> list[str]:
+    def argv(self, environment: Environment, launch: EngineLaunch) -> list[str]:
         """Return the command line that runs one command in a container of its own, and ends with its exit code.
 
         The caller executes it with `launch.env` as its environment. It forwards signals, leaves nothing mounted and

@@ -16,7 +16,7 @@ import sys
 from dataclasses import replace
 from typing import Iterable, NoReturn
 
-from cordee.systems.environments.node.document import Environment, Mount
+from cordee.systems.environments.node.document import ContainerMount, Environment
 from cordee.systems.environments.node.engines import find_engine
 from cordee.systems.environments.node.engines._base import EngineError
 from cordee.systems.environments.node.spank.carried import carried
@@ -65,10 +65,10 @@ def asked_for(request: dict[str, str]) -> Environment:
     given = {mount.target for mount in environment.mounts}
     shown = [path for path in request.get("bind", "").split(":") if os.path.exists(path) and path not in given]
     # The EDF's mounts may lie in a folder that the site shows, and the script's in one that the EDF mounts.
-    mounts = (*(Mount(path, path) for path in shown), *environment.mounts)
+    mounts = (*(ContainerMount(path, path) for path in shown), *environment.mounts)
     if "script" in request:
         folder = os.path.dirname(request["script"])
-        mounts = (*mounts, Mount(folder, folder, ("ro",)))
+        mounts = (*mounts, ContainerMount(folder, folder, ("ro",)))
     return replace(environment, mounts=mounts)
 
 

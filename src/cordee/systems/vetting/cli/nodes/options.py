@@ -12,7 +12,7 @@ from cordee.job.terminal.options import duration
 
 if TYPE_CHECKING:
     from cordee.job.profile import ClusterProfile
-    from cordee.systems.vetting.fleet.index import Index
+    from cordee.systems.vetting.fleet.index import FleetIndex
     from cordee.systems.vetting.fleet.place import HistoryPlace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,14 +44,14 @@ def epoch_since(given: str) -> float:
 
 def open_history(
     history: str | None, token_file: str | None, cluster: str | None, audit: str | None = None
-) -> tuple[Index, HistoryPlace, ClusterProfile]:
+) -> tuple[FleetIndex, HistoryPlace, ClusterProfile]:
     """Return the refreshed index of the history, its place, and the profile of the cluster."""
-    from cordee.systems.vetting.fleet.index import Index
+    from cordee.systems.vetting.fleet.index import FleetIndex
     from cordee.systems.vetting.fleet.place import history_place
     from cordee.systems.vetting.protocol.site import vetting_profile
 
     profile = vetting_profile(cluster)
     place = history_place(history, profile, token_file, audit)
-    index = Index(place.refresh())
+    index = FleetIndex(place.refresh())
     index.refresh()
     return index, place, profile

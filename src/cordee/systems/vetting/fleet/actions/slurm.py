@@ -6,7 +6,7 @@ import shlex
 
 from cordee.backends.slurm.node.commands import SlurmError, run_command
 from cordee.systems.vetting.fleet.actions._base import Action, ActionError
-from cordee.systems.vetting.fleet.cluster import NodeState, ask_node
+from cordee.systems.vetting.fleet.cluster import SlurmNode, ask_node
 from cordee.systems.vetting.fleet.proposals import TAG, Proposal
 
 
@@ -51,7 +51,7 @@ class SlurmResume(Action):
         return ["scontrol", "update", f"NodeName={proposal.node}", "State=RESUME"]
 
 
-def _node(name: str) -> NodeState:
+def _node(name: str) -> SlurmNode:
     try:
         return ask_node(name)
     except SlurmError as error:

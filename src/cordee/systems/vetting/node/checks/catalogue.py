@@ -19,7 +19,7 @@ CHECKS = {
     "gpu.memory_bandwidth": "cordee.systems.vetting.node.checks.memory_bandwidth:MemoryBandwidthCheck",
     "host.clock": "cordee.systems.vetting.node.checks.clock:ClockCheck",
     "gpu.ecc": "cordee.systems.vetting.node.checks.gpu_ecc:EccCheck",
-    "gpu.inventory": "cordee.systems.vetting.node.checks.gpu_inventory:InventoryCheck",
+    "gpu.inventory": "cordee.systems.vetting.node.checks.gpu_inventory:GpuInventoryCheck",
     "gpu.nvlink": "cordee.systems.vetting.node.checks.gpu_nvlink:NvlinkCheck",
     "gpu.pcie": "cordee.systems.vetting.node.checks.gpu_pcie:PcieCheck",
     "gpu.residue": "cordee.systems.vetting.node.checks.gpu_residue:ResidueCheck",

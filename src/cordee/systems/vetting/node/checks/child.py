@@ -13,7 +13,7 @@ _PART_BYTES = 1 << 16
 _POLL_S = 0.01
 
 
-class Child:
+class CheckChild:
     """Runs a command in the group of the check, and keeps the end of what it writes.
 
     Args:

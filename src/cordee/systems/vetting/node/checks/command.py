@@ -19,7 +19,7 @@ from cordee.systems.vetting.node.checks._base import (
     Parameter,
     Result,
 )
-from cordee.systems.vetting.node.checks.child import Child
+from cordee.systems.vetting.node.checks.child import CheckChild
 from cordee.systems.vetting.node.checks.inside import command_line, find
 from cordee.systems.vetting.node.checks.program import require
 from cordee.systems.vetting.node.checks.stuck import doing
@@ -163,7 +163,7 @@ def _run(
     """Return the exit code (None: killed by us), the ends of what it wrote, and what it was doing when it was killed."""
     try:
         words, folder = command_line(argv, context)
-        child = Child(words, env, folder)
+        child = CheckChild(words, env, folder)
     except OSError as error:
         raise CannotTest(f"{argv[0]} cannot be started: {error.strerror}", "error") from None
     try:

@@ -8,7 +8,7 @@ from typing import Any, Optional
 from cordee.core.units import format_size
 from cordee.machine.presence import gpus_told_by
 from cordee.systems.vetting.node.checks._base import CAUSES, CannotTest, Check, Comparison, Context, Parameter, Result
-from cordee.systems.vetting.node.checks.program import Outcome, run_program
+from cordee.systems.vetting.node.checks.program import ProgramOutcome, run_program
 
 DEVICE = Parameter(
     "device",
@@ -63,7 +63,7 @@ class ProgramCheck(Check):
         """Return the result of a program that ended well."""
         raise NotImplementedError
 
-    def broken(self, outcome: Outcome) -> Result:
+    def broken(self, outcome: ProgramOutcome) -> Result:
         """Return the result of a program that did not end well."""
         cause = outcome.cause if outcome.cause is None or outcome.cause in CAUSES else "error"
         facts: dict[str, Any] = {"python": outcome.python}

@@ -6,7 +6,7 @@ from typing import Any
 
 from cordee.systems.vetting.node.checks._base import Parameter, Result
 from cordee.systems.vetting.node.checks.compute import DEVICE, ProgramCheck, label
-from cordee.systems.vetting.node.checks.program import Outcome
+from cordee.systems.vetting.node.checks.program import ProgramOutcome
 
 
 class CudaCheck(ProgramCheck):
@@ -51,7 +51,7 @@ class CudaCheck(ProgramCheck):
         result.facts = {"devices" if on_gpu else "cpu": lanes, "libraries": done["libraries"]}
         return result
 
-    def broken(self, outcome: Outcome) -> Result:
+    def broken(self, outcome: ProgramOutcome) -> Result:
         result = super().broken(outcome)
         if outcome.cause == "unusable":
             result.status, result.cause = "fail", None

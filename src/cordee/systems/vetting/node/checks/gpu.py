@@ -23,7 +23,7 @@ DEVICES = Parameter(
 _WORST = ("fail", "unknown", "warn", "pass", "skip")
 
 
-class Finding(NamedTuple):
+class GpuFault(NamedTuple):
     """A fault of one GPU (None: of the node): a status of results, words without the GPU's name, and a cause if unknown."""
 
     gpu: Optional[Gpu]
@@ -58,7 +58,7 @@ class GpuCheck(Check):
 
     def conclude(
         self,
-        findings: list[Finding],
+        findings: list[GpuFault],
         gpus: list[Gpu],
         healthy: str,
         values: Iterable[str] = (),
@@ -75,7 +75,7 @@ class GpuCheck(Check):
             facts: more of them.
             measured: of the result.
         """
-        lost = [Finding(gpu, "fail", f"does not answer: {gpu.lost}") for gpu in gpus if gpu.lost]
+        lost = [GpuFault(gpu, "fail", f"does not answer: {gpu.lost}") for gpu in gpus if gpu.lost]
         faulty = lost + [finding for finding in findings if not (finding.gpu and finding.gpu.lost)]
         status = min((finding.status for finding in faulty), key=_WORST.index, default="pass")
         faulty.sort(key=_gravity)
@@ -129,23 +129,23 @@ def expected_by_slurm(context: Context) -> Optional[int]:
     return int(text) if text.isdigit() else None
 
 
-def not_told(gpu: Gpu, name: str) -> Finding:
+def not_told(gpu: Gpu, name: str) -> GpuFault:
     """Return that a value which the check needs is missing, and why."""
     missing = gpu.missing.get(name)
     if missing is None:
-        return Finding(gpu, "unknown", f"{name} is not told", "absent")
-    return Finding(gpu, "unknown", f"{name} is not told: {missing.text}", missing.cause)
+        return GpuFault(gpu, "unknown", f"{name} is not told", "absent")
+    return GpuFault(gpu, "unknown", f"{name} is not told: {missing.text}", missing.cause)
 
 
-def _gravity(finding: Finding) -> tuple[int, int]:
+def _gravity(finding: GpuFault) -> tuple[int, int]:
     return _WORST.index(finding.status), -1 if finding.gpu is None else finding.gpu.index
 
 
-def _words(finding: Finding) -> str:
+def _words(finding: GpuFault) -> str:
     return finding.text if finding.gpu is None else f"{finding.gpu}: {finding.text}"
 
 
-def _facts(gpu: Gpu, names: list[str], faulty: list[Finding]) -> dict[str, Any]:
+def _facts(gpu: Gpu, names: list[str], faulty: list[GpuFault]) -> dict[str, Any]:
     found: dict[str, Any] = {"device": gpu.index, "uuid": gpu.uuid, "pci_bus_id": gpu.pci_bus_id}
     found.update({name: getattr(gpu, name) for name in names if getattr(gpu, name) is not None})
     texts = [finding.text for finding in faulty if finding.gpu is gpu]

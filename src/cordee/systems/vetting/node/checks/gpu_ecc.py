@@ -6,7 +6,7 @@ from typing import Any, Iterator
 
 from cordee.machine.gpus import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Context, Parameter, Result
-from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, Finding, GpuCheck, not_told
+from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
 
 _VALUES = ("ecc_uncorrectable", "remap_failure", "retired_pages")
 _FACTS = (
@@ -49,7 +49,7 @@ class EccCheck(GpuCheck):
         without = [gpu for gpu in gpus if not gpu.lost and _has_no_ecc(gpu)]
         if len(without) == len(gpus):
             return self.result("skip", f"{', '.join(map(str, gpus))}: no ECC, the driver says")
-        findings: list[Finding] = []
+        findings: list[GpuFault] = []
         for gpu in gpus:
             findings += _faults(gpu, parameters)
             if gpu.ecc_uncorrectable is None and gpu.ecc_enabled is not False and gpu not in without:
@@ -72,23 +72,23 @@ def _has_no_ecc(gpu: Gpu) -> bool:
     return not told and all(name in gpu.missing and gpu.missing[name].cause == "absent" for name in _VALUES)
 
 
-def _faults(gpu: Gpu, parameters: dict[str, Any]) -> Iterator[Finding]:
+def _faults(gpu: Gpu, parameters: dict[str, Any]) -> Iterator[GpuFault]:
     uncorrectable, banks = gpu.ecc_uncorrectable or 0, gpu.remap_banks or {}
     if uncorrectable > parameters["max_uncorrectable"]:
-        yield Finding(gpu, "fail", f"{uncorrectable} uncorrectable ECC errors since the driver was loaded")
+        yield GpuFault(gpu, "fail", f"{uncorrectable} uncorrectable ECC errors since the driver was loaded")
     if gpu.remap_failure:
-        yield Finding(gpu, "fail", "row remapping failed: it must be replaced")
+        yield GpuFault(gpu, "fail", "row remapping failed: it must be replaced")
     if gpu.remap_pending:
-        yield Finding(gpu, "fail", "row remapping is pending: it must be reset")
+        yield GpuFault(gpu, "fail", "row remapping is pending: it must be reset")
     if gpu.retired_pending:
-        yield Finding(gpu, "fail", "page retirement is pending: it must be reset")
+        yield GpuFault(gpu, "fail", "page retirement is pending: it must be reset")
     if gpu.sram_threshold_exceeded:
-        yield Finding(gpu, "fail", "more uncorrectable errors of its SRAM than the driver allows: it must be replaced")
+        yield GpuFault(gpu, "fail", "more uncorrectable errors of its SRAM than the driver allows: it must be replaced")
     if banks.get("none"):
-        yield Finding(gpu, "warn", f"{banks['none']} banks of its memory have no spare row left")
+        yield GpuFault(gpu, "warn", f"{banks['none']} banks of its memory have no spare row left")
     if (gpu.retired_pages or 0) >= parameters["warn_retired_pages"]:
-        yield Finding(gpu, "warn", f"{gpu.retired_pages} pages of its memory are retired; there is room for 64")
+        yield GpuFault(gpu, "warn", f"{gpu.retired_pages} pages of its memory are retired; there is room for 64")
     if (gpu.ecc_corrected or 0) >= parameters["warn_corrected"]:
-        yield Finding(gpu, "warn", f"{gpu.ecc_corrected} corrected ECC errors since the driver was loaded")
+        yield GpuFault(gpu, "warn", f"{gpu.ecc_corrected} corrected ECC errors since the driver was loaded")
     if gpu.ecc_enabled is False:
-        yield Finding(gpu, "warn", "ECC is switched off: errors of its memory go unnoticed")
+        yield GpuFault(gpu, "warn", "ECC is switched off: errors of its memory go unnoticed")

@@ -12,8 +12,8 @@ from cordee.systems.vetting.node.checks._base import Comparison, Context, Parame
 from cordee.systems.vetting.node.checks.gpu import (
     DEVICES,
     EXPECTED,
-    Finding,
     GpuCheck,
+    GpuFault,
     choose,
     expected_by_slurm,
     not_told,
@@ -24,7 +24,7 @@ from cordee.systems.vetting.node.checks.gpu import (
 _SMI_PATIENCE_S = 5.0
 
 
-class InventoryCheck(GpuCheck):
+class GpuInventoryCheck(GpuCheck):
     """Compares number, model and memory of the GPUs with what is expected, else with the other nodes.
 
     How many are expected is `gpus_expected`, else what Slurm gave the job. Also asks nvidia-smi, as others will.
@@ -55,28 +55,28 @@ class InventoryCheck(GpuCheck):
             fault = smi.fault()
             facts["nvidia_smi"] = fault or "answers"
             if fault is not None:
-                findings.append(Finding(None, "fail" if parameters.get("nvidia_smi") else "warn", fault))
+                findings.append(GpuFault(None, "fail" if parameters.get("nvidia_smi") else "warn", fault))
         return self._conclude(findings, gpus, source, facts, parameters, context)
 
     def _count(
         self, gpus: list[Gpu], source: GpuSource, parameters: dict[str, Any], context: Context
-    ) -> Iterator[Finding]:
+    ) -> Iterator[GpuFault]:
         asked, given = parameters.get("gpus_expected"), expected_by_slurm(context)
         expected = asked if asked is not None else given
         if expected is None and not gpus:
-            yield Finding(None, "unknown", f"the {source.vendor} driver shows no GPU to this job", "absent")
+            yield GpuFault(None, "unknown", f"the {source.vendor} driver shows no GPU to this job", "absent")
         elif expected is not None and len(gpus) < expected:
             found = ", ".join(str(gpu.index) for gpu in gpus)
             by = "" if asked is not None else " by Slurm"
-            yield Finding(
+            yield GpuFault(
                 None, "fail", f"{len(gpus)} GPUs, expected {expected}{by}" + (f"; there: {found}" if found else "")
             )
         elif asked is not None and len(gpus) > asked:
-            yield Finding(None, "warn", f"{len(gpus)} GPUs, expected {asked}")
+            yield GpuFault(None, "warn", f"{len(gpus)} GPUs, expected {asked}")
 
     def _conclude(
         self,
-        findings: list[Finding],
+        findings: list[GpuFault],
         gpus: list[Gpu],
         source: GpuSource,
         facts: dict[str, Any],
@@ -109,19 +109,19 @@ def _kind(gpu: Gpu) -> str:
     return f"{gpu.name}{size}"
 
 
-def _faults(gpu: Gpu, parameters: dict[str, Any]) -> Iterator[Finding]:
+def _faults(gpu: Gpu, parameters: dict[str, Any]) -> Iterator[GpuFault]:
     model, least = parameters.get("model"), parameters.get("min_memory_bytes")
     if model and gpu.name is None:
         yield not_told(gpu, "name")
     elif model and gpu.name is not None and model.lower() not in gpu.name.lower():
-        yield Finding(gpu, "fail", f"model {gpu.name}, expected {model}")
+        yield GpuFault(gpu, "fail", f"model {gpu.name}, expected {model}")
     if least and gpu.memory_total_bytes is None:
         yield not_told(gpu, "memory_total_bytes")
     elif least and gpu.memory_total_bytes is not None and gpu.memory_total_bytes < least:
         text = f"{gpu.memory_total_bytes / 2**30:.1f} GiB of memory, expected at least {least / 2**30:.1f}"
-        yield Finding(gpu, "fail", text)
+        yield GpuFault(gpu, "fail", text)
     if gpu.recovery_action not in (None, "none"):
-        yield Finding(gpu, "fail", f"the driver asks to repair it: {gpu.recovery_action}")
+        yield GpuFault(gpu, "fail", f"the driver asks to repair it: {gpu.recovery_action}")
 
 
 class NvidiaSmi:

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Optional
 
 from cordee.machine.gpus import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Comparison, Context, Parameter, Result
-from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, Finding, GpuCheck, choose, not_told, read
+from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, GpuCheck, GpuFault, choose, not_told, read
 
 
 class NvlinkCheck(GpuCheck):
@@ -58,32 +58,32 @@ def _has_no_links(gpu: Gpu) -> bool:
     return not gpu.links and ("links" not in gpu.missing or gpu.missing["links"].cause == "absent")
 
 
-def _states(gpu: Gpu, wanted: Optional[int]) -> Iterator[Finding]:
+def _states(gpu: Gpu, wanted: Optional[int]) -> Iterator[GpuFault]:
     if gpu.lost:
         return
     if gpu.fabric_fault:
-        yield Finding(gpu, "fail", gpu.fabric_fault)
+        yield GpuFault(gpu, "fail", gpu.fabric_fault)
     if gpu.links is None and not (wanted is None and _has_no_links(gpu)):
         yield not_told(gpu, "links")
         return
     active, every = _active(gpu), len(gpu.links or ())
     down = ", ".join(str(link.link) for link in gpu.links or () if not link.active)
     if wanted is not None and active < wanted:
-        yield Finding(gpu, "fail", f"{active} of {wanted} NVLinks are up" + (f"; down: {down}" if down else ""))
+        yield GpuFault(gpu, "fail", f"{active} of {wanted} NVLinks are up" + (f"; down: {down}" if down else ""))
     elif wanted is None and active == 0 and every:
-        yield Finding(gpu, "warn", f"none of its {every} NVLinks is up: not wired, or all of them down")
+        yield GpuFault(gpu, "warn", f"none of its {every} NVLinks is up: not wired, or all of them down")
     elif wanted is None and active < every:
-        yield Finding(gpu, "fail", f"NVLink {down} down ({active} of {every} are up)")
+        yield GpuFault(gpu, "fail", f"NVLink {down} down ({active} of {every} are up)")
 
 
-def _growth(gpu: Gpu, first: dict[tuple[int, int], dict[str, int]], parameters: dict[str, Any]) -> Iterator[Finding]:
+def _growth(gpu: Gpu, first: dict[tuple[int, int], dict[str, int]], parameters: dict[str, Any]) -> Iterator[GpuFault]:
     for link in gpu.links or ():
         before = first.get((gpu.index, link.link), {})
         grown = {name: count - before[name] for name, count in link.errors.items() if name in before}
         bad = {name: by for name, by in grown.items() if by > parameters["max_errors"]}
         if bad:
             texts = ", ".join(f"{name.replace('_', ' ')} +{by}" for name, by in bad.items())
-            yield Finding(gpu, "fail", f"NVLink {link.link}: errors grow: {texts} in {parameters['seconds']:g} s")
+            yield GpuFault(gpu, "fail", f"NVLink {link.link}: errors grow: {texts} in {parameters['seconds']:g} s")
 
 
 def _active(gpu: Gpu) -> int:

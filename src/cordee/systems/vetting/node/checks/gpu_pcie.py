@@ -7,7 +7,7 @@ from typing import Any, Iterator
 
 from cordee.machine.gpus import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Comparison, Context, Parameter, Result
-from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, Finding, GpuCheck, not_told
+from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
 
 _BUSY_RATIO = 0.1
 
@@ -59,17 +59,17 @@ class PcieCheck(GpuCheck):
         )
 
 
-def _faults(gpu: Gpu, parameters: dict[str, Any]) -> Iterator[Finding]:
+def _faults(gpu: Gpu, parameters: dict[str, Any]) -> Iterator[GpuFault]:
     width, generation = parameters.get("min_width") or gpu.pcie_width_max, parameters.get("min_generation")
     busy = (gpu.utilization_ratio or 0) >= _BUSY_RATIO
     if gpu.pcie_width is None:
         yield not_told(gpu, "pcie_width")
     elif width is not None and gpu.pcie_width < width:
-        yield Finding(gpu, "fail", f"PCIe width {gpu.pcie_width} of {width} lanes")
+        yield GpuFault(gpu, "fail", f"PCIe width {gpu.pcie_width} of {width} lanes")
     if generation is None and busy:
         generation = gpu.pcie_generation_max
     if generation is not None and gpu.pcie_generation is None:
         yield not_told(gpu, "pcie_generation")
     elif generation is not None and gpu.pcie_generation is not None and gpu.pcie_generation < generation:
         state = f"while it is busy ({gpu.utilization_ratio:.0%})" if busy else "(idle)"
-        yield Finding(gpu, "fail", f"PCIe generation {gpu.pcie_generation} of {generation} {state}")
+        yield GpuFault(gpu, "fail", f"PCIe generation {gpu.pcie_generation} of {generation} {state}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Iterator
 
-from cordee.machine.gpus import Gpu, GpuSource, Process
+from cordee.machine.gpus import Gpu, GpuProcess, GpuSource
 from cordee.machine.processes import belongs_to_job, process_name
 from cordee.systems.vetting.node.checks._base import Context, Parameter, Result
-from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, Finding, GpuCheck, not_told
+from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
 
 # Services that belong to a node and hold no memory worth mentioning.
 _SERVICES = (
@@ -42,7 +42,7 @@ class ResidueCheck(GpuCheck):
         if len(shared) == len(gpus):
             return self.result("skip", f"{', '.join(map(str, gpus))}: shared out by MIG; others may use their parts")
         allowed = {*_SERVICES, *(parameters.get("allow") or ())}
-        findings: list[Finding] = []
+        findings: list[GpuFault] = []
         ratios: list[float] = []
         foreign: list[dict[str, Any]] = []
         for gpu in gpus:
@@ -62,7 +62,7 @@ class ResidueCheck(GpuCheck):
                     f"{ratios[-1]:.1%} of its memory ({(gpu.memory_used_bytes - own_bytes) / 2**20:.0f} MiB) is in use"
                 )
                 why = "" if strangers else ", though nobody is seen to hold it"
-                findings.append(Finding(gpu, "fail", f"{used}{why}; at most {parameters['max_used_ratio']:.1%}"))
+                findings.append(GpuFault(gpu, "fail", f"{used}{why}; at most {parameters['max_used_ratio']:.1%}"))
         most = max(ratios, default=None)
         return self.conclude(
             findings,
@@ -76,7 +76,7 @@ class ResidueCheck(GpuCheck):
         )
 
 
-def _divide(gpu: Gpu, allowed: set[str], context: Context) -> tuple[list[Process], int]:
+def _divide(gpu: Gpu, allowed: set[str], context: Context) -> tuple[list[GpuProcess], int]:
     """Return the processes that have no business here, and the bytes that the job itself holds."""
     strangers, own_bytes = [], 0
     for process in gpu.processes or ():
@@ -87,7 +87,7 @@ def _divide(gpu: Gpu, allowed: set[str], context: Context) -> tuple[list[Process
     return strangers, own_bytes
 
 
-def _strangers(gpu: Gpu, strangers: list[Process], context: Context) -> Iterator[Finding]:
+def _strangers(gpu: Gpu, strangers: list[GpuProcess], context: Context) -> Iterator[GpuFault]:
     if gpu.processes is None:
         yield not_told(gpu, "processes")
     for process in strangers:
@@ -95,4 +95,4 @@ def _strangers(gpu: Gpu, strangers: list[Process], context: Context) -> Iterator
         name = process_name(process.pid, context.root) or "not seen from here"
         kind = "graphics process" if process.graphics else "process"
         text = f"{kind} {process.pid} ({name}){size} is not of this job"
-        yield Finding(gpu, "warn" if process.graphics else "fail", text)
+        yield GpuFault(gpu, "warn" if process.graphics else "fail", text)

@@ -7,7 +7,7 @@ from typing import Any
 
 from cordee.machine.gpus import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Comparison, Context, Parameter, Result
-from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, Finding, GpuCheck, not_told
+from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
 
 # A driver that gives less gives something else, such as a distance from its limit.
 _LEAST_SLOWDOWN_C = 60
@@ -40,7 +40,7 @@ class TemperatureCheck(GpuCheck):
             limit = min(parameters["max_c"], own if own >= _LEAST_SLOWDOWN_C else parameters["max_c"])
             if gpu.temperature_c >= limit:
                 why = "" if limit == parameters["max_c"] else ", where it slows itself down"
-                findings.append(Finding(gpu, "fail", f"{gpu.temperature_c} °C; too hot from {limit:g} °C{why}"))
+                findings.append(GpuFault(gpu, "fail", f"{gpu.temperature_c} °C; too hot from {limit:g} °C{why}"))
         hottest = max(told, default=None)
         compare = [asdict(Comparison("high", margin=parameters["margin_c"]))] if told else []
         return self.conclude(

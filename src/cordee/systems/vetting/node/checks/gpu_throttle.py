@@ -6,7 +6,7 @@ from typing import Any
 
 from cordee.machine.gpus import Gpu, GpuSource
 from cordee.systems.vetting.node.checks._base import Context, Result
-from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, Finding, GpuCheck, not_told
+from cordee.systems.vetting.node.checks.gpu import DEVICES, EXPECTED, GpuCheck, GpuFault, not_told
 
 # Of NVML's reasons. Idleness, clocks that were set and the power limit are how a GPU is run, not faults.
 _FAIL = {
@@ -33,7 +33,7 @@ class ThrottleCheck(GpuCheck):
             for table, status in ((_FAIL, "fail"), (_WARN, "warn")):
                 texts = [text for reason, text in table.items() if reason in (gpu.throttle_reasons or ())]
                 if texts:
-                    findings.append(Finding(gpu, status, "; ".join(texts)))
+                    findings.append(GpuFault(gpu, status, "; ".join(texts)))
         slowed = [gpu for gpu in gpus if {*_FAIL, *_WARN} & set(gpu.throttle_reasons or ())]
         return self.conclude(
             findings,

@@ -8,10 +8,10 @@ from typing import Any, Iterable, Optional
 
 from cordee.machine.gpu_driver import open_gpus
 from cordee.machine.gpus import Gpu, GpusUnreadable, bus_id
-from cordee.machine.kernel_log import KernelLog, KernelLogClosed, LogLine, read_kernel_log
+from cordee.machine.kernel_log import KernelLine, KernelLog, KernelLogClosed, read_kernel_log
 from cordee.machine.xid import Xid, xid
 from cordee.systems.vetting.node.checks._base import CannotTest, Context, Parameter, Result
-from cordee.systems.vetting.node.checks.gpu import EXPECTED, Finding, GpuCheck
+from cordee.systems.vetting.node.checks.gpu import EXPECTED, GpuCheck, GpuFault
 
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
 _SXID = re.compile(r"SXid \((?:PCI:)?([0-9a-fA-F:.]+)\): (\d+)(?:, (.*))?")
@@ -20,7 +20,7 @@ _SCOPES = ("device", "link", "user")
 
 
 @dataclass
-class Event:
+class XidEvent:
     """The same message about the same device: which, how often, and the last one's words and age in seconds."""
 
     meaning: Xid
@@ -81,8 +81,8 @@ def _gpus() -> tuple[list[Gpu], Optional[GpusUnreadable]]:
         return [], refusal
 
 
-def _events(lines: Iterable[LogLine]) -> list[Event]:
-    found: dict[tuple[str, int, bool, str], Event] = {}
+def _events(lines: Iterable[KernelLine]) -> list[XidEvent]:
+    found: dict[tuple[str, int, bool, str], XidEvent] = {}
     for line in lines:
         for pattern, switch in ((_XID, False), (_SXID, True)):
             match = pattern.search(line.text)
@@ -93,7 +93,7 @@ def _events(lines: Iterable[LogLine]) -> list[Event]:
                 continue
             meaning = _switch_meaning(number, words) if switch else xid(number)
             address = bus_id(match[1]) or match[1]
-            event = found.setdefault((address, number, switch, meaning.status), Event(meaning, address, switch))
+            event = found.setdefault((address, number, switch, meaning.status), XidEvent(meaning, address, switch))
             event.count, event.words, event.age_s = event.count + 1, words[:200], line.age_s
     return sorted(
         found.values(), key=lambda event: (event.meaning.status != "fail", event.address, event.meaning.number)
@@ -106,7 +106,7 @@ def _switch_meaning(number: int, words: str) -> Xid:
     return Xid(number, "error of an NVSwitch", "link", "fail" if grave else "warn", action)
 
 
-def _finding(event: Event, gpu: Optional[Gpu]) -> Finding:
+def _finding(event: XidEvent, gpu: Optional[Gpu]) -> GpuFault:
     kind = "SXID" if event.switch else "XID"
     times = "" if event.count == 1 else f", {event.count} times"
     age = "" if event.age_s is None else f", {event.age_s / 3600:.1f} h ago"
@@ -114,10 +114,10 @@ def _finding(event: Event, gpu: Optional[Gpu]) -> Finding:
     text = f"{kind} {event.meaning.number}, {event.meaning.name}{times}{age}{words}; {event.meaning.action}"
     if gpu is None:
         text = f"{'NVSwitch' if event.switch else 'GPU'} at {event.address}: {text}"
-    return Finding(gpu, event.meaning.status, text)
+    return GpuFault(gpu, event.meaning.status, text)
 
 
-def _facts(events: list[Event], by_address: dict[str, Gpu], log: KernelLog) -> dict[str, Any]:
+def _facts(events: list[XidEvent], by_address: dict[str, Gpu], log: KernelLog) -> dict[str, Any]:
     """Return numbers and events for machines; `scope` is that of the gravest."""
     found: dict[str, Any] = {
         "xids": sorted({event.meaning.number for event in events if not event.switch}),

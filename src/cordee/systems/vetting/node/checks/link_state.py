@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict
 from typing import Any, Optional
 
-from cordee.machine.links import Link, matches, read_links
+from cordee.machine.links import FabricPort, matches, read_links
 from cordee.systems.vetting.node.checks._base import CannotTest, Check, Comparison, Context, Parameter, Result
 
 LINKS = Parameter(
@@ -58,7 +58,7 @@ class LinkStateCheck(Check):
         )
 
 
-def links_of(context: Context, patterns: Optional[list[str]]) -> list[Link]:
+def links_of(context: Context, patterns: Optional[list[str]]) -> list[FabricPort]:
     """Return the links that count.
 
     Raises:
@@ -70,17 +70,17 @@ def links_of(context: Context, patterns: Optional[list[str]]) -> list[Link]:
     return read_links(context.root, patterns)
 
 
-def _unmatched(links: list[Link], patterns: list[str]) -> list[str]:
+def _unmatched(links: list[FabricPort], patterns: list[str]) -> list[str]:
     return [pattern for pattern in patterns if not any(matches(link.name, pattern) for link in links)]
 
 
-def _must_be_up(link: Link, patterns: Optional[list[str]]) -> bool:
+def _must_be_up(link: FabricPort, patterns: Optional[list[str]]) -> bool:
     if link.up:
         return False
     return bool(patterns) or (link.kind != "roce" and not link.disabled)
 
 
-def _slow(up: list[Link], least: Optional[float]) -> list[str]:
+def _slow(up: list[FabricPort], least: Optional[float]) -> list[str]:
     if least is None:
         return []
     unknown = [link.name for link in up if link.rate_gbit_per_s is None]

@@ -8,7 +8,7 @@ from typing import Any
 from cordee.core.units import format_size
 from cordee.systems.vetting.node.checks._base import CAUSES, CannotTest, Check, Context, Parameter, Result
 from cordee.systems.vetting.node.checks.compute import wants_gpu
-from cordee.systems.vetting.node.checks.pair_tcp import End, Rates
+from cordee.systems.vetting.node.checks.pair_tcp import PairEnd, Rates
 from cordee.systems.vetting.node.checks.program import run_program
 
 _MARGIN_S = 0.3
@@ -64,7 +64,7 @@ class PairCheck(Check):
 
 
 def _measure_tcp(parameters: dict[str, Any], context: Context) -> tuple[Rates, dict[str, Any]]:
-    end = End(
+    end = PairEnd(
         parameters["token"].encode(),
         context.node,
         parameters["peer"],

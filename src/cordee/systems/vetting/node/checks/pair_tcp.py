@@ -34,7 +34,7 @@ class Rates(NamedTuple):
     back: float
 
 
-class End:
+class PairEnd:
     """One end of a measurement.
 
     Args:

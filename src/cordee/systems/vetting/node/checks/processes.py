@@ -6,7 +6,7 @@ import os
 from time import monotonic, sleep
 from typing import Any, Optional
 
-from cordee.machine.process_table import Process, processes, read_process, switches, waits_in
+from cordee.machine.process_table import ProcessUsage, processes, read_process, switches, waits_in
 from cordee.systems.vetting.node.checks._base import CannotTest, Check, Context, Parameter, Result
 
 _STUCK_S = 3.0
@@ -77,7 +77,7 @@ def _patience(stuck_s: float, context: Context) -> float:
     return max(0.1, min(stuck_s, context.deadline_s * 0.8))
 
 
-def _stuck(proc: str, candidates: list[Process], seconds: float) -> list[str]:
+def _stuck(proc: str, candidates: list[ProcessUsage], seconds: float) -> list[str]:
     """Return a line for each process that stays in state D all the time and never runs in between."""
     waiting = [(process, switches(proc, process.pid)) for process in candidates]
     started = monotonic()
@@ -93,14 +93,14 @@ def _stuck(proc: str, candidates: list[Process], seconds: float) -> list[str]:
     return lines if len(lines) <= _NAMED else [*lines[:_NAMED], f"and {len(lines) - _NAMED} more"]
 
 
-def _still(proc: str, process: Process, count: Optional[int]) -> bool:
+def _still(proc: str, process: ProcessUsage, count: Optional[int]) -> bool:
     now = read_process(proc, process.pid)
     if now is None or now.state != "D" or now.started != process.started or now.ticks != process.ticks:
         return False
     return switches(proc, process.pid) == count
 
 
-def _relatives(table: dict[int, Process]) -> set[int]:
+def _relatives(table: dict[int, ProcessUsage]) -> set[int]:
     """Return whatever runs below the process that runs the checks: another check that hangs speaks for itself."""
     found, runner = {os.getpid()}, os.getppid()
     children: dict[int, list[int]] = {}
@@ -114,12 +114,12 @@ def _relatives(table: dict[int, Process]) -> set[int]:
     return found
 
 
-def _foreign(process: Process, ours: Optional[int]) -> bool:
+def _foreign(process: ProcessUsage, ours: Optional[int]) -> bool:
     """Return whether it is a person's process other than ours: system accounts have numbers below 1000."""
     return 1000 <= process.user < 65534 and process.user != ours
 
 
-def _greedy(proc: str, busy: list[Process], seconds: float, most_cores: float) -> list[str]:
+def _greedy(proc: str, busy: list[ProcessUsage], seconds: float, most_cores: float) -> list[str]:
     if not busy or seconds <= 0:
         return []
     per_second = os.sysconf("SC_CLK_TCK") * seconds

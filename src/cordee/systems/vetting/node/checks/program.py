@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from cordee.systems.vetting.node.checks._base import CannotTest, Context
-from cordee.systems.vetting.node.checks.child import Child
+from cordee.systems.vetting.node.checks.child import CheckChild
 from cordee.systems.vetting.node.checks.inside import command_line, find
 
 # Only `cordee` comes from our place: a folder or zip of ours on the path could hide the interpreter's own libraries.
@@ -43,7 +43,7 @@ _LAST_LINES = 3
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProgramOutcome:
     """What became of a program.
 
     Attributes:
@@ -102,7 +102,7 @@ def require(context: Context) -> None:
         raise CannotTest(text, "absent")
 
 
-def run_program(program: str, parameters: dict[str, Any], context: Context) -> Outcome:
+def run_program(program: str, parameters: dict[str, Any], context: Context) -> ProgramOutcome:
     """Run a program to its end, or until shortly before the deadline, and return what became of it.
 
     Args:
@@ -119,7 +119,7 @@ def run_program(program: str, parameters: dict[str, Any], context: Context) -> O
     request = json.dumps({**parameters, "deadline_s": budget_s}).encode()
     try:
         where = replace(context, inside=()) if context.python else context
-        child = Child(*_started(command_of(python, program), where), request)
+        child = CheckChild(*_started(command_of(python, program), where), request)
     except OSError as error:
         raise CannotTest(f"{python} cannot be started: {error.strerror}", "error") from None
     try:
@@ -135,7 +135,7 @@ def _started(argv: list[str], context: Context) -> tuple[list[str], dict[str, st
     return words, context.env, folder
 
 
-def _late(child: Child, python: str, budget_s: float) -> Outcome:
+def _late(child: CheckChild, python: str, budget_s: float) -> ProgramOutcome:
     """Ask a program where it is; it is killed then."""
     child.signal(signal.SIGUSR2)
     child.wait(_STACK_PATIENCE_S)
@@ -145,25 +145,25 @@ def _late(child: Child, python: str, budget_s: float) -> Outcome:
     text = f"did not end within {budget_s:.3g} s{_while(said)}"
     if stack:
         text += f"; it was at: {stack[0]}"
-    return Outcome(python, None, said, "unknown", text, "timeout", stack)
+    return ProgramOutcome(python, None, said, "unknown", text, "timeout", stack)
 
 
-def _ended(code: int, python: str, said: list[dict[str, Any]], errors: bytes) -> Outcome:
+def _ended(code: int, python: str, said: list[dict[str, Any]], errors: bytes) -> ProgramOutcome:
     last = said[-1] if said else {}
     if code == 0 and "done" in last:
-        return Outcome(python, last["done"], said)
+        return ProgramOutcome(python, last["done"], said)
     if code == 0 and "cannot" in last:
         where = _while(said) if last["cause"] == "unusable" else ""
-        return Outcome(python, None, said, "unknown", last["cannot"] + where, last["cause"])
+        return ProgramOutcome(python, None, said, "unknown", last["cannot"] + where, last["cause"])
     if code == 0 and "broken" in last:
-        return Outcome(python, None, said, "fail", f"{last['broken']}{_while(said)}")
+        return ProgramOutcome(python, None, said, "fail", f"{last['broken']}{_while(said)}")
     words = [line for line in errors.decode(errors="replace").strip().splitlines() if line.strip()][-_LAST_LINES:]
     complaint = f": {' | '.join(words)[-500:]}" if words else ""
     if code < 0:
         text = f"{python} was ended by {signal.Signals(-code).name}{_while(said)}{complaint}"
-        return Outcome(python, None, said, "unknown", text, "error")
+        return ProgramOutcome(python, None, said, "unknown", text, "error")
     text = f"{python} ended with exit code {code} and no result{_while(said)}{complaint}"
-    return Outcome(python, None, said, "unknown", text, "error")
+    return ProgramOutcome(python, None, said, "unknown", text, "error")
 
 
 def _while(said: list[dict[str, Any]]) -> str:

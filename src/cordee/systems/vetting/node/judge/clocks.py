@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, NamedTuple, Optional
 
 from cordee.core.stats import median
-from cordee.systems.vetting.node.judge.node_link import Member
+from cordee.systems.vetting.node.judge.node_link import VettedNode
 
 _DEFAULT_MAX_SKEW_S = 0.05
 _LEAST = 3
@@ -19,7 +19,7 @@ class Offset(NamedTuple):
     uncertainty_s: float
 
 
-async def offsets(members: dict[str, Member]) -> dict[str, Offset]:
+async def offsets(members: dict[str, VettedNode]) -> dict[str, Offset]:
     """Return the offset of every clock that answered."""
     answers = await asyncio.gather(*(member.clock() for member in members.values()))
     return {name: Offset(*answer) for name, answer in zip(members, answers) if answer is not None}

@@ -12,7 +12,7 @@ from cordee.core.clock import monotonic
 from cordee.core.errors import CordeeError
 from cordee.core.units import utc_text
 from cordee.systems.vetting.node.judge import clocks
-from cordee.systems.vetting.node.judge.node_link import Member
+from cordee.systems.vetting.node.judge.node_link import VettedNode
 from cordee.systems.vetting.node.judge.unknowns import busy_nodes
 from cordee.systems.vetting.node.judge.verdict import decide
 
@@ -78,7 +78,7 @@ class Conductor:
 
     async def vet_node(
         self,
-        member: Member,
+        member: VettedNode,
         *,
         first: Optional[list[dict[str, Any]]] = None,
         left_s: Optional[float] = None,
@@ -102,7 +102,7 @@ class Conductor:
 
     async def conclude(
         self,
-        members: dict[str, Member],
+        members: dict[str, VettedNode],
         reports: dict[str, Optional[list[dict[str, Any]]]],
         left_s: Optional[float] = None,
     ) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Conductor:
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
     async def _compare_clocks(
-        self, members: dict[str, Member], reports: dict[str, Optional[list[dict[str, Any]]]]
+        self, members: dict[str, VettedNode], reports: dict[str, Optional[list[dict[str, Any]]]]
     ) -> None:
         for entry in self.protocol["checks"]:
             if entry["check"] == _CLOCK:
@@ -150,7 +150,7 @@ class Conductor:
 
     async def _measure_pairs(
         self,
-        members: dict[str, Member],
+        members: dict[str, VettedNode],
         reports: dict[str, Optional[list[dict[str, Any]]]],
         left_s: float,
     ) -> Optional[PairOutcome]:

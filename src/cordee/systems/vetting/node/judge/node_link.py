@@ -31,7 +31,7 @@ class Lost(NamedTuple):
 _End = Union[ChecksDone, FreePorts, Time, Lost]
 
 
-class Member:
+class VettedNode:
     """One node, over messages that agents and the tasks of `cordee vet` both understand.
 
     Args:

@@ -7,7 +7,7 @@ import secrets
 from typing import Any, Iterable, NamedTuple, Optional
 
 from cordee.core.clock import monotonic
-from cordee.systems.vetting.node.judge.node_link import Member
+from cordee.systems.vetting.node.judge.node_link import VettedNode
 from cordee.systems.vetting.node.judge.pair_judgement import judge
 from cordee.systems.vetting.node.judge.pairs import Out, PairOutcome, PairPolicy, PairTest
 
@@ -33,7 +33,7 @@ class _Meeting(NamedTuple):
 
 
 async def run_pairs(
-    members: dict[str, Member],
+    members: dict[str, VettedNode],
     settings: dict[str, Any],
     switches: dict[str, str],
     baseline: Optional[dict[str, Any]],
@@ -99,7 +99,7 @@ def _policy(settings: dict[str, Any], confusion_ratio: float) -> PairPolicy:
 
 
 async def _meet(
-    listener: Member, connector: Member, settings: dict[str, Any], round_s: float, request: dict[str, Any]
+    listener: VettedNode, connector: VettedNode, settings: dict[str, Any], round_s: float, request: dict[str, Any]
 ) -> _Meeting:
     """Have two nodes measure each other once, within `round_s` and the time of an answer."""
     began = monotonic()
@@ -127,14 +127,16 @@ async def _meet(
     return await _apart(_reading({listener.name: here, connector.name: there}), listener, connector)
 
 
-async def _ask(member: Member, parameters: dict[str, Any], left_s: float, request: dict[str, Any]) -> dict[str, Any]:
+async def _ask(
+    member: VettedNode, parameters: dict[str, Any], left_s: float, request: dict[str, Any]
+) -> dict[str, Any]:
     reserve_s = min(_RESERVE_S, _RESERVE_SHARE * max(0.0, left_s - parameters["seconds"]))
     entry = {"check": _CHECK, "parameters": parameters, "deadline_s": left_s - reserve_s}
     patience_s = reserve_s + _ANSWER_S
     return (await member.check([entry], left_s - reserve_s, patience_s=patience_s, **request))[0]
 
 
-async def _apart(meeting: _Meeting, *members: Member) -> _Meeting:
+async def _apart(meeting: _Meeting, *members: VettedNode) -> _Meeting:
     """Return the meeting with the silent ones told apart: one who still says what time it is, is there and was late."""
     out = meeting.out or {}
     silent = [member for member in members if member.name in out and out[member.name].cause == "silent"]

@@ -24,7 +24,7 @@ _SEVERITY = {"unknown": -1, "pass": 0, "warn": 1, "fail": 2}
 Sheets = dict[str, list[dict[str, Any]]]
 
 
-class Entry(NamedTuple):
+class ComparedValue(NamedTuple):
     """One value of a comparison: whose it is, and the `Comparison` of its result."""
 
     node: str
@@ -36,13 +36,13 @@ class Entry(NamedTuple):
 class Off(NamedTuple):
     """A value that is off: why in words, what it was held against, and whether that is enough to blame the node."""
 
-    entry: Entry
+    entry: ComparedValue
     words: str
     reference: Optional[dict[str, Any]]
     blame: bool
 
 
-class Judgement(NamedTuple):
+class PeerJudgement(NamedTuple):
     """What one comparison found; `lost` says why there is no telling who is off."""
 
     off: list[Off]
@@ -112,9 +112,9 @@ class _Baselines:
         return found if found and _is_number(found.get("value")) else None
 
 
-def _comparisons(sheets: Sheets) -> dict[tuple[str, str, str, Any], list[Entry]]:
+def _comparisons(sheets: Sheets) -> dict[tuple[str, str, str, Any], list[ComparedValue]]:
     """Return what is to be compared with each other, by name of the check, kind, subject and GPU model."""
-    groups: dict[tuple[str, str, str, Any], list[Entry]] = {}
+    groups: dict[tuple[str, str, str, Any], list[ComparedValue]] = {}
     for node, results in sheets.items():
         for result in results:
             if not result.get("compare") or result["status"] not in RAN:
@@ -129,14 +129,14 @@ def _comparisons(sheets: Sheets) -> dict[tuple[str, str, str, Any], list[Entry]]
     return groups
 
 
-def _entry(node: str, result: dict[str, Any], rule: dict[str, Any]) -> Optional[Entry]:
+def _entry(node: str, result: dict[str, Any], rule: dict[str, Any]) -> Optional[ComparedValue]:
     """Return what there is to compare, or None: no value, or a rule without its number."""
     of = rule.get("of") or "value"
     value = result.get("value") if of == "value" else result["facts"].get(of)
     needs = {"low": "ratio", "high": "margin"}.get(rule["kind"])
     if value is None or (needs and not (_is_number(value) and _is_number(rule.get(needs)))):
         return None
-    return Entry(node, result, value, rule)
+    return ComparedValue(node, result, value, rule)
 
 
 def _model(result: dict[str, Any]) -> Any:
@@ -151,7 +151,7 @@ def _model(result: dict[str, Any]) -> Any:
     return tuple(sorted(models)) or None
 
 
-def _low(entries: list[Entry], base: Optional[dict[str, Any]]) -> Judgement:
+def _low(entries: list[ComparedValue], base: Optional[dict[str, Any]]) -> PeerJudgement:
     usual = quantile([entry.value for entry in entries], _PERCENTILE)
     peers = {"kind": "peer", "value": usual, "n": len(entries)}
     reference, whose = peers, f"the 75th percentile of {len(entries)} nodes"
@@ -170,10 +170,10 @@ def _low(entries: list[Entry], base: Optional[dict[str, Any]]) -> Judgement:
         held = amount(reference["value"], unit)
         words = f"{_subject(entry)}{amount(entry.value, unit)} is below {ratio:g} x {held}, {whose}"
         off.append(Off(entry, words, reference, blame))
-    return Judgement(off)
+    return PeerJudgement(off)
 
 
-def _excused(judgement: Judgement, busy: frozenset[str]) -> Judgement:
+def _excused(judgement: PeerJudgement, busy: frozenset[str]) -> PeerJudgement:
     """Make what busy nodes measured too low unknown, and return what is left; a failure that they have already stays."""
     for one in judgement.off:
         result = one.entry.result
@@ -183,7 +183,7 @@ def _excused(judgement: Judgement, busy: frozenset[str]) -> Judgement:
     return judgement._replace(off=[one for one in judgement.off if one.entry.node not in busy])
 
 
-def _high(entries: list[Entry]) -> Judgement:
+def _high(entries: list[ComparedValue]) -> PeerJudgement:
     middle = median(entry.value for entry in entries)
     reference = {"kind": "peer", "value": middle, "n": len(entries)}
     off = []
@@ -197,14 +197,14 @@ def _high(entries: list[Entry]) -> Judgement:
             held = f"{amount(middle, unit)}, the median of {len(entries)} nodes"
             words = f"{_subject(entry)}{amount(entry.value, unit)} is more than {margin:g} above {held}"
             off.append(Off(entry, words, reference, len(entries) >= LEAST_PEERS))
-    return Judgement(off)
+    return PeerJudgement(off)
 
 
-def _same(entries: list[Entry]) -> Judgement:
+def _same(entries: list[ComparedValue]) -> PeerJudgement:
     keys = [json.dumps(entry.value, sort_keys=True, default=str) for entry in entries]
     counts = Counter(keys)
     if len(counts) == 1:
-        return Judgement([])
+        return PeerJudgement([])
     most = max(counts.values())
     modes = sorted(key for key, count in counts.items() if count == most)
     shown = {key: amount(entry.value, None)[:200] for key, entry in zip(keys, entries)}
@@ -214,7 +214,7 @@ def _same(entries: list[Entry]) -> Judgement:
         )
         text = f"{len(counts)} values on {len(entries)} nodes and no majority: {few}"
         said = [f"{_subject(entry)}{shown[key]} here; {text}" for key, entry in zip(keys, entries)]
-        return Judgement([Off(entry, words, None, True) for entry, words in zip(entries, said)], text)
+        return PeerJudgement([Off(entry, words, None, True) for entry, words in zip(entries, said)], text)
     usual = next(entry.value for key, entry in zip(keys, entries) if key == modes[0])
     reference = {"kind": "peer", "value": usual, "n": most}
     blame = len(entries) >= LEAST_PEERS
@@ -223,10 +223,12 @@ def _same(entries: list[Entry]) -> Judgement:
         if key != modes[0]:
             words = f"{_subject(entry)}{shown[key]} here, {shown[modes[0]]} on {most} of {len(entries)} nodes"
             off.append(Off(entry, words, reference, blame))
-    return Judgement(off)
+    return PeerJudgement(off)
 
 
-def _settle(name: str, entries: list[Entry], judgement: Judgement, ratio: float) -> Optional[dict[str, Any]]:
+def _settle(
+    name: str, entries: list[ComparedValue], judgement: PeerJudgement, ratio: float
+) -> Optional[dict[str, Any]]:
     """Blame those who are off, or nobody: then return why."""
     off = judgement.off
     blamed = [one for one in off if one.blame]
@@ -257,7 +259,7 @@ def _worsen(one: Off, status: str) -> None:
     _say_once(result, one.words)
 
 
-def _note(entry: Entry, limit: float, reference: dict[str, Any], stricter: bool) -> None:
+def _note(entry: ComparedValue, limit: float, reference: dict[str, Any], stricter: bool) -> None:
     """Say what the value was held against, unless its own threshold is the stricter one or has been missed already."""
     if _about_value(entry) and stricter and entry.result["status"] != "fail":
         entry.result["threshold"] = limit
@@ -270,11 +272,11 @@ def _say_once(result: dict[str, Any], words: str) -> None:
         result["evidence"] = f"{evidence}; {words}" if evidence else words
 
 
-def _subject(entry: Entry) -> str:
+def _subject(entry: ComparedValue) -> str:
     return "" if _about_value(entry) else f"{entry.rule['of']}: "
 
 
-def _about_value(entry: Entry) -> bool:
+def _about_value(entry: ComparedValue) -> bool:
     return (entry.rule.get("of") or "value") == "value"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Union
 
 from cordee.systems.vetting.node.judge import history
-from cordee.systems.vetting.node.judge.sending import Spool
+from cordee.systems.vetting.node.judge.sending import VettingSpool
 
 _LOG = logging.getLogger("cordee.systems.vetting.node.judge.history")
 _WAIT_S = 5.0
@@ -72,7 +72,7 @@ def _write(document: dict[str, Any], target: dict[str, Any]) -> None:
         if target.get("folder"):
             write_file(os.path.expandvars(os.path.expanduser(target["folder"])), lines[0], content)
         elif target.get("url"):
-            spool = Spool(target["url"], target.get("token_file"), target.get("spool"))
+            spool = VettingSpool(target["url"], target.get("token_file"), target.get("spool"))
             spool.add(lines[0], content)
             spool.send()
         else:

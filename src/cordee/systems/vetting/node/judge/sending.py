@@ -24,7 +24,7 @@ _REFUSED = frozenset([400, 409, 413, 415, 422])
 _LOOPBACK = frozenset(["127.0.0.1", "::1", "localhost"])
 
 
-class Spool:
+class VettingSpool:
     """A folder of vettings that are on their way to a collector.
 
     Args:

@@ -34,7 +34,7 @@ _OUTCOMES = {
 }
 
 
-class Row(NamedTuple):
+class VerdictRow(NamedTuple):
     """Nodes with the same verdict and the same status of every check."""
 
     verdict: str
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     excluded: bool
 
 
-class Reason(NamedTuple):
+class VerdictReason(NamedTuple):
     """What the same check says of some nodes in the same words; `rule` is what it matched, or nothing."""
 
     nodes: list[str]
@@ -66,26 +66,26 @@ def name_of(result: dict[str, Any]) -> str:
     return str(result.get("name") or result["check"])
 
 
-def rows(document: dict[str, Any]) -> list[Row]:
+def rows(document: dict[str, Any]) -> list[VerdictRow]:
     """Return the nodes, those that look the same together: excluded ones first, then others that deviate, healthy last."""
     names, excluded = columns(document), set(document["exclude"])
-    found: dict[tuple[str, tuple[str, ...], bool], Row] = {}
+    found: dict[tuple[str, tuple[str, ...], bool], VerdictRow] = {}
     for node in document["nodes"]:
         by_name = {name_of(result): result["status"] for result in node["results"]}
         statuses = tuple(by_name.get(name, "") for name in names)
         key = (node["verdict"], statuses, node["node"] in excluded)
-        found.setdefault(key, Row(node["verdict"], statuses, [], key[2])).nodes.append(node["node"])
+        found.setdefault(key, VerdictRow(node["verdict"], statuses, [], key[2])).nodes.append(node["node"])
     return sorted(found.values(), key=lambda row: (not row.excluded, row.verdict == "healthy", len(row.nodes)))
 
 
-def reasons(document: dict[str, Any]) -> list[Reason]:
+def reasons(document: dict[str, Any]) -> list[VerdictReason]:
     """Return what speaks against nodes, worst first; what holds for several nodes is said once."""
-    found: dict[tuple[str, str, str], Reason] = {}
+    found: dict[tuple[str, str, str], VerdictReason] = {}
     for node in document["nodes"]:
         for result in node["results"]:
             if result["status"] not in ("pass", "skip"):
                 key = (name_of(result), result["status"], result["evidence"])
-                entry = found.setdefault(key, Reason([], *key, result.get("rule") or {}))
+                entry = found.setdefault(key, VerdictReason([], *key, result.get("rule") or {}))
                 entry.nodes.append(node["node"])
     order = {"fail": 0, "unknown": 1, "warn": 2}
     return sorted(found.values(), key=lambda reason: order.get(reason.status, 3))

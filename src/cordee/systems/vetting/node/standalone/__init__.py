@@ -7,12 +7,12 @@ task of the second node takes its place, then that of the third.
 
 from __future__ import annotations
 
-from cordee.systems.vetting.node.standalone.settings import Options
+from cordee.systems.vetting.node.standalone.settings import VetOptions
 
-__all__ = ["Options", "take_part"]
+__all__ = ["VetOptions", "take_part"]
 
 
-def take_part(options: Options) -> int:
+def take_part(options: VetOptions) -> int:
     """Take part in the vetting that the environment tells of and return the exit code, the same on every task.
 
     The task that conducts writes vet.json, exclude.txt, nodes.txt and vet.env, and prints the table or the document.
@@ -27,15 +27,15 @@ def take_part(options: Options) -> int:
     import asyncio
 
     from cordee.runs.folder import say
-    from cordee.systems.vetting.node.standalone.membership import World
-    from cordee.systems.vetting.node.standalone.task import Part
+    from cordee.systems.vetting.node.standalone.membership import VettingRoster
+    from cordee.systems.vetting.node.standalone.task import VettingPart
 
-    world = World.here()
+    world = VettingRoster.here()
     if world.remark:
         say(f"cordee vet: {world.remark}")
 
-    async def take() -> Part:
-        part = Part(world, options)
+    async def take() -> VettingPart:
+        part = VettingPart(world, options)
         part.code = await part.run()
         return part
 

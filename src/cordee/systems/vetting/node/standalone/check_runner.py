@@ -11,7 +11,7 @@ from typing import Callable, Optional
 from cordee import wire
 from cordee.core.errors import CordeeError
 from cordee.machine.starting import module_argv
-from cordee.machine.task_callbacks import Watched
+from cordee.machine.task_callbacks import WatchedTasks
 from cordee.machine.tasks import STDERR, Task, TaskExit, TaskRunner
 from cordee.runs.folder import say
 from cordee.systems.vetting.node.judge.node_link import Answer, Question
@@ -33,7 +33,7 @@ class _Run:
 
 
 class Hands:
-    """Answers the questions of a vetting as a run's agent does; see `cordee.systems.vetting.node.judge.node_link.Member`.
+    """Answers the questions of a vetting as a run's agent does; see `cordee.systems.vetting.node.judge.node_link.VettedNode`.
 
     What ran for one conductor need not run again for the next: the same request is answered with what is there.
 
@@ -48,7 +48,7 @@ class Hands:
         self._count = 0
         self._runs: dict[str, _Run] = {}
         self._earlier: dict[str, _Run] = {}
-        self._watched = Watched(lambda **told: TaskRunner(owner, kill_s=_KILL_S, **told))
+        self._watched = WatchedTasks(lambda **told: TaskRunner(owner, kill_s=_KILL_S, **told))
 
     def answer_to(self, reply: Optional[Reply]) -> None:
         """Send answers to this conductor from now on; None drops them."""

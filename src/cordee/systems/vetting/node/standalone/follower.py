@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 from cordee import wire
 from cordee.core.errors import EXIT_INTERNAL, CordeeError
 from cordee.runs.folder import say
-from cordee.systems.vetting.node.standalone.membership import World
-from cordee.systems.vetting.node.standalone.messages import FROM_CONDUCTOR, End, Leads, Ping, Pong
-from cordee.systems.vetting.node.standalone.settings import Patience
-from cordee.systems.vetting.node.standalone.shared_folder import Meeting
+from cordee.systems.vetting.node.standalone.membership import VettingRoster
+from cordee.systems.vetting.node.standalone.messages import FROM_CONDUCTOR, EndVetting, Leads, Ping, Pong
+from cordee.systems.vetting.node.standalone.settings import VetPatience
+from cordee.systems.vetting.node.standalone.shared_folder import SharedFolder
 from cordee.wire.messages import decode, encode
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _AFTER_LOSS_S = 0.3
 TAKE_OVER = -1
 
 
-class Follower:
+class ConductorFollower:
     """One task's search for a conductor, and its obedience.
 
     Args:
@@ -41,10 +41,10 @@ class Follower:
 
     def __init__(
         self,
-        world: World,
-        meeting: Meeting,
+        world: VettingRoster,
+        meeting: SharedFolder,
         hands: Optional[Hands],
-        patience: Patience,
+        patience: VetPatience,
         finished: Callable[[], Optional[int]],
     ) -> None:
         self._world, self._meeting, self._hands, self._patience = world, meeting, hands, patience
@@ -143,7 +143,7 @@ class Follower:
             self.conductor = said.conductor
         elif isinstance(said, Ping):
             connection.send(encode(Pong()))
-        elif isinstance(said, End):
+        elif isinstance(said, EndVetting):
             self._bye = said.code
             connection.close("bye")
             self._ended.set()

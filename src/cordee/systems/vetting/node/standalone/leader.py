@@ -15,11 +15,11 @@ from cordee.core.errors import EXIT_INTERNAL, CordeeError
 from cordee.systems.vetting.node.judge.conduct import Conductor
 from cordee.systems.vetting.node.judge.node_link import Question
 from cordee.systems.vetting.node.standalone.check_runner import Hands
-from cordee.systems.vetting.node.standalone.membership import World
-from cordee.systems.vetting.node.standalone.messages import FROM_TASK, End, Leads, Pong
+from cordee.systems.vetting.node.standalone.membership import VettingRoster
+from cordee.systems.vetting.node.standalone.messages import FROM_TASK, EndVetting, Leads, Pong
 from cordee.systems.vetting.node.standalone.roster import Seat, Seats
-from cordee.systems.vetting.node.standalone.settings import Options, patience
-from cordee.systems.vetting.node.standalone.shared_folder import Meeting
+from cordee.systems.vetting.node.standalone.settings import VetOptions, patience
+from cordee.systems.vetting.node.standalone.shared_folder import SharedFolder
 from cordee.wire.messages import decode, encode
 
 _TELL_ALL_S = 5.0
@@ -42,10 +42,10 @@ class Conducting:
 
     def __init__(
         self,
-        world: World,
-        meeting: Optional[Meeting],
+        world: VettingRoster,
+        meeting: Optional[SharedFolder],
         hands: Hands,
-        options: Options,
+        options: VetOptions,
         began: float,
         lost: Optional[int] = None,
     ) -> None:
@@ -99,7 +99,7 @@ class Conducting:
         self._left = code
         connections = self._seats.connections()
         for connection in connections:
-            connection.send(encode(End(code)))
+            connection.send(encode(EndVetting(code)))
         closed = [asyncio.ensure_future(connection.wait_closed()) for connection in connections]
         if closed:
             _, late = await asyncio.wait(closed, timeout=self._patience.answer)
@@ -202,7 +202,7 @@ class Conducting:
         seat.take(local, connection)
         self._seats.hear(connection)
         if self._left is not None:
-            connection.send(encode(End(self._left)))
+            connection.send(encode(EndVetting(self._left)))
         elif local == 0:
             seat.lead(connection.peer_address, lambda question: connection.send(encode(question)))
             self._check(seat)
@@ -222,7 +222,7 @@ class Conducting:
             seat.leave(local, str(error) if error else connection.close_reason or "it ended")
         self._seats.changed.set()
 
-    async def _beat(self, meeting: Meeting) -> None:
+    async def _beat(self, meeting: SharedFolder) -> None:
         """Show that this task lives, see who else does, and whether another task has begun to conduct.
 
         One that is alone with itself, cut off from the rest, does not take the nodes away from where most of them are.

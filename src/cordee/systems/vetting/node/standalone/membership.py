@@ -17,7 +17,7 @@ _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?\Z")
 
 
 @dataclass(frozen=True)
-class World:
+class VettingRoster:
     """All tasks of one vetting, and this one's place among them.
 
     Attributes:
@@ -67,7 +67,7 @@ class World:
         return reachable_address(self.node, os.environ.get("CORDEE_VET_INTERFACE"))
 
     @classmethod
-    def here(cls, environ: Mapping[str, str] = os.environ) -> World:
+    def here(cls, environ: Mapping[str, str] = os.environ) -> VettingRoster:
         """Return the world that the environment tells of: `CORDEE_VET_NODES` and the like, a Slurm step, or one process.
 
         Raises:
@@ -89,15 +89,15 @@ def _job(environ: Mapping[str, str]) -> str:
     return environ["SLURM_JOB_ID"] + ("" if restarts == "0" else f"-r{restarts}")
 
 
-def _step(environ: Mapping[str, str]) -> World:
+def _step(environ: Mapping[str, str]) -> VettingRoster:
     nodes = tuple(expand_nodes(environ["SLURM_STEP_NODELIST"]))
     tasks = _tasks_per_node(environ.get("SLURM_STEP_TASKS_PER_NODE") or "1", len(nodes), "SLURM_STEP_TASKS_PER_NODE")
     identity = f"{_job(environ)}.{environ['SLURM_STEP_ID']}"
     index, local = int(environ.get("SLURM_NODEID") or 0), int(environ.get("SLURM_LOCALID") or 0)
-    return World(identity, nodes, tasks, index, local, slurm=True, unique=True)
+    return VettingRoster(identity, nodes, tasks, index, local, slurm=True, unique=True)
 
 
-def _given(environ: Mapping[str, str]) -> World:
+def _given(environ: Mapping[str, str]) -> VettingRoster:
     try:
         nodes = tuple(expand_nodes(environ["CORDEE_VET_NODES"]))
     except CordeeError as error:
@@ -124,7 +124,7 @@ def _given(environ: Mapping[str, str]) -> World:
             allowed="letters, digits, . _ -, at most 100",
             next="give all tasks of one vetting the same name, and each vetting another",
         )
-    return World(identity or f"local-{os.getpid()}", nodes, tasks, index, int(local))
+    return VettingRoster(identity or f"local-{os.getpid()}", nodes, tasks, index, int(local))
 
 
 def _tasks_per_node(text: str, nodes: int, variable: str) -> tuple[int, ...]:

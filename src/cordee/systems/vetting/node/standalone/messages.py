@@ -18,7 +18,7 @@ class Ping(NamedTuple):
     """A sign of life of the one who conducts; answered by `Pong`."""
 
 
-class End(NamedTuple):
+class EndVetting(NamedTuple):
     """The vetting has ended: the exit code of all tasks."""
 
     code: int
@@ -28,10 +28,12 @@ class Pong(NamedTuple):
     """A task lives."""
 
 
-FromConductor = Union[Leads, Ping, End, Question]
+FromConductor = Union[Leads, Ping, EndVetting, Question]
 FromTask = Union[Pong, Answer]
 
-FROM_CONDUCTOR: Kinds[FromConductor] = Kinds(welcome=Leads, ping=Ping, bye=End, checks=Checks, port=Port, clock=Clock)
+FROM_CONDUCTOR: Kinds[FromConductor] = Kinds(
+    welcome=Leads, ping=Ping, bye=EndVetting, checks=Checks, port=Port, clock=Clock
+)
 FROM_TASK: Kinds[FromTask] = Kinds(
     pong=Pong, checks_output=ChecksOutput, checks_done=ChecksDone, port=FreePorts, clock=Time
 )

@@ -7,10 +7,10 @@ import sys
 from typing import Any
 
 from cordee.systems.vetting.node.judge.table import render_table
-from cordee.systems.vetting.node.standalone.settings import Options
+from cordee.systems.vetting.node.standalone.settings import VetOptions
 
 
-def show(document: dict[str, Any], options: Options) -> None:
+def show(document: dict[str, Any], options: VetOptions) -> None:
     """Print the allocation document, or the table that a person reads."""
     if options.as_json:
         text = json.dumps(document, indent=2) + "\n"

@@ -8,8 +8,8 @@ from typing import Any, Callable, Optional
 
 from cordee import wire
 from cordee.systems.vetting.node.checks import unknown_result
-from cordee.systems.vetting.node.judge.node_link import Member, Send
-from cordee.systems.vetting.node.standalone.membership import World
+from cordee.systems.vetting.node.judge.node_link import Send, VettedNode
+from cordee.systems.vetting.node.standalone.membership import VettingRoster
 from cordee.systems.vetting.node.standalone.messages import Ping
 from cordee.wire.messages import encode
 
@@ -28,7 +28,7 @@ class Seat:
     def __init__(self, name: str, tasks: int) -> None:
         self.name = name
         self.tasks = tasks
-        self.member: Optional[Member] = None
+        self.member: Optional[VettedNode] = None
         self.living: dict[int, Optional[wire.Connection]] = {}
         self._gone: dict[int, str] = {}
 
@@ -42,9 +42,9 @@ class Seat:
         self.living[local] = connection
         self._gone.pop(local, None)
 
-    def lead(self, address: str, send: Send) -> Member:
+    def lead(self, address: str, send: Send) -> VettedNode:
         """Its first task has come: return the member that the node is from now on."""
-        self.member = Member(self.name, send, address)
+        self.member = VettedNode(self.name, send, address)
         return self.member
 
     def leave(self, local: int, reason: str) -> None:
@@ -69,7 +69,7 @@ class Seats:
         world: of the task that conducts.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: VettingRoster) -> None:
         self.by_name = {name: Seat(name, tasks) for name, tasks in zip(world.nodes, world.tasks)}
         self.changed = asyncio.Event()
         self._heard: dict[wire.Connection, float] = {}

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional
 
 
 @dataclass(frozen=True)
-class Options:
+class VetOptions:
     """What the command line says.
 
     Attributes:
@@ -28,7 +28,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Patience:
+class VetPatience:
     """Seconds that tasks wait for each other.
 
     Attributes:
@@ -50,13 +50,13 @@ class Patience:
     answer: float = 0.5
 
 
-def patience(deadline_s: Optional[float], tasks: int) -> Patience:
+def patience(deadline_s: Optional[float], tasks: int) -> VetPatience:
     """Return the patience that fits a deadline for everything (None: not known yet) and a number of tasks."""
     beat = 0.5 if tasks <= 1000 else 2.0
     if deadline_s is None:
-        return Patience(beat=beat, silent=10 * beat)
+        return VetPatience(beat=beat, silent=10 * beat)
     most = max(1.0, deadline_s)
-    return Patience(
+    return VetPatience(
         arrive=min(30.0, most / 2),
         first=min(10.0, most / 4),
         give_up=min(60.0, most + 2.0),

@@ -14,7 +14,7 @@ from cordee.core.errors import CordeeError, WireError
 from cordee.runs.folder import write_atomically
 
 
-class Meeting:
+class SharedFolder:
     """`.cordee-vet-<identity>` below the folder of results: who conducts (0600), under which epoch, and what was decided.
 
     Args:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Optional
 from cordee.core.errors import EXIT_INTERNAL, CordeeError
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import say
-from cordee.systems.vetting.node.standalone.follower import TAKE_OVER, Follower
-from cordee.systems.vetting.node.standalone.membership import World
+from cordee.systems.vetting.node.standalone.follower import TAKE_OVER, ConductorFollower
+from cordee.systems.vetting.node.standalone.membership import VettingRoster
 from cordee.systems.vetting.node.standalone.results import CODES, code_of, write_results
-from cordee.systems.vetting.node.standalone.settings import Options, patience
-from cordee.systems.vetting.node.standalone.shared_folder import Meeting
+from cordee.systems.vetting.node.standalone.settings import VetOptions, patience
+from cordee.systems.vetting.node.standalone.shared_folder import SharedFolder
 
 if TYPE_CHECKING:
     from cordee.systems.vetting.node.standalone.check_runner import Hands
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _CLOCKS_S = 2.0
 
 
-class Part:
+class VettingPart:
     """What this process does in a vetting.
 
     Args:
@@ -36,18 +36,18 @@ class Part:
         document: the allocation document, when this task has conducted to the end.
     """
 
-    def __init__(self, world: World, options: Options) -> None:
+    def __init__(self, world: VettingRoster, options: VetOptions) -> None:
         self._world, self._options = world, options
         self._began = time.monotonic()
         self._patience = patience(options.deadline_s, sum(world.tasks))
-        self._meeting = None if world.alone else Meeting(options.folder, world.identity)
+        self._meeting = None if world.alone else SharedFolder(options.folder, world.identity)
         # Another vetting may have used a name that people give; what it left is older than this process.
         self._since = 0.0 if world.unique else time.time() - _age_s() - _CLOCKS_S
         self._hands = _hands(world) if world.local == 0 else None
         self.code = EXIT_INTERNAL
         self.document: Optional[dict[str, Any]] = None
         self._conducting: Optional[Conducting] = None
-        self._follower: Optional[Follower] = None
+        self._follower: Optional[ConductorFollower] = None
 
     async def run(self) -> int:
         """Return the exit code.
@@ -90,7 +90,7 @@ class Part:
             code = await self._conduct(0, None)
             return EXIT_INTERNAL if code is None else code
         while True:
-            self._follower = Follower(self._world, self._meeting, self._hands, self._patience, self._finished)
+            self._follower = ConductorFollower(self._world, self._meeting, self._hands, self._patience, self._finished)
             code = await self._follower.run()
             if code == TAKE_OVER:
                 code = await self._take_over(self._meeting, self._follower.conductor)
@@ -103,7 +103,7 @@ class Part:
         code = self._meeting.decision(self._since)
         return code if code is not None else code_of(self._options.folder, self._world.identity, self._since)
 
-    async def _take_over(self, meeting: Meeting, lost: Optional[int]) -> Optional[int]:
+    async def _take_over(self, meeting: SharedFolder, lost: Optional[int]) -> Optional[int]:
         meeting.open()
         epoch = meeting.epoch() + 1
         if not meeting.claim(epoch):
@@ -140,7 +140,7 @@ class Part:
         return code
 
 
-def _hands(world: World) -> Hands:
+def _hands(world: VettingRoster) -> Hands:
     from cordee.systems.vetting.node.standalone.check_runner import Hands
 
     return Hands(f"vet-{world.identity}/{world.node}/{os.getpid()}", world.node)

@@ -6,33 +6,33 @@ import importlib
 from typing import NamedTuple, Optional, Sequence
 
 from cordee.core.errors import UsageError
-from cordee.telemetry.node.samplers.gpu._base import GpuSource, Roots, SourceUnavailable
+from cordee.telemetry.node.samplers.gpu._base import GpuMetricSource, Roots, SourceUnavailable
 
-__all__ = ["SOURCES", "GpuSource", "Roots", "Source", "SourceUnavailable", "open_gpus"]
+__all__ = ["SOURCES", "GpuMetricSource", "Roots", "SamplerSource", "SourceUnavailable", "open_gpus"]
 
 AUTO = "auto"
 REPLAY = "replay:"
 
 
-class Source(NamedTuple):
+class SamplerSource(NamedTuple):
     """One source: its name, and where its class is, which is imported when it is tried."""
 
     name: str
     module: str
     kind: str
 
-    def load(self) -> type[GpuSource]:
+    def load(self) -> type[GpuMetricSource]:
         """Import the class."""
-        found: type[GpuSource] = getattr(importlib.import_module(self.module), self.kind)
+        found: type[GpuMetricSource] = getattr(importlib.import_module(self.module), self.kind)
         return found
 
 
 _ROOM = "cordee.telemetry.node.samplers.gpu"
 SOURCES = (
-    Source("nvml-gpm", f"{_ROOM}.nvml_gpm", "NvmlGpmSource"),
-    Source("dcgm", f"{_ROOM}.dcgm", "DcgmSource"),
-    Source("nvml", f"{_ROOM}.nvml_basic", "NvmlSource"),
-    Source("amdsmi", f"{_ROOM}.amd", "AmdSmiSource"),
+    SamplerSource("nvml-gpm", f"{_ROOM}.nvml_gpm", "NvmlGpmSource"),
+    SamplerSource("dcgm", f"{_ROOM}.dcgm", "DcgmSource"),
+    SamplerSource("nvml", f"{_ROOM}.nvml_basic", "NvmlSampler"),
+    SamplerSource("amdsmi", f"{_ROOM}.amd", "AmdSmiSource"),
 )
 
 
@@ -42,7 +42,7 @@ def open_gpus(
     source: str = AUTO,
     interval_s: float = 1.0,
     own: Optional[Roots] = None,
-) -> tuple[Optional[GpuSource], dict[str, str]]:
+) -> tuple[Optional[GpuMetricSource], dict[str, str]]:
     """Open the first source that measures these GPUs; return it, probed, and why each source before it was refused.
 
     Library calls may hang with the driver, and a source holds libraries: call it in a process that may be killed.
@@ -79,7 +79,7 @@ def open_gpus(
     return None, refused
 
 
-def _candidates(source: str) -> Sequence[Source]:
+def _candidates(source: str) -> Sequence[SamplerSource]:
     if source == AUTO:
         return SOURCES
     found = [candidate for candidate in SOURCES if candidate.name == source]

@@ -22,7 +22,7 @@ class SourceUnavailable(Exception):
     """A source cannot measure here; the text says what stands in the way and what to do."""
 
 
-class GpuSource(Sampler):
+class GpuMetricSource(Sampler):
     """One source of GPU metrics, opened for some of a node's GPUs.
 
     `probe` finds out what the source really gives on this driver and these GPUs and may take a few tenths of a second;

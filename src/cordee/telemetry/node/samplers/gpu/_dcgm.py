@@ -79,7 +79,7 @@ class Dcgm:
         ids, count = (ctypes.c_uint * _MOST_GPUS)(), ctypes.c_int()
         self._check(self._call("dcgmGetAllDevices", self._handle, ids, ctypes.byref(count)), "which GPUs there are")
         numbers = list(ids)[: count.value]
-        reader = Reader(self, numbers, (_UUID, _NAME), _LIVE) if numbers else None
+        reader = DcgmReader(self, numbers, (_UUID, _NAME), _LIVE) if numbers else None
         if reader is None or reader.refresh() != SUCCESS:
             return {}
         return {number: (reader.text(at, 0), reader.text(at, 1)) for at, number in enumerate(numbers)}
@@ -131,7 +131,7 @@ class Dcgm:
         return -20 if function is None else int(function(*arguments))
 
 
-class Reader:
+class DcgmReader:
     """Reads the newest values of some fields of some GPUs into one buffer.
 
     Attributes:

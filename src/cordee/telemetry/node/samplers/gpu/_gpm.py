@@ -8,7 +8,7 @@ from typing import Optional, Sequence
 
 from cordee.telemetry.node.samplers._base import FIRST, NAN
 from cordee.telemetry.node.samplers.gpu._nvml import GONE, SUCCESS, GpmSupport, Nvml
-from cordee.telemetry.node.samplers.gpu._nvml_devices import Device
+from cordee.telemetry.node.samplers.gpu._nvml_devices import SampledDevice
 
 # Of nvml.h: the metric's id, our name, what one unit of it is. Percent of cycles or of time; MiB/s.
 _PERCENT, _MIB = 0.01, float(1 << 20)
@@ -49,7 +49,7 @@ class Gpm:
         gone: why the device as a whole did not answer the last question.
     """
 
-    def __init__(self, nvml: Nvml, device: Device) -> None:
+    def __init__(self, nvml: Nvml, device: SampledDevice) -> None:
         self._nvml, self._device = nvml, device
         self._metrics_get = nvml.function("nvmlGpmMetricsGet")
         self._buffer = ctypes.create_string_buffer(_HEAD.size + _ENTRY.size * _ROOM)

@@ -103,7 +103,7 @@ class Violation(ctypes.Structure):
     _fields_ = [("reference_us", ctypes.c_ulonglong), ("violation_ns", ctypes.c_ulonglong)]
 
 
-class Process(ctypes.Structure):
+class NvmlProcess(ctypes.Structure):
     """`nvmlProcessInfo_t`."""
 
     _fields_ = [

@@ -14,7 +14,7 @@ _UNSEEN = "NVML does not show it: it fell off the bus, or a cgroup or container 
 
 
 @dataclass
-class Device:
+class SampledDevice:
     """One GPU or MIG instance.
 
     Attributes:
@@ -60,7 +60,7 @@ class Device:
 
 
 @dataclass
-class Shown:
+class ShownDevices:
     """What NVML shows to this process.
 
     Attributes:
@@ -69,12 +69,12 @@ class Shown:
         remarks: what is odd.
     """
 
-    devices: list[Device]
+    devices: list[SampledDevice]
     hidden: int
     remarks: list[str]
 
 
-def show(nvml: Nvml) -> Shown:
+def show(nvml: Nvml) -> ShownDevices:
     """Return all devices that this process may use.
 
     Raises:
@@ -83,7 +83,7 @@ def show(nvml: Nvml) -> Shown:
     count = nvml.number("nvmlDeviceGetCount_v2")
     if count is None:
         raise SourceUnavailable("NVML does not tell the number of GPUs")
-    shown = Shown([], 0, [])
+    shown = ShownDevices([], 0, [])
     for index in range(count):
         handle = ctypes.c_void_p()
         code = nvml.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
@@ -96,7 +96,7 @@ def show(nvml: Nvml) -> Shown:
     return shown
 
 
-def select(nvml: Nvml, wanted: Optional[Sequence[str]]) -> tuple[list[Device], list[str]]:
+def select(nvml: Nvml, wanted: Optional[Sequence[str]]) -> tuple[list[SampledDevice], list[str]]:
     """Return the wanted devices and remarks; one that NVML does not show now is there as lost, as long as one is not.
 
     Raises:
@@ -108,11 +108,11 @@ def select(nvml: Nvml, wanted: Optional[Sequence[str]]) -> tuple[list[Device], l
     if not found:
         raise SourceUnavailable("NVML shows no GPU" + _instead(wanted, shown))
     devices = [by_uuid[uuid] for uuid in found]
-    devices += [Device(uuid, share=None, lost=_UNSEEN) for uuid in absent]
+    devices += [SampledDevice(uuid, share=None, lost=_UNSEEN) for uuid in absent]
     return devices, shown.remarks + [f"{uuid} was given to the job and is not measured: {_UNSEEN}" for uuid in absent]
 
 
-def find_again(nvml: Nvml, device: Device) -> bool:
+def find_again(nvml: Nvml, device: SampledDevice) -> bool:
     """Take new handles of a device that was lost; return whether there are any."""
     for place in select_one(nvml, device.uuid):
         device.handle, device.whole, device.lost = place.handle, place.whole, None
@@ -123,7 +123,7 @@ def find_again(nvml: Nvml, device: Device) -> bool:
     return False
 
 
-def select_one(nvml: Nvml, uuid: str) -> list[Device]:
+def select_one(nvml: Nvml, uuid: str) -> list[SampledDevice]:
     """Return the device of this UUID, or none."""
     try:
         return [device for device in show(nvml).devices if device.uuid == uuid]
@@ -131,12 +131,12 @@ def select_one(nvml: Nvml, uuid: str) -> list[Device]:
         return []
 
 
-def _add(nvml: Nvml, shown: Shown, index: int, handle: ctypes.c_void_p) -> None:
+def _add(nvml: Nvml, shown: ShownDevices, index: int, handle: ctypes.c_void_p) -> None:
     uuid = nvml.text("nvmlDeviceGetUUID", handle)
     if uuid is None:
         shown.remarks.append(f"GPU {index} of this node does not tell its UUID and is not measured")
         return
-    gpu = Device(
+    gpu = SampledDevice(
         uuid,
         handle,
         handle,
@@ -164,8 +164,8 @@ def _mig(nvml: Nvml, handle: ctypes.c_void_p) -> bool:
     return code == SUCCESS and now.value == 1
 
 
-def _instances(nvml: Nvml, gpu: Device) -> list[Device]:
-    found: list[Device] = []
+def _instances(nvml: Nvml, gpu: SampledDevice) -> list[SampledDevice]:
+    found: list[SampledDevice] = []
     for number in range(nvml.number("nvmlDeviceGetMaxMigDeviceCount", gpu.handle) or 0):
         handle = ctypes.c_void_p()
         if nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu.handle, ctypes.c_uint(number), ctypes.byref(handle)):
@@ -174,7 +174,7 @@ def _instances(nvml: Nvml, gpu: Device) -> list[Device]:
         instance = nvml.number("nvmlDeviceGetGpuInstanceId", handle)
         if uuid is None or instance is None:
             continue
-        part = Device(uuid, handle, gpu.handle, gpu.index, gpu.minor, gpu.model, gpu.bus, instance, gpu.uuid)
+        part = SampledDevice(uuid, handle, gpu.handle, gpu.index, gpu.minor, gpu.model, gpu.bus, instance, gpu.uuid)
         part.facts.update(gpu.facts)
         _size(nvml, part)
         found.append(part)
@@ -185,7 +185,7 @@ def _instances(nvml: Nvml, gpu: Device) -> list[Device]:
     return found
 
 
-def _size(nvml: Nvml, part: Device) -> None:
+def _size(nvml: Nvml, part: SampledDevice) -> None:
     """Set the instance's memory and its share of the SMs; by slices where the number of SMs is not told."""
     attributes = Attributes()
     part.share = None
@@ -234,7 +234,7 @@ def _numa(bus: Optional[str]) -> dict[str, int]:
     return {"numa": node} if node >= 0 else {}
 
 
-def _instances_of(wanted: Optional[Sequence[str]], devices: Sequence[Device]) -> Optional[list[str]]:
+def _instances_of(wanted: Optional[Sequence[str]], devices: Sequence[SampledDevice]) -> Optional[list[str]]:
     """Return the wanted names, those of a GPU in MIG mode replaced by its instances, older names of instances by UUIDs."""
     if wanted is None:
         return None
@@ -251,7 +251,7 @@ def _instances_of(wanted: Optional[Sequence[str]], devices: Sequence[Device]) ->
     return found
 
 
-def _instead(wanted: Optional[Sequence[str]], shown: Shown) -> str:
+def _instead(wanted: Optional[Sequence[str]], shown: ShownDevices) -> str:
     words = [] if wanted is None else [f" of those given to this job ({', '.join(wanted) or 'none'})"]
     if shown.devices:
         words.append(f"; it shows {', '.join(device.uuid for device in shown.devices)}")

@@ -16,11 +16,11 @@ from cordee.telemetry.node.samplers.gpu._nvml import (
     Memory,
     MemoryV2,
     Nvml,
-    Process,
+    NvmlProcess,
     Utilization,
     Violation,
 )
-from cordee.telemetry.node.samplers.gpu._nvml_devices import Device
+from cordee.telemetry.node.samplers.gpu._nvml_devices import SampledDevice
 
 _MEMORY_V2 = ctypes.sizeof(MemoryV2) | 2 << 24
 _SM_CLOCK, _GPU_SENSOR, _POWER_POLICY, _THERMAL_POLICY = 1, 0, 0, 1
@@ -37,7 +37,7 @@ _OF_WHOLE_GPU = "NVML tells it of the whole GPU only, not of an instance"
 SLOW_S, PROCESSES_S = 1.0, 10.0
 
 
-class Refused(Exception):
+class ValueRefused(Exception):
     """A value that cannot be had now, with NVML's error code and the reason."""
 
     def __init__(self, code: int, reason: str) -> None:
@@ -57,7 +57,7 @@ class _Call:
         """Ask, and return the buffer; raises Refused with NVML's error code."""
         code = self._function()
         if code != SUCCESS:
-            raise Refused(code, f"NVML: {self._nvml.words(code)}")
+            raise ValueRefused(code, f"NVML: {self._nvml.words(code)}")
         return self._answer
 
 
@@ -76,7 +76,7 @@ class Values:
         pids: the processes that hold memory of the device, when they were last read.
     """
 
-    def __init__(self, nvml: Nvml, device: Device, coarse: bool) -> None:
+    def __init__(self, nvml: Nvml, device: SampledDevice, coarse: bool) -> None:
         self._nvml, self._device = nvml, device
         self._calls: dict[str, _Call] = {}
         self._counters: dict[str, tuple[float, float]] = {}
@@ -120,7 +120,7 @@ class Values:
                 value = found[name] = reader()
                 if value != value:
                     missing[name] = FIRST
-            except Refused as refusal:
+            except ValueRefused as refusal:
                 missing[name], found[name] = str(refusal), NAN
                 if refusal.code in GONE:
                     self.gone = str(refusal)
@@ -143,7 +143,7 @@ class Values:
             return None
         try:
             return ask()
-        except Refused as refusal:
+        except ValueRefused as refusal:
             if refusal.code not in FOR_GOOD:
                 raise
             self.absent[name] = str(refusal)
@@ -174,12 +174,12 @@ class Values:
 
     def _memory_total(self) -> float:
         if self._device.memory_bytes is None:
-            raise Refused(SUCCESS, "NVML does not tell it")
+            raise ValueRefused(SUCCESS, "NVML does not tell it")
         return float(self._device.memory_bytes)
 
     def _power(self) -> float:
         if self._device.instance is not None:
-            raise Refused(FOR_GOOD[0], _OF_WHOLE_GPU)
+            raise ValueRefused(FOR_GOOD[0], _OF_WHOLE_GPU)
         energy = self._else("energy", self._energy)
         if energy is not None:
             return self._rate("energy", energy.value / 1000, time.monotonic())
@@ -228,12 +228,12 @@ class Values:
         return self._slowly("processes", SLOW_S if early else PROCESSES_S, self._processes)
 
     def _processes(self) -> float:
-        found = (Process * _MOST_PROCESSES)()
+        found = (NvmlProcess * _MOST_PROCESSES)()
         count = ctypes.c_uint(_MOST_PROCESSES)
         function = self._nvml.function("nvmlDeviceGetComputeRunningProcesses_v3")
         code = function(self._device.handle, ctypes.byref(count), found)
         if code != SUCCESS:
-            raise Refused(code, f"NVML: {self._nvml.words(code)}")
+            raise ValueRefused(code, f"NVML: {self._nvml.words(code)}")
         self.pids = [process.pid for process in found[: min(count.value, _MOST_PROCESSES)]]
         return float(count.value)
 
@@ -248,12 +248,12 @@ class Values:
 
     def _traffic(self, field: int, scope: int, bytes_each: int) -> float:
         if self._device.instance is not None:
-            raise Refused(FOR_GOOD[0], _OF_WHOLE_GPU)
+            raise ValueRefused(FOR_GOOD[0], _OF_WHOLE_GPU)
         name = f"field {field}"
         answer = partial(FieldValue, field, scope)
         value = self._ask(name, "nvmlDeviceGetFieldValues", answer, 1)
         if value.code != SUCCESS:
-            raise Refused(value.code, f"NVML: {self._nvml.words(value.code)}")
+            raise ValueRefused(value.code, f"NVML: {self._nvml.words(value.code)}")
         if value.kind not in _INTEGERS:
-            raise Refused(FOR_GOOD[0], f"NVML: field {field} is of type {value.kind}, not an integer")
+            raise ValueRefused(FOR_GOOD[0], f"NVML: field {field} is of type {value.kind}, not an integer")
         return self._rate(name, value.value * bytes_each, self._now)

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional, Sequence, Union
 from cordee.machine.amd import AmdSource
 from cordee.machine.gpus import Gpu, GpusUnreadable
 from cordee.telemetry.node.samplers._base import FIRST, NAN
-from cordee.telemetry.node.samplers.gpu._base import GpuSource, Roots, SourceUnavailable, chosen
+from cordee.telemetry.node.samplers.gpu._base import GpuMetricSource, Roots, SourceUnavailable, chosen
 from cordee.telemetry.node.samplers.gpu._sharing import Sharing
 
 _COARSE = "amdsmi has no counters of it"
@@ -34,7 +34,7 @@ class _NotTold(Exception):
     """A value that the library does not give, and why."""
 
 
-class AmdSmiSource(GpuSource):
+class AmdSmiSource(GpuMetricSource):
     """What amdsmi tells of whole GPUs; partitions of one (CPX and the like) count as the library shows them."""
 
     name = "amdsmi"

@@ -20,7 +20,7 @@ _UUIDS = ("GPU-", "MIG-")
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenGpu:
     """One GPU or MIG instance as the asking process sees it; `minor` is the number of its device file."""
 
     uuid: str
@@ -31,10 +31,10 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class View:
+class GpuView:
     """What the asking process may open; `hidden` counts GPUs of the node that a cgroup keeps from it."""
 
-    devices: tuple[Seen, ...] = ()
+    devices: tuple[SeenGpu, ...] = ()
     hidden: int = 0
     remarks: tuple[str, ...] = field(default=())
 
@@ -46,7 +46,7 @@ class Attribution(NamedTuple):
     reason: str
 
 
-def look(library: Optional[str] = None) -> tuple[Optional[View], str]:
+def look(library: Optional[str] = None) -> tuple[Optional[GpuView], str]:
     """Return which GPUs this process may open, NVIDIA's or else AMD's; None with the reasons when no library tells."""
     from cordee.telemetry.node.samplers.gpu import _nvml, _nvml_devices
 
@@ -61,11 +61,11 @@ def look(library: Optional[str] = None) -> tuple[Optional[View], str]:
         return None, str(error)
     finally:
         nvml.close()
-    seen = [Seen(gpu.uuid, gpu.model, gpu.bus or "", gpu.minor, gpu.parent) for gpu in shown.devices]
-    return View(tuple(seen), shown.hidden, tuple(shown.remarks)), ""
+    seen = [SeenGpu(gpu.uuid, gpu.model, gpu.bus or "", gpu.minor, gpu.parent) for gpu in shown.devices]
+    return GpuView(tuple(seen), shown.hidden, tuple(shown.remarks)), ""
 
 
-def _look_amd() -> tuple[Optional[View], str]:
+def _look_amd() -> tuple[Optional[GpuView], str]:
     from cordee.machine.amd import AmdSource
     from cordee.machine.gpus import GpusUnreadable
 
@@ -73,11 +73,11 @@ def _look_amd() -> tuple[Optional[View], str]:
         gpus = AmdSource().read()
     except GpusUnreadable as error:
         return None, str(error)
-    return View(tuple(Seen(gpu.uuid, gpu.name or "", gpu.pci_bus_id or "") for gpu in gpus if gpu.uuid)), ""
+    return GpuView(tuple(SeenGpu(gpu.uuid, gpu.name or "", gpu.pci_bus_id or "") for gpu in gpus if gpu.uuid)), ""
 
 
 def of_rank(
-    env: Mapping[str, str], seen: View, ranks: int = 1, pid: Optional[int] = None, proc: str = "/proc"
+    env: Mapping[str, str], seen: GpuView, ranks: int = 1, pid: Optional[int] = None, proc: str = "/proc"
 ) -> Attribution:
     """Return the GPUs of one rank.
 
@@ -104,7 +104,7 @@ def of_rank(
     return Attribution(None, f"{ranks} ranks share {len(here.devices)} GPUs and nothing says which is whose")
 
 
-def of_job(ranks: Sequence[Mapping[str, str]], seen: View) -> Attribution:
+def of_job(ranks: Sequence[Mapping[str, str]], seen: GpuView) -> Attribution:
     """Return the GPUs of the job on this node: those of its ranks, else those that all of them may use."""
     each = [of_rank(env, seen, len(ranks)) for env in ranks]
     if each and all(rank.devices is not None for rank in each):
@@ -144,7 +144,7 @@ def _mounts(pid: object, proc: str) -> Optional[str]:
         return None
 
 
-def _listed(given: Listed, env: Mapping[str, str], seen: View) -> Attribution:
+def _listed(given: Listed, env: Mapping[str, str], seen: GpuView) -> Attribution:
     """Return what a list of visible devices names: UUIDs as they are, indices within the view as CUDA counts."""
     name, value, entries = given
     if not entries:
@@ -172,7 +172,7 @@ def _listed(given: Listed, env: Mapping[str, str], seen: View) -> Attribution:
     )
 
 
-def _given(env: Mapping[str, str], seen: View) -> Attribution:
+def _given(env: Mapping[str, str], seen: GpuView) -> Attribution:
     """Return what the job was given as a whole: what a cgroup leaves, else what Slurm names, else all without Slurm."""
     everything = [gpu.uuid for gpu in seen.devices]
     if seen.hidden:
@@ -185,7 +185,7 @@ def _given(env: Mapping[str, str], seen: View) -> Attribution:
     return Attribution(everything, "all GPUs that this process may open")
 
 
-def _by_slurm(name: str, value: str, seen: View) -> Attribution:
+def _by_slurm(name: str, value: str, seen: GpuView) -> Attribution:
     """Return the GPUs that Slurm counts by their device files: `0-2,5`."""
     numbers: set[int] = set()
     for entry in value.split(","):

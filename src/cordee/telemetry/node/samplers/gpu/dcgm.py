@@ -7,8 +7,8 @@ import time
 from typing import Any, Optional, Sequence, Union
 
 from cordee.telemetry.node.samplers._base import NAN
-from cordee.telemetry.node.samplers.gpu._base import GpuSource, Roots, SourceUnavailable, chosen
-from cordee.telemetry.node.samplers.gpu._dcgm import GONE, SUCCESS, Dcgm, Reader, Value
+from cordee.telemetry.node.samplers.gpu._base import GpuMetricSource, Roots, SourceUnavailable, chosen
+from cordee.telemetry.node.samplers.gpu._dcgm import GONE, SUCCESS, Dcgm, DcgmReader, Value
 from cordee.telemetry.node.samplers.gpu.attribution import look
 
 ADDRESS_VARIABLE = "CORDEE_DCGM"
@@ -51,7 +51,7 @@ _RETRY_S = 5.0
 _MOST = 1.02
 
 
-class DcgmSource(GpuSource):
+class DcgmSource(GpuMetricSource):
     """Values that the host engine reads at the wanted cadence.
 
     The host engine sees all GPUs of the node, whoever's they are; measured are those that are wanted, or that NVML
@@ -76,7 +76,7 @@ class DcgmSource(GpuSource):
         self._address = os.environ.get(ADDRESS_VARIABLE) or _ADDRESS
         self._library, self._nvml_library = library, nvml
         self._dcgm: Optional[Dcgm] = None
-        self._reader: Optional[Reader] = None
+        self._reader: Optional[DcgmReader] = None
         self._models: dict[str, str] = {}
         self._lost: dict[str, str] = {}
         self._memory: dict[str, float] = {}
@@ -159,7 +159,7 @@ class DcgmSource(GpuSource):
         fields = [*_FIELDS, _REASONS]
         refused = self._dcgm.watch(numbers, fields, self.interval_s)
         self.never.update({_FIELDS[field][0]: f"DCGM: {words}" for field, words in refused.items() if field in _FIELDS})
-        self._reader = Reader(self._dcgm, numbers, [field for field in fields if field not in refused])
+        self._reader = DcgmReader(self._dcgm, numbers, [field for field in fields if field not in refused])
 
     def _read(self, reasons: dict[str, str]) -> dict[str, dict[str, float]]:
         """Return values by UUID and metric; a reason for each that is missing on some GPU."""
@@ -182,7 +182,7 @@ class DcgmSource(GpuSource):
                 self._memory[uuid] = found[uuid]["gpu_memory_total_bytes"]
         return found
 
-    def _again(self, reasons: dict[str, str]) -> Optional[Reader]:
+    def _again(self, reasons: dict[str, str]) -> Optional[DcgmReader]:
         """Connect again, now and then, after the host engine went away."""
         now_s = time.monotonic()
         if now_s >= self._retry_at:

@@ -6,9 +6,9 @@ import time
 from typing import Any, Optional, Sequence, Union
 
 from cordee.telemetry.node.samplers._base import NAN
-from cordee.telemetry.node.samplers.gpu._base import GpuSource, Roots, SourceUnavailable
+from cordee.telemetry.node.samplers.gpu._base import GpuMetricSource, Roots, SourceUnavailable
 from cordee.telemetry.node.samplers.gpu._nvml import LIBRARY, Nvml
-from cordee.telemetry.node.samplers.gpu._nvml_devices import Device, find_again, select
+from cordee.telemetry.node.samplers.gpu._nvml_devices import SampledDevice, find_again, select
 from cordee.telemetry.node.samplers.gpu._nvml_values import Values
 from cordee.telemetry.node.samplers.gpu._sharing import Sharing
 
@@ -16,11 +16,11 @@ _RETRY_S = 5.0
 _ALONE = "NVML's basic counters do not tell it: it takes GPM (Hopper or newer) or DCGM"
 
 
-class NvmlSource(GpuSource):
+class NvmlSampler(GpuMetricSource):
     """NVML's basic values, for any NVIDIA GPU; coarse.
 
     Args:
-        library: NVML's library; the others are those of `GpuSource`.
+        library: NVML's library; the others are those of `GpuMetricSource`.
     """
 
     name = "nvml"
@@ -36,7 +36,7 @@ class NvmlSource(GpuSource):
         super().__init__(wanted, interval_s, own)
         self._library = library
         self._nvml: Optional[Nvml] = None
-        self._devices: list[Device] = []
+        self._devices: list[SampledDevice] = []
         self._values: dict[str, Values] = {}
         self._retry_at: dict[str, float] = {}
         self._sharing = Sharing(own)
@@ -104,24 +104,24 @@ class NvmlSource(GpuSource):
     def _close_devices(self) -> None:
         self._values.clear()
 
-    def _read(self, device: Device, now_s: float, reasons: dict[str, str]) -> dict[str, float]:
+    def _read(self, device: SampledDevice, now_s: float, reasons: dict[str, str]) -> dict[str, float]:
         """Return all values of a device that answers; `device.lost` says so when it does not any more."""
         return self._read_values(device, now_s, reasons)
 
-    def _read_values(self, device: Device, now_s: float, reasons: dict[str, str]) -> dict[str, float]:
+    def _read_values(self, device: SampledDevice, now_s: float, reasons: dict[str, str]) -> dict[str, float]:
         values = self._values[device.uuid]
         found = values.read(now_s, reasons)
         device.lost = values.gone
         return found
 
-    def _reopen(self, nvml: Nvml, device: Device) -> bool:
+    def _reopen(self, nvml: Nvml, device: SampledDevice) -> bool:
         """Begin again with a device that was lost; return whether it answers."""
         if not find_again(nvml, device):
             return False
         self._values[device.uuid] = Values(nvml, device, self.coarse)
         return True
 
-    def _sample_device(self, device: Device, now_s: float, reasons: dict[str, str]) -> dict[str, float]:
+    def _sample_device(self, device: SampledDevice, now_s: float, reasons: dict[str, str]) -> dict[str, float]:
         found: dict[str, float] = {}
         if device.lost is not None and now_s >= self._retry_at.get(device.uuid, 0.0) and self._nvml is not None:
             self._retry_at[device.uuid] = now_s + _RETRY_S
@@ -139,13 +139,15 @@ class NvmlSource(GpuSource):
             return {}
         return found
 
-    def _explain(self, device: Device, row: list[float], reasons: dict[str, str], missing: dict[str, str]) -> None:
+    def _explain(
+        self, device: SampledDevice, row: list[float], reasons: dict[str, str], missing: dict[str, str]
+    ) -> None:
         """Add why values of a device are NaN; with the device's name where there are others."""
         of = f"{device.uuid}: " if len(self._devices) > 1 else ""
         for metric, value in zip(self.given, row):
             if value != value:
                 missing.setdefault(metric, of + reasons.get(metric, "not told"))
 
-    def _pids(self, device: Device) -> list[int]:
+    def _pids(self, device: SampledDevice) -> list[int]:
         values = self._values.get(device.uuid)
         return [] if values is None or device.lost is not None else values.pids

@@ -8,14 +8,14 @@ from typing import Optional, Sequence
 from cordee.telemetry.node.samplers.gpu._base import Roots
 from cordee.telemetry.node.samplers.gpu._gpm import LEAST_S, Gpm, names_of
 from cordee.telemetry.node.samplers.gpu._nvml import LIBRARY, Nvml
-from cordee.telemetry.node.samplers.gpu._nvml_devices import Device
-from cordee.telemetry.node.samplers.gpu.nvml_basic import NvmlSource
+from cordee.telemetry.node.samplers.gpu._nvml_devices import SampledDevice
+from cordee.telemetry.node.samplers.gpu.nvml_basic import NvmlSampler
 
 _UNKNOWN = "GPM does not tell it on this driver and these GPUs"
 _COARSE = "GPM's finer counters replace it"
 
 
-class NvmlGpmSource(NvmlSource):
+class NvmlGpmSource(NvmlSampler):
     """GPM's means over the interval with NVML's basic values; GPUs without GPM next to others give the latter only."""
 
     name = "nvml-gpm"
@@ -59,7 +59,7 @@ class NvmlGpmSource(NvmlSource):
         self.give([*basic, *names_of(given)], _UNKNOWN)
         return None
 
-    def _begin(self, nvml: Nvml, device: Device, refused: dict[str, str]) -> None:
+    def _begin(self, nvml: Nvml, device: SampledDevice, refused: dict[str, str]) -> None:
         gpm = Gpm(nvml, device)
         reason = gpm.open() or gpm.take(time.monotonic())
         if reason is None:
@@ -74,7 +74,7 @@ class NvmlGpmSource(NvmlSource):
             gpm.close()
         self._gpm.clear()
 
-    def _read(self, device: Device, now_s: float, reasons: dict[str, str]) -> dict[str, float]:
+    def _read(self, device: SampledDevice, now_s: float, reasons: dict[str, str]) -> dict[str, float]:
         found = super()._read(device, now_s, reasons)
         gpm = self._gpm.get(device.uuid)
         if device.lost is not None:
@@ -88,7 +88,7 @@ class NvmlGpmSource(NvmlSource):
         device.lost = gpm.gone
         return found
 
-    def _reopen(self, nvml: Nvml, device: Device) -> bool:
+    def _reopen(self, nvml: Nvml, device: SampledDevice) -> bool:
         if not super()._reopen(nvml, device):
             return False
         before = self._gpm.pop(device.uuid, None)

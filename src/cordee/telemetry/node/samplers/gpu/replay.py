@@ -20,7 +20,7 @@ from cordee.telemetry.node.blocklog import (
     read_blocks,
 )
 from cordee.telemetry.node.samplers._base import NAN
-from cordee.telemetry.node.samplers.gpu._base import ORDER, GpuSource, Roots, SourceUnavailable, chosen
+from cordee.telemetry.node.samplers.gpu._base import ORDER, GpuMetricSource, Roots, SourceUnavailable, chosen
 
 _GROUP = "gpu"
 _UNKNOWN = "it is not in the recording that is replayed"
@@ -35,7 +35,7 @@ class _Row(NamedTuple):
     values: Sequence[float]
 
 
-class ReplaySource(GpuSource):
+class ReplaySource(GpuMetricSource):
     """Plays the samples of one node, one at each call, gaps too; from the beginning again when they end.
 
     Args:

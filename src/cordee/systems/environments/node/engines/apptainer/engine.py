@@ -10,7 +10,7 @@ from typing import Optional
 
 import cordee
 from cordee.systems.environments.node.document import Environment
-from cordee.systems.environments.node.engines._base import Engine, EngineError, Launch, Missing
+from cordee.systems.environments.node.engines._base import Engine, EngineError, EngineLaunch, MissingCapability
 from cordee.systems.environments.node.engines.apptainer.words import exec_words, start_words
 
 _PROGRAMS = ("apptainer", "singularity")
@@ -22,16 +22,18 @@ class ApptainerEngine(Engine):
 
     name = "apptainer"
 
-    def missing(self, environment: Environment) -> list[Missing]:
+    def missing(self, environment: Environment) -> list[MissingCapability]:
         found = []
         if environment.root is not None and environment.root.kind == "host":
             text = "Apptainer runs images, and this environment names none"
-            found.append(Missing("image", text, "take the engine namespace"))
+            found.append(MissingCapability("image", text, "take the engine namespace"))
         if _program() is None:
             text = "neither apptainer nor singularity is on PATH"
-            found.append(Missing("apptainer", text, "load the site's module for it, or take the engine namespace"))
+            found.append(
+                MissingCapability("apptainer", text, "load the site's module for it, or take the engine namespace")
+            )
         found += [
-            Missing(
+            MissingCapability(
                 "mount-source",
                 f"the source of a mount does not exist: {mount.source}",
                 "make it, or take the mount out",
@@ -44,11 +46,13 @@ class ApptainerEngine(Engine):
         except EngineError as error:
             if not found:
                 found.append(
-                    Missing("apptainer", f"{error.text}: {error.given}", error.next or "take the engine namespace")
+                    MissingCapability(
+                        "apptainer", f"{error.text}: {error.given}", error.next or "take the engine namespace"
+                    )
                 )
         return found
 
-    def argv(self, environment: Environment, launch: Launch) -> list[str]:
+    def argv(self, environment: Environment, launch: EngineLaunch) -> list[str]:
         command = environment.command(launch.argv)
         if not command:
             raise EngineError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cordee.systems.environments.node.document import SQUASHFS_FLAG, Environment, Mount
+from cordee.systems.environments.node.document import SQUASHFS_FLAG, ContainerMount, Environment
 from cordee.systems.environments.node.engines._base import EngineError
 
 # Of the person and the host nothing but what is asked for; /tmp, /proc, /sys and /dev are the host's.
@@ -65,7 +65,7 @@ def _options(environment: Environment, gpus: tuple[str, ...]) -> list[str]:
     return words + [f"--bind={_bind(mount)}" for mount in environment.mounts]
 
 
-def _bind(mount: Mount) -> str:
+def _bind(mount: ContainerMount) -> str:
     given = ":".join([mount.source, mount.target, "+".join(mount.flags)])
     for flag in mount.flags:
         if flag not in _FLAGS:

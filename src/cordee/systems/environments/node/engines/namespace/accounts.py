@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Optional
 
-    from cordee.systems.environments.node.engines.namespace.tree import Tree
+    from cordee.systems.environments.node.engines.namespace.tree import RootTree
 
 _COPIED = ("/etc/resolv.conf", "/etc/hosts")
 
 
-def write_accounts(tree: Tree, uid: Optional[int] = None, gid: Optional[int] = None) -> None:
+def write_accounts(tree: RootTree, uid: Optional[int] = None, gid: Optional[int] = None) -> None:
     """Write, over what the image has: the host's resolv.conf and hosts, and its user and group where the image lacks them.
 
     Args:
@@ -36,7 +36,7 @@ def write_accounts(tree: Tree, uid: Optional[int] = None, gid: Optional[int] = N
     _add_line(tree, "/etc/group", group, lambda: _group(group))
 
 
-def _add_line(tree: Tree, path: str, number: int, line: Callable[[], str]) -> None:
+def _add_line(tree: RootTree, path: str, number: int, line: Callable[[], str]) -> None:
     """Add a line to a file of accounts unless it has one of that number."""
     content = tree.read(path)
     rows = [row.split(":") for row in content.splitlines()]

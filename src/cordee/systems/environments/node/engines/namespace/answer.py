@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 SCHEMA = "cordee.container/1"
 
@@ -15,7 +15,7 @@ def say_open(enter: list[str], pid: int, user: bool) -> None:
     write(json.dumps({"schema": SCHEMA, "enter": enter, "pid": pid, "user": user}) + "\n")
 
 
-def say_refused(refused: Refused) -> None:
+def say_refused(refused: EngineRefused) -> None:
     """Say why there is no container."""
     error = {"kind": "environment", "text": refused.text, "given": refused.given, "next": refused.next}
     write(json.dumps({"schema": SCHEMA, "error": {**error, "file": None, "line": None, "allowed": None}}) + "\n")

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 from cordee.systems.environments.node.document import SQUASHFS_FLAG, Environment
-from cordee.systems.environments.node.engines._base import Missing
+from cordee.systems.environments.node.engines._base import MissingCapability
 from cordee.systems.environments.node.engines.namespace import squashfs
 from cordee.systems.environments.node.engines.namespace.boot import first_words
 from cordee.systems.environments.node.engines.namespace.isolation import OTHER_ENGINE
@@ -17,12 +17,12 @@ _MORE_TRIALS = 2
 OVERLAY_NEXT = "Linux 5.11 lets users do this; take another engine: --engine podman"
 
 
-def missing(environment: Environment) -> list[Missing]:
+def missing(environment: Environment) -> list[MissingCapability]:
     """Return what this machine lacks, the namespaces that everything else needs first."""
     found = list(_namespaces(environment))
     found += _squashfs(environment)
     found += [
-        Missing(
+        MissingCapability(
             "mount-source", f"the source of a mount does not exist: {mount.source}", "make it, or take the mount out"
         )
         for mount in environment.mounts
@@ -31,7 +31,7 @@ def missing(environment: Environment) -> list[Missing]:
     return found + _devices(environment)
 
 
-def _namespaces(environment: Environment) -> list[Missing]:
+def _namespaces(environment: Environment) -> list[MissingCapability]:
     kind = environment.root.kind if environment.root else "folder"
     try:
         done = _tried(kind)
@@ -40,7 +40,7 @@ def _namespaces(environment: Environment) -> list[Missing]:
                 break
             done = _tried(kind)  # it was killed before it could say a word, which says nothing of namespaces
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [Missing("user-namespaces", f"namespaces could not be tried out: {error}", OTHER_ENGINE)]
+        return [MissingCapability("user-namespaces", f"namespaces could not be tried out: {error}", OTHER_ENGINE)]
     if done.returncode == 0:
         return []
     capability, _, text = done.stdout.strip().partition(" ")
@@ -48,7 +48,7 @@ def _namespaces(environment: Environment) -> list[Missing]:
         capability, "take another engine: --engine podman"
     )
     silent = f"the trial ended with code {done.returncode} and no words"
-    return [Missing(capability or "user-namespaces", text or done.stderr.strip() or silent, following)]
+    return [MissingCapability(capability or "user-namespaces", text or done.stderr.strip() or silent, following)]
 
 
 def _tried(kind: str) -> subprocess.CompletedProcess[str]:
@@ -62,7 +62,7 @@ def _tried(kind: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _squashfs(environment: Environment) -> list[Missing]:
+def _squashfs(environment: Environment) -> list[MissingCapability]:
     wanted = environment.root is not None and environment.root.kind == "squashfs"
     if not wanted and not any(SQUASHFS_FLAG in mount.flags for mount in environment.mounts):
         return []
@@ -71,15 +71,17 @@ def _squashfs(environment: Environment) -> list[Missing]:
     found = []
     if squashfs.program() is None:
         text = "squashfuse is not installed, and only root can mount a squashfs file without it"
-        found.append(Missing("squashfuse", text, f"install squashfuse; {squashfs.INSTEAD}"))
+        found.append(MissingCapability("squashfuse", text, f"install squashfuse; {squashfs.INSTEAD}"))
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         found.append(
-            Missing("fuse", "/dev/fuse cannot be opened by this user", f"ask for /dev/fuse; {squashfs.INSTEAD}")
+            MissingCapability(
+                "fuse", "/dev/fuse cannot be opened by this user", f"ask for /dev/fuse; {squashfs.INSTEAD}"
+            )
         )
     return found
 
 
-def _devices(environment: Environment) -> list[Missing]:
+def _devices(environment: Environment) -> list[MissingCapability]:
     from cordee.systems.environments.node.engines.namespace.edits import Unknown
     from cordee.systems.environments.node.engines.namespace.gpus import wanted_edits
 
@@ -87,5 +89,5 @@ def _devices(environment: Environment) -> list[Missing]:
         wanted_edits(list(environment.devices))
     except Unknown as unknown:
         hint = unknown.next or "take the device out of the EDF"
-        return [Missing(unknown.capability, unknown.text, hint, unknown.given)]
+        return [MissingCapability(unknown.capability, unknown.text, hint, unknown.given)]
     return []

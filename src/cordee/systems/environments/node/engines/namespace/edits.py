@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
 
-class Unknown(Refused):
+class Unknown(EngineRefused):
     """A device that is asked for and that this machine does not have."""
 
     def __init__(self, capability: str, text: str, given: Optional[str] = None, next: Optional[str] = None) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Optional
 
 from cordee.systems.environments.node.document import Environment
-from cordee.systems.environments.node.engines._base import Engine, EngineError, Launch, Missing
+from cordee.systems.environments.node.engines._base import Engine, EngineError, EngineLaunch, MissingCapability
 from cordee.systems.environments.node.engines.namespace.boot import first_words
-from cordee.systems.environments.node.engines.namespace.request import MOUNT_FLAGS, Request
+from cordee.systems.environments.node.engines.namespace.request import MOUNT_FLAGS, ContainerRequest
 
 
 class NamespaceEngine(Engine):
@@ -15,12 +15,12 @@ class NamespaceEngine(Engine):
 
     name = "namespace"
 
-    def missing(self, environment: Environment) -> list[Missing]:
+    def missing(self, environment: Environment) -> list[MissingCapability]:
         from cordee.systems.environments.node.engines.namespace.capabilities import missing
 
         return missing(environment)
 
-    def argv(self, environment: Environment, launch: Launch) -> list[str]:
+    def argv(self, environment: Environment, launch: EngineLaunch) -> list[str]:
         request = _request(environment)
         request.workdir = launch.workdir or _workdir(environment)
         request.argv = list(environment.command(launch.argv))
@@ -42,13 +42,13 @@ def _workdir(environment: Environment) -> Optional[str]:
     return environment.begins_in()
 
 
-def _request(environment: Environment) -> Request:
+def _request(environment: Environment) -> ContainerRequest:
     root = environment.root
     if root is None:
         raise EngineError(
             "the image of the environment has not been looked up", given=environment.image, next="cordee env pull"
         )
-    request = Request(root.kind, root.path, environment.writable)
+    request = ContainerRequest(root.kind, root.path, environment.writable)
     for mount in environment.mounts:
         for flag in mount.flags:
             if flag not in MOUNT_FLAGS:

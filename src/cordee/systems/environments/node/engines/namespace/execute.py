@@ -6,7 +6,7 @@ import os
 import sys
 
 from cordee.systems.environments.node.engines.namespace import kernel
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def begin_in(workdir: str) -> None:
     try:
         os.chdir(workdir)
     except OSError as error:
-        raise Refused(
+        raise EngineRefused(
             f"the command cannot begin in {workdir}: {error.strerror}",
             given=workdir,
             next="set workdir to a folder of the image, or mount one there",

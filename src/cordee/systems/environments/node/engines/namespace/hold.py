@@ -22,9 +22,9 @@ from cordee.systems.environments.node.engines.namespace.boot import first_words
 from cordee.systems.environments.node.engines.namespace.execute import ENGINE
 from cordee.systems.environments.node.engines.namespace.isolation import leave_host
 from cordee.systems.environments.node.engines.namespace.join import enter_words, started
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
-from cordee.systems.environments.node.engines.namespace.request import Request, request_of
-from cordee.systems.environments.node.engines.namespace.root import Root
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
+from cordee.systems.environments.node.engines.namespace.request import ContainerRequest, request_of
+from cordee.systems.environments.node.engines.namespace.root import MountedRoot
 from cordee.systems.environments.node.engines.namespace.watch import be_watched, empty, start_watch
 
 TYPE_CHECKING = False
@@ -47,19 +47,21 @@ def hold(words: list[str]) -> int:
         else:
             request = request_of(words)
         watch = start_watch()
-        root = Root(request, leave_host())
+        root = MountedRoot(request, leave_host())
         servers = root.servers
         root.prepare()
         root.assemble(own_processes=False)
         if request.workdir is not None and not os.path.isdir(request.workdir):
-            raise Refused(
+            raise EngineRefused(
                 f"the container has no folder {request.workdir} to begin in",
                 given=request.workdir,
                 next="set workdir to a folder of the image, or mount one there",
             )
         be_watched(watch, os.getpid())
-    except (Refused, OSError) as error:
-        refused = error if isinstance(error, Refused) else Refused(f"the container could not be made: {error}")
+    except (EngineRefused, OSError) as error:
+        refused = (
+            error if isinstance(error, EngineRefused) else EngineRefused(f"the container could not be made: {error}")
+        )
         if plain:
             write(f"error {refused.words()}\0\0")
         else:
@@ -79,14 +81,14 @@ def _read(path: str) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
         document: dict[str, Any] = json.load(file)
     if document.get("schema") != "cordee.environment/1":
-        raise Refused("the document is of another schema", given=str(document.get("schema")))
+        raise EngineRefused("the document is of another schema", given=str(document.get("schema")))
     if not document["root"]:
-        raise Refused("the image of the environment has not been looked up", given=document["image"])
+        raise EngineRefused("the image of the environment has not been looked up", given=document["image"])
     return document
 
 
-def _request_of_document(document: dict[str, Any]) -> Request:
-    request = Request(document["root"]["kind"], document["root"]["path"], document["writable"])
+def _request_of_document(document: dict[str, Any]) -> ContainerRequest:
+    request = ContainerRequest(document["root"]["kind"], document["root"]["path"], document["writable"])
     request.mounts = [(each["source"], each["target"], tuple(each["flags"])) for each in document["mounts"]]
     request.devices = list(document["devices"])
     request.workdir = document["workdir"]
@@ -95,7 +97,7 @@ def _request_of_document(document: dict[str, Any]) -> Request:
     return request
 
 
-def _say_open(root: Root, request: Request, document: dict[str, Any], plain: bool) -> None:
+def _say_open(root: MountedRoot, request: ContainerRequest, document: dict[str, Any], plain: bool) -> None:
     pid = os.getpid()
     if plain:
         records = [f"pid={pid}", f"user={int(root.user)}", f"workdir={request.workdir or ''}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from cordee.systems.environments.node.engines.namespace import kernel
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 OTHER_ENGINE = (
     "take an engine with rights of its own: apptainer where it is installed setuid, or the scheduler's (step); "
@@ -45,7 +45,7 @@ def _leave_as_user() -> None:
         # Where the namespace is given and its rights are not (AppArmor), this is the first to fail.
         kernel.mount(None, "/", None, kernel.REC | kernel.SLAVE)
     except OSError as error:
-        raise Refused(
+        raise EngineRefused(
             f"user namespaces cannot be used here: {error.strerror}", given=why(), next=OTHER_ENGINE
         ) from None
 

@@ -11,7 +11,7 @@ from cordee.systems.environments.node.engines.namespace.execute import (
     begin_in,
     given_environment,
 )
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 
 def started(pid: int) -> str:
@@ -33,7 +33,7 @@ def open_spaces(pid: str, since: str, kinds: list[tuple[str, int]]) -> list[tupl
         Refused: that process has ended.
         OSError: they cannot be opened.
     """
-    gone = Refused(
+    gone = EngineRefused(
         "the container is gone: the process that held it has ended", given=f"process {pid}", next="start it again"
     )
     try:
@@ -81,8 +81,8 @@ def _options(words: list[str]) -> tuple[list[tuple[str, str]], list[tuple[str, s
         elif word == "--":
             break
         else:
-            raise Refused("the engine was called with a word it does not know", given=word)
+            raise EngineRefused("the engine was called with a word it does not know", given=word)
     argv = list(rest)
     if not argv:
-        raise Refused("there is no command to run in the container", next="give a command after --")
+        raise EngineRefused("there is no command to run in the container", next="give a command after --")
     return variables, appended, workdir, argv

@@ -63,7 +63,7 @@ _read_prctl = _Call(dlsym(_libc, "prctl"))
 _sigqueue = _call("sigqueue", _Int, _Int, _Long)
 
 
-class Refused(Exception):
+class EngineRefused(Exception):
     """The engine cannot do what it was asked; said as Cordée says errors: what, what was given, what to do next."""
 
     def __init__(self, text: str, given: Optional[str] = None, next: Optional[str] = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from cordee.systems.environments.node.engines.namespace.execute import ENGINE, say
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 from cordee.systems.environments.node.engines.namespace.request import request_of
 
 
@@ -29,7 +29,7 @@ def main(words: list[str]) -> None:
             from cordee.systems.environments.node.engines.namespace.probe import probe
 
             code = probe(words[1])
-    except Refused as refused:
+    except EngineRefused as refused:
         say(refused.words())
     except OSError as error:
         say(f"the container could not be made: {error}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from cordee.systems.environments.node.engines.namespace import kernel
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def bind(source: str, target: str, flags: Iterable[str] = (), inner: Iterable[st
                 restrict(path, added)
         set_propagation(target, flags)
     except OSError as error:
-        raise Refused(f"the mount on {target} failed: {error.strerror}", given=source) from None
+        raise EngineRefused(f"the mount on {target} failed: {error.strerror}", given=source) from None
 
 
 def restrict(path: str, added: int) -> None:

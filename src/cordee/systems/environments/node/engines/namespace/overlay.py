@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cordee.systems.environments.node.engines.namespace import kernel
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 
 def join(stage: str, user: bool, writable: bool) -> None:
@@ -28,7 +28,7 @@ def join(stage: str, user: bool, writable: bool) -> None:
             return
         except OSError as error:
             reason = error.strerror or str(error)
-    raise Refused(
+    raise EngineRefused(
         f"the kernel would not lay a writable layer over the image (overlay): {reason}",
         next="Linux 5.11 lets users do this; take another engine: --engine podman",
     )

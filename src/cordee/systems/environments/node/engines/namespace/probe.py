@@ -6,7 +6,7 @@ import os
 
 from cordee.systems.environments.node.engines.namespace import kernel
 from cordee.systems.environments.node.engines.namespace.isolation import leave_host
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 from cordee.systems.environments.node.engines.namespace.overlay import join
 
 
@@ -14,8 +14,8 @@ def probe(kind: str) -> int:
     """Try what a root of that kind needs; print a word and the reason for what is missing; return 0 when nothing is."""
     try:
         user = leave_host()
-    except (Refused, OSError) as error:
-        given = f" ({error.given})" if isinstance(error, Refused) and error.given else ""
+    except (EngineRefused, OSError) as error:
+        given = f" ({error.given})" if isinstance(error, EngineRefused) and error.given else ""
         return _say("user-namespaces", f"{error}{given}")
     try:
         kernel.unshare(kernel.NEWPID)
@@ -40,7 +40,7 @@ def _inside(kind: str, user: bool) -> int:
         for name in ("image", "layer", "work", "root"):
             os.mkdir(f"{stage}/{name}")
         join(stage, user, writable=True)
-    except (Refused, OSError) as error:
+    except (EngineRefused, OSError) as error:
         return _say("overlay", str(error))
     return 0
 

@@ -5,7 +5,7 @@ No value of a variable is among them: command lines can be read by everyone. A t
 
 from __future__ import annotations
 
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ MOUNT_FLAGS = (
 )
 
 
-class Request:
+class ContainerRequest:
     """One container, and the command in it.
 
     Attributes:
@@ -71,13 +71,13 @@ class Request:
         return [*words, "--", *self.argv] if self.argv else words
 
 
-def request_of(words: Iterable[str]) -> Request:
-    """Return what `Request.words` wrote.
+def request_of(words: Iterable[str]) -> ContainerRequest:
+    """Return what `ContainerRequest.words` wrote.
 
     Raises:
         Refused: words that it does not write.
     """
-    request = Request("host")
+    request = ContainerRequest("host")
     rest = iter(words)
     try:
         for word in rest:
@@ -95,7 +95,7 @@ def request_of(words: Iterable[str]) -> Request:
             elif word == "--":
                 request.argv = list(rest)
             else:
-                raise Refused("the engine was called with a word it does not know", given=word)
+                raise EngineRefused("the engine was called with a word it does not know", given=word)
     except StopIteration:
-        raise Refused("the engine was called with too few words", given=word) from None
+        raise EngineRefused("the engine was called with too few words", given=word) from None
     return request

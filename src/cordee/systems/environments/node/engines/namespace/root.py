@@ -13,16 +13,16 @@ from cordee.systems.environments.node.engines.namespace import kernel
 from cordee.systems.environments.node.engines.namespace.accounts import write_accounts
 from cordee.systems.environments.node.engines.namespace.devices import bind_device, mount_devices
 from cordee.systems.environments.node.engines.namespace.gpus import wanted_edits
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 from cordee.systems.environments.node.engines.namespace.mounts import bind, mount_points, restrict
 from cordee.systems.environments.node.engines.namespace.overlay import join
-from cordee.systems.environments.node.engines.namespace.tree import Tree
+from cordee.systems.environments.node.engines.namespace.tree import RootTree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
-    from cordee.systems.environments.node.engines.namespace.request import Request
+    from cordee.systems.environments.node.engines.namespace.request import ContainerRequest
 
 # A folder that stands for the host where devices are looked up, as for checks.
 HOST_ROOT = "CORDEE_HOST_ROOT"
@@ -45,7 +45,7 @@ class _Planned:
         self.point: Optional[str] = None
 
 
-class Root:
+class MountedRoot:
     """A root being made, in a mount namespace of our own.
 
     Args:
@@ -56,7 +56,7 @@ class Root:
         Refused: a source is missing, or the image is no image.
     """
 
-    def __init__(self, request: Request, user: bool) -> None:
+    def __init__(self, request: ContainerRequest, user: bool) -> None:
         self._request = request
         self.user = user
         self.servers: list[int] = []
@@ -84,7 +84,7 @@ class Root:
             return
         self._covers = next((folder for folder in _STAGES if os.path.isdir(folder)), "")
         if not self._covers:
-            raise Refused("the host has none of the folders that the engine can use", given=", ".join(_STAGES))
+            raise EngineRefused("the host has none of the folders that the engine can use", given=", ".join(_STAGES))
         self._covered = os.open(self._covers, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         # A mount of the covered folder, or of one above it, is to have what is below the cover: an unbindable one is left out.
         kernel.mount("cordee", self._covers, "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=0755")
@@ -105,12 +105,12 @@ class Root:
 
     def _mount_on_host(self) -> None:
         """Make the mounts where they are to be: without an image there is no layer, so every target has to be there."""
-        tree = Tree("")
+        tree = RootTree("")
         for source, target, flags in self._request.mounts:
             folder = "sqsh" in flags or os.path.isdir(source)
             path, found, _ = tree.resolve(target)
             if found is None:
-                raise Refused(
+                raise EngineRefused(
                     "the target of a mount does not exist, and without an image it cannot be made inside only",
                     given=target,
                     next=f"make it ({'mkdir -p' if folder else 'touch'} {target}), or give the EDF an image",
@@ -130,7 +130,7 @@ class Root:
 
     def _mount_folder(self) -> None:
         if not os.path.isdir(self._on_host(self._image)):
-            raise Refused(
+            raise EngineRefused(
                 "the image is not a folder",
                 given=self._request.path,
                 next="give a folder that holds a root (/bin, /etc, ...)",
@@ -138,7 +138,7 @@ class Root:
         try:
             kernel.mount(self._on_host(self._image), f"{self._stage}/image", None, kernel.BIND)
         except OSError as error:
-            raise Refused(
+            raise EngineRefused(
                 f"the image's folder cannot be used: {error.strerror}",
                 given=self._request.path,
                 next="other file systems may be mounted inside it: copy it without them",
@@ -169,7 +169,7 @@ class Root:
         planned = self._layer()
         join(self._stage, self.user, self._request.writable)
         self._system(root, own_processes)
-        late = Tree(root)
+        late = RootTree(root)
         for each in planned:
             at = each.point or late.point(each.target, each.folder) or each.target
             bind(each.source, root + at, each.flags, each.inner)
@@ -177,7 +177,7 @@ class Root:
 
     def _layer(self) -> list[_Planned]:
         """Make, above the image, what it lacks: mount points, accounts, the user's home."""
-        tree = Tree(f"{self._stage}/layer", f"{self._stage}/image")
+        tree = RootTree(f"{self._stage}/layer", f"{self._stage}/image")
         try:
             for path, goal in self._edits.links:
                 tree.link(path, goal)
@@ -189,12 +189,12 @@ class Root:
             if home.startswith("/") and tree.resolve(home)[1:] == (None, False):
                 tree.make_folder(tree.resolve(home)[0], 0o700)
         except OSError as error:
-            raise Refused(
+            raise EngineRefused(
                 f"the layer above the image cannot be made: {error.strerror}", given=self._request.path
             ) from None
         return self._plan(tree)
 
-    def _plan(self, tree: Tree) -> list[_Planned]:
+    def _plan(self, tree: RootTree) -> list[_Planned]:
         planned = []
         # What the EDF mounts goes over what devices bring.
         for source, target, flags in self._edits.mounts:
@@ -223,7 +223,7 @@ class Root:
             bind("/proc", f"{root}/proc")
         bind("/sys", f"{root}/sys")
         mount_devices(f"{root}/dev")
-        inside = Tree(root)
+        inside = RootTree(root)
         for source, target in self._edits.nodes:
             bind_device(self._on_host(source), root + inside.resolve(target)[0])
         kernel.mount("tmpfs", f"{root}/tmp", "tmpfs", kernel.NOSUID | kernel.NODEV, "mode=1777")
@@ -242,7 +242,7 @@ class Root:
 
 def _existing(source: str) -> str:
     if not os.path.exists(source):
-        raise Refused(
+        raise EngineRefused(
             "the source of a mount does not exist on this host",
             given=source,
             next="make it, or take the mount out of the EDF",

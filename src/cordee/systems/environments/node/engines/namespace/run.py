@@ -18,15 +18,15 @@ from cordee.systems.environments.node.engines.namespace.execute import (
     say,
 )
 from cordee.systems.environments.node.engines.namespace.isolation import leave_host
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
-from cordee.systems.environments.node.engines.namespace.root import Root
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
+from cordee.systems.environments.node.engines.namespace.root import MountedRoot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cordee.systems.environments.node.engines.namespace.request import Request
+    from cordee.systems.environments.node.engines.namespace.request import ContainerRequest
 
 
-def run(request: Request) -> int:
+def run(request: ContainerRequest) -> int:
     """Run the request's command and return its exit code, 128 and the signal for one that was killed.
 
     Raises:
@@ -35,7 +35,7 @@ def run(request: Request) -> int:
     mask = kernel.block_signals()
     environment = given_environment()
     begins_in = os.getcwd() if request.kind == "host" else "/"
-    root = Root(request, leave_host())
+    root = MountedRoot(request, leave_host())
     try:
         root.prepare()
         kernel.unshare(kernel.NEWPID)
@@ -70,7 +70,7 @@ def _stay_outside(first: int, terminal: bool) -> int:
 
 
 def _inside(
-    root: Root,
+    root: MountedRoot,
     workdir: str,
     argv: list[str],
     environment: dict[bytes, bytes],
@@ -97,7 +97,7 @@ def _inside(
             add_variables(environment, root.variables, root.appended)
             become(argv, environment)
         os._exit(_reap(command))
-    except Refused as refused:
+    except EngineRefused as refused:
         say(refused.words())
     except OSError as error:
         say(f"the container could not be made: {error}")

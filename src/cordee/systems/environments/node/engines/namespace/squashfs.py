@@ -9,7 +9,7 @@ import struct
 
 from cordee.machine.opening import regular
 from cordee.systems.environments.node.engines.namespace import kernel
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,18 +36,18 @@ def open_checked(at: str, path: str) -> int:
         backing = regular(at)
         head = os.pread(backing, _SUPERBLOCK_BYTES, 0)
     except OSError as error:
-        raise Refused(f"the squashfs file cannot be read: {error.strerror}", given=path) from None
+        raise EngineRefused(f"the squashfs file cannot be read: {error.strerror}", given=path) from None
     size = os.fstat(backing).st_size
     if head[:4] != _MAGIC:
         what = next((name for magic, name in _BY_NAME.items() if head.startswith(magic)), "something else")
-        raise Refused(
+        raise EngineRefused(
             f"it is not a squashfs file but {what if head else 'empty'}",
             given=path,
             next="give a squashfs file, a folder with a root, or import it: cordee env pull",
         )
     used = struct.unpack_from("<Q", head, 40)[0] if len(head) == _SUPERBLOCK_BYTES else _SUPERBLOCK_BYTES
     if size < used:
-        raise Refused(
+        raise EngineRefused(
             f"the squashfs file is cut off: it says {used} bytes and has {size}",
             given=path,
             next="copy or import it again",
@@ -75,7 +75,7 @@ def mount_squashfs(at: str, target: str, as_root: bool, path: str) -> Optional[i
                 return None
             except OSError as error:
                 if program() is None or not os.path.exists("/dev/fuse"):
-                    raise Refused(f"the kernel could not mount the file: {error.strerror}", given=path) from None
+                    raise EngineRefused(f"the kernel could not mount the file: {error.strerror}", given=path) from None
         return _by_squashfuse(backing, target, path)
     finally:
         os.close(backing)
@@ -129,7 +129,7 @@ def program() -> Optional[str]:
 def _by_squashfuse(backing: int, target: str, path: str) -> int:
     found = program()
     if found is None:
-        raise Refused(
+        raise EngineRefused(
             "squashfuse is not installed, and without it only root can mount a squashfs file",
             given=path,
             next=f"install squashfuse; {INSTEAD}",
@@ -137,7 +137,7 @@ def _by_squashfuse(backing: int, target: str, path: str) -> int:
     try:
         device = os.open("/dev/fuse", os.O_RDWR)
     except OSError as error:
-        raise Refused(
+        raise EngineRefused(
             f"/dev/fuse cannot be opened: {error.strerror}",
             given=path,
             next=f"ask for /dev/fuse; {INSTEAD}",
@@ -159,7 +159,7 @@ def _by_squashfuse(backing: int, target: str, path: str) -> int:
         os.stat(f"{target}/.")
     except OSError:
         os.waitpid(pid, 0)
-        raise Refused(
+        raise EngineRefused(
             "squashfuse could not serve the image",
             given=path,
             next=f"it may be damaged, or {found} may be older than libfuse 3.3: try `unsquashfs -s {path}`",

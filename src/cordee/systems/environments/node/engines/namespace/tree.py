@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MOST_LINKS = 40
 
 
-class Tree:
+class RootTree:
     """A root made of folders that lie over each other.
 
     Args:
@@ -58,13 +58,13 @@ class Tree:
                 path = path.rpartition("/")[0]
                 continue
             if found is not None and not stat.S_ISDIR(found.st_mode):
-                raise Refused(f"{path} is not a folder inside, so nothing can be mounted below it", given=target)
+                raise EngineRefused(f"{path} is not a folder inside, so nothing can be mounted below it", given=target)
             path = f"{path}/{part}"
             found = self.look(path)
             if found is not None and stat.S_ISLNK(found.st_mode):
                 links += 1
                 if links > _MOST_LINKS:
-                    raise Refused("too many symbolic links inside the image", given=target)
+                    raise EngineRefused("too many symbolic links inside the image", given=target)
                 goal = self._read_link(path)
                 path = "" if goal.startswith("/") else path.rpartition("/")[0]
                 pending += [part for part in reversed(goal.split("/")) if part not in ("", ".")]
@@ -77,7 +77,7 @@ class Tree:
                 return os.readlink(layer + path)
             except OSError:
                 continue
-        raise Refused("a symbolic link inside the image went away while it was read", given=path)
+        raise EngineRefused("a symbolic link inside the image went away while it was read", given=path)
 
     def point(self, target: str, folder: bool) -> Optional[str]:
         """Return the path, inside and without links, at which to mount; made where it is missing.
@@ -89,7 +89,7 @@ class Tree:
         """
         path, found, later = self.resolve(target)
         if path == "/":
-            raise Refused(
+            raise EngineRefused(
                 "nothing can be mounted over the root itself", given=target, next="give its path as the image"
             )
         if later and path not in self._covered:
@@ -98,7 +98,7 @@ class Tree:
             self._make(path, folder, target)
         elif found is not None and stat.S_ISDIR(found.st_mode) != folder:
             there, wanted = ("folder", "file") if not folder else ("file", "folder")
-            raise Refused(f"a {wanted} cannot be mounted where the image has a {there}", given=target)
+            raise EngineRefused(f"a {wanted} cannot be mounted where the image has a {there}", given=target)
         return path
 
     def _make(self, path: str, folder: bool, target: str) -> None:
@@ -107,7 +107,7 @@ class Tree:
             if not folder:
                 os.close(os.open(self._layers[0] + path, os.O_CREAT | os.O_WRONLY, 0o644))
         except OSError as error:
-            raise Refused(
+            raise EngineRefused(
                 f"there is no {target} inside and it cannot be made: {error.strerror}",
                 given=target,
                 next="mount it where it exists, or make it first",

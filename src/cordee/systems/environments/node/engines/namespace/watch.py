@@ -6,7 +6,7 @@ import os
 import time
 
 from cordee.systems.environments.node.engines.namespace import kernel
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 
 def start_watch() -> tuple[int, int]:
@@ -50,7 +50,9 @@ def be_watched(watch: tuple[int, int], pid: int) -> None:
     told, heard = watch
     os.write(told, str(pid).encode())
     if not os.read(heard, 1):
-        raise Refused("the process that ends the container with its holder could not be kept", next="start it again")
+        raise EngineRefused(
+            "the process that ends the container with its holder could not be kept", next="start it again"
+        )
     os.close(heard)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from cordee.systems.environments.node.engines.namespace.request import Request, request_of
+from cordee.systems.environments.node.engines.namespace.request import ContainerRequest, request_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Asked:
+class PodmanQuestion:
     """One container of podman's.
 
     Attributes:
@@ -24,7 +24,7 @@ class Asked:
 
     __slots__ = ("annotations", "place", "podman", "request", "runtime")
 
-    def __init__(self, podman: str, runtime: str, request: Request, place: str = "") -> None:
+    def __init__(self, podman: str, runtime: str, request: ContainerRequest, place: str = "") -> None:
         self.podman = podman
         self.runtime = runtime
         self.place = place
@@ -37,12 +37,12 @@ class Asked:
         return [self.podman, self.runtime, str(len(annotated)), *annotated, *self.request.words()]
 
 
-def asked_of(words: Iterable[str]) -> Asked:
-    """Return what `Asked.words` wrote, at the place of whoever reads it."""
+def asked_of(words: Iterable[str]) -> PodmanQuestion:
+    """Return what `PodmanQuestion.words` wrote, at the place of whoever reads it."""
     rest = iter(words)
     podman, runtime, count = next(rest), next(rest), int(next(rest))
     annotations = [next(rest).partition("=") for _ in range(count)]
-    asked = Asked(podman, runtime, request_of(rest), place_of(os.geteuid()))
+    asked = PodmanQuestion(podman, runtime, request_of(rest), place_of(os.geteuid()))
     asked.annotations = [(name, value) for name, _, value in annotations]
     return asked
 

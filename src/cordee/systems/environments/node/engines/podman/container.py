@@ -12,17 +12,17 @@ import stat
 from cordee.systems.environments.node.engines.namespace import kernel
 from cordee.systems.environments.node.engines.namespace.edits import Edits
 from cordee.systems.environments.node.engines.namespace.isolation import OTHER_ENGINE, why
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 from cordee.systems.environments.node.engines.namespace.squashfs import mount_squashfs
-from cordee.systems.environments.node.engines.namespace.tree import Tree
+from cordee.systems.environments.node.engines.namespace.tree import RootTree
 from cordee.systems.environments.node.engines.podman import pause
 from cordee.systems.environments.node.engines.podman.devices import devices_for
-from cordee.systems.environments.node.engines.podman.layer import Layer, make_layer
+from cordee.systems.environments.node.engines.podman.layer import PodmanLayer, make_layer
 from cordee.systems.environments.node.engines.podman.words import podman_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cordee.systems.environments.node.engines.podman.asked import Asked
+    from cordee.systems.environments.node.engines.podman.asked import PodmanQuestion
 
 HOST_ROOT = "CORDEE_HOST_ROOT"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -31,7 +31,7 @@ _BEFORE_WORDS = "Error: "
 _NESTED = (("user", kernel.NEWUSER), ("mnt", kernel.NEWNS), ("ipc", 0x08000000), ("pid", kernel.NEWPID))
 
 
-class Container:
+class PodmanContainer:
     """A container that is open as long as this process lives.
 
     Args:
@@ -45,7 +45,7 @@ class Container:
         variables, appended: what its devices add to the environment of commands, as `add_variables` takes it.
     """
 
-    def __init__(self, asked: Asked, host_processes: bool) -> None:
+    def __init__(self, asked: PodmanQuestion, host_processes: bool) -> None:
         self._asked = asked
         self.request = asked.request
         self._host_processes = host_processes
@@ -74,7 +74,7 @@ class Container:
         request.mounts = [*self._edits.mounts, *request.mounts]
         for source, _, _ in request.mounts:
             if not os.path.exists(source):
-                raise Refused(
+                raise EngineRefused(
                     "the source of a mount does not exist on this host",
                     given=source,
                     next="make it, or take the mount out of the EDF",
@@ -116,7 +116,7 @@ class Container:
                 _map_ids(f"0 {self._uid} 1", f"0 {self._gid} 1", deny=True)
             except OSError as error:
                 text = f"user namespaces cannot be used here: {error.strerror}"
-                raise Refused(text, given=why(), next=OTHER_ENGINE.replace("podman", "apptainer")) from None
+                raise EngineRefused(text, given=why(), next=OTHER_ENGINE.replace("podman", "apptainer")) from None
         kernel.mount(None, "/", None, kernel.REC | kernel.SLAVE)
 
     def _mount_files(self) -> None:
@@ -124,7 +124,7 @@ class Container:
         if request.kind == "squashfs":
             self._mount_squashfs(request.path, f"{place}/image")
         elif not os.path.isdir(request.path):
-            raise Refused(
+            raise EngineRefused(
                 "the image is not a folder",
                 given=request.path,
                 next="give a folder that holds a root (/bin, /etc, ...)",
@@ -145,7 +145,7 @@ class Container:
 
     def _make_layer(self) -> None:
         place, image = self._asked.place, self._image()
-        kind = Layer if self.user else Tree
+        kind = PodmanLayer if self.user else RootTree
         tree = kind(f"{place}/layer", image)
         make_layer(tree, image, self.request, f"{place}/files", (self._uid, self._gid))
         for path, goal in self._edits.links:
@@ -159,7 +159,7 @@ class Container:
         try:
             kernel.mount("overlay", f"{place}/root", "overlay", 0, options + (",userxattr" if self.user else ""))
         except OSError as error:
-            raise Refused(
+            raise EngineRefused(
                 f"the kernel would not join the image and the layer above it (overlay): {error.strerror}",
                 given=self.request.path,
                 next="Linux 5.11 lets users do this",
@@ -180,7 +180,9 @@ class Container:
         os.close(reading)
         _, status = os.waitpid(child, 0)
         if status:
-            raise Refused(f"podman could not open the container: {_last_words(said)}", next="`-v` shows other engines")
+            raise EngineRefused(
+                f"podman could not open the container: {_last_words(said)}", next="`-v` shows other engines"
+            )
         with open(f"{place}/pid", encoding="utf-8") as file:
             self.pid = int(file.read())
 
@@ -211,7 +213,7 @@ def _make_place(place: str, uid: int) -> None:
     except FileExistsError:
         found = os.lstat(place)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid:
-            raise Refused(
+            raise EngineRefused(
                 "the folder for podman's state belongs to somebody else", given=place, next="remove it"
             ) from None
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cordee.systems.environments.node.document import Environment
-from cordee.systems.environments.node.engines._base import Engine, EngineError, Launch, Missing
-from cordee.systems.environments.node.engines.namespace.request import Request
-from cordee.systems.environments.node.engines.podman.asked import Asked
+from cordee.systems.environments.node.engines._base import Engine, EngineError, EngineLaunch, MissingCapability
+from cordee.systems.environments.node.engines.namespace.request import ContainerRequest
+from cordee.systems.environments.node.engines.podman.asked import PodmanQuestion
 from cordee.systems.environments.node.engines.podman.boot import first_words
 from cordee.systems.environments.node.engines.podman.words import MOUNT_FLAGS
 
@@ -20,12 +20,12 @@ class PodmanEngine(Engine):
 
     name = "podman"
 
-    def missing(self, environment: Environment) -> list[Missing]:
+    def missing(self, environment: Environment) -> list[MissingCapability]:
         from cordee.systems.environments.node.engines.podman.capabilities import missing
 
         return missing(environment)
 
-    def argv(self, environment: Environment, launch: Launch) -> list[str]:
+    def argv(self, environment: Environment, launch: EngineLaunch) -> list[str]:
         asked = asked_for(environment)
         asked.request.workdir = launch.workdir or environment.begins_in()
         asked.request.argv = list(environment.command(launch.argv))
@@ -41,7 +41,7 @@ class PodmanEngine(Engine):
         return [*first_words(), "hold", *asked.words()]
 
 
-def asked_for(environment: Environment) -> Asked:
+def asked_for(environment: Environment) -> PodmanQuestion:
     """Return what podman is asked for an environment.
 
     Raises:
@@ -56,7 +56,7 @@ def asked_for(environment: Environment) -> Asked:
         )
     if root.kind == "host":
         raise EngineError("podman runs images, and this environment names none", next="--engine namespace")
-    request = Request(root.kind, root.path, environment.writable)
+    request = ContainerRequest(root.kind, root.path, environment.writable)
     for mount in environment.mounts:
         for flag in mount.flags:
             if flag not in MOUNT_FLAGS:
@@ -72,6 +72,6 @@ def asked_for(environment: Environment) -> Asked:
         request.mounts.append((mount.source, mount.target, mount.flags))
     request.devices = list(environment.devices)
     runtime = _RUNTIME if shutil.which(_RUNTIME) else ""
-    asked = Asked(shutil.which("podman") or "podman", runtime, request)
+    asked = PodmanQuestion(shutil.which("podman") or "podman", runtime, request)
     asked.annotations = sorted(environment.annotations.items())
     return asked

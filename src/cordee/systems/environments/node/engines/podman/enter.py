@@ -6,7 +6,7 @@ import os
 
 from cordee.systems.environments.node.engines.namespace import kernel
 from cordee.systems.environments.node.engines.namespace.join import join, open_spaces
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 _NEWIPC = 0x08000000
 
@@ -41,7 +41,7 @@ def check_workdir(pid: int, workdir: str) -> None:
         finally:
             os._exit(1)
     if os.waitpid(child, 0)[1]:
-        raise Refused(
+        raise EngineRefused(
             f"the container has no folder {workdir} to begin in",
             given=workdir,
             next="set workdir to a folder of the image, or mount one there",

@@ -6,18 +6,18 @@ import os
 import stat
 
 from cordee.systems.environments.node.engines.namespace.accounts import write_accounts
-from cordee.systems.environments.node.engines.namespace.tree import Tree
+from cordee.systems.environments.node.engines.namespace.tree import RootTree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cordee.systems.environments.node.engines.namespace.request import Request
+    from cordee.systems.environments.node.engines.namespace.request import ContainerRequest
 
 # Where podman and its runtime mount things of their own: (path, whether it is a folder).
 _FOLDERS = ("/proc", "/sys", "/dev", "/tmp")
 _FILES = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/run/.containerenv")
 
 
-class Layer(Tree):
+class PodmanLayer(RootTree):
     """Folders of an image that are made again above it belong to this process: podman's user namespace knows no other."""
 
     def make_folder(self, path: str, mode: int = 0o755) -> None:
@@ -35,7 +35,7 @@ class Layer(Tree):
         os.chmod(here, mode if found is None else stat.S_IMODE(found.st_mode))
 
 
-def make_layer(tree: Tree, image: str, request: Request, files: str, owner: tuple[int, int]) -> None:
+def make_layer(tree: RootTree, image: str, request: ContainerRequest, files: str, owner: tuple[int, int]) -> None:
     """Make mount points and accounts above an image.
 
     Args:

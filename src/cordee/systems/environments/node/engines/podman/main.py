@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from cordee.systems.environments.node.engines.namespace.execute import ENGINE, say
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 
 
 def main(words: list[str]) -> None:
@@ -27,7 +27,7 @@ def main(words: list[str]) -> None:
                 from cordee.systems.environments.node.engines.podman.hold import hold
 
                 code = hold(asked_of(words[1:]))
-    except Refused as refused:
+    except EngineRefused as refused:
         say(refused.words())
     except OSError as error:
         say(f"the container could not be opened: {error}")

@@ -17,17 +17,17 @@ from cordee.systems.environments.node.engines.namespace.execute import (
     given_environment,
     say,
 )
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
-from cordee.systems.environments.node.engines.podman.container import Container
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
+from cordee.systems.environments.node.engines.podman.container import PodmanContainer
 
 _SIGCONT = 18
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cordee.systems.environments.node.engines.podman.asked import Asked
+    from cordee.systems.environments.node.engines.podman.asked import PodmanQuestion
 
 
-def run(asked: Asked) -> int:
+def run(asked: PodmanQuestion) -> int:
     """Run the command and return its exit code, 128 and the signal for one that was killed.
 
     Raises:
@@ -36,7 +36,7 @@ def run(asked: Asked) -> int:
     environment = given_environment()
     mask = kernel.block_signals()
     terminal = kernel.has_terminal()
-    container = Container(asked, host_processes=False)
+    container = PodmanContainer(asked, host_processes=False)
     try:
         container.open(mask)
         spaces = container.namespaces()
@@ -52,7 +52,7 @@ def run(asked: Asked) -> int:
 
 
 def _become(
-    container: Container,
+    container: PodmanContainer,
     spaces: list[tuple[int, int]],
     environment: dict[bytes, bytes],
     mask: set[int],
@@ -72,7 +72,7 @@ def _become(
         kernel.set_signals(mask)
         add_variables(environment, container.variables, container.appended)
         become(request.argv, environment)
-    except Refused as refused:
+    except EngineRefused as refused:
         say(refused.words())
     except OSError as error:
         say(f"the container could not be entered: {error}")

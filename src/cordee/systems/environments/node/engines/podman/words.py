@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 
-from cordee.systems.environments.node.engines.namespace.kernel import Refused
+from cordee.systems.environments.node.engines.namespace.kernel import EngineRefused
 from cordee.systems.environments.node.engines.podman.pause import COMMAND
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cordee.systems.environments.node.engines.podman.asked import Asked
+    from cordee.systems.environments.node.engines.podman.asked import PodmanQuestion
 
 # Commands enter the container with limits of their own; its first process, which opens nothing, needs these.
 _LIMITS = ("--ulimit=nofile=64:64", "--ulimit=nproc=64:64")
@@ -27,7 +27,7 @@ MOUNT_FLAGS = ("sqsh", *_OF_PLACES, *_PROPAGATION)
 
 
 def podman_words(
-    asked: Asked, host_processes: bool, host_ipc: bool, nodes: Sequence[tuple[str, str]] = ()
+    asked: PodmanQuestion, host_processes: bool, host_ipc: bool, nodes: Sequence[tuple[str, str]] = ()
 ) -> list[str]:
     """Return the argument vector that opens a container.
 
@@ -59,7 +59,7 @@ def podman_words(
     return [*words, "--rootfs", f"{place}/root", COMMAND]
 
 
-def _volumes(asked: Asked, host_ipc: bool, nodes: Sequence[tuple[str, str]]) -> list[str]:
+def _volumes(asked: PodmanQuestion, host_ipc: bool, nodes: Sequence[tuple[str, str]]) -> list[str]:
     """Return the mounts; of several on one target the last, which would hide the others, is left."""
     found = {target: _volume(source, target, ()) for source, target in nodes}
     if not host_ipc and os.path.isdir("/dev/shm"):
@@ -77,7 +77,7 @@ def _volumes(asked: Asked, host_ipc: bool, nodes: Sequence[tuple[str, str]]) -> 
 def _volume(source: str, target: str, flags: tuple[str, ...]) -> str:
     for path in (source, target):
         if ":" in path:
-            raise Refused(
+            raise EngineRefused(
                 "podman cannot mount paths with a colon", given=path, next="take another engine: --engine namespace"
             )
     kept = [flag for flag in dict.fromkeys(flags) if flag != "sqsh"]

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from cordee.machine.parent import die_with_parent
-from cordee.machine.probes.common import Device, Obstacle, Say, gpus, import_torch, serve
+from cordee.machine.probes.common import Obstacle, ProbeDevice, Say, gpus, import_torch, serve
 from cordee.systems.vetting.node.checks.program import command_of
 from cordee.wire.ports import pick_port
 
@@ -41,12 +41,12 @@ def run(request: dict[str, Any], say: Say) -> dict[str, Any]:
         if len(devices) < 2:
             return {"engine": "nccl", "ranks": len(devices), "payload_bytes": request["payload_bytes"], "lanes": []}
     else:
-        devices = [Device(model=f"CPU process {rank}") for rank in range(request["ranks"])]
+        devices = [ProbeDevice(model=f"CPU process {rank}") for rank in range(request["ranks"])]
     say({"begin": f"{request['engine']} over {len(devices)} processes"})
     return _with_ranks(request, devices)
 
 
-def _with_ranks(request: dict[str, Any], devices: list[Device]) -> dict[str, Any]:
+def _with_ranks(request: dict[str, Any], devices: list[ProbeDevice]) -> dict[str, Any]:
     """Start one process per device and collect what each says; NCCL's own words about a failure stay on stderr."""
     port = pick_port(_HOST)
     ranks = []
@@ -69,7 +69,7 @@ def _with_ranks(request: dict[str, Any], devices: list[Device]) -> dict[str, Any
     }
 
 
-def _answers(ranks: list[subprocess.Popen[bytes]], devices: list[Device]) -> list[dict[str, Any]]:
+def _answers(ranks: list[subprocess.Popen[bytes]], devices: list[ProbeDevice]) -> list[dict[str, Any]]:
     """Return what each rank found; the first that fails is named and ends the others, which wait for it in vain.
 
     Raises:
@@ -103,7 +103,7 @@ def run_rank(request: dict[str, Any], say: Say) -> dict[str, Any]:
     import torch.distributed as group
 
     rank, ranks = request["rank"], request["ranks"]
-    device = Device(request["index"])
+    device = ProbeDevice(request["index"])
     if device.is_gpu:
         torch.cuda.set_device(device.index)
     store = group.TCPStore(_HOST, request["port"], ranks, is_master=rank == 0)
@@ -132,7 +132,7 @@ def run_rank(request: dict[str, Any], say: Say) -> dict[str, Any]:
     return {"rank": rank, **_rates(times[_WARM_UP:], count * 4, ranks), "wrong": wrong}
 
 
-def _wait(torch: Any, device: Device) -> None:
+def _wait(torch: Any, device: ProbeDevice) -> None:
     if device.is_gpu:
         torch.cuda.synchronize(device.index)
 
@@ -169,7 +169,7 @@ def _sockets(request: dict[str, Any]) -> dict[str, Any]:
         wrong += sum(one != other for one, other in zip(total, (expected, expected)))
     here.close()
     os.waitpid(child, 0)
-    lane = {"rank": 0, **Device().facts(), **_rates(times, 2 * half, 2), "wrong": wrong}
+    lane = {"rank": 0, **ProbeDevice().facts(), **_rates(times, 2 * half, 2), "wrong": wrong}
     return {"engine": "sockets", "ranks": 2, "payload_bytes": 2 * half, "lanes": [lane]}
 
 

@@ -7,7 +7,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from cordee.machine.probes.common import Device, Lane, Obstacle, Say, gpus, import_torch, measure, serve
+from cordee.machine.probes.common import Obstacle, ProbeDevice, ProbeLane, Say, gpus, import_torch, measure, serve
 
 _GPU_BYTES = 1 << 30
 _CPU_BYTES = 256 << 20
@@ -32,7 +32,7 @@ def run(request: dict[str, Any], say: Say) -> dict[str, Any]:
 def _triad(request: dict[str, Any], say: Say) -> dict[str, Any]:
     torch = import_torch()
     on_gpu = request["device"] == "gpu"
-    devices = gpus(torch) if on_gpu else [Device()]
+    devices = gpus(torch) if on_gpu else [ProbeDevice()]
     size = request["size_bytes"] or (
         min(_gpu_bytes(torch, device) for device in devices) if on_gpu else _CPU_BYTES // 4
     )
@@ -50,7 +50,7 @@ def _triad(request: dict[str, Any], say: Say) -> dict[str, Any]:
     return {"engine": "torch", "size_bytes": size, "threads": None, "lanes": found}
 
 
-def _gpu_bytes(torch: Any, device: Device) -> int:
+def _gpu_bytes(torch: Any, device: ProbeDevice) -> int:
     free, total = torch.cuda.mem_get_info(device.index)
     size = min(_GPU_BYTES, int(free * _MEMORY_SHARE))
     if size < _LEAST_BYTES:
@@ -58,7 +58,7 @@ def _gpu_bytes(torch: Any, device: Device) -> int:
     return size
 
 
-def _triad_lane(torch: Any, device: Device, count: int) -> tuple[Lane, Any]:
+def _triad_lane(torch: Any, device: ProbeDevice, count: int) -> tuple[ProbeLane, Any]:
     """Return the lane and what counts its wrong elements; the numbers are integers below 2^24, exact in float32."""
     where = device.torch_name
     b = torch.arange(count, dtype=torch.int64, device=where).remainder_(4093).to(torch.float32)
@@ -68,7 +68,7 @@ def _triad_lane(torch: Any, device: Device, count: int) -> tuple[Lane, Any]:
     def wrong() -> int:
         return int((a.sub_(b).sub_(c).sub_(c) != 0).sum())
 
-    return Lane(device, lambda: torch.add(b, c, alpha=2, out=a), torch), wrong
+    return ProbeLane(device, lambda: torch.add(b, c, alpha=2, out=a), torch), wrong
 
 
 def _copy(request: dict[str, Any], say: Say) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _copy(request: dict[str, Any], say: Say) -> dict[str, Any]:
         def step() -> None:
             list(pool.map(lambda pair: memcpy(*pair, part), pairs))
 
-        lane = Lane(Device(), step)
+        lane = ProbeLane(ProbeDevice(), step)
         measure([lane], request["seconds"])
     wrong = sum(target.raw != source.raw for target, source in pairs)
     found = {**lane.device.facts(), **lane.rates(2.0 * part * threads), "wrong": wrong}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any, Callable
 
-from cordee.machine.probes.common import Device, Lane, Obstacle, Say, gpus, import_torch, measure, serve
+from cordee.machine.probes.common import Obstacle, ProbeDevice, ProbeLane, Say, gpus, import_torch, measure, serve
 from cordee.systems.vetting.node.checks.programs import integers
 
 _GPU_SIZES = (8192, 4096, 2048, 1024)
@@ -62,7 +62,13 @@ class Verifier:
 
 
 def _finish(
-    engine: str, seconds: float, pairs: list[tuple[Lane, Verifier]], dtype: str, size: int, checked: int, expected: int
+    engine: str,
+    seconds: float,
+    pairs: list[tuple[ProbeLane, Verifier]],
+    dtype: str,
+    size: int,
+    checked: int,
+    expected: int,
 ) -> dict[str, Any]:
     """Measure and verify; the integer products come between the windows, while the device is warm."""
 
@@ -87,7 +93,7 @@ def _finish(
 def _torch(request: dict[str, Any], say: Say) -> dict[str, Any]:
     torch = import_torch()
     on_gpu = request["device"] == "gpu"
-    devices = gpus(torch) if on_gpu else [Device()]
+    devices = gpus(torch) if on_gpu else [ProbeDevice()]
     dtype = request["dtype"] or (_best_dtype(torch, devices) if on_gpu else "fp32")
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}[dtype]
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -103,12 +109,12 @@ def _torch(request: dict[str, Any], say: Say) -> dict[str, Any]:
     return _finish("torch", request["seconds"], pairs, dtype, size, checked, expected)
 
 
-def _best_dtype(torch: Any, devices: list[Device]) -> str:
+def _best_dtype(torch: Any, devices: list[ProbeDevice]) -> str:
     """Return bf16 where all GPUs compute it themselves (CUDA capability 8, or AMD), else fp16."""
     return "bf16" if all(torch.cuda.get_device_capability(device.index)[0] >= 8 for device in devices) else "fp16"
 
 
-def _gpu_size(torch: Any, device: Device, kind: Any) -> int:
+def _gpu_size(torch: Any, device: ProbeDevice, kind: Any) -> int:
     """Return the largest size whose three matrices take at most a quarter of what is free."""
     free, total = torch.cuda.mem_get_info(device.index)
     for size in _GPU_SIZES:
@@ -117,16 +123,16 @@ def _gpu_size(torch: Any, device: Device, kind: Any) -> int:
     raise Obstacle(f"{device.label}: only {free} of {total} bytes of memory are free", "error")
 
 
-def _torch_lane(torch: Any, device: Device, kind: Any, size: int) -> Lane:
+def _torch_lane(torch: Any, device: ProbeDevice, kind: Any, size: int) -> ProbeLane:
     generator = torch.Generator(device=device.torch_name).manual_seed(1)
     shape = (size, size)
     a = torch.randn(shape, generator=generator, device=device.torch_name).to(kind)
     b = torch.randn(shape, generator=generator, device=device.torch_name).to(kind)
     out = torch.empty(shape, dtype=kind, device=device.torch_name)
-    return Lane(device, lambda: torch.mm(a, b, out=out), torch)
+    return ProbeLane(device, lambda: torch.mm(a, b, out=out), torch)
 
 
-def _torch_verifier(torch: Any, device: Device, kind: Any, size: int) -> tuple[Verifier, int]:
+def _torch_verifier(torch: Any, device: ProbeDevice, kind: Any, size: int) -> tuple[Verifier, int]:
     where = device.torch_name
     index = torch.arange(size * size, dtype=torch.int64, device=where).reshape(size, size)
     a, b = integers.factors(index, size)
@@ -160,7 +166,7 @@ def _numpy(request: dict[str, Any], say: Say) -> dict[str, Any]:
     say({"begin": "CPU"})
     dense = numpy.random.default_rng(1)
     x, y = dense.standard_normal((size, size)).astype(kind), dense.standard_normal((size, size)).astype(kind)
-    lane = Lane(Device(), lambda: numpy.matmul(x, y))
+    lane = ProbeLane(ProbeDevice(), lambda: numpy.matmul(x, y))
     verifier = Verifier(
         lambda: integers.checksum(numpy.matmul(left, right).astype(numpy.int64), rows, columns), expected
     )
@@ -175,7 +181,7 @@ def _python(request: dict[str, Any], say: Say) -> dict[str, Any]:
     expected = integers.plain_expected_checksum(a, b, rows, columns)
     x, y = integers.plain_factors(size)
     say({"begin": "CPU"})
-    lane = Lane(Device(), lambda: _multiply(x, y))
+    lane = ProbeLane(ProbeDevice(), lambda: _multiply(x, y))
     verifier = Verifier(lambda: integers.plain_checksum(_multiply(a, b), rows, columns), expected)
     return _finish("python", request["seconds"], [(lane, verifier)], "integers", size, checked, expected)
 

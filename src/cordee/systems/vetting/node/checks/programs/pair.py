@@ -9,7 +9,7 @@ import time
 from datetime import timedelta
 from typing import Any, Callable
 
-from cordee.machine.probes.common import Device, Obstacle, Say, gpus, import_torch, serve
+from cordee.machine.probes.common import Obstacle, ProbeDevice, Say, gpus, import_torch, serve
 from cordee.wire.handshake import prove
 
 _SHARES = 3
@@ -33,7 +33,7 @@ def run(request: dict[str, Any], say: Say) -> dict[str, Any]:
     import torch.distributed as group
 
     # The first GPU that the ranks may see stands for its node.
-    device = gpus(torch)[0] if request["on_gpu"] else Device()
+    device = gpus(torch)[0] if request["on_gpu"] else ProbeDevice()
     engine = "nccl" if device.is_gpu else "gloo"
     rank = 0 if request["role"] == "listen" else 1
     patience = timedelta(seconds=max(1.0, until - time.monotonic() - _MARGIN_S))
@@ -105,7 +105,7 @@ def _wait_for_listener(request: dict[str, Any], patience_s: float) -> None:
 class _Clock:
     """Times one step over both ranks, which do it equally often; the slower rank's time counts."""
 
-    def __init__(self, torch: Any, group: Any, device: Device, seconds: float) -> None:
+    def __init__(self, torch: Any, group: Any, device: ProbeDevice, seconds: float) -> None:
         self._torch = torch
         self._group = group
         self._device = device

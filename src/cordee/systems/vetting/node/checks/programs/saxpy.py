@@ -9,7 +9,7 @@ from array import array
 from typing import Any
 
 from cordee.machine.probes import cuda_driver
-from cordee.machine.probes.common import Device, Obstacle, Say, gpus, import_torch, serve
+from cordee.machine.probes.common import Obstacle, ProbeDevice, Say, gpus, import_torch, serve
 
 _A = 3
 
@@ -28,7 +28,7 @@ def run(request: dict[str, Any], say: Say) -> dict[str, Any]:
         x, y = array("d", (i % 4093 for i in range(count))), array("d", (i % 8191 for i in range(count)))
         out = array("d", (_A * one + other for one, other in zip(x, y)))
         wrong = sum(value != _A * (i % 4093) + i % 8191 for i, value in enumerate(out))
-        return {"count": count, "libraries": libraries, "lanes": [{**Device().facts(), "wrong": wrong}]}
+        return {"count": count, "libraries": libraries, "lanes": [{**ProbeDevice().facts(), "wrong": wrong}]}
     return {"count": count, "libraries": libraries, "lanes": _on_gpus(request["engine"], count, say)}
 
 
@@ -54,7 +54,7 @@ def _on_gpus(engine: str, count: int, say: Say) -> list[dict[str, Any]]:
     return lanes
 
 
-def wrong_elements(torch: Any, device: Device, count: int) -> int:
+def wrong_elements(torch: Any, device: ProbeDevice, count: int) -> int:
     """Return how many elements of a x + y the device gets wrong; all numbers are integers that float32 holds exactly."""
     index = torch.arange(count, dtype=torch.int64)
     x, y = (index % 4093).to(torch.float32), (index % 8191).to(torch.float32)

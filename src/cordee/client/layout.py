@@ -1,4 +1,4 @@
-"""`cordee.place`: where a rank stands in the training's parallelism, so that pictures can be sorted and grouped by it."""
+"""`cordee.layout`: where a rank stands in the training's parallelism, so that pictures can be sorted and grouped by it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _called = False
 _dimensions = 0
 
 
-def place(where: Any = None, /, **dimensions: Any) -> None:
-    """Say where this rank stands: `cordee.place(dp=3, tp=1)`; kept with the rank, never waits, never raises.
+def layout(where: Any = None, /, **dimensions: Any) -> None:
+    """Say where this rank stands: `cordee.layout(dp=3, tp=1)`; kept with the rank, never waits, never raises.
 
     Every rank calls it once, when its groups are made; a later call replaces the earlier. Outside a run it does nothing.
     What cannot be understood is warned of once and shows as a finding of the run.
@@ -37,15 +37,18 @@ def place(where: Any = None, /, **dimensions: Any) -> None:
         found, source = _coordinates(where, dimensions)
         numbers = encoded(found, source)
     except Exception as error:
-        _rank.tell_once(f"cordee.place: {error}; accepted are {_ACCEPTED}; this rank's place is not recorded")
+        _rank.tell_once(f"cordee.layout: {error}; accepted are {_ACCEPTED}; this rank's place is not recorded")
         numbers = {f"{PREFIX}refused": 1.0}
     say(numbers)
+
+
+place = layout  # its name in scripts of before
 
 
 def mesh_made(mesh: Any) -> None:
     """Take the place from a mesh that the script has just made, if it has names and all ranks; never raises.
 
-    What `cordee.place` was given counts before it, and of several meshes the one with most dimensions.
+    What `cordee.layout` was given counts before it, and of several meshes the one with most dimensions.
     """
     global _dimensions
     try:
@@ -60,7 +63,7 @@ def mesh_made(mesh: Any) -> None:
 
 
 def state_made(state: Any) -> None:
-    """Take the place from Megatron's groups, which were just made; what `cordee.place` was given counts before; never raises."""
+    """Take the place from Megatron's groups, which were just made; what `cordee.layout` was given counts before; never raises."""
     try:
         found = megatron.coordinates_of_state(state)
         if found and not _called:

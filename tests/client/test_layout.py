@@ -1,4 +1,4 @@
-"""`cordee.place` in processes of their own: named indices, DeviceMesh, Megatron's settings and state, and what is none of these."""
+"""`cordee.layout` in processes of their own: named indices, DeviceMesh, Megatron's settings and state, and what is none of these."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ for rank in range(4):
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
         mesh["tp"], mesh["dp", "tp"]._flatten("dp_tp"), init_device_mesh("cpu", (4, 1))
         if how == "call":
-            cordee.place(mesh)
+            cordee.layout(mesh)
         dist.destroy_process_group()
         os._exit(0)
     children.append(pid)
@@ -57,7 +57,7 @@ def said(program, channel, **more):
 
 
 def test_named_indices_arrive_with_the_sizes_that_were_given(channel):
-    events, words = said("import cordee\ncordee.place(dp=(3, 8), tp=1)", channel)
+    events, words = said("import cordee\ncordee.layout(dp=(3, 8), tp=1)", channel)
     assert events == [
         {"cordee/placed_by/call": 1, "cordee/place/dp": 3, "cordee/place/dp/size": 8, "cordee/place/tp": 1}
     ]
@@ -65,13 +65,15 @@ def test_named_indices_arrive_with_the_sizes_that_were_given(channel):
 
 
 def test_the_same_place_is_said_once_and_another_one_again(channel):
-    program = "import cordee\nfor step in range(1000): cordee.place(dp=step // 500)"
+    program = "import cordee\nfor step in range(1000): cordee.layout(dp=step // 500)"
     events, _ = said(program, channel)
     assert [event["cordee/place/dp"] for event in events] == [0, 1]
 
 
 def test_outside_a_run_nothing_happens_and_nothing_is_said():
-    done = subprocess.run([sys.executable, "-c", "import cordee\ncordee.place(dp=1)"], capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", "import cordee\ncordee.layout(dp=1)"], capture_output=True, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
@@ -92,14 +94,14 @@ def test_outside_a_run_nothing_happens_and_nothing_is_said():
     ],
 )
 def test_what_is_no_place_warns_and_is_recorded_as_refused_and_never_raises(channel, call):
-    events, words = said(f"import cordee\ncordee.place({call})", channel)
+    events, words = said(f"import cordee\ncordee.layout({call})", channel)
     assert events == [{"cordee/place/refused": 1}]
-    assert "cordee.place" in words
+    assert "cordee.layout" in words
     assert "DeviceMesh" in words
 
 
 def test_integers_of_numpy_are_integers(channel):
-    events, _ = said("import cordee, numpy\ncordee.place(dp=(numpy.int64(1), numpy.int32(2)))", channel)
+    events, _ = said("import cordee, numpy\ncordee.layout(dp=(numpy.int64(1), numpy.int32(2)))", channel)
     assert events[0]["cordee/place/dp/size"] == 2
 
 
@@ -118,7 +120,7 @@ def test_megatrons_arguments_place_a_rank_by_its_rank_order(channel):
     program = (
         "import cordee\n"
         "class args: tensor_model_parallel_size, pipeline_model_parallel_size, rank, world_size = 2, 4, 9, 16\n"
-        "cordee.place(args)"
+        "cordee.layout(args)"
     )
     (event,), _ = said(program, channel)
     assert {name: value for name, value in event.items() if not name.endswith("/size")} == {
@@ -141,7 +143,7 @@ def test_megatrons_state_is_asked_for_what_it_knows(channel):
         "    get_pipeline_model_parallel_rank = staticmethod(not_made)\n"
         "    get_context_parallel_rank = staticmethod(lambda: 0)\n"
         "    get_context_parallel_world_size = staticmethod(lambda: 1)\n"
-        "cordee.place(state)"
+        "cordee.layout(state)"
     )
     (event,), _ = said(program, channel)
     assert sorted(event) == [
@@ -179,7 +181,7 @@ parallel_state.initialize_model_parallel(tensor_model_parallel_size=2)
 """
 
 
-@pytest.mark.parametrize(("before", "tensor"), [("", 1), ("cordee.place(tp=7)", 7)])
+@pytest.mark.parametrize(("before", "tensor"), [("", 1), ("cordee.layout(tp=7)", 7)])
 def test_megatrons_groups_are_asked_once_they_are_made_unless_the_script_told_its_place(
     tmp_path, channel, before, tensor
 ):
