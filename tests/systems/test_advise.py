@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cordee.backends.facts import NodeGroup, Partition, Reservation, SchedulerFacts
+from cordee.backends.reasons.situation import DiskFacts, MemoryFacts, Situation
+from cordee.backends.reasons.wording import setting, size_value, time_value
 from cordee.backends.slurm.limits import explain, read_limit, read_tres
 from cordee.backends.slurm.node.commands import ENDED_STATES, WAITING_STATES
 from cordee.backends.slurm.reasons import OUTLOOKS, REASONS, STATES, split_reason
@@ -17,8 +19,6 @@ from cordee.core.units import parse_duration, parse_size
 from cordee.job.load import load_job
 from cordee.runs.state import NodeState, RankState, RunState
 from cordee.systems.advise.advice import advise
-from cordee.systems.advise.situation import DiskFacts, MemoryFacts, Situation
-from cordee.systems.advise.wording import setting, size_value, time_value
 from cordee.systems.advise.words import SAYINGS, causes
 
 NOW = 1_800_000_000.0

@@ -12,7 +12,6 @@ import pytest
 
 from cordee.control.agent.attempt import NodeAttempt
 from cordee.control.agent.lease import Lease
-from cordee.control.agent.slots import Slots
 from cordee.control.agent.telemetry import Telemetry
 from cordee.control.agent.uplink import Uplink
 from cordee.control.supervisor import restart
@@ -26,6 +25,7 @@ from cordee.control.supervisor.trial import Trial
 from cordee.control.supervisor.vocabulary import EndTraining
 from cordee.core.errors import EXIT_USAGE
 from cordee.faces.cli import main
+from cordee.machine.slots import Slots
 from cordee.runs.journal import JournalWriter, Waiting
 from cordee.runs.lane import Inline
 from cordee.systems.vetting.node.preparation import NodePreparation

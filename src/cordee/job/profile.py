@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from cordee.backends import HERE, is_known, known
+from cordee.core.backends import HERE, is_known, known
 from cordee.core.documents.fields import Count, CountOrZero, Document, Duration, Lines, Name, Size, wrong
 from cordee.job.fleet_site import OffenderPolicy, SiteActions
 from cordee.job.shared_data import SharedDataset

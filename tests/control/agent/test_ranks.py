@@ -6,8 +6,8 @@ import pytest
 
 from cordee.control.agent.rank_commands import RankCommands, RankEnvironment
 from cordee.control.agent.ranks import base_environment, rank_environment
-from cordee.control.agent.slots import Core, Gpu, NodeSlots, Slots
 from cordee.control.agent.world import World
+from cordee.machine.slots import Core, Gpu, NodeSlots, Slots
 from cordee.runs.plan import Checkpoints, Plan, Request, Sampling, Step, Tasks, Timeouts
 
 

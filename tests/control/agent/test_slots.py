@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cordee.control.agent import inventory
-from cordee.control.agent.inventory import read_slots
-from cordee.control.agent.slots import CannotGive, Core, Gpu, Instance, NodeSlots, Slots
 from cordee.machine.affinity import range_list
+from cordee.machine.inventory import read_slots
+from cordee.machine.slots import CannotGive, Core, Gpu, Instance, NodeSlots, Slots
 
 GIB = 1 << 30
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from cordee.backends.facts import NodeGroup
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import filled, note, setting, time_value
 from cordee.backends.slurm.limits import Limit, explain, read_tres
 from cordee.backends.slurm.reasons import Reason
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size, parse_duration, utc_text
-from cordee.systems.advise.situation import Situation
-from cordee.systems.advise.wording import filled, note, setting, time_value
 
 _SEVERITY = {"turn": "info", "act": "warn", "never": "error", "ended": "error"}
 _MOST_GROUPS = 6

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cordee.backends.reasons.meaning import Meaning, Reasons, expected_start, not_known_to_the_scheduler
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import Rule, filled, note, setting
 from cordee.backends.slurm.details import DETAILED, described, limit_reached, told
 from cordee.backends.slurm.limits import explain, read_limit
 from cordee.backends.slurm.reasons import STATES
 from cordee.backends.slurm.refusals import explain_refusal
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration
-from cordee.systems.advise.meaning import Meaning, Reasons, expected_start, not_known_to_the_scheduler
-from cordee.systems.advise.situation import Situation
-from cordee.systems.advise.wording import Rule, filled, note, setting
 
 
 def scheduler_reason(situation: Situation) -> Iterator[Finding]:

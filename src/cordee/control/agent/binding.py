@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Mapping, Optional, Sequence
 
-from cordee.control.agent.slots import Given, Gpu, Slots
 from cordee.control.launch import RankCommand
 from cordee.machine.presence import listed
+from cordee.machine.slots import Given, Gpu, Slots
 from cordee.runs.plan import Step
 
 

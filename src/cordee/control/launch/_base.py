@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, Protocol, Sequence
 
-from cordee.control.agent.slots import NOTHING_GIVEN, Given
 from cordee.control.agent.world import World
+from cordee.machine.slots import NOTHING_GIVEN, Given
 from cordee.machine.task_callbacks import Watched
 from cordee.machine.tasks import TaskExit
 

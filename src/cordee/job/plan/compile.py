@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from cordee.backends import part_of
 from cordee.client.variables import DISTRIBUTED, JAX
+from cordee.core.backends import part_of
 from cordee.core.findings import Finding
 from cordee.core.parts import load
 from cordee.core.registry import System, node_parts

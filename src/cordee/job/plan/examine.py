@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cordee.backends import Backend, backend, known, load
+from cordee.core.backends import Backend, backend, known
 from cordee.core.errors import SubmitError
 from cordee.core.findings import Finding
+from cordee.core.parts import load
 from cordee.core.units import format_size
 from cordee.job.load import LoadedJob
 from cordee.job.plan.examine_command import examine_command

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cordee.backends import abilities
 from cordee.client.variables import DISTRIBUTED, WORLD
+from cordee.core.backends import abilities
 from cordee.core.findings import Finding
 from cordee.job.findings import Saying
 from cordee.job.load import LoadedJob

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cordee.backends.reasons.meaning import reasons_of
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import Rule
 from cordee.core.findings import Finding
 from cordee.systems.advise.course import COURSE, between_segments, chain_without_progress, disks_are_full, no_first_word
 from cordee.systems.advise.failed import CAUSES
-from cordee.systems.advise.meaning import reasons_of
-from cordee.systems.advise.situation import Situation
-from cordee.systems.advise.wording import Rule
 
 SCHEMA = "cordee.advise/1"
 

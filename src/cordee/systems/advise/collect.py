@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cordee.backends import abilities, load
-from cordee.backends import backend as back_end
 from cordee.backends.facts import GONE, SchedulerFacts
+from cordee.backends.reasons.situation import DiskFacts, MemoryFacts, Situation
+from cordee.core.backends import abilities
+from cordee.core.backends import backend as back_end
 from cordee.core.errors import CordeeError
+from cordee.core.parts import load
 from cordee.core.units import parse_utc
 from cordee.job.submit import submitter
 from cordee.machine.opening import read_json
@@ -22,7 +24,6 @@ from cordee.runs.journal import read_journal
 from cordee.runs.log_tails import last_lines, plain
 from cordee.runs.logframes import LogReader
 from cordee.runs.state import RunState, replay
-from cordee.systems.advise.situation import DiskFacts, MemoryFacts, Situation
 
 _LAST_LINES = 60
 _SETUP = -1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cordee.backends import abilities
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import Rule, note, setting, size_value, time_value
+from cordee.core.backends import abilities
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size
 from cordee.runs.state import called
-from cordee.systems.advise.situation import Situation
-from cordee.systems.advise.wording import Rule, note, setting, size_value, time_value
 from cordee.systems.advise.words import causes
 
 _NEAR = 0.9

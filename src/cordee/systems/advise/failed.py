@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from cordee.backends import abilities
 from cordee.backends.facts import GONE
+from cordee.backends.reasons.meaning import reasons_of
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import Rule, note, setting, size_value, time_value
 from cordee.backends.slurm.node.commands import ENDED_STATES
+from cordee.core.backends import abilities
 from cordee.core.findings import Finding
 from cordee.core.units import format_duration, format_size
-from cordee.systems.advise.meaning import reasons_of
-from cordee.systems.advise.situation import Situation
-from cordee.systems.advise.wording import Rule, note, setting, size_value, time_value
 from cordee.systems.advise.words import said
 
 _NEAR = 0.9

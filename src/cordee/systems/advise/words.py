@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import note
 from cordee.core.findings import Finding
 from cordee.machine.last_words import FROM_OUTSIDE
-from cordee.systems.advise.situation import Situation
-from cordee.systems.advise.wording import note
 
 _MOST_EVIDENCE = 300
 

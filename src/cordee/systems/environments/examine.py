@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cordee.backends import abilities
+from cordee.core.backends import abilities
 from cordee.core.errors import CordeeError, DocumentError
 from cordee.core.findings import Finding
 from cordee.job.findings import Saying

@@ -14,8 +14,8 @@ from typing import Any
 from cordee import wire
 from cordee.control.agent.data_positions import DataPositions
 from cordee.control.agent.machine import Machine
-from cordee.control.agent.slots import Core, Gpu, NodeSlots, Slots
 from cordee.core.words import signal_name
+from cordee.machine.slots import Core, Gpu, NodeSlots, Slots
 from cordee.machine.tasks import STDERR, STDOUT, Task, TaskExit
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import Sampling

@@ -7,14 +7,15 @@ import signal
 import time
 from typing import Any, Optional
 
-from cordee.backends.node.allocation import Allocation
-from cordee.backends.slurm.node.commands import expand_nodes, job_record, patiently
+from cordee.backends.slurm.node import job as slurm_job
+from cordee.backends.slurm.node.addresses import reachable_address
+from cordee.backends.slurm.node.commands import job_record, patiently
 from cordee.backends.slurm.node.starters import Starters
-from cordee.control.agent import allocation
-from cordee.control.agent.addresses import reachable_address
 from cordee.control.agent.identity import agent_file, alive_here, identity, on_this_host, read_record
+from cordee.control.supervisor.allocation import Allocation
 from cordee.control.supervisor.starting import PipeHeart
 from cordee.core.errors import CordeeError
+from cordee.core.hostlist import expand_nodes
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder
 from cordee.runs.plan import Plan
@@ -55,7 +56,7 @@ class SlurmAllocation(Allocation):
 
     def __init__(self, folder: RunFolder, plan: Plan) -> None:
         super().__init__(folder, plan)
-        here = allocation.Allocation.here()
+        here = slurm_job.Allocation.here()
         if here is None:
             raise CordeeError("a supervisor for Slurm was started outside of a job", given="no SLURM_JOB_ID")
         self._here = here

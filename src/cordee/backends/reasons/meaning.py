@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from cordee.backends import backend, load
+from cordee.backends.reasons.situation import Situation
+from cordee.backends.reasons.wording import Rule, note
+from cordee.core.backends import backend
 from cordee.core.errors import SubmitError
 from cordee.core.findings import Finding
+from cordee.core.parts import load
 from cordee.core.units import format_duration, utc_text
-from cordee.systems.advise.situation import Situation
-from cordee.systems.advise.wording import Rule, note
 
 _SOON_S = 60.0
 

@@ -12,11 +12,11 @@ from functools import lru_cache
 
 import pytest
 
+from cordee.backends.slurm.node import rescue
 from cordee.backends.slurm.node.commands import SlurmError
-from cordee.control.agent import rescue
-from cordee.control.agent.allocation import Allocation
+from cordee.backends.slurm.node.job import Allocation
+from cordee.backends.slurm.node.rescue import Rescue, claim_node
 from cordee.control.agent.identity import agent_file, identity, read_record
-from cordee.control.agent.rescue import Rescue, claim_node
 from cordee.machine import process_tree as processes
 from cordee.runs.folder import RunFolder, write_atomically
 from cordee.runs.journal import JournalWriter

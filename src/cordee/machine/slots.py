@@ -1,6 +1,6 @@
 """What a node has for tasks, and the one allocator that gives parts of it and takes them back.
 
-Nothing here looks at a machine: see `cordee.control.agent.inventory`. Same questions in the same order have the same answers.
+Nothing here looks at a machine: see `cordee.machine.inventory`. Same questions in the same order have the same answers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import Any, Callable, Collection, Mapping, NamedTuple, Optional, Seq
 
 from cordee.core.errors import CordeeError
 from cordee.machine.affinity import range_list
-from cordee.wire import messages
 
 
 class Core(NamedTuple):
@@ -97,23 +96,6 @@ class Slots:
         for uuid, about in devices.items():
             self._told.setdefault(uuid, {}).update(about)
         self.has = self.has._replace(gpus=tuple(_detailed(gpu, self._told) for gpu in self.has.gpus))
-
-    def as_told(self) -> messages.Slots:
-        """Return what there is in the words of `hello`."""
-        nodes = {core.numa: [other for other in self.has.cores if other.numa == core.numa] for core in self.has.cores}
-        return messages.Slots(
-            tuple(messages.CoreSlots(node, len(cores), range_list(_union(cores))) for node, cores in nodes.items()),
-            tuple(
-                messages.GpuSlot(
-                    gpu.name,
-                    range_list(gpu.near),
-                    gpu.memory_bytes,
-                    tuple(messages.InstanceSlot(*part) for part in gpu.instances),
-                )
-                for gpu in self.has.gpus
-            ),
-            self.has.memory_bytes,
-        )
 
     def give(self, asks: Mapping[str, tuple[str, ...]]) -> dict[str, Given]:
         """Give tasks, by name, the GPUs, or UUIDs of instances, that they ask for, and cores near them: to all of them, or none.
@@ -207,7 +189,7 @@ def _parts(cores: Sequence[frozenset[int]], count: int) -> list[frozenset[int]]:
     return [frozenset().union(*cores[first:stop]) for first, stop in zip(cuts, cuts[1:])]
 
 
-def _union(cores: Sequence[Core]) -> frozenset[int]:
+def union_of(cores: Sequence[Core]) -> frozenset[int]:
     return frozenset().union(*(core.cpus for core in cores))
 
 

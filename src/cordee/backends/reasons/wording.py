@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from cordee.backends.reasons.situation import Situation
 from cordee.core.findings import Finding
-from cordee.systems.advise.situation import Situation
 
 Rule = Callable[[Situation], Iterable[Finding]]
 
