@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cordee.control.agent import inventory
+from cordee.machine import inventory
 from cordee.machine.affinity import range_list
 from cordee.machine.inventory import read_slots
 from cordee.machine.slots import CannotGive, Core, Gpu, Instance, NodeSlots, Slots
