@@ -33,7 +33,7 @@ def gpu_facts(model: str) -> GpuFacts:
     """Return what a model's name says of it: `a100_80gb`."""
     name = model.lower()
     words = re.split(r"[^a-z0-9]+", name)
-    entry = next((facts for key, facts in gpu_table()["family"].items() if key in words), {})
+    entry: Mapping[str, Any] = next((facts for key, facts in gpu_table()["family"].items() if key in words), {})
     size = _MEMORY.search(name)
     sizes = [int(size.group(1))] if size else entry.get("memory_gib", ())
     memory = (min(sizes) * _GIB, max(sizes) * _GIB) if sizes else None

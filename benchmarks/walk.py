@@ -1,0 +1,59 @@
+"""How far a reader walks from a loaded job document to its plan: files entered, and how often one that was left is entered again.
+
+`python benchmarks/walk.py FOLDER_OF_A_JOB`: plans the job for this machine and follows every function of Cordée, the first time
+that it is called, in the order of calls. What runs while modules are imported does not count.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import cordee
+from cordee.job.load import load_job
+from cordee.job.plan.compile import make_plan
+
+PACKAGE = str(Path(cordee.__file__).parent)
+
+
+class Walk:
+    """What `sys.setprofile` calls; `files` are those of functions as they are first called, without repetitions in a row."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self._known: set[Any] = set()
+        self._importing = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if code.co_name == "<module>":
+            self._importing += {"call": 1, "return": -1}.get(event, 0)
+        if event != "call" or self._importing or not code.co_filename.startswith(PACKAGE) or code in self._known:
+            return
+        self._known.add(code)
+        name = code.co_filename[len(PACKAGE) + 1 :]
+        if self.files[-1:] != [name]:
+            self.files.append(name)
+
+
+def main(folder: Path) -> None:
+    """Print the walk."""
+    loaded = load_job(folder, cluster="local")
+    walk = Walk()
+    with tempfile.TemporaryDirectory() as runs:
+        sys.setprofile(walk)
+        try:
+            make_plan(loaded, run_id="walk-20261123T000000Z-aaaa", run_folder=Path(runs))
+        finally:
+            sys.setprofile(None)
+    for name in walk.files:
+        print(name)
+    entered = set(walk.files)
+    print(f"{len(entered)} files, {len(walk.files) - len(entered)} returns to a file that was left")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
