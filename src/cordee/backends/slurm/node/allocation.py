@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from typing import Any, Optional
@@ -39,8 +40,12 @@ _ASK_OWNER_S = 300.0
 
 
 def agent_srun(option: Optional[str]) -> list[str]:
-    """Return the srun that starts agents, with the option by which a site's own engine of containers has them begin inside."""
-    return [*AGENT_SRUN, *([option] if option else [])]
+    """Return the srun that starts agents, with the options by which a site's own engine of containers has them begin inside.
+
+    Args:
+        option: words as a shell has them.
+    """
+    return [*AGENT_SRUN, *shlex.split(option or "")]
 
 
 class SlurmAllocation(Allocation):
