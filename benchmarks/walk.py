@@ -1,7 +1,8 @@
 """How far a reader walks from a loaded job document to its plan: files entered, and how often one that was left is entered again.
 
 `python benchmarks/walk.py FOLDER_OF_A_JOB`: plans the job for this machine and follows every function of Cordée, the first time
-that it is called, in the order of calls. What runs while modules are imported does not count.
+that it is called, in the order of calls. What runs while modules are imported does not count. Printed are the walk through all files,
+and the one of a reader who stops at the doors of systems: a system and all that it calls count as one place.
 """
 
 from __future__ import annotations
@@ -20,10 +21,16 @@ PACKAGE = str(Path(cordee.__file__).parent)
 
 
 class Walk:
-    """What `sys.setprofile` calls; `files` are those of functions as they are first called, without repetitions in a row."""
+    """What `sys.setprofile` calls.
+
+    Attributes:
+        files: of functions as they are first called, without repetitions in a row.
+        doors: the same where a system is one place.
+    """
 
     def __init__(self) -> None:
         self.files: list[str] = []
+        self.doors: list[str] = []
         self._known: set[Any] = set()
         self._importing = 0
 
@@ -35,8 +42,20 @@ class Walk:
             return
         self._known.add(code)
         name = code.co_filename[len(PACKAGE) + 1 :]
-        if self.files[-1:] != [name]:
-            self.files.append(name)
+        system = _system_of(frame)
+        for walk, place in ((self.files, name), (self.doors, system or name)):
+            if walk[-1:] != [place]:
+                walk.append(place)
+
+
+def _system_of(frame: FrameType | None) -> str:
+    """Return the system that a function is called from or belongs to, empty where there is none."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(f"{PACKAGE}/systems/"):
+            return "systems/" + name[len(PACKAGE) + len("/systems/") :].partition("/")[0]
+        frame = frame.f_back
+    return ""
 
 
 def main(folder: Path) -> None:
@@ -49,10 +68,10 @@ def main(folder: Path) -> None:
             make_plan(loaded, run_id="walk-20261123T000000Z-aaaa", run_folder=Path(runs))
         finally:
             sys.setprofile(None)
-    for name in walk.files:
-        print(name)
-    entered = set(walk.files)
-    print(f"{len(entered)} files, {len(walk.files) - len(entered)} returns to a file that was left")
+    for what, places in (("all files", walk.files), ("systems as one place each", walk.doors)):
+        entered = set(places)
+        print(*places, sep="\n")
+        print(f"{what}: {len(entered)}, and {len(places) - len(entered)} returns to one that was left\n")
 
 
 if __name__ == "__main__":
