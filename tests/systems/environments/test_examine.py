@@ -19,7 +19,7 @@ from cordee.systems.environments.node.document import Environment, environment_o
 from cordee.systems.environments.node.engines import ENGINES
 from cordee.systems.environments.node.engines._base import Engine, Missing
 
-from .conftest import HEAD, Make
+from ...job.plan.conftest import HEAD, Make
 
 
 class Able(Engine):
