@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 
 from cordee.core.draw.clean import clean, one_line, ranges
-from cordee.core.hostlist import fold_nodes
 from cordee.core.units import format_duration, format_size
 from cordee.core.words import COLUMNS
 from cordee.faces.report.container import container_words
