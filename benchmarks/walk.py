@@ -38,7 +38,10 @@ class Walk:
         code = frame.f_code
         if code.co_name == "<module>":
             self._importing += {"call": 1, "return": -1}.get(event, 0)
-        if event != "call" or self._importing or not code.co_filename.startswith(PACKAGE) or code in self._known:
+        ours = code.co_filename.startswith(PACKAGE) and not code.co_name.startswith(
+            "<"
+        )  # comprehensions are no functions
+        if event != "call" or self._importing or not ours or code in self._known:
             return
         self._known.add(code)
         name = code.co_filename[len(PACKAGE) + 1 :]
